@@ -1,0 +1,19 @@
+// STARLING_CHECK(condition, "format {}", args…): ends the process with file, line and message when `condition` is
+// false. For bugs of ours only; what a user or the world can cause throws an Error.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace starling {
+
+[[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
+
+}  // namespace starling
+
+#define STARLING_CHECK(condition, ...)                                                             \
+  do {                                                                                             \
+    if (!(condition)) [[unlikely]]                                                                 \
+      ::starling::check_failed(__FILE__, __LINE__, #condition, fmt::format("" __VA_ARGS__));       \
+  } while (false)

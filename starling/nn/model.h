@@ -1,0 +1,45 @@
+// Models are made by a factory (design decision 1): verify, thread replicas and rejoining ranks need fresh ones, and a
+// plain libtorch module cannot be cloned.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "starling/spec/run_spec.h"
+
+namespace starling {
+
+// A module with one forward: input batch -> output (logits). What every model of the zoo is, and what a user's plain
+// torch::nn::Module is wrapped into.
+struct Model {
+  std::shared_ptr<torch::nn::Module> module;
+  std::function<at::Tensor(const at::Tensor&)> forward;
+  // mean loss of the batch (scalar): cross-entropy unless the user gives another
+  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss;
+};
+
+// Makes a fresh model, parameters initialised from torch's default generator (seed it with torch::manual_seed first),
+// fp32, on the CPU.
+using ModelFactory = std::function<Model()>;
+
+// What the data says about the model's ends.
+struct ModelShape {
+  std::vector<int64_t> input_shape;  // {1, 28, 28}, {3, 32, 32}, {tokens}
+  int64_t classes = 10;              // or size of the vocabulary
+  bool text = false;
+};
+
+// Errors: ConfigError for an unknown model (suggests the near one) or one that does not fit the data's shape.
+ModelFactory zoo_model(const ModelSpec& spec, const ModelShape& shape);
+
+struct ZooEntry {
+  std::string name;
+  std::string what;  // one line
+};
+const std::vector<ZooEntry>& zoo();
+
+}  // namespace starling
