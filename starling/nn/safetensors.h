@@ -1,5 +1,5 @@
 // safetensors: named tensors in one file: 8 bytes little-endian header length, a JSON header, the bytes
-// (https://huggingface.co/docs/safetensors, the format's specification). The header of a file is treated as hostile:
+//. The header of a file is treated as hostile:
 // lengths, offsets, overlaps, dtypes and shapes are checked before memory is taken or mapped.
 #pragma once
 
