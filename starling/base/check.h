@@ -12,8 +12,8 @@ namespace starling {
 
 }  // namespace starling
 
-#define STARLING_CHECK(condition, ...)                                                             \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]]                                                                 \
-      ::starling::check_failed(__FILE__, __LINE__, #condition, fmt::format("" __VA_ARGS__));       \
+#define STARLING_CHECK(condition, ...)                                                       \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]]                                                           \
+      ::starling::check_failed(__FILE__, __LINE__, #condition, fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -22,6 +22,8 @@ class SystemClock final : public Clock {
   }
 };
 
-inline double to_seconds(Nanoseconds t) { return std::chrono::duration<double>(t).count(); }
+inline double to_seconds(Nanoseconds t) {
+  return std::chrono::duration<double>(t).count();
+}
 
 }  // namespace starling

@@ -11,7 +11,17 @@
 namespace starling {
 
 // What kind of fault an Error is; the program's exit status depends on it (apps/starling/exit_status.h).
-enum class ErrorCode { kInternal, kConfig, kData, kComm, kTimeout, kCheckpoint, kNumeric, kMemory, kInterrupted };
+enum class ErrorCode {
+  kInternal,
+  kConfig,
+  kData,
+  kComm,
+  kTimeout,
+  kCheckpoint,
+  kNumeric,
+  kMemory,
+  kInterrupted
+};
 
 class Error : public std::runtime_error {
  public:
@@ -30,7 +40,8 @@ class Error : public std::runtime_error {
 class ConfigError : public Error {
  public:
   ConfigError(std::string where, const std::string& message)
-      : Error(ErrorCode::kConfig, where.empty() ? message : where + ": " + message), where_(std::move(where)) {}
+      : Error(ErrorCode::kConfig, where.empty() ? message : where + ": " + message),
+        where_(std::move(where)) {}
   const std::string& where() const { return where_; }
 
  private:

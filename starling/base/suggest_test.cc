@@ -12,7 +12,9 @@ TEST(Suggest, FindsTheNearWord) {
   EXPECT_EQ(nearest("gtp", models), "gpt");
 }
 
-TEST(Suggest, StaysSilentWhenNothingIsNear) { EXPECT_EQ(nearest("transformer-xl", {"mlp", "gpt"}), ""); }
+TEST(Suggest, StaysSilentWhenNothingIsNear) {
+  EXPECT_EQ(nearest("transformer-xl", {"mlp", "gpt"}), "");
+}
 
 }  // namespace
 }  // namespace starling

@@ -44,9 +44,9 @@ class Group {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int local_rank() const = 0;              // position among the ranks of this host
+  virtual int local_rank() const = 0;                // position among the ranks of this host
   virtual std::vector<int> local_ranks() const = 0;  // the group's ranks on this host, ascending
-  virtual std::string host_of(int rank) const = 0;  // for messages
+  virtual std::string host_of(int rank) const = 0;   // for messages
   virtual TrafficCount traffic() const = 0;
 
   // Collective over the ranks of this host: memory that they all map. `bytes` is the size of each rank's region.

@@ -12,12 +12,16 @@ enum class ReduceOp : uint8_t { kSum, kAvg, kMin, kMax, kProduct };
 constexpr size_t size_of(DataType type) {
   switch (type) {
     case DataType::kFp64:
-    case DataType::kInt64: return 8;
+    case DataType::kInt64:
+      return 8;
     case DataType::kFp32:
-    case DataType::kInt32: return 4;
+    case DataType::kInt32:
+      return 4;
     case DataType::kBf16:
-    case DataType::kFp16: return 2;
-    default: return 1;
+    case DataType::kFp16:
+      return 2;
+    default:
+      return 1;
   }
 }
 
@@ -26,7 +30,17 @@ const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
 // The collectives, named in every error and in the flight recorder.
 enum class CollectiveKind : uint8_t {
-  kBarrier, kBroadcast, kAllReduce, kReduceScatter, kAllGather, kAllToAll, kSend, kRecv, kReduce, kGather, kScatter
+  kBarrier,
+  kBroadcast,
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kSend,
+  kRecv,
+  kReduce,
+  kGather,
+  kScatter
 };
 const char* name_of(CollectiveKind kind);
 

@@ -18,7 +18,8 @@ struct LoaderOptions {
   uint64_t seed = 0;
   Order order = Order::kShuffled;
   int64_t global_batch = 64;
-  int rank = 0;       // this rank reads positions [rank * b, (rank + 1) * b) of each global batch, b = global_batch / ranks
+  int rank =
+      0;  // this rank reads positions [rank * b, (rank + 1) * b) of each global batch, b = global_batch / ranks
   int ranks = 1;
   int64_t workers = 1;
   int64_t prefetch = 4;

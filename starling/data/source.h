@@ -24,7 +24,7 @@ struct SourceInfo {
   std::vector<int64_t> input_shape;  // without the batch: {1, 28, 28}; {tokens}
   int64_t classes = 0;               // images: classes; text: size of the vocabulary
   bool text = false;
-  std::string vocabulary;            // text: the characters in the order of their ids (UTF-8)
+  std::string vocabulary;                // text: the characters in the order of their ids (UTF-8)
   std::vector<std::string> class_names;  // images: one a class, may be empty
 };
 

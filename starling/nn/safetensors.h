@@ -13,7 +13,7 @@ namespace starling {
 using TensorMap = std::map<std::string, at::Tensor>;
 
 struct TensorFile {
-  TensorMap tensors;                            // views of the memory-mapped file, which stays mapped as long as one lives
+  TensorMap tensors;  // views of the memory-mapped file, which stays mapped as long as one lives
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 

@@ -17,71 +17,72 @@ enum class BatchNorm { kLocal, kSync };
 enum class OptimizerShare { kAuto, kReplicated, kDivided };
 
 struct ModelSpec {
-  std::string name = "lenet5";                  // model.name: mlp lenet5 resnet18 resnet34 resnet50 gpt
+  std::string name = "lenet5";                   // model.name: mlp lenet5 resnet18 resnet34 resnet50 gpt
   std::vector<int64_t> widths = {784, 256, 10};  // model.widths: mlp only, inputs first, classes last
-  std::string stem = "auto";                    // model.stem: auto imagenet cifar (resnets)
-  int64_t classes = 0;                          // model.classes: 0 = what the data has
-  int64_t layers = 6;                           // model.layers: gpt
-  int64_t width = 384;                          // model.width: gpt
-  int64_t heads = 6;                            // model.heads: gpt
-  int64_t tokens = 256;                         // model.tokens: gpt, context length
-  int64_t vocabulary = 0;                       // model.vocabulary: 0 = what the data has
-  double dropout = 0.0;                         // model.dropout: gpt
-  BatchNorm batch_norm = BatchNorm::kLocal;     // model.batch_norm: local sync
-  std::string init;                             // model.init: FILE.safetensors (--init)
+  std::string stem = "auto";                     // model.stem: auto imagenet cifar (resnets)
+  int64_t classes = 0;                           // model.classes: 0 = what the data has
+  int64_t layers = 6;                            // model.layers: gpt
+  int64_t width = 384;                           // model.width: gpt
+  int64_t heads = 6;                             // model.heads: gpt
+  int64_t tokens = 256;                          // model.tokens: gpt, context length
+  int64_t vocabulary = 0;                        // model.vocabulary: 0 = what the data has
+  double dropout = 0.0;                          // model.dropout: gpt
+  BatchNorm batch_norm = BatchNorm::kLocal;      // model.batch_norm: local sync
+  std::string init;                              // model.init: FILE.safetensors (--init)
 };
 
 struct DataSpec {
-  std::string source = "digits";       // data.source: idx:DIR cifar-bin:DIR images:PATH text:FILE digits grammar
-  std::string test_source;             // data.test_source: empty = the test part that belongs to `source`
-  Order order = Order::kShuffled;      // data.order
-  int64_t samples = 0;                 // data.samples: 0 = all (generated: 8192)
-  int64_t test_samples = 0;            // data.test_samples: 0 = all (generated: 1024)
-  bool augment = false;                // data.augment: flip and pad-crop
-  int64_t pad = 4;                     // data.pad: pixels of the pad-crop
-  bool normalize = true;               // data.normalize
-  int64_t workers = 1;                 // data.workers: threads that decode ahead, a rank
-  int64_t prefetch = 4;                // data.prefetch: batches held ready, a rank
-  double validation = 0.1;             // data.validation: share of a text kept for validation
+  std::string source = "digits";   // data.source: idx:DIR cifar-bin:DIR images:PATH text:FILE digits grammar
+  std::string test_source;         // data.test_source: empty = the test part that belongs to `source`
+  Order order = Order::kShuffled;  // data.order
+  int64_t samples = 0;             // data.samples: 0 = all (generated: 8192)
+  int64_t test_samples = 0;        // data.test_samples: 0 = all (generated: 1024)
+  bool augment = false;            // data.augment: flip and pad-crop
+  int64_t pad = 4;                 // data.pad: pixels of the pad-crop
+  bool normalize = true;           // data.normalize
+  int64_t workers = 1;             // data.workers: threads that decode ahead, a rank
+  int64_t prefetch = 4;            // data.prefetch: batches held ready, a rank
+  double validation = 0.1;         // data.validation: share of a text kept for validation
 };
 
 struct OptimizerSpec {
-  std::string name = "sgd";                         // optimizer.name: sgd adam adamw
-  double lr = 0.05;                                 // optimizer.lr
-  double momentum = 0.9;                            // optimizer.momentum: sgd
-  double weight_decay = 0.0;                        // optimizer.weight_decay
-  double beta1 = 0.9;                               // optimizer.beta1
-  double beta2 = 0.999;                             // optimizer.beta2
-  double eps = 1e-8;                                // optimizer.eps
-  double clip_norm = 0.0;                           // optimizer.clip_norm: 0 = off
-  OptimizerShare share = OptimizerShare::kAuto;     // optimizer.share: auto replicated divided
+  std::string name = "sgd";                      // optimizer.name: sgd adam adamw
+  double lr = 0.05;                              // optimizer.lr
+  double momentum = 0.9;                         // optimizer.momentum: sgd
+  double weight_decay = 0.0;                     // optimizer.weight_decay
+  double beta1 = 0.9;                            // optimizer.beta1
+  double beta2 = 0.999;                          // optimizer.beta2
+  double eps = 1e-8;                             // optimizer.eps
+  double clip_norm = 0.0;                        // optimizer.clip_norm: 0 = off
+  OptimizerShare share = OptimizerShare::kAuto;  // optimizer.share: auto replicated divided
 };
 
 struct ScheduleSpec {
-  std::string name = "constant";         // schedule.name: constant step cosine poly
-  double power = 0.5;                    // schedule.power: poly, lr0 (1 - it/max)^power (FireCaffe)
-  std::vector<double> milestones;        // schedule.milestones: step, in epochs
-  double gamma = 0.1;                    // schedule.gamma: step
-  int64_t warmup_steps = 0;              // schedule.warmup_steps
-  double min_lr = 0.0;                   // schedule.min_lr: cosine
-  int64_t scale_base_batch = 0;          // schedule.scale_base_batch: lr is multiplied by global_batch / this; 0 = off
+  std::string name = "constant";   // schedule.name: constant step cosine poly
+  double power = 0.5;              // schedule.power: poly, lr0 (1 - it/max)^power (FireCaffe)
+  std::vector<double> milestones;  // schedule.milestones: step, in epochs
+  double gamma = 0.1;              // schedule.gamma: step
+  int64_t warmup_steps = 0;        // schedule.warmup_steps
+  double min_lr = 0.0;             // schedule.min_lr: cosine
+  int64_t scale_base_batch =
+      0;  // schedule.scale_base_batch: lr is multiplied by global_batch / this; 0 = off
 };
 
 struct TrainSpec {
-  int64_t ranks = 1;                          // train.ranks (-n): processes
-  int64_t threads = 0;                        // train.threads: per rank; 0 = cores / ranks, at least 1
+  int64_t ranks = 1;                            // train.ranks (-n): processes
+  int64_t threads = 0;                          // train.threads: per rank; 0 = cores / ranks, at least 1
   ThreadsMode threads_mode = ThreadsMode::kOp;  // train.threads_mode: op batch
-  double epochs = 1;                          // train.epochs: used when steps is 0
-  int64_t steps = 0;                          // train.steps
-  int64_t global_batch = 64;                  // train.global_batch: samples of one step over all ranks
-  Precision precision = Precision::kFp32;     // train.precision: fp32 bf16 fp64
-  uint64_t seed = 0;                          // train.seed
-  std::string save;                           // train.save: FILE.safetensors (--save)
-  int64_t hash_every = 200;                   // train.hash_every: steps between replica comparisons, 0 = never
-  int64_t eval_batch = 0;                     // train.eval_batch: samples of one evaluation batch a rank; 0 = automatic
-  double bucket_mb = 8;                       // train.bucket_mb: size of a gradient bucket
-  std::string gemm = "auto";                  // train.gemm: auto mkl onednn (fp32 matrix products)
-  std::string layout = "auto";                // train.layout: auto contiguous channels-last
+  double epochs = 1;                            // train.epochs: used when steps is 0
+  int64_t steps = 0;                            // train.steps
+  int64_t global_batch = 64;                    // train.global_batch: samples of one step over all ranks
+  Precision precision = Precision::kFp32;       // train.precision: fp32 bf16 fp64
+  uint64_t seed = 0;                            // train.seed
+  std::string save;                             // train.save: FILE.safetensors (--save)
+  int64_t hash_every = 200;     // train.hash_every: steps between replica comparisons, 0 = never
+  int64_t eval_batch = 0;       // train.eval_batch: samples of one evaluation batch a rank; 0 = automatic
+  double bucket_mb = 8;         // train.bucket_mb: size of a gradient bucket
+  std::string gemm = "auto";    // train.gemm: auto mkl onednn (fp32 matrix products)
+  std::string layout = "auto";  // train.layout: auto contiguous channels-last
 };
 
 struct RunFolderSpec {
@@ -95,14 +96,15 @@ struct CheckpointSpec {
 };
 
 struct CommSpec {
-  double timeout_s = 60;      // comm.timeout_s: of every wait
-  std::string interface;      // comm.interface: name or address to bind between hosts; empty = the route to the store
+  double timeout_s = 60;  // comm.timeout_s: of every wait
+  std::string
+      interface;  // comm.interface: name or address to bind between hosts; empty = the route to the store
   std::string key_file;       // comm.key_file: 256-bit job key, mode 0600
   bool shared_memory = true;  // comm.shared_memory: false = TCP between ranks of one host too
 };
 
 struct VerifySpec {
-  int64_t steps = 10;       // verify.steps
+  int64_t steps = 10;        // verify.steps
   double tolerance = 1e-10;  // verify.tolerance: |difference| / |update| by tensor, fp64
 };
 

@@ -35,7 +35,7 @@ struct StepDone {
   double compute_s = 0;
   double exposed_comm_s = 0;  // waiting for peers or moving bytes while no computation went on
   double data_wait_s = 0;
-  int slowest_rank = -1;   // the rank that the others waited for, -1 when alone
+  int slowest_rank = -1;  // the rank that the others waited for, -1 when alone
   double eta_s = 0;
 };
 
@@ -75,7 +75,7 @@ struct RunResult {
   double compute_s = 0;
   double exposed_comm_s = 0;
   double data_wait_s = 0;
-  uint64_t bytes_sent = 0;  // by all ranks
+  uint64_t bytes_sent = 0;          // by all ranks
   std::vector<double> peak_rss_mb;  // one a rank
   bool interrupted = false;         // ended early by SIGTERM or Ctrl-C, state saved
 };

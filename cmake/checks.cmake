@@ -1,0 +1,4 @@
+# Tests that are not programs of a layer: the house rules' own tests, and (release only) the installed package.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME tools_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/tools_test.py" -v)
+set_tests_properties(tools_test PROPERTIES TIMEOUT 120 SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
