@@ -1,13 +1,6 @@
 # The layers of Starling and the arrows between them (docs/design/layers.md). tools/check_layers holds every #include
 # to these lines; a layer may include the layers on its right-hand side and what those may include.
-pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
-pkg_check_modules(libarchive REQUIRED IMPORTED_TARGET libarchive)
-pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
-pkg_check_modules(turbojpeg REQUIRED IMPORTED_TARGET libturbojpeg)
-pkg_check_modules(spng REQUIRED IMPORTED_TARGET spng)
-pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
-find_package(OpenSSL REQUIRED)
-find_package(ZLIB REQUIRED)
+include(third_party)
 
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(spec      DEPS base)

@@ -1,18 +1,20 @@
-# The imported target starling::torch: libtorch on the CPU, from STARLING_TORCH or the wheel in build/venv.
+# The imported targets starling_torch (libtorch on the CPU) and starling_fmt, from STARLING_TORCH, else from the folder that an
+# installed package recorded, else from the wheel in build/venv. The installed CMake package includes this file too.
 # find_package(Torch) is not used: the wheel's package aborts without a CUDA toolkit. CUDA is loaded at run time.
 set(STARLING_TORCH "$ENV{STARLING_TORCH}" CACHE PATH "libtorch: a folder with include/ and lib/")
-if(NOT STARLING_TORCH)
-  file(GLOB wheels "${CMAKE_SOURCE_DIR}/build/venv/lib/python3*/site-packages/torch")
-  if(NOT wheels)
-    message(FATAL_ERROR "no libtorch: run `make setup`, or give -DSTARLING_TORCH=DIR")
-  endif()
-  list(GET wheels 0 STARLING_TORCH_DIR)
-else()
-  set(STARLING_TORCH_DIR "${STARLING_TORCH}")
+set(STARLING_TORCH_DIR "${STARLING_TORCH}")
+if(NOT STARLING_TORCH_DIR)
+  set(STARLING_TORCH_DIR "${STARLING_TORCH_RECORDED}")
+endif()
+if(NOT STARLING_TORCH_DIR)
+  file(GLOB STARLING_TORCH_DIR "${CMAKE_SOURCE_DIR}/build/venv/lib/python3*/site-packages/torch")
+endif()
+if(NOT EXISTS "${STARLING_TORCH_DIR}/include/ATen/ATen.h")
+  message(FATAL_ERROR "no libtorch in '${STARLING_TORCH_DIR}': run `make setup`, or give -DSTARLING_TORCH=DIR (DIR/include, DIR/lib)")
 endif()
 
 # fmt, header-only, from the same headers (Debian's does not compile beside them); torch-free.
-add_library(starling_fmt INTERFACE)
+add_library(starling_fmt INTERFACE IMPORTED GLOBAL)
 target_include_directories(starling_fmt SYSTEM INTERFACE "${CMAKE_BINARY_DIR}/fmt-include")
 target_compile_definitions(starling_fmt INTERFACE FMT_HEADER_ONLY=1)
 file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/fmt-include")
@@ -20,7 +22,7 @@ file(CREATE_LINK "${STARLING_TORCH_DIR}/include/fmt" "${CMAKE_BINARY_DIR}/fmt-in
 
 if(NOT STARLING_TORCH_FREE)
   file(GLOB cuda_runtime "${STARLING_TORCH_DIR}/../nvidia/*/lib")
-  add_library(starling_torch INTERFACE)
+  add_library(starling_torch INTERFACE IMPORTED GLOBAL)
   target_include_directories(starling_torch SYSTEM INTERFACE
     "${STARLING_TORCH_DIR}/include" "${STARLING_TORCH_DIR}/include/torch/csrc/api/include")
   target_compile_definitions(starling_torch INTERFACE USE_DISTRIBUTED USE_C10D)
