@@ -1,11 +1,13 @@
-// Store: the small key-value service through which the ranks of a job find each other (rendezvous). The launcher, or
-// rank 0 under torchrun and srun, serves it; every rank holds one client connection. Values are at most 64 KiB.
+// Store: the small key-value service through which the ranks of a job find each other (rendezvous). The
+// launcher, or rank 0 under torchrun and srun, serves it; every rank holds one client connection. Values are
+// at most 64 KiB.
 //
-// On a Unix socket the store also passes file descriptors (SCM_RIGHTS): that is how the shared-memory windows of one
-// host reach its ranks, and why they leave nothing behind in /dev/shm. The server keeps a descriptor until it stops.
+// On a Unix socket the store also passes file descriptors (SCM_RIGHTS): that is how the shared-memory windows
+// of one host reach its ranks, and why they leave nothing behind in /dev/shm. The server keeps a descriptor
+// until it stops.
 //
-// Every connection begins with the mutual handshake of net/handshake.h; nothing is read from a peer that has not proved
-// the job key but its 4 KiB at most greeting.
+// Every connection begins with the mutual handshake of net/handshake.h; nothing is read from a peer that has
+// not proved the job key but its 4 KiB at most greeting.
 #pragma once
 
 #include <chrono>

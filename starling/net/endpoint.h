@@ -1,0 +1,137 @@
+// Endpoint: one end of a connection between two ranks that carries whole messages, in order, both ways at
+// once. The same interface over TCP (tcp/), Unix sockets (unix/) and memory (memory/); each folder has files
+// of the same names.
+//
+// Memory: a message is sent from and received into the caller's memory, which must stay valid until the
+// operation is complete or has thrown. A message is a `head` and a `body` that are sent joined and without a
+// copy; the receiver may divide the same number of bytes differently. Receiving: the caller knows tag, kind
+// and size of what comes next (collectives do), or asks by peek(). A message that differs is a CommError that
+// states both sides, before any of its bytes are stored. Kinds: control messages are authenticated
+// (HMAC-SHA256 under a key of this connection, with a counter) and at most 64 KiB + 1 KiB; data messages are
+// plain in this version: their frame headers are checked, their bytes are not. Threads: one thread may send
+// while another receives. Two sends at once, or two receives, are the caller's fault. Errors: CommError when
+// the peer is gone, TimeoutError when the deadline passes. After an error in the middle of a message only
+// shutdown() and destruction make sense; a peek() that timed out may be repeated.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "starling/net/deadline.h"
+
+namespace starling {
+
+using Bytes = std::span<std::byte>;
+using ConstBytes = std::span<const std::byte>;
+
+enum class MessageKind : uint8_t { kData, kControl };
+constexpr size_t kMaxControlBytes = 65 * 1024;
+
+struct Outgoing {
+  uint32_t tag = 0;
+  ConstBytes head;
+  ConstBytes body;
+  MessageKind kind = MessageKind::kData;
+  size_t bytes() const { return head.size() + body.size(); }
+};
+
+struct Incoming {
+  uint32_t tag = 0;
+  Bytes head;
+  Bytes body;
+  MessageKind kind = MessageKind::kData;
+  size_t bytes() const { return head.size() + body.size(); }
+};
+
+struct MessageInfo {
+  uint32_t tag = 0;
+  uint64_t bytes = 0;
+  MessageKind kind = MessageKind::kData;
+};
+
+class Endpoint {
+ public:
+  Endpoint() = default;
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+  virtual ~Endpoint() = default;
+
+  // Blocking forms.
+  void send(const Outgoing& message, Deadline deadline);
+  void recv(const Incoming& message, Deadline deadline);
+  MessageInfo peek(Deadline deadline);
+  // Sends and receives at the same time in one thread; exchange() below for two different peers.
+  void exchange(const Outgoing& out, const Incoming& in, Deadline deadline);
+
+  // Steps, for one thread that moves several messages at once (transfer_all). A step never waits; it returns
+  // true when the message is complete. poll(2) poll_fd() for POLLIN before the next receiving step, POLLOUT
+  // before a sending one.
+  virtual void begin_send(const Outgoing& message) = 0;
+  virtual bool step_send() = 0;
+  virtual void begin_recv(const Incoming& message) = 0;
+  virtual bool step_recv() = 0;
+  // The next message, still to be received; nothing if its frame header has not arrived.
+  virtual std::optional<MessageInfo> step_peek() = 0;
+  virtual int poll_fd() const = 0;
+
+  // Where the other end is: "10.0.0.2:41234", "pid 4711 on this host", "memory".
+  virtual std::string peer() const = 0;
+  // Wakes every waiter of both ends with a CommError. From any thread, repeatable.
+  virtual void shutdown() = 0;
+
+  // Tells who is at the other end, for errors: from then on they carry `rank` and say "rank 2 (node-b)". Call
+  // it before other threads use the endpoint.
+  void set_peer_rank(int rank, const std::string& host);
+  int peer_rank() const { return rank_; }
+  // "rank 2 (node-b)" once known, else peer().
+  std::string name() const { return name_.empty() ? peer() : name_; }
+
+  // What entered and left the socket since the start, frame headers included, handshake excluded; bytes.
+  uint64_t socket_sent() const { return sent_.load(std::memory_order_relaxed); }
+  uint64_t socket_received() const { return received_.load(std::memory_order_relaxed); }
+
+ protected:
+  std::atomic<uint64_t> sent_{0};
+  std::atomic<uint64_t> received_{0};
+
+ private:
+  int rank_ = -1;
+  std::string name_;
+};
+
+// One message under way: `out` is sent, or `in` received, on `endpoint`.
+struct Transfer {
+  Endpoint* endpoint = nullptr;
+  std::optional<Outgoing> out;
+  std::optional<Incoming> in;
+  bool done = false;
+};
+
+// Moves all transfers at the same time in the calling thread until all are complete. At most one `out` and
+// one `in` an endpoint; several messages to one peer go into several calls. Sets `done` as they complete. A
+// TimeoutError names the first transfer that is not done and carries its peer's rank.
+void transfer_all(std::span<Transfer> transfers, Deadline deadline);
+
+// Sends to one peer and receives from another at the same time: a step of a ring.
+void exchange(Endpoint& to, const Outgoing& out, Endpoint& from, const Incoming& in, Deadline deadline);
+
+// The side that waits for connections. One thread accepts.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  // The next connection that has proved the job key. Peers that have not, are late or speak something else
+  // are dropped meanwhile; the TimeoutError says how many and why the last one was.
+  virtual std::unique_ptr<Endpoint> accept(Deadline deadline) = 0;
+  // What a peer connects to: "10.0.0.1:41234", "@name", "/path/of/socket".
+  virtual std::string address() const = 0;
+  // Wakes accept() with a CommError. From any thread.
+  virtual void shutdown() = 0;
+};
+
+}  // namespace starling
