@@ -1,5 +1,5 @@
-// What a run tells the outside: typed events. Sinks (sink.h) write them to a terminal, a JSONL file or SQLite; nothing
-// that trains knows which.
+// What a run tells the outside: typed events. Sinks (sink.h) write them to a terminal, a JSONL file or
+// SQLite; nothing that trains knows which.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct StepDone {
 struct EvalDone {
   int64_t step = 0;
   double loss = 0;
-  double accuracy = -1;  // -1 where it has no meaning (text)
+  double accuracy = -1;  // share of 1; -1 where it has no meaning (text)
   int64_t samples = 0;
 };
 
@@ -70,7 +70,7 @@ struct RunResult {
   double samples_per_s = 0;  // over all ranks, from the median step after the first three
   double train_loss = 0;     // mean of the last up to 20 steps
   double test_loss = -1;
-  double test_accuracy = -1;  // -1: no test data or no meaning
+  double test_accuracy = -1;  // share of 1; -1: no test data or no meaning
   double wall_s = 0;
   double compute_s = 0;
   double exposed_comm_s = 0;

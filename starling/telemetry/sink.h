@@ -9,8 +9,8 @@
 
 namespace starling {
 
-// Takes events. Implementations are thread-safe, never throw for a full disk or a closed pipe (they go silent and say
-// so once on standard error), and do not block training on I/O longer than a buffered write.
+// Takes events. Implementations are thread-safe, never throw for a full disk or a closed pipe (they go silent
+// and say so once on standard error), and do not block training on I/O longer than a buffered write.
 class EventSink {
  public:
   virtual ~EventSink() = default;

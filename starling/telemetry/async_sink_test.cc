@@ -1,0 +1,64 @@
+#include "starling/telemetry/async_sink.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+#include "starling/telemetry/to_json.h"
+
+namespace starling {
+namespace {
+
+// Keeps what it takes; its first emit() waits until it is let go.
+class HeldSink final : public EventSink {
+ public:
+  HeldSink(std::shared_future<void> go, std::vector<std::string>& taken, std::promise<void>& entered)
+      : go_(std::move(go)), taken_(taken), entered_(entered) {}
+  void emit(const Event& event) override {
+    if (!first_done_) {
+      first_done_ = true;
+      entered_.set_value();
+      go_.wait();
+    }
+    taken_.push_back(to_json(event));
+  }
+
+ private:
+  std::shared_future<void> go_;
+  std::vector<std::string>& taken_;
+  std::promise<void>& entered_;
+  bool first_done_ = false;
+};
+
+TEST(AsyncSink, NeverBlocksDropsOnlyStepsAndSaysSo) {
+  std::promise<void> go, entered;
+  std::vector<std::string> taken;
+  {
+    AsyncSink sink(std::make_unique<HeldSink>(go.get_future().share(), taken, entered), 2);
+    sink.emit(StepDone{.step = 1});
+    entered.get_future().wait();                                  // the inner sink is busy now
+    for (int n = 2; n <= 6; ++n) sink.emit(StepDone{.step = n});  // two wait, three are dropped
+    sink.emit(EvalDone{.step = 6});
+    go.set_value();
+  }
+  ASSERT_EQ(taken.size(), 5u);
+  EXPECT_THAT(taken[2], testing::HasSubstr("\"step\":3"));
+  EXPECT_THAT(taken[3], testing::HasSubstr("eval"));
+  EXPECT_THAT(taken[4], testing::HasSubstr("3 step events were dropped"));
+}
+
+TEST(AsyncSink, FlushWaitsForWhatWasEmitted) {
+  std::promise<void> go, entered;
+  std::vector<std::string> taken;
+  AsyncSink sink(std::make_unique<HeldSink>(go.get_future().share(), taken, entered));
+  go.set_value();
+  for (int n = 1; n <= 100; ++n) sink.emit(StepDone{.step = n});
+  sink.flush();
+  EXPECT_EQ(taken.size(), 100u);
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,63 @@
+#include "starling/telemetry/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "starling/telemetry/text_style.h"
+
+namespace starling {
+namespace {
+
+std::string where_time_went(const RunResult& r) {
+  const double known = r.compute_s + r.exposed_comm_s + r.data_wait_s;
+  const double wall = std::max(r.wall_s, known);
+  if (!(wall > 0)) return {};
+  return fmt::format("compute {}, exposed communication {}, data wait {}, other {}",
+                     percent(r.compute_s / wall), percent(r.exposed_comm_s / wall),
+                     percent(r.data_wait_s / wall), percent((wall - known) / wall));
+}
+
+std::string memory_text(const std::vector<double>& mb) {
+  const auto text = [](double value) { return bytes_text(static_cast<uint64_t>(value * 1e6)); };
+  if (mb.size() == 1) return text(mb[0]);
+  if (mb.size() <= 4) {
+    std::string all;
+    for (size_t r = 0; r < mb.size(); ++r) all += fmt::format("{}rank {}: {}", r ? ", " : "", r, text(mb[r]));
+    return all;
+  }
+  const auto [least, most] = std::minmax_element(mb.begin(), mb.end());
+  return fmt::format("{} to {} a rank, most on rank {}", text(*least), text(*most), most - mb.begin());
+}
+
+}  // namespace
+
+std::string summary(const RunResult& r, bool color) {
+  std::string out;
+  const auto row = [&](const char* name, const std::string& value, Color c = Color::kPlain) {
+    if (!value.empty())
+      out += fmt::format("  {} {}\n", paint(color, Color::kDim, fmt::format("{:<16}", name)),
+                         paint(color, c, value));
+  };
+  out += paint(color, Color::kBold,
+               r.interrupted ? "Interrupted: the state is saved, the same command resumes" : "Finished");
+  out += '\n';
+  row("model", fmt::format("{}, {} parameters, {} rank{}", r.model, with_thousands(r.params), r.ranks,
+                           r.ranks == 1 ? "" : "s"));
+  row("steps", with_thousands(r.steps));
+  if (r.samples_per_s > 0)
+    row("speed", significant(r.samples_per_s) + (r.ranks > 1 ? " samples/s over all ranks" : " samples/s"),
+        Color::kBold);
+  row("train loss", significant(r.train_loss), std::isfinite(r.train_loss) ? Color::kPlain : Color::kRed);
+  if (r.test_loss != -1) row("test loss", significant(r.test_loss));
+  if (r.test_accuracy != -1)
+    row("test accuracy", fmt::format("{:.2f} %", 100 * r.test_accuracy), Color::kGreen);
+  row("wall time", duration(r.wall_s));
+  row("where it went", where_time_went(r));
+  if (r.ranks > 1) row("bytes sent", bytes_text(r.bytes_sent) + " by all ranks");
+  if (!r.peak_rss_mb.empty()) row("peak memory", memory_text(r.peak_rss_mb));
+  return out;
+}
+
+}  // namespace starling

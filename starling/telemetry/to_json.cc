@@ -1,0 +1,104 @@
+#include "starling/telemetry/to_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace starling {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void fill(Json& out, const RunStarted& e) {
+  out["run_dir"] = e.run_dir;
+  out["model"] = e.model;
+  out["data"] = e.data;
+  out["ranks"] = e.ranks;
+  out["threads"] = e.threads;
+  out["global_batch"] = e.global_batch;
+  out["total_steps"] = e.total_steps;
+  out["first_step"] = e.first_step;
+  out["params"] = e.params;
+  out["choices"] = e.choices;
+}
+
+void fill(Json& out, const StepDone& e) {
+  out["step"] = e.step;
+  out["epoch"] = e.epoch;
+  out["loss"] = e.loss;
+  out["lr"] = e.lr;
+  out["samples_per_s"] = e.samples_per_s;
+  out["step_s"] = e.step_s;
+  out["compute_s"] = e.compute_s;
+  out["exposed_comm_s"] = e.exposed_comm_s;
+  out["data_wait_s"] = e.data_wait_s;
+  if (e.slowest_rank >= 0) out["slowest_rank"] = e.slowest_rank;
+  out["eta_s"] = e.eta_s;
+}
+
+void fill(Json& out, const EvalDone& e) {
+  out["step"] = e.step;
+  out["loss"] = e.loss;
+  if (e.accuracy >= 0) out["accuracy"] = e.accuracy;
+  out["samples"] = e.samples;
+}
+
+void fill(Json& out, const CheckpointDone& e) {
+  out["step"] = e.step;
+  out["path"] = e.path;
+  out["seconds"] = e.seconds;
+  if (!e.error.empty()) out["error"] = e.error;
+}
+
+void fill(Json& out, const Message& e) {
+  out["severity"] = name_of(e.severity);
+  if (e.rank >= 0) out["rank"] = e.rank;
+  out["text"] = e.text;
+}
+
+void fill(Json& out, const RunResult& e) {
+  out["model"] = e.model;
+  out["steps"] = e.steps;
+  out["ranks"] = e.ranks;
+  out["params"] = e.params;
+  out["samples_per_s"] = e.samples_per_s;
+  out["train_loss"] = e.train_loss;
+  if (e.test_loss != -1) out["test_loss"] = e.test_loss;
+  if (e.test_accuracy != -1) out["test_accuracy"] = e.test_accuracy;
+  out["wall_s"] = e.wall_s;
+  out["compute_s"] = e.compute_s;
+  out["exposed_comm_s"] = e.exposed_comm_s;
+  out["data_wait_s"] = e.data_wait_s;
+  out["bytes_sent"] = e.bytes_sent;
+  out["peak_rss_mb"] = e.peak_rss_mb;
+  out["interrupted"] = e.interrupted;
+}
+
+}  // namespace
+
+const char* name_of(const Event& event) {
+  static constexpr const char* kNames[] = {"run", "step", "eval", "checkpoint", "message", "result"};
+  static_assert(std::size(kNames) == std::variant_size_v<Event>);
+  return kNames[event.index()];
+}
+
+const char* name_of(Severity severity) {
+  switch (severity) {
+    case Severity::kDebug:
+      return "debug";
+    case Severity::kInfo:
+      return "info";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kError:
+      return "error";
+  }
+  return "info";
+}
+
+std::string to_json(const Event& event) {
+  Json out;
+  out["event"] = name_of(event);
+  std::visit([&out](const auto& e) { fill(out, e); }, event);
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace starling
