@@ -1,0 +1,97 @@
+#include "starling/testing/network_namespaces.h"
+
+#include <fmt/format.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "starling/base/check.h"
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+// Runs a shell command of ours (no words of others in it); its exit status and what it printed.
+std::pair<int, std::string> shell(const std::string& command) {
+  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  if (!pipe) return {127, "no shell"};
+  std::string output;
+  std::array<char, 256> buffer{};
+  while (::fgets(buffer.data(), buffer.size(), pipe)) output += buffer.data();
+  const int status = ::pclose(pipe);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, output};
+}
+
+void must(const std::string& command) {
+  if (const auto [status, output] = shell(command); status != 0)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("network namespaces: `{}` gave {}: {}", command, status, output));
+}
+
+}  // namespace
+
+std::string NetworkNamespaces::unavailable() {
+  const auto name = fmt::format("starling-{}-probe", ::getpid());
+  auto [status, output] = shell("ip netns add " + name);
+  if (status == 0) {
+    std::tie(status, output) = shell(fmt::format("ip -n {} link add br0 type bridge", name));
+    shell("ip netns del " + name);
+  }
+  return status == 0 ? "" : "network namespaces are not permitted here: " + output;
+}
+
+NetworkNamespaces::NetworkNamespaces(int hosts)
+    : prefix_(fmt::format("starling-{}", ::getpid())), hosts_(hosts) {
+  STARLING_CHECK(hosts > 0 && hosts <= 200, "{} hosts", hosts);
+  const auto bridge = bridge_name();
+  must("ip netns add " + bridge);
+  must(fmt::format("ip -n {} link add br0 type bridge && ip -n {} link set br0 up", bridge, bridge));
+  for (int host = 0; host < hosts; ++host) {
+    const auto name = name_of(host);
+    must("ip netns add " + name);
+    must(fmt::format("ip -n {} link set lo up", name));
+    must(fmt::format("ip -n {} link add port{} type veth peer name eth0 netns {}", bridge, host, name));
+    must(fmt::format("ip -n {} link set port{} master br0 up", bridge, host));
+    must(fmt::format("ip -n {} addr add {}/24 dev eth0", name, address(host)));
+    must(fmt::format("ip -n {} link set eth0 up", name));
+  }
+}
+
+NetworkNamespaces::~NetworkNamespaces() {
+  for (int host = 0; host < hosts_; ++host) shell("ip netns del " + name_of(host));
+  shell("ip netns del " + bridge_name());
+}
+
+std::string NetworkNamespaces::address(int host) const {
+  return fmt::format("10.99.0.{}", host + 1);
+}
+
+std::vector<std::string> NetworkNamespaces::command(int host,
+                                                    const std::vector<std::string>& arguments) const {
+  std::vector<std::string> line{"ip", "netns", "exec", name_of(host)};
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  return line;
+}
+
+void NetworkNamespaces::limit_rate(int mbit) {
+  for (int host = 0; host < hosts_; ++host)
+    must(fmt::format("tc -n {} qdisc replace dev eth0 root tbf rate {}mbit burst 256kb latency 50ms",
+                     name_of(host), mbit));
+}
+
+void NetworkNamespaces::unplug(int host) {
+  must(fmt::format("ip -n {} link set port{} down", bridge_name(), host));
+}
+
+std::string NetworkNamespaces::name_of(int host) const {
+  return fmt::format("{}-host{}", prefix_, host);
+}
+std::string NetworkNamespaces::bridge_name() const {
+  return prefix_ + "-bridge";
+}
+
+}  // namespace starling

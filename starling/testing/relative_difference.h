@@ -1,0 +1,28 @@
+// How far two vectors are apart: |actual - expected| / |expected| in the 2-norm, accumulated in fp64. What gradients and
+// updates are compared by: an element near zero does not decide.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <span>
+
+namespace starling {
+
+// 0 for two zero vectors, infinity where only `expected` is zero, where the sizes differ or where a value is not finite.
+template <typename T>
+double relative_difference(std::span<const T> actual, std::span<const T> expected) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (actual.size() != expected.size()) return kInfinity;
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double e = static_cast<double>(expected[i]);
+    const double d = static_cast<double>(actual[i]) - e;
+    difference += d * d;
+    norm += e * e;
+  }
+  if (!std::isfinite(difference) || !std::isfinite(norm)) return kInfinity;
+  if (difference == 0) return 0;
+  return norm == 0 ? kInfinity : std::sqrt(difference / norm);
+}
+
+}  // namespace starling
