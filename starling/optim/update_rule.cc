@@ -1,0 +1,200 @@
+#include "starling/optim/update_rule.h"
+
+#include "starling/base/check.h"
+#include "starling/base/error.h"
+#include "starling/base/suggest.h"
+#include "starling/optim/stream_copy.h"
+#include "starling/optim/update_step.h"
+
+namespace starling {
+namespace {
+
+constexpr size_t kBlock = 1024;  // elements that stay in the first-level cache between two loops
+
+STARLING_INLINE float widen(float x) {
+  return x;
+}
+STARLING_INLINE double widen(double x) {
+  return x;
+}
+STARLING_INLINE float widen(Bf16 x) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
+}
+
+STARLING_INLINE Bf16 narrow(float x) {
+  const uint32_t u = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return Bf16{static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded)};
+}
+STARLING_INLINE Bf16 narrow(double x) {
+  return narrow(static_cast<float>(x));
+}
+
+// The plain pass over `n` elements with kSources gradient buffers. Out pointers may equal the in pointers.
+template <int kSources, typename T, typename G, typename Step>
+STARLING_INLINE void pass(const Step& step_in, const G* const* gradients, T scale, const T* w_in, T* w_out,
+                          const T* const* state_in, T* const* state_out, size_t n) {
+  constexpr int kStates = Step::kStates;
+  const Step step = step_in;
+  const G* g[kSources];
+  for (int s = 0; s < kSources; ++s) g[s] = gradients[s];
+  const T* in[kStates + 1] = {};
+  T* out[kStates + 1] = {};
+  for (int k = 0; k < kStates; ++k) {
+    in[k] = state_in[k];
+    out[k] = state_out[k];
+  }
+#pragma GCC ivdep
+  for (size_t i = 0; i < n; ++i) {
+    T sum = widen(g[0][i]);
+    for (int s = 1; s < kSources; ++s) sum = sum + widen(g[s][i]);
+    T w = w_in[i];
+    T state[kStates + 1];
+    for (int k = 0; k < kStates; ++k) state[k] = in[k][i];
+    step(sum * scale, w, state);
+    w_out[i] = w;
+    for (int k = 0; k < kStates; ++k) out[k][i] = state[k];
+  }
+}
+
+// More sources than are unrolled: their sum goes through `sum`, which holds n ≤ kBlock elements.
+template <typename T, typename G>
+STARLING_INLINE void add_sources(const G* const* gradients, int sources, size_t begin, size_t n, T* sum) {
+  const G* first = gradients[0] + begin;
+#pragma GCC ivdep
+  for (size_t i = 0; i < n; ++i) sum[i] = widen(first[i]);
+  for (int s = 1; s < sources; ++s) {
+    const G* g = gradients[s] + begin;
+#pragma GCC ivdep
+    for (size_t i = 0; i < n; ++i) sum[i] = sum[i] + widen(g[i]);
+  }
+}
+
+// The pass over [begin, begin + n) into outputs given as pointers to their first element, whatever the source
+// count.
+template <typename T, typename G, typename Step>
+STARLING_INLINE void pass_range(const UpdateArgs<T, G>& a, const Step& step, size_t begin, size_t n, T* w_out,
+                                T* const* state_out) {
+  constexpr int kUnrolled = 4;
+  const T scale = static_cast<T>(a.gradient_scale);
+  const T* state_in[Step::kStates + 1] = {};
+  for (int k = 0; k < Step::kStates; ++k) state_in[k] = a.state[k] + begin;
+  const T* w_in = a.parameter + begin;
+  const G* g[kUnrolled] = {};
+  for (int s = 0; s < kUnrolled && s < a.sources; ++s) g[s] = a.gradients[s] + begin;
+  switch (a.sources) {
+    case 1:
+      return pass<1>(step, g, scale, w_in, w_out, state_in, state_out, n);
+    case 2:
+      return pass<2>(step, g, scale, w_in, w_out, state_in, state_out, n);
+    case 3:
+      return pass<3>(step, g, scale, w_in, w_out, state_in, state_out, n);
+    case 4:
+      return pass<4>(step, g, scale, w_in, w_out, state_in, state_out, n);
+    default:
+      break;
+  }
+  alignas(64) T sum[kBlock];
+  add_sources(a.gradients, a.sources, begin, n, sum);
+  const T* sums[1] = {sum};
+  pass<1>(step, sums, scale, w_in, w_out, state_in, state_out, n);
+}
+
+template <typename T>
+STARLING_INLINE void narrow_to(const T* from, Bf16* to, size_t n) {
+#pragma GCC ivdep
+  for (size_t i = 0; i < n; ++i) to[i] = narrow(from[i]);
+}
+
+// The whole range, block by block: through the caches into place, or around them by way of blocks on the
+// stack.
+template <typename T, typename G, typename Step>
+struct Pass {
+  const UpdateArgs<T, G>& a;
+  const Step& step;
+
+  STARLING_INLINE void operator()() const {
+    for (size_t begin = 0; begin < a.count; begin += kBlock) {
+      const size_t n = a.count - begin < kBlock ? a.count - begin : kBlock;
+      if (a.stream) {
+        streamed(begin, n);
+      } else {
+        in_cache(begin, n);
+      }
+    }
+    if (a.stream) stream_fence();
+  }
+
+  STARLING_INLINE void in_cache(size_t begin, size_t n) const {
+    T* state_out[Step::kStates + 1] = {};
+    for (int k = 0; k < Step::kStates; ++k) state_out[k] = a.state_out[k] + begin;
+    pass_range(a, step, begin, n, a.parameter_out + begin, state_out);
+    if (a.bf16_out != nullptr) narrow_to(a.parameter_out + begin, a.bf16_out + begin, n);
+  }
+
+  STARLING_INLINE void streamed(size_t begin, size_t n) const {
+    alignas(64) T block[Step::kStates + 1][kBlock];
+    T* state_out[Step::kStates + 1] = {};
+    for (int k = 0; k < Step::kStates; ++k) state_out[k] = block[k];
+    T* w = block[Step::kStates];
+    pass_range(a, step, begin, n, w, state_out);
+    stream_copy(a.parameter_out + begin, w, n * sizeof(T));
+    for (int k = 0; k < Step::kStates; ++k) stream_copy(a.state_out[k] + begin, block[k], n * sizeof(T));
+    if (a.bf16_out != nullptr) {
+      alignas(64) Bf16 half[kBlock];
+      narrow_to(w, half, n);
+      stream_copy(a.bf16_out + begin, half, n * sizeof(Bf16));
+    }
+  }
+};
+
+}  // namespace
+
+template <typename T, typename G>
+void UpdateRule::apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const {
+  STARLING_CHECK(args.sources >= 1 && step >= 1, "sources {}, step {}", args.sources, step);
+  const auto run = [&](const auto& rule) {
+    dispatch(isa_, Pass<T, G, std::decay_t<decltype(rule)>>{args, rule});
+  };
+  switch (kind_) {
+    case Kind::kSgdPlain:
+      return run(SgdPlainStep<T>(spec_, lr, step));
+    case Kind::kSgd:
+      return run(SgdStep<T>(spec_, lr, step));
+    case Kind::kAdam:
+      return run(AdamStep<T, false>(spec_, lr, step));
+    case Kind::kAdamW:
+      return run(AdamStep<T, true>(spec_, lr, step));
+  }
+}
+
+void UpdateRule::apply(const UpdateArgs<float, float>& args, double lr, int64_t step) const {
+  apply_typed(args, lr, step);
+}
+void UpdateRule::apply(const UpdateArgs<float, Bf16>& args, double lr, int64_t step) const {
+  apply_typed(args, lr, step);
+}
+void UpdateRule::apply(const UpdateArgs<double, double>& args, double lr, int64_t step) const {
+  apply_typed(args, lr, step);
+}
+
+UpdateRule::UpdateRule(const OptimizerSpec& spec, Isa isa) : spec_(spec), isa_(isa) {
+  if (spec.name == "sgd") {
+    kind_ = spec.momentum == 0.0 ? Kind::kSgdPlain : Kind::kSgd;
+    if (kind_ == Kind::kSgd) names_ = {"momentum"};
+  } else if (spec.name == "adam" || spec.name == "adamw") {
+    kind_ = spec.name == "adam" ? Kind::kAdam : Kind::kAdamW;
+    names_ = {"exp_avg", "exp_avg_sq"};
+  } else {
+    const std::string near = nearest(spec.name, {"sgd", "adam", "adamw"});
+    throw ConfigError("optimizer.name",
+                      fmt::format("unknown optimizer '{}'{}; one of sgd, adam, adamw", spec.name,
+                                  near.empty() ? "" : fmt::format(", did you mean '{}'?", near)));
+  }
+}
+
+UpdateRule make_update_rule(const OptimizerSpec& spec, Isa isa) {
+  return UpdateRule(spec, isa);
+}
+
+}  // namespace starling

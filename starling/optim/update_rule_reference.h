@@ -1,0 +1,70 @@
+// The naive form of update_rule.h: one element at a time, in the order of the formulas. Tests compare the
+// kernels to it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "starling/optim/update_rule.h"
+
+namespace starling {
+
+inline double as_double(double x) {
+  return x;
+}
+inline double as_double(Bf16 x) {
+  return to_fp32(x);
+}
+
+// The sum of the gradients of element i in type T, scaled.
+template <typename T, typename G>
+T reference_gradient(const UpdateArgs<T, G>& a, size_t i) {
+  T g = 0;
+  for (int s = 0; s < a.sources; ++s) g += static_cast<T>(as_double(a.gradients[s][i]));
+  return g * static_cast<T>(a.gradient_scale);
+}
+
+template <typename T, typename G>
+void reference_sgd(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr) {
+  const T mu = static_cast<T>(spec.momentum), omega = static_cast<T>(spec.weight_decay);
+  const T rate = static_cast<T>(lr);
+  for (size_t i = 0; i < a.count; ++i) {
+    const T g = reference_gradient(a, i);
+    const T w = a.parameter[i];
+    const T previous = mu == T(0) ? T(0) : a.state[0][i];
+    const T dw = mu * previous - rate * (g + omega * w);
+    if (mu != T(0)) a.state_out[0][i] = dw;
+    a.parameter_out[i] = w + dw;
+  }
+}
+
+template <typename T, typename G>
+void reference_adam(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr, int64_t step) {
+  const bool decoupled = spec.name == "adamw";
+  const double correction1 = 1 - std::pow(spec.beta1, step), correction2 = 1 - std::pow(spec.beta2, step);
+  for (size_t i = 0; i < a.count; ++i) {
+    T g = reference_gradient(a, i);
+    T w = a.parameter[i];
+    if (decoupled) w *= static_cast<T>(1 - lr * spec.weight_decay);
+    if (!decoupled) g += static_cast<T>(spec.weight_decay) * w;
+    const T m = a.state[0][i] + static_cast<T>(1 - spec.beta1) * (g - a.state[0][i]);
+    const T v = static_cast<T>(spec.beta2) * a.state[1][i] + static_cast<T>(1 - spec.beta2) * (g * g);
+    const T denominator = std::sqrt(v) / static_cast<T>(std::sqrt(correction2)) + static_cast<T>(spec.eps);
+    a.state_out[0][i] = m;
+    a.state_out[1][i] = v;
+    a.parameter_out[i] = w - static_cast<T>(lr / correction1) * (m / denominator);
+  }
+}
+
+template <typename T, typename G>
+void reference_update(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr, int64_t step) {
+  if (spec.name == "sgd") {
+    reference_sgd(a, spec, lr);
+  } else {
+    reference_adam(a, spec, lr, step);
+  }
+  for (size_t i = 0; a.bf16_out != nullptr && i < a.count; ++i)
+    a.bf16_out[i] = to_bf16(static_cast<float>(a.parameter_out[i]));
+}
+
+}  // namespace starling

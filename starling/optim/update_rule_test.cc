@@ -1,0 +1,250 @@
+#include "starling/optim/update_rule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "starling/base/error.h"
+#include "starling/optim/update_rule_reference.h"
+
+namespace starling {
+namespace {
+
+OptimizerSpec spec_of(const std::string& name, double momentum = 0.9, double weight_decay = 0.01) {
+  OptimizerSpec spec;
+  spec.name = name;
+  spec.momentum = momentum;
+  spec.weight_decay = weight_decay;
+  return spec;
+}
+
+std::vector<OptimizerSpec> all_rules() {
+  return {spec_of("sgd"), spec_of("sgd", 0.0), spec_of("adam"), spec_of("adamw")};
+}
+
+float make_gradient(float x, float) {
+  return x;
+}
+double make_gradient(float x, double) {
+  return x;
+}
+Bf16 make_gradient(float x, Bf16) {
+  return to_bf16(x);
+}
+
+// Parameters, two states and gradient buffers with random content; `lead` unused elements make the data
+// unaligned.
+template <typename T, typename G>
+struct Problem {
+  size_t count;
+  std::vector<T> w, m, v;
+  std::vector<std::vector<G>> g;
+  std::vector<const G*> g_pointers;
+
+  Problem(size_t n, int sources) : count(n), w(n), m(n), v(n) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    for (size_t i = 0; i < n; ++i) {
+      w[i] = normal(random);
+      m[i] = 0.1f * normal(random);
+      v[i] = std::abs(0.01f * normal(random));
+    }
+    for (int s = 0; s < sources; ++s) {
+      g.emplace_back(n);
+      for (auto& x : g.back()) x = make_gradient(normal(random), G{});
+    }
+    for (const auto& x : g) g_pointers.push_back(x.data());
+  }
+};
+
+template <typename T>
+struct Outputs {
+  std::vector<T> w, m, v;
+  std::vector<Bf16> half;
+  explicit Outputs(size_t n) : w(n), m(n), v(n), half(n) {}
+};
+
+template <typename T>
+void expect_same_bits(const Outputs<T>& a, const Outputs<T>& b) {
+  const size_t bytes = a.w.size() * sizeof(T);
+  EXPECT_EQ(std::memcmp(a.w.data(), b.w.data(), bytes), 0) << "parameters";
+  EXPECT_EQ(std::memcmp(a.m.data(), b.m.data(), bytes), 0) << "first state";
+  EXPECT_EQ(std::memcmp(a.v.data(), b.v.data(), bytes), 0) << "second state";
+  EXPECT_EQ(std::memcmp(a.half.data(), b.half.data(), a.half.size() * sizeof(Bf16)), 0) << "bf16 copy";
+}
+
+// Runs `update(args)` on [begin, end) out of place.
+template <typename T, typename G, typename Update>
+void run_range(const Problem<T, G>& p, Outputs<T>& out, size_t begin, size_t end, bool stream,
+               const Update& update) {
+  std::vector<const G*> g;
+  for (const G* x : p.g_pointers) g.push_back(x + begin);
+  const T* state[] = {p.m.data() + begin, p.v.data() + begin};
+  T* state_out[] = {out.m.data() + begin, out.v.data() + begin};
+  UpdateArgs<T, G> args;
+  args.gradients = g.data();
+  args.sources = static_cast<int>(g.size());
+  args.gradient_scale = 1.0 / static_cast<double>(g.size());
+  args.parameter = p.w.data() + begin;
+  args.parameter_out = out.w.data() + begin;
+  args.bf16_out = out.half.data() + begin;
+  args.state = state;
+  args.state_out = state_out;
+  args.count = end - begin;
+  args.stream = stream;
+  update(args);
+}
+
+template <typename Types>
+class UpdateRuleTest : public testing::Test {};
+
+template <typename A, typename B>
+struct TypePair {
+  using T = A;
+  using G = B;
+};
+using TypePairs = testing::Types<TypePair<float, float>, TypePair<float, Bf16>, TypePair<double, double>>;
+TYPED_TEST_SUITE(UpdateRuleTest, TypePairs);
+
+TYPED_TEST(UpdateRuleTest, EqualsTheReference) {
+  using T = typename TypeParam::T;
+  const double tolerance = 8 * static_cast<double>(std::numeric_limits<T>::epsilon());
+  for (const auto& spec : all_rules())
+    for (const int sources : {1, 2, 3, 4, 5, 9})
+      for (const size_t n : {size_t{0}, size_t{1}, size_t{31}, size_t{2500}}) {
+        const Problem<T, typename TypeParam::G> p(n, sources);
+        Outputs<T> fast(n), slow(n);
+        const auto rule = make_update_rule(spec);
+        run_range(p, fast, 0, n, false, [&](const auto& a) { rule.apply(a, 0.05, 3); });
+        run_range(p, slow, 0, n, false, [&](const auto& a) { reference_update(a, spec, 0.05, 3); });
+        for (size_t i = 0; i < n; ++i) {
+          ASSERT_NEAR(fast.w[i], slow.w[i], tolerance * (1 + std::abs(slow.w[i])))
+              << spec.name << " element " << i;
+          ASSERT_NEAR(fast.m[i], slow.m[i], tolerance * (1 + std::abs(slow.m[i])))
+              << spec.name << " element " << i;
+          ASSERT_NEAR(fast.v[i], slow.v[i], tolerance * (1 + std::abs(slow.v[i])))
+              << spec.name << " element " << i;
+          ASSERT_EQ(fast.half[i].bits, to_bf16(static_cast<float>(fast.w[i])).bits) << "element " << i;
+        }
+      }
+}
+
+TYPED_TEST(UpdateRuleTest, SplittingTheRangeChangesNoBit) {
+  using T = typename TypeParam::T;
+  constexpr size_t n = 4099;
+  for (const auto& spec : all_rules())
+    for (const int sources : {1, 2, 5}) {
+      const Problem<T, typename TypeParam::G> p(n, sources);
+      const auto rule = make_update_rule(spec);
+      const auto update = [&](const auto& a) { rule.apply(a, 0.05, 7); };
+      Outputs<T> whole(n), parts(n);
+      run_range(p, whole, 0, n, false, update);
+      const size_t cuts[] = {0, 1, 4, 17, 1023, 1030, 2077, 4096, n};
+      for (size_t c = 0; c + 1 < std::size(cuts); ++c)
+        run_range(p, parts, cuts[c], cuts[c + 1], c % 2 == 1, update);
+      expect_same_bits(whole, parts);
+    }
+}
+
+TYPED_TEST(UpdateRuleTest, EveryVectorUnitGivesTheSameBits) {
+  using T = typename TypeParam::T;
+  constexpr size_t n = 2051;
+  for (const auto& spec : all_rules()) {
+    const Problem<T, typename TypeParam::G> p(n, 2);
+    Outputs<T> expected(n);
+    run_range(p, expected, 0, n, false,
+              [&](const auto& a) { make_update_rule(spec, Isa::kBaseline).apply(a, 0.05, 2); });
+    for (const Isa isa : supported_isas())
+      for (const bool stream : {false, true}) {
+        Outputs<T> out(n);
+        run_range(p, out, 0, n, stream,
+                  [&](const auto& a) { make_update_rule(spec, isa).apply(a, 0.05, 2); });
+        expect_same_bits(expected, out);
+      }
+  }
+}
+
+TYPED_TEST(UpdateRuleTest, InPlaceEqualsOutOfPlace) {
+  using T = typename TypeParam::T;
+  constexpr size_t n = 1500;
+  for (const auto& spec : all_rules()) {
+    const Problem<T, typename TypeParam::G> p(n, 2);
+    const auto rule = make_update_rule(spec);
+    Outputs<T> apart(n), place(n);
+    run_range(p, apart, 0, n, false, [&](const auto& a) { rule.apply(a, 0.05, 4); });
+    place.w = p.w, place.m = p.m, place.v = p.v;
+    run_range(p, place, 0, n, false, [&](auto a) {
+      a.parameter = a.parameter_out;
+      a.state = a.state_out;
+      rule.apply(a, 0.05, 4);
+    });
+    if (rule.state_count() < 2) apart.v = place.v;  // not a state of this rule, so not written
+    if (rule.state_count() < 1) apart.m = place.m;
+    expect_same_bits(apart, place);
+  }
+}
+
+// The parameters after five steps on fixed gradients, lr 0.1, weight decay 0.01.
+std::vector<double> five_steps(const std::string& name) {
+  std::vector<double> w = {0.5, -1.25, 2.0, -0.03125}, m(4), v(4), g(4);
+  const auto rule = make_update_rule(spec_of(name));
+  for (int t = 0; t < 5; ++t) {
+    g = {0.1 * (t + 1), -0.2 + 0.05 * t, t % 2 == 0 ? 0.3 : -0.3, 0.01 * t};
+    const double* gradients[] = {g.data()};
+    double* state[] = {m.data(), v.data()};
+    UpdateArgs<double, double> args;
+    args.gradients = gradients;
+    args.parameter = args.parameter_out = w.data();
+    args.state = state;
+    args.state_out = state;
+    args.count = 4;
+    rule.apply(args, 0.1, t + 1);
+  }
+  return w;
+}
+
+// Computed by torch.optim of PyTorch 2.15.0 in fp64 from the same numbers.
+TEST(UpdateRule, EqualsPyTorch) {
+  const std::vector<std::pair<std::string, std::vector<double>>> expected = {
+      {"sgd", {0.17691846667028946, -1.0640430959027287, 1.9001187130951678, -0.04937959270989372}},
+      {"adam", {0.013826974201324851, -0.7934576600554919, 1.8322429760200967, -0.2644722507282321}},
+      {"adamw", {0.01339813768908793, -0.7925530758274214, 1.8469709501592038, -0.3651893493525833}}};
+  for (const auto& [name, values] : expected) {
+    const auto w = five_steps(name);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(w[i], values[i], 1e-14) << name << " element " << i;
+  }
+}
+
+TEST(UpdateRule, NamesItsState) {
+  EXPECT_THAT(make_update_rule(spec_of("sgd")).state_names(), testing::ElementsAre("momentum"));
+  EXPECT_EQ(make_update_rule(spec_of("sgd", 0.0)).state_count(), 0);
+  EXPECT_THAT(make_update_rule(spec_of("adamw")).state_names(),
+              testing::ElementsAre("exp_avg", "exp_avg_sq"));
+}
+
+TEST(UpdateRule, SuggestsTheNearRule) {
+  try {
+    make_update_rule(spec_of("adamv"));
+    FAIL() << "accepted";
+  } catch (const ConfigError& e) {
+    EXPECT_EQ(e.where(), "optimizer.name");
+    EXPECT_THAT(e.what(), testing::HasSubstr("'adamv'"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("did you mean 'adam"));
+  }
+}
+
+TEST(Bf16, RoundsToNearestEvenAndKeepsNan) {
+  EXPECT_EQ(to_bf16(1.0f).bits, 0x3f80);
+  EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);  // a tie, to even
+  EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3f82);  // a tie, to even, upwards
+  EXPECT_EQ(to_bf16(3.4e38f).bits, 0x7f80);      // rounds to infinity
+  EXPECT_EQ(to_bf16(std::numeric_limits<float>::quiet_NaN()).bits, 0x7fc0);
+  EXPECT_EQ(to_fp32(to_bf16(-2.5f)), -2.5f);
+}
+
+}  // namespace
+}  // namespace starling
