@@ -26,6 +26,13 @@ Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t 
   return replica;
 }
 
+void to_channels_last(Replica& replica) {
+  at::NoGradGuard no_grad;
+  for (NamedTensor& p : replica.parameters) {
+    if (p.tensor.dim() == 4) p.tensor.set_data(p.tensor.contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
+
 int64_t parameter_count(const Replica& replica) {
   int64_t count = 0;
   for (const NamedTensor& p : replica.parameters) count += p.tensor.numel();

@@ -25,6 +25,9 @@ struct Replica {
 // The parameters are a function of `seed` alone.
 Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t seed);
 
+// Stores 4-dimensional parameters (convolutions) in channels-last order.
+void to_channels_last(Replica& replica);
+
 int64_t parameter_count(const Replica& replica);
 
 }  // namespace starling

@@ -1,0 +1,139 @@
+// The update half of AllReduce: reduction and optimizer in one pass over flat memory; snapshots of its state.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "starling/base/error.h"
+#include "starling/optim/sum_of_squares.h"
+#include "starling/parallel/all_reduce.h"
+
+namespace starling {
+
+// The gradient ranges that are summed: all members of all ranks of the host in rank order; between hosts this rank's
+// own, which then holds the sum over all ranks.
+std::vector<const std::byte*> AllReduce::sources() const {
+  std::vector<const std::byte*> result;
+  const int locals = static_cast<int>(group_.local_ranks().size());
+  for (int r = one_host_ ? 0 : group_.local_rank(); r < (one_host_ ? locals : group_.local_rank() + 1); ++r) {
+    for (int m = 0; m < options_.members; ++m) result.push_back(static_cast<const std::byte*>(memory_->gradients(r, m)));
+  }
+  return result;
+}
+
+void AllReduce::apply_bucket(size_t bucket) {
+  const Bucket& b = layout_.buckets[bucket];
+  const size_t ranks = divided() ? group_.local_ranks().size() : 1;
+  const size_t rank = divided() ? group_.local_rank() : 0;
+  const auto apply_member = [&](int m) {
+    const auto [begin, end] = share_of(b.begin, b.end, rank * options_.members + m, ranks * options_.members);
+    if (begin == end) return;
+    if (options_.master == at::kDouble) {
+      apply_range<double, double>(begin, end);
+    } else if (options_.working == at::kBFloat16) {
+      apply_range<float, Bf16>(begin, end);
+    } else {
+      apply_range<float, float>(begin, end);
+    }
+  };
+  if (team_) {
+    team_->run(apply_member);
+  } else {
+    apply_member(0);
+  }
+}
+
+template <typename T, typename G>
+void AllReduce::apply_range(size_t begin, size_t end) {
+  std::vector<const G*> gradients;
+  for (const std::byte* s : sources()) gradients.push_back(reinterpret_cast<const G*>(s) + begin);
+  std::vector<const T*> state;
+  std::vector<T*> state_out;
+  for (int i = 0; i < rule_.state_count(); ++i) {
+    state.push_back(static_cast<const T*>(memory_->state(i, false)) + begin);
+    state_out.push_back(static_cast<T*>(memory_->state(i, true)) + begin);
+  }
+  UpdateArgs<T, G> args;
+  args.gradients = gradients.data();
+  args.sources = static_cast<int>(gradients.size());
+  args.gradient_scale = update_scale_;
+  args.parameter = static_cast<const T*>(memory_->parameters(false)) + begin;
+  args.parameter_out = static_cast<T*>(memory_->parameters(true)) + begin;
+  if (options_.working != options_.master) args.bf16_out = static_cast<Bf16*>(memory_->working(true)) + begin;
+  args.state = state.data();
+  args.state_out = state_out.data();
+  args.count = end - begin;
+  rule_.apply(args, step_.lr, step_.index);
+}
+
+template <typename G>
+double AllReduce::squares_of_own_share() {
+  const auto [begin, end] = share_of(0, layout_.total, group_.rank(), group_.size());
+  std::vector<const G*> gradients;
+  for (const std::byte* s : sources()) gradients.push_back(reinterpret_cast<const G*>(s) + begin);
+  return sum_of_squares<G>(gradients.data(), static_cast<int>(gradients.size()), update_scale_, end - begin);
+}
+
+// Clipping by the norm of the mean gradient (Pascanu et al., arXiv 1211.5063): it is known only when all buckets are.
+void AllReduce::apply_clipped() {
+  double squares = options_.working == at::kDouble     ? squares_of_own_share<double>()
+                   : options_.working == at::kBFloat16 ? squares_of_own_share<Bf16>()
+                                                       : squares_of_own_share<float>();
+  if (group_.size() > 1) group_.all_reduce(&squares, 1, DataType::kFp64, ReduceOp::kSum);
+  const double norm = std::sqrt(squares);
+  if (norm > options_.clip_norm) update_scale_ *= options_.clip_norm / (norm + 1e-6);
+  for (size_t b = 0; b < layout_.buckets.size(); ++b) apply_bucket(b);
+}
+
+StrategyState AllReduce::state() {
+  at::NoGradGuard no_grad;
+  StrategyState state;
+  state.step = step_.index;
+  if (group_.rank() != 0) return state;
+  const auto copy = [](const at::Tensor& t) { return t.detach().clone(at::MemoryFormat::Contiguous); };
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    const NamedTensor& p = replicas_[0].parameters[i];
+    state.parameters[p.name] = copy(memory_->master_view(layout_.offset[i], p.tensor));
+    for (int s = 0; s < rule_.state_count(); ++s) {
+      state.optimizer[rule_.state_names()[s] + "/" + p.name] = copy(memory_->state_view(s, layout_.offset[i], p.tensor));
+    }
+  }
+  for (const NamedTensor& b : replicas_[0].buffers) state.buffers[b.name] = copy(b.tensor);
+  return state;
+}
+
+namespace {
+
+const at::Tensor& fitting(const std::map<std::string, at::Tensor>& tensors, const std::string& name, const at::Tensor& like) {
+  const auto it = tensors.find(name);
+  if (it == tensors.end()) {
+    throw Error(ErrorCode::kCheckpoint, "the checkpoint holds no tensor '" + name + "': it is of another model or optimizer");
+  }
+  if (it->second.sizes() != like.sizes()) {
+    throw Error(ErrorCode::kCheckpoint,
+                fmt::format("the checkpoint's '{}' has another shape than the model's ({} against {} elements): it is of "
+                            "another model", name, it->second.numel(), like.numel()));
+  }
+  return it->second;
+}
+
+}  // namespace
+
+void AllReduce::load_state(const StrategyState& state) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> parameters;
+  for (const NamedTensor& p : replicas_[0].parameters) parameters.push_back(fitting(state.parameters, p.name, p.tensor));
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    const NamedTensor& p = replicas_[0].parameters[i];
+    for (int s = 0; s < rule_.state_count(); ++s) {
+      if (state.optimizer.empty()) continue;  // weights alone: the optimizer begins afresh
+      const at::Tensor& value = fitting(state.optimizer, rule_.state_names()[s] + "/" + p.name, p.tensor);
+      if (!divided() || group_.local_rank() == 0) memory_->state_view(s, layout_.offset[i], p.tensor).copy_(value);
+    }
+  }
+  for (NamedTensor& b : replicas_[0].buffers) b.tensor.copy_(fitting(state.buffers, b.name, b.tensor));
+  copy_into_memory(parameters);
+  step_.index = state.step;
+}
+
+}  // namespace starling
