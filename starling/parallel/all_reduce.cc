@@ -51,7 +51,7 @@ AllReduce::AllReduce(const ModelFactory& factory, UpdateRule rule, const AllRedu
   memory.divided = locals > 1 && choose_divided(options, locals);
   memory.members = options.members;
   memory_ = std::make_unique<FlatMemory>(group, memory);
-  if (locals > 1) board_ = group.allocate_window(sizeof(double));
+  if (locals > 1) board_ = group.allocate_window(sizeof(Notice));
   if (options.members > 1) team_ = std::make_unique<ThreadTeam>(options.members);
 
   std::vector<at::Tensor> initial;
@@ -168,8 +168,8 @@ double AllReduce::member_forward_backward(int member, const Batch& batch) {
   const double value = loss.item<double>();
   if (!std::isfinite(value)) refuse_loss(value);
   if (member == 0) {
-    own_loss_ = value;  // peers read it as soon as they see our first bucket
-    if (board_) *reinterpret_cast<double*>(board_->region(group_.local_rank())) = value;
+    own_loss_ = value;
+    post_notice();
   }
   loss.backward();
   for (auto& s : slots_[member]) s.slot->fill_unused();
@@ -187,24 +187,39 @@ double AllReduce::forward_backward(const Batch& batch) {
       losses[m] = member_forward_backward(m, {batch.input.narrow(0, m * each, each), batch.target.narrow(0, m * each, each)});
     });
     own_loss_ = std::accumulate(losses.begin(), losses.end(), 0.0) / team_->size();
-    if (board_) *reinterpret_cast<double*>(board_->region(group_.local_rank())) = own_loss_;
+    post_notice();
     for (size_t b = 0; b < layout_.buckets.size(); ++b) bucket_complete(b);
   }
   forward_backward_s_ = to_seconds(clock_.now() - start);
   return own_loss_;
 }
 
+// Peers read it once they have seen our first bucket, and not after they have said that their step is done.
+void AllReduce::post_notice() {
+  if (board_) *reinterpret_cast<Notice*>(board_->region(group_.local_rank())) = {own_loss_, step_.stop_requested ? 1.0 : 0.0};
+}
+
+void AllReduce::read_notices(StepReport& report) {
+  Notice sum{own_loss_, step_.stop_requested ? 1.0 : 0.0};
+  if (!one_host_) {
+    group_.all_reduce(&sum, 2, DataType::kFp64, ReduceOp::kSum);
+  } else if (board_) {
+    sum = {};
+    for (int r = 0; r < group_.size(); ++r) {
+      const auto* notice = reinterpret_cast<const Notice*>(board_->region(r));
+      sum.loss += notice->loss;
+      sum.stop += notice->stop;
+    }
+  }
+  report.loss = sum.loss / group_.size();
+  report.stop = sum.stop > 0;
+}
+
 StepReport AllReduce::update() {
   const Nanoseconds start = clock_.now();
   const BucketExchange::Finish finish = exchange_->finish();
   StepReport report;
-  report.loss = own_loss_;
-  if (one_host_ && board_) {
-    report.loss = 0;
-    for (int r = 0; r < group_.size(); ++r) report.loss += *reinterpret_cast<const double*>(board_->region(r)) / group_.size();
-  } else if (!one_host_) {
-    group_.all_reduce(&report.loss, 1, DataType::kFp64, ReduceOp::kAvg);
-  }
+  read_notices(report);
   if (options_.clip_norm > 0) apply_clipped();
   const double waited = finish.waited_s + exchange_->wait_for_all();
   memory_->commit(step_.index);

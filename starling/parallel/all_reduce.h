@@ -58,6 +58,11 @@ class AllReduce final : public Strategy {
   bool divided() const { return memory_->options().divided; }
 
  private:
+  struct Notice {  // what each rank tells the others of a step
+    double loss = 0;
+    double stop = 0;
+  };
+
 
   void place_tensors();
   void copy_into_memory(const std::vector<at::Tensor>& parameters);
@@ -76,6 +81,8 @@ class AllReduce final : public Strategy {
   std::vector<const std::byte*> sources() const;
   void rebuild_in_order_of_arrival();
   void relayout(const std::vector<size_t>& order);
+  void post_notice();
+  void read_notices(StepReport& report);
   void compare_replicas();
   [[noreturn]] void refuse_loss(double loss);
 
@@ -88,7 +95,7 @@ class AllReduce final : public Strategy {
   std::vector<size_t> sizes_;      // elements, by parameter
   FlatLayout layout_;
   std::unique_ptr<FlatMemory> memory_;
-  std::shared_ptr<Window> board_;  // one host: each rank's loss of the step
+  std::shared_ptr<Window> board_;  // one Notice a local rank
   std::vector<std::vector<GradientSlot::Installed>> slots_;  // [member][parameter]
   std::vector<size_t> missing_;    // by bucket
   std::vector<size_t> arrival_;    // parameters in the order in which the first step's gradients came

@@ -18,10 +18,12 @@
 
 namespace starling {
 
-// What one step is: its number (1-based: the count of updates once it is done) and its learning rate.
+// What one step is: its number (1-based: the count of updates once it is done), its learning rate, and whether it should
+// be the last.
 struct Step {
   int64_t index = 0;
   double lr = 0;
+  bool stop_requested = false;  // on this rank (SIGTERM)
 };
 
 struct StepReport {
@@ -29,6 +31,7 @@ struct StepReport {
   double compute_s = 0;       // forward, backward and optimizer arithmetic of this rank
   double exposed_comm_s = 0;  // waiting for peers, or moving bytes while nothing was computed
   int slowest_rank = -1;      // the last rank to arrive, -1 when alone
+  bool stop = false;          // some rank asked to stop: all ranks see it after the same step
 };
 
 // What a checkpoint keeps of a strategy: fp32 or fp64 master parameters, buffers, and optimizer states, each by its

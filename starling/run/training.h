@@ -1,0 +1,45 @@
+// One rank's training, built from a RunSpec: what the program and starling::init share.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "starling/base/clock.h"
+#include "starling/comm/group.h"
+#include "starling/data/factory.h"
+#include "starling/nn/model.h"
+#include "starling/parallel/all_reduce.h"
+#include "starling/run/choices.h"
+#include "starling/spec/run_spec.h"
+#include "starling/telemetry/sink.h"
+
+namespace starling {
+
+// What surrounds the training of one rank. Everything outlives run_training().
+struct Surroundings {
+  Group& group;
+  // A further group of the same ranks with its own order of operations (synced batch norm).
+  std::function<std::unique_ptr<Group>(const std::string& name)> make_group;
+  EventSink& sink;
+  const Clock& clock;
+  const std::atomic<bool>& stop;
+  std::string run_dir;  // empty: nothing is kept
+};
+
+// Makes models whose batch norm is synced over the ranks where the spec asks for it.
+using SyncedModelFactory = std::function<ModelFactory(const ModelHooks&)>;
+
+// The options of the all-reduce strategy that the spec and the choices come to.
+AllReduceOptions all_reduce_options(const RunSpec& spec, const Choices& choices);
+LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t first_step);
+
+// The hooks of a model in this run; group must outlive the models.
+ModelHooks model_hooks(Group* group);
+
+// Collective. Trains as the spec says and returns the summary, complete on rank 0.
+RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
+                       const Surroundings& around);
+
+}  // namespace starling
