@@ -1,5 +1,6 @@
 #include "starling/parallel/all_reduce.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <cmath>

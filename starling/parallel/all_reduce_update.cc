@@ -1,4 +1,5 @@
 // The update half of AllReduce: reduction and optimizer in one pass over flat memory; snapshots of its state.
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <algorithm>

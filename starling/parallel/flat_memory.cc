@@ -1,6 +1,7 @@
 #include "starling/parallel/flat_memory.h"
 
 #include <sys/mman.h>
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <atomic>
