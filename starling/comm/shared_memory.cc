@@ -1,6 +1,7 @@
 #include "starling/comm/shared_memory.h"
 
 #include <fmt/format.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,8 +54,8 @@ UniqueFd make_region(const std::string& key, size_t bytes, bool populate) {
   UniqueFd fd(memfd_create(("starling " + key).substr(0, 200).c_str(), MFD_CLOEXEC));
   if (!fd.valid()) refuse("create", bytes);
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) refuse("size", bytes);
-  // fallocate takes the pages and fails where there is no memory; touching them would be a SIGBUS.
-  if (populate && fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) refuse("allocate", bytes);
+  // Takes the pages now and fails where there is no memory; touching them later would be a SIGBUS.
+  if (populate && (errno = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes))) != 0) refuse("allocate", bytes);
   return fd;
 }
 

@@ -18,7 +18,9 @@ class AllReduce {
         bytes_(count * size_of(operation.type)),
         sources_(team.size()),
         destinations_(team.size()) {
-    job_ = Reduction{.type = operation.type, .op = summed(operation.op), .divisor = divisor};
+    job_.type = operation.type;
+    job_.op = summed(operation.op);
+    job_.divisor = divisor;
   }
 
   void run() {
