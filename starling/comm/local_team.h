@@ -25,8 +25,8 @@ namespace starling {
 
 constexpr uint64_t kNowhere = ~uint64_t{0};  // memory outside every window
 constexpr size_t kSlotBytes = 256 * 1024;    // of one chunk of the staged pipeline
-constexpr int kSlots = 4;
-constexpr size_t kStagingBytes = kSlots * kSlotBytes;
+constexpr int kStagingSlots = 4;
+constexpr size_t kStagingBytes = kStagingSlots * kSlotBytes;
 // Up to this size a tensor is staged even if it lies in a window: one synchronisation instead of two.
 constexpr size_t kFlatBytes = 16 * 1024;
 
@@ -75,7 +75,7 @@ class LocalTeam final : public LocalSync {
   void count_chunks(uint64_t n) { next_chunk_ += n; }
   // All ranks have finished the chunks below this number.
   uint64_t settled_chunk() const { return first_chunk_; }
-  std::byte* slot(int r, uint64_t chunk) const { return staging_->region(r) + chunk % kSlots * kSlotBytes; }
+  std::byte* slot(int r, uint64_t chunk) const { return staging_->region(r) + chunk % kStagingSlots * kSlotBytes; }
   // 2 p numbers (control_block.h): to be written before enter(), and rank r's after it.
   uint64_t* splits_to_enter() const { return layout_.splits(control_->region(me_), round_ + 1); }
   const uint64_t* splits(int r) const { return layout_.splits(control_->region(r), round_); }

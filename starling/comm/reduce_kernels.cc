@@ -138,6 +138,7 @@ uint16_t float_to_fp16(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const float size = std::fabs(value);
   if (std::isnan(value)) return sign | 0x7e00;
+  if (size == 0.0f) return sign;
   if (size >= 65520.0f) return sign | 0x7c00;  // rounds past the largest number, 65504
   int exponent = 0;
   std::frexp(size, &exponent);

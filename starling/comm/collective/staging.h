@@ -5,7 +5,7 @@
 //   drain(k): take the result out of the own slot, after all ranks have worked on chunk k
 //
 // fill(k + 1) goes before work(k), and that before drain(k - 1): who waits finds the others a step ahead. A slot is
-// filled again when all ranks have worked on what it held (kSlots chunks ago).
+// filled again when all ranks have worked on what it held (kStagingSlots chunks ago).
 // A collective of one chunk costs one synchronisation: the chunk is filled before enter(), which publishes it.
 #pragma once
 
@@ -19,8 +19,8 @@ namespace starling {
 
 // Waits until this rank's slot of chunk `number` may be overwritten.
 inline void await_free_slot(LocalTeam& team, uint64_t number) {
-  if (number < kSlots || number - kSlots < team.settled_chunk()) return;
-  team.await_stage_all(kWorked, number - kSlots + 1);
+  if (number < kStagingSlots || number - kStagingSlots < team.settled_chunk()) return;
+  team.await_stage_all(kWorked, number - kStagingSlots + 1);
 }
 
 // Fills the first chunk ahead of enter(operation, where, true).
