@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/comm/local_sync.h"
 #include "starling/comm/types.h"
 #include "starling/comm/window.h"
 
@@ -51,6 +52,10 @@ class Group {
 
   // Collective over the ranks of this host: memory that they all map. `bytes` is the size of each rank's region.
   virtual std::shared_ptr<Window> allocate_window(size_t bytes) = 0;
+
+  // Numbers that the ranks of this host show each other (local_sync.h), independent of the collectives. Owned by the group;
+  // null where the ranks of one host do not share memory (GroupOptions::shared_memory is false and there are several).
+  virtual LocalSync* local_sync() = 0;
 
   // All calls below block until the result is in place (in `data`, or `out`). `count` is in elements of `type`.
   virtual void barrier() = 0;
