@@ -1,0 +1,98 @@
+#include "starling/spec/print.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+nlohmann::json value_to_json(const Value& value) {
+  return std::visit([](const auto& typed) { return nlohmann::json(typed); }, value);
+}
+
+Value value_from_json(const SchemaEntry& entry, const nlohmann::json& json, const std::string& where) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number_float()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  const auto all = [&](auto predicate) {
+    return json.is_array() && std::all_of(json.begin(), json.end(), predicate);
+  };
+  if (all([](const nlohmann::json& e) { return e.is_number_integer(); }))
+    return json.get<std::vector<int64_t>>();
+  if (all([](const nlohmann::json& e) { return e.is_number(); })) return json.get<std::vector<double>>();
+  throw ConfigError(where, fmt::format("{} is {}, not {}", entry.key, describe(type_of(entry)), json.dump()));
+}
+
+}  // namespace
+
+std::string config_to_toml(const Config& config) {
+  std::string out;
+  for (const std::string& table : table_names()) {
+    std::vector<std::pair<std::string, std::string>> lines;  // the assignment, and where it came from
+    size_t leaf_width = 0, width = 0;
+    for (const SchemaEntry& entry : schema()) {
+      if (table_of(entry) == table) leaf_width = std::max(leaf_width, leaf_of(entry).size());
+    }
+    for (const SchemaEntry& entry : schema()) {
+      if (table_of(entry) != table) continue;
+      lines.emplace_back(
+          fmt::format("{:<{}} = {}", leaf_of(entry), leaf_width, to_toml(read(entry, config.spec))),
+          origin_text(config.origins, entry.key));
+      width = std::max(width, lines.back().first.size());
+    }
+    out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", table);
+    for (const auto& [assignment, origin] : lines)
+      out += fmt::format("{:<{}}  # {}\n", assignment, width, origin);
+  }
+  return out;
+}
+
+nlohmann::json spec_to_json(const RunSpec& spec) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const SchemaEntry& entry : schema()) {
+    json[std::string(table_of(entry))][std::string(leaf_of(entry))] = value_to_json(read(entry, spec));
+  }
+  return json;
+}
+
+RunSpec spec_from_json(const nlohmann::json& json, const std::string& where) {
+  if (!json.is_object()) throw ConfigError(where, "the configuration is not a JSON object");
+  RunSpec spec;
+  for (const auto& [table, leaves] : json.items()) {
+    if (!leaves.is_object()) throw ConfigError(where, fmt::format("{} is not a JSON object", table));
+    for (const auto& [leaf, value] : leaves.items()) {
+      const std::string key = fmt::format("{}.{}", table, leaf);
+      const SchemaEntry* entry = find_entry(key);
+      if (!entry)
+        throw ConfigError(where, fmt::format("unknown key {}: written by another version of Starling?", key));
+      write(*entry, spec, value_from_json(*entry, value, where), where);
+    }
+  }
+  return spec;
+}
+
+std::string config_to_json_line(const Config& config) {
+  nlohmann::ordered_json line;
+  line["event"] = "config";
+  line["values"] = spec_to_json(config.spec);
+  for (const SchemaEntry& entry : schema()) {
+    line["origins"][std::string(entry.key)] = origin_text(config.origins, entry.key);
+  }
+  return line.dump();
+}
+
+std::optional<Difference> first_difference(const RunSpec& a, const RunSpec& b) {
+  for (const SchemaEntry& entry : schema()) {
+    if (!entry.shapes_training) continue;
+    const Value in_a = read(entry, a), in_b = read(entry, b);
+    if (in_a != in_b) return Difference{std::string(entry.key), to_toml(in_a), to_toml(in_b)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace starling

@@ -1,0 +1,183 @@
+#include "starling/spec/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "starling/base/error.h"
+#include "starling/base/suggest.h"
+
+namespace starling {
+namespace {
+
+class Validator {
+ public:
+  Validator(const RunSpec& spec, const Origins& origins, int cores)
+      : spec_(spec), origins_(origins), cores_(cores) {}
+
+  std::vector<std::string> run() {
+    batch();
+    length();
+    model();
+    source();
+    schedule();
+    files();
+    return std::move(warnings_);
+  }
+
+ private:
+  // The error is placed at the first of `keys` that the user wrote, else at the first key.
+  template <class... Args>
+  [[noreturn]] void fail(const std::vector<std::string_view>& keys, fmt::format_string<Args...> format,
+                         Args&&... args) const {
+    std::string where(keys.front());
+    for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+      if (const auto it = origins_.find(*key); it != origins_.end()) where = it->second.where;
+    }
+    throw ConfigError(where, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void batch() {
+    const TrainSpec& train = spec_.train;
+    if (train.global_batch % train.ranks != 0) {
+      const int64_t up = (train.global_batch / train.ranks + 1) * train.ranks;
+      const int64_t down = up - train.ranks;
+      const std::string remedy = down > 0 ? fmt::format("{} or {}", down, up) : fmt::format("{}", up);
+      fail({"train.global_batch", "train.ranks"},
+           "train.global_batch = {} cannot be shared equally by train.ranks = {}: use a batch of {}",
+           train.global_batch, train.ranks, remedy);
+    }
+    const int64_t per_rank = train.global_batch / train.ranks;
+    if (train.threads_mode == ThreadsMode::kBatch && train.threads > 0 && per_rank % train.threads != 0) {
+      fail({"train.threads", "train.threads_mode", "train.global_batch"},
+           "train.threads_mode = \"batch\" gives each thread an equal part, but train.threads = {} does not "
+           "divide the "
+           "{} samples of a rank: use a train.global_batch that is a multiple of {}",
+           train.threads, per_rank, train.threads * train.ranks);
+    }
+    if (spec_.data.samples > 0 && spec_.data.samples < train.ranks) {
+      fail({"data.samples", "train.ranks"},
+           "train.ranks = {} is more than data.samples = {}: each rank needs at least one sample; use fewer "
+           "ranks",
+           train.ranks, spec_.data.samples);
+    }
+    if (cores_ > 0 && train.ranks > cores_) {
+      warnings_.push_back(fmt::format(
+          "train.ranks = {} is more than the {} cores of this machine: it works, but slower than -n {}",
+          train.ranks, cores_, cores_));
+    }
+  }
+
+  void length() const {
+    if (spec_.train.steps == 0 && spec_.train.epochs <= 0) {
+      fail({"train.epochs", "train.steps"},
+           "train.epochs and train.steps are both 0, so there is nothing to do: give --epochs or --steps");
+    }
+    if (spec_.train.steps > 0 && spec_.schedule.warmup_steps > spec_.train.steps) {
+      fail({"schedule.warmup_steps", "train.steps"},
+           "schedule.warmup_steps = {} is longer than train.steps = {}: shorten the warm-up",
+           spec_.schedule.warmup_steps, spec_.train.steps);
+    }
+  }
+
+  void model() const {
+    const ModelSpec& model = spec_.model;
+    if (model.name == "gpt" && model.width % model.heads != 0) {
+      fail({"model.heads", "model.width"},
+           "model.width = {} cannot be split into model.heads = {}: use a width of {}, or heads that divide "
+           "it",
+           model.width, model.heads, (model.width / model.heads + 1) * model.heads);
+    }
+    if (model.name != "mlp") return;
+    if (model.widths.size() < 2) {
+      fail({"model.widths"},
+           "model.widths = {} needs at least the inputs and the classes, for example [784, 256, 10]",
+           to_toml(Value(model.widths)));
+    }
+    if (model.classes > 0 && model.widths.back() != model.classes) {
+      fail({"model.widths", "model.classes"},
+           "model.widths ends with {}, but model.classes = {}: make them equal", model.widths.back(),
+           model.classes);
+    }
+  }
+
+  void source() {
+    const bool text = check_source("data.source", spec_.data.source);
+    if (!spec_.data.test_source.empty() && check_source("data.test_source", spec_.data.test_source) != text) {
+      fail({"data.test_source", "data.source"},
+           "data.test_source = \"{}\" is of another kind than data.source = \"{}\"", spec_.data.test_source,
+           spec_.data.source);
+    }
+    const bool reads_text = spec_.model.name == "gpt";
+    if (reads_text != text) {
+      fail({"data.source", "model.name"},
+           "model.name = \"{}\" learns from {}, and data.source = \"{}\" is {}: use {}", spec_.model.name,
+           reads_text ? "text" : "pictures", spec_.data.source, text ? "text" : "pictures",
+           reads_text ? "grammar or text:FILE" : "digits, idx:DIR, cifar-bin:DIR or images:PATH");
+    }
+    if (text && spec_.data.augment) warnings_.push_back("data.augment has no effect on text");
+  }
+
+  // Whether a source is of text; fails if it is none.
+  bool check_source(std::string_view key, const std::string& source) const {
+    static constexpr std::string_view kNames[] = {"idx", "cifar-bin", "images", "text", "digits", "grammar"};
+    const size_t colon = source.find(':');
+    const std::string name = source.substr(0, colon);
+    const bool generated = name == "digits" || name == "grammar";
+    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
+      const std::string near = nearest(name, {std::begin(kNames), std::end(kNames)});
+      fail({key},
+           "{} = \"{}\" is unknown: {}use idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, digits or grammar",
+           key, source, near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near));
+    }
+    if (!generated && (colon == std::string::npos || colon + 1 == source.size())) {
+      fail({key}, "{} = \"{}\" lacks the path: write {}:{}", key, source, name,
+           name == "text" ? "FILE" : "PATH");
+    }
+    if (generated && colon != std::string::npos) {
+      fail({key}, "{} = \"{}\" is generated and takes no path: write {}", key, source, name);
+    }
+    return name == "text" || name == "grammar";
+  }
+
+  void schedule() const {
+    const ScheduleSpec& schedule = spec_.schedule;
+    if (schedule.name == "step") {
+      if (schedule.milestones.empty()) {
+        fail({"schedule.milestones", "schedule.name"},
+             "schedule.name = \"step\" needs schedule.milestones, in epochs, for example [30, 60, 90]");
+      }
+      if (std::adjacent_find(schedule.milestones.begin(), schedule.milestones.end(),
+                             std::greater_equal<>()) != schedule.milestones.end()) {
+        fail({"schedule.milestones"}, "schedule.milestones = {} must rise",
+             to_toml(Value(schedule.milestones)));
+      }
+    }
+    if (schedule.name == "cosine" && schedule.min_lr > spec_.optimizer.lr) {
+      fail({"schedule.min_lr", "optimizer.lr"}, "schedule.min_lr = {} is above optimizer.lr = {}",
+           schedule.min_lr, spec_.optimizer.lr);
+    }
+  }
+
+  void files() const {
+    static constexpr std::string_view kSuffix = ".safetensors";
+    const std::string& save = spec_.train.save;
+    if (!save.empty() && !std::string_view(save).ends_with(kSuffix)) {
+      fail({"train.save"}, "train.save = \"{}\" must end in {}, the only format written", save, kSuffix);
+    }
+  }
+
+  const RunSpec& spec_;
+  const Origins& origins_;
+  const int cores_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+std::vector<std::string> validate(const RunSpec& spec, const Origins& origins, int cores) {
+  return Validator(spec, origins, cores).run();
+}
+
+}  // namespace starling

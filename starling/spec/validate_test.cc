@@ -1,0 +1,109 @@
+#include "starling/spec/validate.h"
+
+#include <gmock/gmock.h>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string error_of(const std::vector<std::string>& assignments) {
+  Config config;
+  for (const std::string& assignment : assignments) apply_set(config, assignment);
+  try {
+    validate(config.spec);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Validate, PassesTheDefaultsAndEachModel) {
+  EXPECT_THAT(validate(RunSpec{}), IsEmpty());
+  EXPECT_EQ(error_of({"model.name=mlp"}), "");
+  EXPECT_EQ(error_of({"model.name=resnet50", "data.source=images:pictures.tar.gz"}), "");
+  EXPECT_EQ(error_of({"model.name=gpt", "data.source=text:input.txt"}), "");
+}
+
+TEST(Validate, BatchIsSharedEqually) {
+  EXPECT_EQ(error_of({"train.ranks=3"}),
+            "train.global_batch: train.global_batch = 64 cannot be shared equally by train.ranks = 3: use a "
+            "batch of "
+            "63 or 66");
+  EXPECT_THAT(error_of({"train.ranks=3", "train.global_batch=2"}), HasSubstr("use a batch of 3"));
+  EXPECT_EQ(error_of({"train.threads_mode=batch", "train.threads=4"}), "");
+  EXPECT_EQ(error_of({"train.threads_mode=batch", "train.threads=3"}),
+            "train.threads: train.threads_mode = \"batch\" gives each thread an equal part, but "
+            "train.threads = 3 does "
+            "not divide the 64 samples of a rank: use a train.global_batch that is a multiple of 3");
+  EXPECT_EQ(error_of({"train.threads=3"}), "");
+  EXPECT_THAT(error_of({"data.samples=4", "train.ranks=8"}),
+              HasSubstr("train.ranks = 8 is more than data.samples = 4"));
+}
+
+TEST(Validate, PlacesTheErrorWhereAKeyWasWritten) {
+  Config config;
+  apply_toml(config, "[train]\nranks = 3\n", "run.toml");
+  try {
+    validate(config.spec, config.origins);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.where(), "run.toml:2:9");
+  }
+  apply_flag(config, *find_entry("train.global_batch"), "--global-batch", "65");
+  try {
+    validate(config.spec, config.origins);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.where(), "--global-batch");
+  }
+}
+
+TEST(Validate, RunHasALength) {
+  EXPECT_THAT(error_of({"train.epochs=0"}), HasSubstr("give --epochs or --steps"));
+  EXPECT_EQ(error_of({"train.epochs=0", "train.steps=5"}), "");
+  EXPECT_THAT(error_of({"train.steps=5", "schedule.warmup_steps=6"}), HasSubstr("shorten the warm-up"));
+}
+
+TEST(Validate, ModelsFitTogether) {
+  EXPECT_THAT(error_of({"model.name=gpt", "data.source=grammar", "model.heads=5"}),
+              HasSubstr("model.width = 384 cannot be split into model.heads = 5: use a width of 385"));
+  EXPECT_THAT(error_of({"model.name=mlp", "model.widths=[784]"}),
+              HasSubstr("model.widths = [784] needs at least"));
+  EXPECT_THAT(error_of({"model.name=mlp", "model.classes=7"}),
+              HasSubstr("ends with 10, but model.classes = 7"));
+}
+
+TEST(Validate, SourcesAreKnownAndFitTheModel) {
+  EXPECT_THAT(error_of({"data.source=digit"}),
+              HasSubstr("data.source = \"digit\" is unknown: did you mean \"digits\"?"));
+  EXPECT_THAT(error_of({"data.source=idx"}), HasSubstr("lacks the path: write idx:PATH"));
+  EXPECT_THAT(error_of({"data.source=digits:7"}), HasSubstr("takes no path"));
+  EXPECT_THAT(error_of({"model.name=gpt"}),
+              HasSubstr("learns from text, and data.source = \"digits\" is pictures"));
+  EXPECT_THAT(error_of({"data.source=grammar"}), HasSubstr("learns from pictures"));
+  EXPECT_THAT(error_of({"data.test_source=grammar"}), HasSubstr("of another kind"));
+}
+
+TEST(Validate, SchedulesAreComplete) {
+  EXPECT_THAT(error_of({"schedule.name=step"}), HasSubstr("needs schedule.milestones"));
+  EXPECT_THAT(error_of({"schedule.name=step", "schedule.milestones=[2,1]"}),
+              HasSubstr("[2.0, 1.0] must rise"));
+  EXPECT_THAT(error_of({"schedule.name=cosine", "schedule.min_lr=1"}), HasSubstr("above optimizer.lr"));
+  EXPECT_THAT(error_of({"train.save=weights.pt"}), HasSubstr("must end in .safetensors"));
+}
+
+TEST(Validate, MoreRanksThanCoresIsAWarning) {
+  RunSpec spec;
+  spec.train.ranks = 4;
+  EXPECT_THAT(validate(spec, {}, 2), ElementsAre(HasSubstr("more than the 2 cores")));
+  EXPECT_THAT(validate(spec, {}, 4), IsEmpty());
+  EXPECT_THAT(validate(spec, {}, 0), IsEmpty());
+}
+
+}  // namespace
+}  // namespace starling
