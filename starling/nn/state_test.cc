@@ -56,7 +56,7 @@ TEST(State, LoadsWhatWasSaved) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("starling-state-" + std::to_string(::getpid()));
   const Model a = lenet(), b = lenet();
-  for (const std::string& end : {".safetensors", ".safetensors.index.json"}) {
+  for (const char* end : {".safetensors", ".safetensors.index.json"}) {
     save_model(*a.module, path + end);
     load_model(*b.module, path + end);
     expect_same(state_of(*a.module), state_of(*b.module));
