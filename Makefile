@@ -44,4 +44,4 @@ install: build
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 
 clean:
-	rm -rf build/release build/debug build/asan build/tsan
+	rm -rf build/release build/debug build/asan build/asan-torch build/tsan build/tidy

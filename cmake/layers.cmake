@@ -17,9 +17,12 @@ starling_layer(torch_testing TORCH DEPS testing)
 starling_layer(data      TORCH DEPS net spec telemetry LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
 starling_layer(nn        TORCH DEPS c10d spec)
 starling_layer(optim     DEPS spec)
+if(NOT STARLING_SANITIZE)
+  set(kernel_speed -O3)  # under a sanitizer it costs minutes of compilation
+endif()
 # Kernels: vectorised, and with the same IEEE operations in the vector body and the scalar tail.
 set_source_files_properties(starling/optim/update_rule.cc starling/optim/sum_of_squares.cc PROPERTIES
-  COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+  COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
 starling_layer(parallel  TORCH DEPS nn optim c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH DEPS parallel nn optim data c10d plan)
 starling_layer(run       TORCH DEPS train)

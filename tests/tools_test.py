@@ -63,6 +63,19 @@ class CheckLayers(Tree):
         self.write("starling/nn/a.cc", '#include "starling/run/r.h"\n#include "apps/x.h"\n#include "starling/starling.h"\n')
         self.assertEqual(self.check()[1].count("starling/nn/a.cc:"), 3)
 
+    def test_run_keeps_to_its_arrows_and_apps_to_all_but_testing(self):
+        self.write("cmake/layers.cmake", LAYERS + "starling_layer(launch DEPS net)\n")
+        self.write("apps/main.cc", '#include "starling/launch/x.h"\n#include "starling/testing/run_ranks.h"\n')
+        self.write("starling/run/a.cc", '#include "starling/nn/x.h"\n#include "starling/launch/x.h"\n')
+        output = self.check()[1]
+        self.assertIn("apps/main.cc:2: apps includes starling/testing/run_ranks.h", output)
+        self.assertIn("starling/run/a.cc:2: run includes starling/launch/x.h", output)
+        self.assertEqual(output.count("includes"), 2)
+
+    def test_refuses_a_folder_that_is_no_layer(self):
+        self.write("starling/lost/a.cc", "int x;\n")
+        self.assertIn("starling/lost is no layer", self.check()[1])
+
     def test_finds_a_cycle(self):
         self.write("cmake/layers.cmake", LAYERS.replace("base      LIBS Threads::Threads", "base DEPS comm"))
         self.assertIn("cycle: base -> comm -> net -> base", self.check()[1])

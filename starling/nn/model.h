@@ -1,7 +1,8 @@
-// Models are made by a factory (design decision 1): verify, thread replicas and rejoining ranks need fresh ones, and a
-// plain libtorch module cannot be cloned.
+// Models are made by a factory (design decision 1): verify, thread replicas and rejoining ranks need fresh
+// ones, and a plain libtorch module cannot be cloned.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
 #include <functional>
@@ -13,8 +14,8 @@
 
 namespace starling {
 
-// A module with one forward: input batch -> output (logits). What every model of the zoo is, and what a user's plain
-// torch::nn::Module is wrapped into.
+// A module with one forward: input batch -> output (logits). What every model of the zoo is, and what a
+// user's plain torch::nn::Module is wrapped into.
 struct Model {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor&)> forward;
@@ -22,8 +23,8 @@ struct Model {
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss;
 };
 
-// Makes a fresh model, parameters initialised from torch's default generator (seed it with torch::manual_seed first),
-// fp32, on the CPU.
+// Makes a fresh model, parameters initialised from torch's default generator (seed it with torch::manual_seed
+// first), fp32, on the CPU.
 using ModelFactory = std::function<Model()>;
 
 // What the data says about the model's ends.
@@ -33,8 +34,19 @@ struct ModelShape {
   bool text = false;
 };
 
+// What a model asks of the run it trains in.
+struct ModelHooks {
+  // Adds a tensor over all replicas in place; needed for model.batch_norm = sync, unused otherwise
+  // (batch_norm.h).
+  std::function<void(at::Tensor&)> all_reduce_sum;
+};
+
+// With model.batch_norm = sync and no hook the statistics are the process's own: right for one process alone.
 // Errors: ConfigError for an unknown model (suggests the near one) or one that does not fit the data's shape.
-ModelFactory zoo_model(const ModelSpec& spec, const ModelShape& shape);
+ModelFactory zoo_model(const ModelSpec& spec, const ModelShape& shape, const ModelHooks& hooks = {});
+
+// Mean cross-entropy: logits [n, c] with classes [n], or logits [n, t, c] with tokens [n, t].
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target);
 
 struct ZooEntry {
   std::string name;

@@ -33,7 +33,7 @@ class ConfigFlags {
  private:
   std::vector<std::string> files_;
   std::vector<std::string> sets_;
-  std::vector<std::pair<const SchemaEntry*, std::string>> flags_;  // in the order of the command line
+  std::vector<std::pair<const SchemaEntry*, std::string>> flags_;  // entry, text
 };
 
 struct ParsedConfig : Config {

@@ -166,7 +166,7 @@ void apply_set(Config& config, const std::string& assignment) {
   if (equals == std::string::npos || equals == 0) {
     throw ConfigError(where, "expected key=value, for example --set optimizer.lr=0.1");
   }
-  const auto trim = [](std::string text) {
+  const auto trim = [](const std::string& text) {
     const size_t first = text.find_first_not_of(' ');
     return first == std::string::npos ? std::string()
                                       : text.substr(first, text.find_last_not_of(' ') - first + 1);

@@ -1,0 +1,30 @@
+#include "apps/starling/invocation.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <thread>
+
+#include "starling/spec/validate.h"
+
+namespace starling {
+
+Config checked_config(const Invocation& invocation) {
+  Config config = invocation.flags.read();
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  for (const std::string& warning : validate(config.spec, config.origins, cores)) {
+    if (invocation.options.verbosity >= 0) fmt::print(stderr, "starling: warning: {}\n", warning);
+  }
+  return config;
+}
+
+CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::string& name,
+                      const std::string& help, std::function<int()> action) {
+  CLI::App& command = *parent.add_subcommand(name, help);
+  command.fallthrough();
+  if (action) command.callback([&invocation, action = std::move(action)] { invocation.action = action; });
+  return command;
+}
+
+}  // namespace starling

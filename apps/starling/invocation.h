@@ -1,0 +1,41 @@
+// What one command line of the program asks for, filled in while it is parsed.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "starling/run/commands.h"
+#include "starling/spec/command_line.h"
+
+namespace CLI {
+class App;
+}
+
+namespace starling {
+
+struct Invocation {
+  ConfigFlags flags;
+  CommandOptions options;
+  std::function<int()> action;  // the command; returns the exit status; empty until one is parsed
+  // Positional arguments and flags of single commands.
+  std::string key;        // config explain KEY
+  std::string source;     // data inspect SOURCE
+  std::string out_dir;    // data make DIR
+  bool markdown = false;  // config schema --markdown
+};
+
+// The configuration of the command line, checked as a whole; warnings go to standard error unless -q.
+Config checked_config(const Invocation& invocation);
+
+// A subcommand that takes the options of its parents too, before or after its name. action: run after parsing.
+CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::string& name,
+                      const std::string& help, std::function<int()> action);
+
+// config show | schema | explain
+void add_config_commands(CLI::App& app, Invocation& invocation);
+// train, eval, verify
+void add_training_commands(CLI::App& app, Invocation& invocation);
+// data make | inspect, zoo ls, doctor
+void add_tool_commands(CLI::App& app, Invocation& invocation);
+
+}  // namespace starling

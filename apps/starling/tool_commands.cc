@@ -1,0 +1,36 @@
+#include <CLI/CLI.hpp>
+
+#include "apps/starling/invocation.h"
+
+namespace starling {
+
+void add_tool_commands(CLI::App& app, Invocation& invocation) {
+  add_command(app, invocation, "doctor", "Examine this machine, with a fix for each problem",
+              [&invocation] { return doctor_command(invocation.options); });
+
+  CLI::App& data = add_command(app, invocation, "data", "Make and inspect data", nullptr);
+  data.require_subcommand(0, 1);
+  CLI::App& make = add_command(data, invocation, "make", "Write generated data to a folder", [&invocation] {
+    return data_make_command(invocation.flags.read().spec, invocation.out_dir, invocation.options);
+  });
+  make.add_option("DIR", invocation.out_dir, "The folder; made if it is not there")
+      ->required()
+      ->type_name("");
+  invocation.flags.add_flags(make);
+  CLI::App& inspect = add_command(data, invocation, "inspect", "Describe a data source", [&invocation] {
+    Config config = invocation.flags.read();
+    if (!invocation.source.empty())
+      apply_flag(config, *find_entry("data.source"), "SOURCE", invocation.source);
+    return data_inspect_command(config.spec, invocation.options);
+  });
+  inspect.add_option("SOURCE", invocation.source, "As data.source; without it, what the configuration names")
+      ->type_name("");
+  invocation.flags.add_flags(inspect);
+
+  CLI::App& zoo = add_command(app, invocation, "zoo", "The networks that Starling knows", nullptr);
+  zoo.require_subcommand(0, 1);
+  add_command(zoo, invocation, "ls", "List them",
+              [&invocation] { return zoo_ls_command(invocation.options); });
+}
+
+}  // namespace starling

@@ -1,0 +1,169 @@
+// GPT-2 (Radford et al., Language Models are Unsupervised Multitask Learners, 2019) with the names, shapes,
+// mathematics and initialisation of Hugging Face's GPT2LMHeadModel: weights N(0, 0.02), projections onto the
+// residual stream N(0, 0.02 / sqrt(2 layers)); tanh GELU; the output layer is the token embedding ("tied"),
+// so no lm_head.weight is stored.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "starling/base/error.h"
+#include "starling/nn/linear.h"
+#include "starling/nn/models.h"
+
+namespace starling {
+namespace {
+
+class LayerNorm : public torch::nn::Module {
+ public:
+  explicit LayerNorm(int64_t width) {
+    weight_ = register_parameter("weight", torch::ones({width}));
+    bias_ = register_parameter("bias", torch::zeros({width}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return at::layer_norm(x, {x.size(-1)}, weight_, bias_, 1e-5); }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+
+// A table of vectors, N(0, 0.02).
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(int64_t entries, int64_t width) {
+    weight = register_parameter("weight", torch::empty({entries, width}));
+    torch::nn::init::normal_(weight, 0.0, 0.02);
+  }
+  at::Tensor weight;
+};
+
+std::shared_ptr<Linear> residual_projection(int64_t in, int64_t out, int64_t layers) {
+  auto layer = std::make_shared<Linear>(in, out, WeightLayout::kInOut);
+  torch::nn::init::normal_(layer->weight, 0.0, 0.02 / std::sqrt(2.0 * static_cast<double>(layers)));
+  return layer;
+}
+
+// Causal self-attention, softmax(q k^T / sqrt(head width)) v, of [n, t, width].
+class Attention : public torch::nn::Module {
+ public:
+  explicit Attention(const ModelSpec& spec) : heads_(spec.heads), dropout_(spec.dropout) {
+    c_attn_ =
+        register_module("c_attn", std::make_shared<Linear>(spec.width, 3 * spec.width, WeightLayout::kInOut));
+    c_proj_ = register_module("c_proj", residual_projection(spec.width, spec.width, spec.layers));
+  }
+
+  // q, k and v are strided views of one product, and so is the result of the fused kernel: nothing is copied.
+  at::Tensor forward(const at::Tensor& x) {
+    const int64_t n = x.size(0), t = x.size(1), width = x.size(2);
+    const std::vector<at::Tensor> qkv = c_attn_->forward(x).split(width, 2);
+    const auto by_head = [&](const at::Tensor& part) {
+      return part.view({n, t, heads_, width / heads_}).transpose(1, 2);
+    };
+    const at::Tensor y =
+        at::scaled_dot_product_attention(by_head(qkv[0]), by_head(qkv[1]), by_head(qkv[2]), {},
+                                         is_training() ? dropout_ : 0.0, /*is_causal=*/true);
+    return c_proj_->forward(y.transpose(1, 2).reshape({n, t, width}));
+  }
+
+ private:
+  int64_t heads_;
+  double dropout_;
+  std::shared_ptr<Linear> c_attn_, c_proj_;
+};
+
+class FeedForward : public torch::nn::Module {
+ public:
+  explicit FeedForward(const ModelSpec& spec) {
+    c_fc_ =
+        register_module("c_fc", std::make_shared<Linear>(spec.width, 4 * spec.width, WeightLayout::kInOut));
+    c_proj_ = register_module("c_proj", residual_projection(4 * spec.width, spec.width, spec.layers));
+  }
+  at::Tensor forward(const at::Tensor& x) { return c_proj_->forward(at::gelu(c_fc_->forward(x), "tanh")); }
+
+ private:
+  std::shared_ptr<Linear> c_fc_, c_proj_;
+};
+
+class GptBlock : public torch::nn::Module {
+ public:
+  explicit GptBlock(const ModelSpec& spec) : dropout_(spec.dropout) {
+    ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(spec.width));
+    attn_ = register_module("attn", std::make_shared<Attention>(spec));
+    ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(spec.width));
+    mlp_ = register_module("mlp", std::make_shared<FeedForward>(spec));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor h = drop(attn_->forward(ln_1_->forward(x))).add_(x);
+    return drop(mlp_->forward(ln_2_->forward(h))).add_(h);
+  }
+
+ private:
+  at::Tensor drop(const at::Tensor& x) { return dropout_ > 0 ? at::dropout(x, dropout_, is_training()) : x; }
+
+  double dropout_;
+  std::shared_ptr<LayerNorm> ln_1_, ln_2_;
+  std::shared_ptr<Attention> attn_;
+  std::shared_ptr<FeedForward> mlp_;
+};
+
+class Transformer : public torch::nn::Module {
+ public:
+  Transformer(const ModelSpec& spec, int64_t vocabulary) : dropout_(spec.dropout) {
+    wte = register_module("wte", std::make_shared<Embedding>(vocabulary, spec.width));
+    wpe_ = register_module("wpe", std::make_shared<Embedding>(spec.tokens, spec.width));
+    torch::nn::ModuleList h;
+    for (int64_t i = 0; i < spec.layers; ++i) {
+      blocks_.push_back(std::make_shared<GptBlock>(spec));
+      h->push_back(blocks_.back());
+    }
+    register_module("h", h);
+    ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(spec.width));
+  }
+
+  at::Tensor forward(const at::Tensor& tokens) {
+    at::Tensor x = at::embedding(wte->weight, tokens) + wpe_->weight.narrow(0, 0, tokens.size(1));
+    if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
+    for (auto& block : blocks_) x = block->forward(x);
+    return ln_f_->forward(x);
+  }
+
+  std::shared_ptr<Embedding> wte;
+
+ private:
+  double dropout_;
+  std::shared_ptr<Embedding> wpe_;
+  std::vector<std::shared_ptr<GptBlock>> blocks_;
+  std::shared_ptr<LayerNorm> ln_f_;
+};
+
+class Gpt : public torch::nn::Module {
+ public:
+  Gpt(const ModelSpec& spec, int64_t vocabulary) : tokens_(spec.tokens) {
+    transformer_ = register_module("transformer", std::make_shared<Transformer>(spec, vocabulary));
+  }
+
+  // tokens [n, t] int64, t up to model.tokens -> logits [n, t, vocabulary]
+  at::Tensor forward(const at::Tensor& tokens) {
+    if (tokens.dim() != 2 || tokens.size(1) > tokens_) {
+      throw ConfigError("model.tokens",
+                        fmt::format("gpt takes [batch, up to {} tokens], got a batch of shape [{}]", tokens_,
+                                    fmt::join(tokens.sizes(), ", ")));
+    }
+    return linear(transformer_->forward(tokens), transformer_->wte->weight, {}, WeightLayout::kOutIn);
+  }
+
+ private:
+  int64_t tokens_;
+  std::shared_ptr<Transformer> transformer_;
+};
+
+}  // namespace
+
+ModelFactory make_gpt(const ModelSpec& spec, int64_t vocabulary) {
+  return [spec, vocabulary] { return model_of(std::make_shared<Gpt>(spec, vocabulary)); };
+}
+
+}  // namespace starling

@@ -1,0 +1,51 @@
+// LeNet-5 (LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998) with ReLU and
+// max-pooling: conv1 1->6 5×5 pad 2, pool, conv2 6->16 5×5, pool, fc1 120, fc2 84, fc3 classes.
+#include <fmt/format.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/types.h>
+
+#include "starling/base/error.h"
+#include "starling/nn/linear.h"
+#include "starling/nn/models.h"
+
+namespace starling {
+namespace {
+
+class LeNet5 : public torch::nn::Module {
+ public:
+  // pooled_h, pooled_w: the image after both convolutions and poolings
+  LeNet5(int64_t channels, int64_t pooled_h, int64_t pooled_w, int64_t classes) {
+    conv1_ = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, 6, 5).padding(2)));
+    conv2_ = register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(6, 16, 5)));
+    fc1_ = register_module("fc1", std::make_shared<Linear>(16 * pooled_h * pooled_w, 120));
+    fc2_ = register_module("fc2", std::make_shared<Linear>(120, 84));
+    fc3_ = register_module("fc3", std::make_shared<Linear>(84, classes));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor h = at::max_pool2d(conv1_->forward(x).relu_(), 2);
+    h = at::max_pool2d(conv2_->forward(h).relu_(), 2);
+    h = fc1_->forward(h.flatten(1)).relu_();
+    return fc3_->forward(fc2_->forward(h).relu_());
+  }
+
+ private:
+  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr};
+  std::shared_ptr<Linear> fc1_, fc2_, fc3_;
+};
+
+}  // namespace
+
+ModelFactory make_lenet5(const ModelShape& shape, int64_t classes) {
+  const auto pooled = [](int64_t pixels) { return (pixels / 2 - 4) / 2; };
+  const int64_t h = shape.input_shape[1], w = shape.input_shape[2];
+  if (pooled(h) < 1 || pooled(w) < 1) {
+    throw ConfigError("model.name",
+                      fmt::format("lenet5 needs images of at least 12×12 pixels, the data has {}×{}", h, w));
+  }
+  return [channels = shape.input_shape[0], h = pooled(h), w = pooled(w), classes] {
+    return model_of(std::make_shared<LeNet5>(channels, h, w, classes));
+  };
+}
+
+}  // namespace starling

@@ -1,0 +1,41 @@
+#include "starling/nn/linear.h"
+
+#include <torch/nn/init.h>
+#include <torch/types.h>
+
+#include <cmath>
+
+namespace starling {
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  WeightLayout layout) {
+  if (layout == WeightLayout::kOutIn) return at::linear(x, weight, bias);
+  const at::Tensor rows = x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
+  const at::Tensor y = bias.defined() ? at::addmm(bias, rows, weight) : at::mm(rows, weight);
+  if (x.dim() == 2) return y;
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = weight.size(1);
+  return y.view(shape);
+}
+
+at::Tensor linear_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            WeightLayout layout) {
+  const at::Tensor in_out = layout == WeightLayout::kOutIn ? weight.t() : weight;
+  const at::Tensor y = (x.unsqueeze(-1) * in_out).sum(-2);
+  return bias.defined() ? y + bias : y;
+}
+
+Linear::Linear(int64_t in, int64_t out, WeightLayout layout) : layout_(layout) {
+  const bool out_in = layout == WeightLayout::kOutIn;
+  weight = register_parameter("weight", out_in ? torch::empty({out, in}) : torch::empty({in, out}));
+  bias = register_parameter("bias", torch::zeros({out}));
+  if (out_in) {
+    const double bound = 1.0 / std::sqrt(static_cast<double>(in));
+    torch::nn::init::uniform_(weight, -bound, bound);
+    torch::nn::init::uniform_(bias, -bound, bound);
+  } else {
+    torch::nn::init::normal_(weight, 0.0, 0.02);
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,31 @@
+// The commands of the program `starling`, as functions: each does what its name says with a configuration that has been
+// validated, and returns the exit status of success (0) or of an expected failure, such as a `verify` above its
+// tolerance (1). Faults are exceptions (base/error.h), which the program turns into a message and an exit status.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "starling/spec/run_spec.h"
+
+namespace starling {
+
+struct CommandOptions {
+  bool json = false;     // one object a line on standard output
+  bool dry_run = false;  // say what would be done, and do not do it
+  int verbosity = 0;     // -1 quiet, 1 and more verbose
+  std::string color =
+      "auto";  // auto always never; what auto means, a terminal without NO_COLOR, is decided in run/
+  std::vector<std::string> argv;  // the whole command line, the program first
+};
+
+int train_command(const RunSpec& spec, const CommandOptions& options);
+int eval_command(const RunSpec& spec, const CommandOptions& options);
+int verify_command(const RunSpec& spec, const CommandOptions& options);
+int doctor_command(const CommandOptions& options);
+int zoo_ls_command(const CommandOptions& options);
+// Writes the generated data that data.source names into out_dir, as files that idx: and text: read.
+int data_make_command(const RunSpec& spec, const std::string& out_dir, const CommandOptions& options);
+int data_inspect_command(const RunSpec& spec, const CommandOptions& options);
+
+}  // namespace starling

@@ -1,0 +1,180 @@
+// The program `starling`, run as a user runs it.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "starling/spec/config.h"
+#include "starling/spec/describe.h"
+#include "starling/spec/print.h"
+#include "starling/testing/temp_dir.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+struct Outcome {
+  int status = -1;  // of exit; 128 + the signal where one ended it
+  std::string out;
+  std::string err;
+};
+
+// Runs the program in `folder`, for at most two minutes.
+Outcome run(const std::vector<std::string>& arguments, const std::string& folder) {
+  const TempDir output;
+  const std::string out = output.file("out"), err = output.file("err");
+  std::vector<std::string> words = {STARLING_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int out_fd = ::open(out.c_str(), O_CREAT | O_WRONLY, 0600),
+              err_fd = ::open(err.c_str(), O_CREAT | O_WRONLY, 0600);
+    ::alarm(120);
+    if (::chdir(folder.c_str()) == 0 && ::dup2(out_fd, 1) == 1 && ::dup2(err_fd, 2) == 2)
+      ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_bytes(out), read_bytes(err)};
+}
+
+Outcome run(const std::vector<std::string>& arguments) {
+  return run(arguments, STARLING_SOURCE_DIR);
+}
+
+// Checks that the program refuses `arguments` as wrong usage with exactly this message.
+void expect_refused(const std::vector<std::string>& arguments, const std::string& message) {
+  const Outcome outcome = run(arguments);
+  EXPECT_EQ(outcome.status, 2) << outcome.err;
+  EXPECT_EQ(outcome.err, "starling: error: " + message + "\n");
+  EXPECT_THAT(outcome.out, IsEmpty());
+}
+
+TEST(Cli, HelpIsShortAndNamesTheCommands) {
+  const Outcome outcome = run({"--help"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("config"), HasSubstr("--set"), HasSubstr("--dry-run")));
+  EXPECT_LT(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 40);
+  EXPECT_THAT(run({"config", "show", "--help"}).out,
+              AllOf(HasSubstr("--lr RATE"), HasSubstr("-n,--ranks N")));
+  EXPECT_THAT(run({"--version"}).out, StartsWith("starling "));
+}
+
+TEST(Cli, ConfigShowPrintsEveryValueWithItsOrigin) {
+  const Outcome outcome = run(
+      {"config", "show", "-c", "examples/digits.toml", "--set", "optimizer.momentum=0.8", "--lr", "0.01"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("# examples/digits.toml:"), HasSubstr("# --set\n"),
+                                 HasSubstr("# --lr\n"), HasSubstr("# default\n")));
+  Config again;
+  apply_toml(again, outcome.out, "shown.toml");
+  EXPECT_EQ(again.spec.train.ranks, 2);
+  EXPECT_EQ(again.spec.optimizer.momentum, 0.8);
+  EXPECT_EQ(again.spec.optimizer.lr, 0.01);
+}
+
+TEST(Cli, GlobalOptionsStandBeforeOrAfterTheCommand) {
+  const Outcome after =
+      run({"config", "show", "-c", "examples/digits.toml", "--set", "train.seed=9", "--json", "-q"});
+  const Outcome before =
+      run({"-q", "--json", "--set", "train.seed=9", "-c", "examples/digits.toml", "config", "show"});
+  const Outcome between =
+      run({"config", "--json", "-c", "examples/digits.toml", "show", "--set", "train.seed=9"});
+  ASSERT_EQ(after.status, 0) << after.err;
+  EXPECT_EQ(before.out, after.out) << before.err;
+  EXPECT_EQ(between.out, after.out) << between.err;
+  const auto line = nlohmann::json::parse(after.out);
+  EXPECT_EQ(line.at("event"), "config");
+  EXPECT_EQ(line.at("values").at("train").at("seed"), 9);
+  EXPECT_EQ(line.at("origins").at("train.seed"), "--set");
+}
+
+TEST(Cli, SchemaIsWhatTheLibrarySays) {
+  EXPECT_EQ(run({"config", "schema"}).out, json_schema());
+  EXPECT_EQ(run({"config", "schema", "--markdown"}).out, schema_markdown());
+  EXPECT_EQ(run({"config", "schema", "--markdown"}).out,
+            read_bytes(STARLING_SOURCE_DIR "/docs/configuration.md"));
+}
+
+TEST(Cli, ExplainsOneKey) {
+  EXPECT_THAT(run({"config", "explain", "optimizer.lr"}).out,
+              AllOf(HasSubstr("Learning rate"), HasSubstr("0.05")));
+  EXPECT_EQ(nlohmann::json::parse(run({"config", "explain", "train.ranks", "--json"}).out).at("flag"),
+            "-n, --ranks N");
+  expect_refused({"config", "explain", "optimizer.rl"},
+                 "optimizer.rl: no such key: did you mean optimizer.lr?");
+}
+
+TEST(Cli, RefusesMistakesOfTheCommandLine) {
+  expect_refused({"config", "show", "--modle", "mlp"}, "--modle: unknown flag: did you mean --model?");
+  expect_refused({"config", "show", "--jsno"}, "--jsno: unknown flag: did you mean --json?");
+  expect_refused({"confg", "show"}, "confg: unknown command: did you mean config?");
+  expect_refused({"config", "shwo"}, "shwo: unknown command: did you mean show?");
+  expect_refused({"config"}, "starling config: name a command: show, schema, explain; --help explains them");
+  expect_refused({"config", "show", "extra"}, "extra: unexpected argument");
+  expect_refused({"config", "show", "--lr", "fast"}, "--lr fast: optimizer.lr is a number, not `fast`");
+  expect_refused({"config", "show", "--set", "train.rank=2"},
+                 "--set train.rank=2: unknown key train.rank: did you mean train.ranks?");
+  expect_refused({"config", "show", "-c", "none.toml"},
+                 "none.toml: the configuration cannot be read: No such file or directory");
+  EXPECT_EQ(run({}).status, 2);
+  EXPECT_EQ(run({"config", "show", "--color", "blue"}).status, 2);
+  EXPECT_EQ(run({"config", "show", "--set"}).status, 2);
+  EXPECT_EQ(run({"config", "explain"}).status, 2);
+}
+
+TEST(Cli, PlacesMistakesOfAFile) {
+  const TempDir folder;
+  const auto error_of = [&folder](const std::string& text) {
+    write_bytes(folder.path() / "run.toml", text);
+    const Outcome outcome = run({"config", "show", "-c", "run.toml"}, folder.path().string());
+    EXPECT_EQ(outcome.status, 2);
+    return outcome.err;
+  };
+  EXPECT_EQ(error_of("[train]\nrnaks = 2\n"),
+            "starling: error: run.toml:2:1: unknown key train.rnaks: did you mean train.ranks?\n");
+  EXPECT_EQ(error_of("[train]\nranks = \"two\"\n"),
+            "starling: error: run.toml:2:9: train.ranks is an integer, not \"two\"\n");
+  EXPECT_THAT(
+      error_of("[model]\nname = \"resnet19\"\n"),
+      StartsWith(
+          "starling: error: run.toml:2:8: model.name = \"resnet19\" is unknown: did you mean \"resnet18\"?"));
+  EXPECT_THAT(error_of("[train]\nranks = 3\n"),
+              StartsWith("starling: error: run.toml:2:9: train.global_batch = 64 cannot be shared equally"));
+  EXPECT_THAT(error_of("[train\nranks = 3\n"), StartsWith("starling: error: run.toml:1:7: not TOML: "));
+}
+
+TEST(Cli, ErrorsAreAlsoJsonWhereThatIsAsked) {
+  const Outcome outcome = run({"--json", "config", "show", "--lr", "-1"});
+  EXPECT_EQ(outcome.status, 2);
+  const auto line = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(line.at("event"), "error");
+  EXPECT_EQ(line.at("code"), "config");
+  EXPECT_EQ(line.at("message"), "--lr -1: optimizer.lr = -1 is out of range: it must be at least 0");
+}
+
+TEST(Cli, MoreRanksThanCoresOnlyWarns) {
+  const std::vector<std::string> many = {"config", "show", "-n", "60000", "--global-batch", "60000"};
+  const Outcome outcome = run(many);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.err, AllOf(StartsWith("starling: warning: train.ranks = 60000"), HasSubstr("cores")));
+  std::vector<std::string> quiet = many;
+  quiet.push_back("-q");
+  EXPECT_THAT(run(quiet).err, IsEmpty());
+}
+
+}  // namespace
+}  // namespace starling
