@@ -99,7 +99,7 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
   around.sink.emit(started(spec, length, choices, around, strategy.replica()));
 
   const TrainParts parts{strategy, strategy.replica(), *loader, data.test.get(), group, around.sink, around.clock, around.stop,
-                         [&](int64_t step) { folder.save_checkpoint(strategy, choices, step); }};
+                         [&](int64_t step) { folder.save_checkpoint(strategy, choices, step, length.steps_per_epoch, length.total_steps); }};
   RunResult result = train(spec, length, parts);
   strategy.consensus();
   folder.finish(strategy);

@@ -1,7 +1,6 @@
 // One rank's training, built from a RunSpec: what the program and starling::init share.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,21 +11,10 @@
 #include "starling/nn/model.h"
 #include "starling/parallel/all_reduce.h"
 #include "starling/run/choices.h"
+#include "starling/run/surroundings.h"
 #include "starling/spec/run_spec.h"
-#include "starling/telemetry/sink.h"
 
 namespace starling {
-
-// What surrounds the training of one rank. Everything outlives run_training().
-struct Surroundings {
-  Group& group;
-  // A further group of the same ranks with its own order of operations (synced batch norm).
-  std::function<std::unique_ptr<Group>(const std::string& name)> make_group;
-  EventSink& sink;
-  const Clock& clock;
-  const std::atomic<bool>& stop;
-  std::string run_dir;  // empty: nothing is kept
-};
 
 // Makes models whose batch norm is synced over the ranks where the spec asks for it.
 using SyncedModelFactory = std::function<ModelFactory(const ModelHooks&)>;

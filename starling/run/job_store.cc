@@ -1,0 +1,104 @@
+#include "starling/run/job_store.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "starling/base/error.h"
+#include "starling/net/crypto.h"
+
+namespace starling {
+namespace {
+
+// Values go to the store of the job, descriptors to the one of this host.
+class TwoStores final : public Store {
+ public:
+  TwoStores(Store& job, Store& host) : job_(job), host_(host) {}
+  void put(const std::string& key, const std::string& value) override { job_.put(key, value); }
+  std::string get(const std::string& key, Milliseconds timeout) override { return job_.get(key, timeout); }
+  std::optional<std::string> try_get(const std::string& key) override { return job_.try_get(key); }
+  int64_t add(const std::string& key, int64_t delta) override { return job_.add(key, delta); }
+  void put_fd(const std::string& key, int fd) override { host_.put_fd(key, fd); }
+  UniqueFd get_fd(const std::string& key, Milliseconds timeout) override { return host_.get_fd(key, timeout); }
+
+ private:
+  Store& job_;
+  Store& host_;
+};
+
+std::string job_id_of(const Environment& environment) {
+  if (!environment.job_id.empty()) return environment.job_id;
+  return fmt::format("{}:{}", environment.master_host, environment.master_port);
+}
+
+bool several_hosts(const Environment& environment) {
+  return environment.identity.local_world_size < environment.identity.world_size;
+}
+
+// One host under torchrun or srun: nobody handed us a secret, and none is needed, for the kernel tells the server whose
+// process connects. The key that the handshake wants is derived from what all ranks know.
+JobKey key_of_this_host(const Environment& environment) {
+  const std::string text = fmt::format("starling one host {} {}", ::getuid(), job_id_of(environment));
+  std::array<std::byte, JobKey::kBytes> bytes{};
+  for (size_t i = 0; i < text.size(); ++i) bytes[i % bytes.size()] ^= static_cast<std::byte>(text[i] + 131 * i);
+  return JobKey(std::span<const std::byte, JobKey::kBytes>(bytes));
+}
+
+JobKey job_key(const CommSpec& spec, const Environment& environment) {
+  if (environment.key_fd >= 0) return read_job_key_fd(environment.key_fd);
+  const std::string file = !spec.key_file.empty() ? spec.key_file : environment.key_file;
+  if (!file.empty()) return read_job_key_file(file);
+  if (several_hosts(environment)) {
+    throw ConfigError("comm.key_file",
+                      "the ranks are on several hosts, and what crosses a network must prove a job key: make one with "
+                      "`(umask 077; head -c32 /dev/urandom | xxd -p -c64 > job.key)`, copy it to every host, and give --set "
+                      "comm.key_file=job.key");
+  }
+  return key_of_this_host(environment);
+}
+
+}  // namespace
+
+JobStore::JobStore(const CommSpec& spec, const Environment& environment)
+    : identity_{job_key(spec, environment), job_id_of(environment)} {
+  StoreClientOptions options;
+  options.connect_timeout = Milliseconds(static_cast<int64_t>(spec.timeout_s * 1000));
+  std::string host_address = environment.store;
+  if (host_address.empty()) {
+    host_address = fmt::format("@starling-{}-{}-{}", ::getuid(), identity_.job_id, environment.master_port);
+    if (environment.identity.local_rank == 0) {
+      host_server_ = std::make_unique<StoreServer>(std::vector<std::string>{host_address}, identity_);
+    }
+  }
+  host_store_ = std::make_unique<StoreClient>(host_address, identity_, options);
+  if (environment.store.empty() && several_hosts(environment)) {
+    const std::string address = fmt::format("{}:{}", environment.master_host, environment.master_port + 1);
+    if (environment.identity.rank == 0) {
+      job_server_ = std::make_unique<StoreServer>(std::vector<std::string>{address}, identity_);
+    }
+    job_store_ = std::make_unique<StoreClient>(address, identity_, options);
+    both_ = std::make_unique<TwoStores>(*job_store_, *host_store_);
+  }
+}
+
+Store& JobStore::store() { return both_ ? *both_ : *host_store_; }
+
+void JobStore::announce(int rank) {
+  (job_store_ ? *job_store_ : *host_store_).announce(rank);
+  announced_ = true;
+}
+
+JobStore::~JobStore() {
+  if (!announced_ || !orderly_) return;
+  try {
+    (job_store_ ? *job_store_ : *host_store_).goodbye();
+  } catch (const Error&) {
+    // The server is gone already: nobody is left to be told.
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,160 @@
+#include "starling/run/session.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+#include <system_error>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/launch/cpu_share.h"
+#include "starling/net/address.h"
+#include "starling/telemetry/async_sink.h"
+#include "starling/telemetry/jsonl_sink.h"
+#include "starling/telemetry/output.h"
+#include "starling/telemetry/progress_sink.h"
+#include "starling/telemetry/sqlite_sink.h"
+
+namespace starling {
+namespace {
+
+// Tells the launcher the last step, for its message should this rank be killed.
+class BoardSink final : public EventSink {
+ public:
+  BoardSink(StepBoard& board, int rank) : board_(board), rank_(rank) {}
+  void emit(const Event& event) override {
+    if (const auto* done = std::get_if<StepDone>(&event)) board_.set(rank_, done->step);
+  }
+
+ private:
+  StepBoard& board_;
+  int rank_;
+};
+
+std::string date_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm tm{};
+  ::localtime_r(&now, &tm);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y%m%d-%H%M%S", &tm);
+  return text;
+}
+
+bool use_color(const std::string& option, const Environment& environment, int fd) {
+  if (option == "always") return true;
+  if (option == "never" || environment.no_color || environment.term == "dumb") return false;
+  return ::isatty(fd) == 1;
+}
+
+}  // namespace
+
+std::string run_folder_of(const RunSpec& spec, const Environment& environment) {
+  if (!environment.run_dir.empty()) return environment.run_dir;
+  if (!spec.run.dir.empty()) return spec.run.dir;
+  return fmt::format("runs/{}-{}", date_text(), spec.model.name);
+}
+
+void make_run_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error || ::access(path.c_str(), W_OK) != 0) {
+    throw ConfigError("--run-dir", fmt::format("{} cannot be written: {}; give a folder that you may write, by --run-dir", path,
+                                               error ? error.message() : std::strerror(errno)));
+  }
+}
+
+RunSpec resolved(RunSpec spec, const Environment& environment) {
+  spec.train.ranks = environment.identity.world_size;
+  if (spec.train.threads == 0) {
+    const int cores = count_cores(usable_cpus());
+    // A rank that the launcher pinned sees its own cores only.
+    const int ranks = environment.omp_num_threads > 0 ? 1 : environment.identity.local_world_size;
+    spec.train.threads = environment.omp_num_threads > 0 ? environment.omp_num_threads : std::max(1, cores / ranks);
+  }
+  return spec;
+}
+
+Session::Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep)
+    : spec_(resolved(std::move(spec), environment)), environment_(environment) {
+  watch_signals();
+  at::set_num_threads(spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
+  const ProcessIdentity& self = environment_.identity;
+  if (self.world_size > 1) {
+    store_ = std::make_unique<JobStore>(spec_.comm, environment_);
+    store_->announce(self.rank);
+  }
+  group_ = make_named_group("world");
+  if (environment_.board_fd >= 0) {
+    board_ = std::make_unique<StepBoard>(StepBoard::open(environment_.board_fd, self.world_size));
+  }
+  open_sinks(output, keep);
+}
+
+Session::~Session() {
+  if (std::uncaught_exceptions() > 0 && store_) store_->abandon();
+  ending_ = true;
+  if (signal_thread_.joinable()) signal_thread_.join();
+}
+
+void Session::watch_signals() {
+  signals_ = std::make_unique<SignalWatch>();
+  signal_thread_ = std::thread([this] {
+    while (!ending_) {
+      pollfd descriptor{signals_->fd(), POLLIN, 0};
+      ::poll(&descriptor, 1, 50);  // the end of the session is seen at the next turn
+      while (const auto signal = signals_->take()) {
+        if (*signal == SIGTSTP || *signal == SIGCHLD) continue;
+        if (stop_.exchange(true) && *signal == SIGINT) ::_exit(130);  // Ctrl-C twice: now
+      }
+    }
+  });
+}
+
+std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
+  GroupOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
+  options.shared_memory = spec_.comm.shared_memory;
+  if (!store_) return make_single_group(options);
+  GroupSetup setup;
+  setup.rank = environment_.identity.rank;
+  setup.size = environment_.identity.world_size;
+  setup.name = name;
+  setup.options = options;
+  setup.host_id = host_id();
+  return make_group(store_->store(), setup);
+}
+
+void Session::open_sinks(const OutputOptions& output, bool keep) {
+  std::vector<std::unique_ptr<EventSink>> sinks;
+  if (board_) sinks.push_back(std::make_unique<BoardSink>(*board_, group_->rank()));
+  if (group_->rank() == 0) {
+    const int fd = output.json ? 2 : 1;  // standard output belongs to the JSON lines
+    ProgressOptions progress;
+    progress.terminal = ::isatty(fd) == 1 && environment_.term != "dumb";
+    progress.color = use_color(output.color, environment_, fd);
+    progress.verbosity = output.verbosity < 0   ? Verbosity::kQuiet
+                         : output.verbosity > 0 ? Verbosity::kVerbose
+                                                : Verbosity::kNormal;
+    if (!output.json || progress.terminal) {
+      sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress));
+    }
+    if (output.json) sinks.push_back(std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output"));
+    if (keep) {
+      run_dir_ = run_folder_of(spec_, environment_);
+      make_run_folder(run_dir_);
+      sinks.push_back(open_jsonl_file(run_dir_ + "/events.jsonl", clock_));
+      sinks.push_back(open_run_store(run_dir_, clock_));
+    }
+  }
+  sink_ = std::make_unique<FanoutSink>(std::move(sinks));
+}
+
+Surroundings Session::surroundings() {
+  return {*group_, [this](const std::string& name) { return make_named_group(name); }, *sink_, clock_, stop_, run_dir_};
+}
+
+}  // namespace starling

@@ -1,0 +1,68 @@
+// Session: one rank's place in its job, from the environment to the group: it finds the others (launcher, torchrun, srun,
+// or nobody), sets the threads, opens the sinks, and turns signals into a flag.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "starling/base/clock.h"
+#include "starling/comm/group.h"
+#include "starling/launch/environment.h"
+#include "starling/launch/signal_watch.h"
+#include "starling/launch/step_board.h"
+#include "starling/run/job_store.h"
+#include "starling/run/surroundings.h"
+#include "starling/spec/run_spec.h"
+#include "starling/telemetry/sink.h"
+
+namespace starling {
+
+struct OutputOptions {
+  bool json = false;
+  int verbosity = 0;           // -1 quiet
+  std::string color = "auto";  // auto always never
+};
+
+class Session {
+ public:
+  // Collective over the job. spec.train.ranks and threads are set to what the environment says. keep: make the run
+  // folder and its logs. Errors: ConfigError, CommError.
+  Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep);
+  ~Session();
+
+  const RunSpec& spec() const { return spec_; }
+  const Environment& environment() const { return environment_; }
+  Group& group() { return *group_; }
+  EventSink& sink() { return *sink_; }
+  Surroundings surroundings();
+
+ private:
+  void watch_signals();
+  void open_sinks(const OutputOptions& output, bool keep);
+  std::unique_ptr<Group> make_named_group(const std::string& name);
+
+  RunSpec spec_;
+  Environment environment_;
+  SystemClock clock_;
+  std::unique_ptr<SignalWatch> signals_;  // first: threads started later inherit its mask
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> ending_{false};
+  std::thread signal_thread_;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<Group> group_;
+  std::unique_ptr<StepBoard> board_;
+  std::unique_ptr<EventSink> sink_;
+  std::string run_dir_;
+};
+
+// Where the run's files go: STARLING_RUN_DIR (our launcher has decided), run.dir, or runs/<date>-<model>.
+std::string run_folder_of(const RunSpec& spec, const Environment& environment);
+// Makes the folder. Errors: ConfigError naming it where it cannot be made or written.
+void make_run_folder(const std::string& path);
+
+// Ranks and threads as the environment and the machine say: train.ranks = world size, train.threads = cores / local ranks.
+RunSpec resolved(RunSpec spec, const Environment& environment);
+
+}  // namespace starling
