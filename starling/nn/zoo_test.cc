@@ -145,13 +145,15 @@ TEST(Zoo, ModelThatDoesNotFitTheDataIsRefused) {
 TEST(Zoo, TrainsInFp32Fp64AndBf16) {
   for (const ZooEntry& entry : zoo()) {
     const bool is_text = entry.name == "gpt";
-    const ModelSpec spec = is_text ? small_gpt() : named(entry.name);
-    const ModelFactory make = zoo_model(spec, is_text ? text(16, 50) : kMnist);
+    ModelSpec spec = is_text ? small_gpt() : named(entry.name);
+    spec.widths = {256, 32, 10};
+    spec.stem = "imagenet";
+    const ModelFactory make = zoo_model(spec, is_text ? text(16, 50) : ModelShape{{1, 16, 16}, 10, false});
     for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16}) {
       const Model model = make();
       model.module->to(dtype);
       const at::Tensor input =
-          is_text ? torch::randint(0, 50, {2, 16}) : torch::randn({2, 1, 28, 28}).to(dtype);
+          is_text ? torch::randint(0, 50, {2, 16}) : torch::randn({2, 1, 16, 16}).to(dtype);
       const at::Tensor target = is_text ? torch::randint(0, 50, {2, 16}) : torch::randint(0, 10, {2});
       const at::Tensor loss = model.loss(model.forward(input), target);
       loss.backward();

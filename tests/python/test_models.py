@@ -15,7 +15,7 @@ TOLERANCE = 1e-5
 def gpt2(layers=2, width=48, heads=4, tokens=32, vocabulary=61):
     config = transformers.GPT2Config(
         vocab_size=vocabulary, n_positions=tokens, n_embd=width, n_layer=layers, n_head=heads,
-        activation_function="gelu_new", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+        activation_function="gelu_new", bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     return transformers.GPT2LMHeadModel(config)
 
 

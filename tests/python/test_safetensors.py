@@ -13,7 +13,9 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int
 
 
 def samples():
-    tensors = {f"t.{i}": torch.randint(0, 2, (3, i + 1)).to(dtype) for i, dtype in enumerate(DTYPES)}
+    """The same at each call."""
+    random = torch.Generator().manual_seed(1)
+    tensors = {f"t.{i}": torch.randint(0, 2, (3, i + 1), generator=random).to(dtype) for i, dtype in enumerate(DTYPES)}
     tensors.update({"scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), "ünï \"code\"\n": torch.ones(5)})
     return tensors
 
