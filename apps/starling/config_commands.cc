@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "apps/starling/exit_status.h"
+#include "starling/run/exit_status.h"
 #include "apps/starling/invocation.h"
 #include "starling/spec/describe.h"
 #include "starling/spec/print.h"

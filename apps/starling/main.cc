@@ -9,7 +9,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "apps/starling/exit_status.h"
+#include "starling/run/exit_status.h"
 #include "apps/starling/invocation.h"
 #include "starling/base/suggest.h"
 

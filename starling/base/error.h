@@ -10,7 +10,7 @@
 
 namespace starling {
 
-// What kind of fault an Error is; the program's exit status depends on it (apps/starling/exit_status.h).
+// What kind of fault an Error is; the program's exit status depends on it (starling/run/exit_status.h).
 enum class ErrorCode {
   kInternal,
   kConfig,

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "starling/nn/direct_linear.h"
+#include "starling/nn/state.h"
 #include "starling/run/run_folder.h"
 #include "starling/train/trainer.h"
 
@@ -49,6 +50,20 @@ ModelHooks model_hooks(Group* group) {
     if (!whole.is_same(sum)) sum.copy_(whole);
   };
   return hooks;
+}
+
+SyncedModelFactory zoo_factory(const RunSpec& spec, const SourceInfo& data) {
+  const ModelShape shape{data.input_shape, data.classes, data.text};
+  zoo_model(spec.model, shape);  // refuses what does not fit now, not on the first rank that makes one
+  return [model = spec.model, shape](const ModelHooks& hooks) -> ModelFactory {
+    ModelFactory make = zoo_model(model, shape, hooks);
+    if (model.init.empty()) return make;
+    return [make, init = model.init] {
+      Model made = make();
+      load_model(*made.module, init);
+      return made;
+    };
+  };
 }
 
 namespace {

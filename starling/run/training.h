@@ -26,6 +26,9 @@ LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t f
 // The hooks of a model in this run; group must outlive the models.
 ModelHooks model_hooks(Group* group);
 
+// Models of the zoo that fit the data, with the weights of model.init where that is given.
+SyncedModelFactory zoo_factory(const RunSpec& spec, const SourceInfo& data);
+
 // Collective. Trains as the spec says and returns the summary, complete on rank 0.
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
                        const Surroundings& around);

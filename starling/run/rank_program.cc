@@ -1,0 +1,67 @@
+#include "starling/run/rank_program.h"
+
+#include <unistd.h>
+
+#include "starling/base/clock.h"
+#include "starling/base/error.h"
+#include "starling/launch/fault.h"
+#include "starling/launch/launcher.h"
+#include "starling/net/job_key.h"
+#include "starling/net/store_server.h"
+#include "starling/run/exit_status.h"
+
+namespace starling {
+namespace {
+
+// The launcher's store and key: everything that a rank needs to find the others.
+Rendezvous make_rendezvous() {
+  const std::string id = fmt::format("{}-{}", ::getpid(), std::chrono::steady_clock::now().time_since_epoch().count());
+  const JobKey key = make_job_key();
+  const std::string address = "@starling-" + id;
+  Rendezvous rendezvous;
+  rendezvous.address = address;
+  rendezvous.job_id = id;
+  rendezvous.key_fd = [key] { return make_job_key_fd(key); };
+  rendezvous.server = std::make_shared<StoreServer>(std::vector<std::string>{address}, JobIdentity{key, id});
+  return rendezvous;
+}
+
+}  // namespace
+
+bool must_launch(const RunSpec& spec, const Environment& environment) {
+  return environment.identity.origin == ProcessOrigin::kAlone && spec.train.ranks > 1;
+}
+
+int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment) {
+  LaunchOptions options;
+  options.ranks = static_cast<int>(spec.train.ranks);
+  options.threads = static_cast<int>(spec.train.threads);
+  options.argv = program.argv;
+  options.environment = ::environ;
+  if (program.keep) {
+    options.run_dir = run_folder_of(spec, environment);
+    make_run_folder(options.run_dir);
+  }
+  options.color = program.output.color == "always" ||
+                  (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
+  options.rendezvous = make_rendezvous;
+  const SystemClock clock;
+  return launch(options, clock);
+}
+
+int run_rank_program(const RunSpec& spec, const RankProgram& program, const std::function<int(Session&)>& work) {
+  const Environment environment = read_environment(::environ);
+  if (must_launch(spec, environment)) return launch_ranks(spec, program, environment);
+  try {
+    Session session(spec, environment, program.output, program.keep);
+    return work(session);
+  } catch (const Error& error) {  // the edge of a rank: the launcher says the first fault of all ranks
+    if (!report_fatal(environment, error)) throw;
+    return exit_status(error.code());
+  } catch (const std::exception& error) {
+    if (!report_fatal(environment, error)) throw;
+    return kExitOther;
+  }
+}
+
+}  // namespace starling
