@@ -176,5 +176,26 @@ TEST(Cli, MoreRanksThanCoresOnlyWarns) {
   EXPECT_THAT(run(quiet).err, IsEmpty());
 }
 
+#ifdef STARLING_WITH_RUN
+TEST(Cli, TrainingCommandsCheckTheirConfigurationFirst) {
+  expect_refused({"trian"}, "trian: unknown command: did you mean train?");
+  expect_refused({"eval", "--modle", "lenet5"}, "--modle: unknown flag: did you mean --model?");
+  expect_refused({"train", "eval"}, "eval: unexpected argument");
+  expect_refused({"data", "make"}, "starling data make: DIR is required");
+  expect_refused({"zoo"}, "starling zoo: name a command: ls; --help explains them");
+  for (const char* command : {"train", "eval", "verify"}) {
+    expect_refused(
+        {command, "-n", "2", "--global-batch", "65"},
+        "--global-batch: train.global_batch = 65 cannot be shared equally by train.ranks = 2: use a batch "
+        "of 64 or 66");
+    expect_refused(
+        {command, "--data", "digit"},
+        "--data: data.source = \"digit\" is unknown: did you mean \"digits\"? use idx:DIR, cifar-bin:DIR, "
+        "images:PATH, text:FILE, digits or grammar");
+  }
+  EXPECT_THAT(run({"--lr", "0.1", "train"}).err, HasSubstr("--lr: this command does not take the flag"));
+}
+#endif
+
 }  // namespace
 }  // namespace starling

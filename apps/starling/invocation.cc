@@ -22,7 +22,8 @@ Config checked_config(const Invocation& invocation) {
 CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::string& name,
                       const std::string& help, std::function<int()> action) {
   CLI::App& command = *parent.add_subcommand(name, help);
-  command.fallthrough();
+  command.fallthrough()->group("Commands");
+  command.footer("And the options of every command: starling --help.");
   if (action) command.callback([&invocation, action = std::move(action)] { invocation.action = action; });
   return command;
 }

@@ -56,6 +56,10 @@ std::string full_name(const CLI::App& app) {
   return app.get_parent() ? full_name(*app.get_parent()) + " " + app.get_name() : app.get_name();
 }
 
+std::string help_of(const CLI::App& app) {
+  return app.help(app.get_parent() ? full_name(*app.get_parent()) : "");
+}
+
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -99,12 +103,16 @@ int run(int argc, const char* const* argv) {
   CLI::App app("Starling trains neural networks on one core, all cores, or many processes", "starling");
   app.allow_extras();
   app.get_formatter()->column_width(34);
+  app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  app.footer(
+      "starling COMMAND --help describes one; starling config explain KEY describes a value of the "
+      "configuration.");
   add_global_options(app, invocation);
   add_commands(app, invocation);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", innermost(app).help());
+    fmt::print("{}", help_of(innermost(app)));
     return kExitOk;
   } catch (const CLI::CallForVersion& version) {
     fmt::print("{}\n", version.what());

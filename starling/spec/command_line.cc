@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "starling/base/suggest.h"
 
@@ -92,6 +93,10 @@ ConfigError unknown_argument(const std::string& argument, std::vector<std::strin
   known.insert(known.end(), {"--config", "--set"});
   for (const SchemaEntry& entry : schema()) {
     if (!entry.flags.empty()) known.push_back(long_name(entry));
+  }
+  if (std::find(known.begin(), known.end(), name) != known.end()) {
+    return ConfigError(
+        name, "this command does not take the flag; one that does comes before it: starling train " + name);
   }
   const std::string near = nearest(name, known);
   return ConfigError(name, near.empty() ? "unknown flag; --help lists the flags, --set key=value sets any key"
