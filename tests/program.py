@@ -1,0 +1,95 @@
+"""Runs the program `starling` for the tests: real processes, real sockets, bounded in time."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ.get("STARLING_BUILD", "build/release")).resolve()
+STARLING = str(BUILD / "starling")
+SMALL = ["--set", "model.widths=[784,64,10]", "--model", "mlp", "--data", "digits", "--set", "data.samples=512",
+         "--set", "data.test_samples=128"]
+
+
+def environment(**extra):
+    kept = {k: v for k, v in os.environ.items()
+            if not re.match(r"(STARLING_|SLURM_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC_|OMP_)", k)}
+    kept.update({k: str(v) for k, v in extra.items()})
+    return kept
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="starling-test-")
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def run_program(self, *args, status=0, timeout=240, env=None, program=STARLING):
+        """Runs to the end and returns (events, stderr)."""
+        done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, timeout=timeout, cwd=self.dir,
+                              env=env or environment())
+        self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
+        return events_of(done.stdout), done.stderr
+
+    def train(self, *args, **options):
+        return self.run_program("train", "--json", "--run-dir", self.path("run"), *args, **options)
+
+    def start(self, *args, env=None):
+        process = subprocess.Popen([STARLING, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   cwd=self.dir, env=env or environment())
+        self.addCleanup(lambda: (process.kill(), process.communicate()) if process.poll() is None else None)
+        return process
+
+    def ended(self, process, timeout=60):
+        """(seconds, stdout, stderr) of a process that must end by itself."""
+        begin = time.monotonic()
+        out, err = process.communicate(timeout=timeout)
+        return time.monotonic() - begin, out, err
+
+
+def events_of(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def result_of(events):
+    assert events and events[-1]["event"] == "result", events[-3:]
+    return events[-1]
+
+
+def wait_for_step(run_dir, step, timeout=60):
+    """Waits until the run in run_dir has recorded `step`."""
+    end = time.monotonic() + timeout
+    path = os.path.join(run_dir, "events.jsonl")
+    while time.monotonic() < end:
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                if any(e.get("event") == "step" and e["step"] >= step for e in events_of(f.read())):
+                    return
+        time.sleep(0.02)
+    raise AssertionError(f"step {step} was not reached in {timeout} s")
+
+
+def ranks_of(launcher_pid):
+    """PIDs of the rank processes by rank."""
+    found = {}
+    for child in pathlib.Path(f"/proc/{launcher_pid}/task/{launcher_pid}/children").read_text().split():
+        try:
+            variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        for v in variables:
+            if v.startswith(b"RANK="):
+                found[int(v[5:])] = int(child)
+    return found
+
+
+def main():
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[1:]])

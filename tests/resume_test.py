@@ -1,0 +1,93 @@
+"""Checkpoints: killed and resumed runs end with the same bits; torn and foreign checkpoints; SIGTERM."""
+import glob
+import os
+import random
+import resource
+import signal
+import subprocess
+
+from program import SMALL, STARLING, ProgramTest, environment, events_of, main, ranks_of, result_of, wait_for_step
+
+RUN = [*SMALL, "--global-batch", "16", "--steps", "120", "--set", "checkpoint.every=10"]
+
+
+class Resume(ProgramTest):
+    def uninterrupted(self, *args):
+        self.run_program("train", "--json", "--run-dir", self.path("whole"), "--save", self.path("whole.safetensors"), *RUN, *args)
+        with open(self.path("whole.safetensors"), "rb") as f:
+            return f.read()
+
+    def resumed(self, *args):
+        events, _ = self.train("--save", self.path("resumed.safetensors"), *RUN, *args)
+        with open(self.path("resumed.safetensors"), "rb") as f:
+            return f.read(), events
+
+    def kill_at(self, step, victim, *args):
+        process = self.start("train", "--json", "--run-dir", self.path("run"), *RUN, *args)
+        wait_for_step(self.path("run"), step)
+        os.kill(process.pid if victim is None else ranks_of(process.pid)[victim], signal.SIGKILL)
+        return self.ended(process)
+
+    def test_killed_runs_resume_to_the_same_bits(self):
+        for args in (["-n", "2"], ["-n", "2", "--optimizer", "adam", "--lr", "0.001"], []):
+            whole = self.uninterrupted(*args, "--resume", "never")
+            self.train(*RUN, "--steps", 1, *args, "--resume", "never")
+            for step in (random.randint(12, 40), random.randint(50, 90)):
+                self.kill_at(step, None, *args)
+            resumed, events = self.resumed(*args)
+            self.assertEqual(resumed, whole)
+            started = next(e for e in events if e["event"] == "run_started" or "first_step" in e)
+            self.assertGreater(started["first_step"], 0)
+
+    def test_sigterm_saves_and_ends_cleanly(self):
+        whole = self.uninterrupted("-n", "2")
+        process = self.start("train", "--json", "--run-dir", self.path("run"), *RUN, "-n", "2", "--set", "checkpoint.every=0")
+        wait_for_step(self.path("run"), 7)
+        process.terminate()
+        _, out, err = self.ended(process)
+        result = result_of(events_of(out))
+        self.assertTrue(result["interrupted"], err)
+        self.assertTrue(os.path.exists(self.path(f"run/checkpoints/step-{result['steps']:06d}/manifest.json")), os.listdir(self.path("run")))
+        resumed, _ = self.resumed("-n", "2")
+        self.assertEqual(resumed, whole)
+
+    def test_a_damaged_checkpoint_is_passed_over(self):
+        whole = self.uninterrupted()
+        self.train(*RUN, "--steps", 60)
+        newest = sorted(glob.glob(self.path("run/checkpoints/step-*")))[-1]
+        with open(os.path.join(newest, "model.safetensors"), "r+b") as f:
+            f.seek(-3, os.SEEK_END)
+            f.write(b"\x55")
+        resumed, events = self.resumed()
+        self.assertEqual(resumed, whole)
+        self.assertTrue(any("step-000060" in e.get("text", "") for e in events), events[:4])
+
+    def test_another_configuration_is_refused(self):
+        self.train(*RUN, "--steps", 20)
+        _, err = self.train(*RUN, "--lr", 0.5, status=2)
+        self.assertIn("optimizer.lr", err)
+
+    def test_another_models_weights_are_refused(self):
+        self.train(*RUN, "--steps", 1, "--save", self.path("w.safetensors"))
+        _, err = self.run_program("train", *SMALL, "--set", "model.widths=[784,32,10]", "--init", self.path("w.safetensors"), status=3)
+        self.assertIn("fc1", err)
+
+    def test_a_full_disk_does_not_end_training(self):
+        self.train(*RUN, "--steps", 20)
+
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        done = subprocess.run([STARLING, "train", "--json", "--run-dir", self.path("run"), *RUN, "--steps", "40"], capture_output=True,
+                              text=True, timeout=120, cwd=self.dir, env=environment(), preexec_fn=small_files)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        events = events_of(done.stdout)
+        self.assertEqual(result_of(events)["steps"], 40)
+        failed = [e for e in events if e["event"] == "checkpoint" and e["error"]]
+        self.assertTrue(failed)
+        self.assertEqual(sorted(os.path.basename(p) for p in glob.glob(self.path("run/checkpoints/step-*")))[-1], "step-000020")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Training from the command line: one process, threads, several ranks, torchrun's and srun's environments."""
+import os
+import sqlite3
+import subprocess
+
+from program import BUILD, SMALL, STARLING, ProgramTest, environment, events_of, main, result_of
+
+
+class Train(ProgramTest):
+    def test_one_rank_learns_and_reports(self):
+        events, _ = self.train(*SMALL, "--epochs", 6, "--lr", 0.1, "--global-batch", 32)
+        result = result_of(events)
+        for key in ("samples_per_s", "train_loss", "test_accuracy", "steps", "ranks", "params", "compute_s", "exposed_comm_s",
+                    "data_wait_s", "bytes_sent", "peak_rss_mb"):
+            self.assertIn(key, result)
+        self.assertEqual(result["steps"], 6 * 16)
+        self.assertEqual(result["params"], 784 * 64 + 64 + 640 + 10)
+        self.assertGreater(result["test_accuracy"], 0.6)
+        self.assertEqual(result["bytes_sent"], 0)
+        rows = sqlite3.connect(self.path("run/run.sqlite")).execute("select count(*) from step").fetchone()
+        self.assertEqual(rows[0], 96)
+
+    def weights(self, name, *args):
+        self.run_program("train", "--json", "--run-dir", self.path("run-" + name), "--save", self.path(name), *SMALL, "--steps", 12,
+                         "--global-batch", 24, "--precision", "fp64", *args)
+        with open(self.path(name), "rb") as f:
+            return f.read()
+
+    def numbers(self, data):
+        """The fp64 numbers of a safetensors file."""
+        import array
+        header = int.from_bytes(data[:8], "little")
+        values = array.array("d")
+        values.frombytes(data[8 + header:])
+        return values
+
+    def assert_close(self, a, b, bound):
+        x, y = self.numbers(a), self.numbers(b)
+        self.assertEqual(len(x), len(y))
+        difference = sum((p - q) ** 2 for p, q in zip(x, y)) ** 0.5
+        norm = sum(p * p for p in x) ** 0.5
+        self.assertLess(difference, bound * norm)
+
+    def test_ranks_and_threads_do_not_change_the_result(self):
+        alone = self.weights("one")
+        self.assert_close(alone, self.weights("two", "-n", 2), 1e-12)
+        self.assert_close(alone, self.weights("three", "-n", 3), 1e-12)
+        self.assert_close(alone, self.weights("replicated", "-n", 2, "--set", "optimizer.share=replicated"), 1e-12)
+        self.assert_close(alone, self.weights("batch", "--threads", 2, "--set", "train.threads_mode=batch"), 1e-12)
+        self.assert_close(alone, self.weights("clipped", "-n", 2, "--set", "optimizer.clip_norm=1e9"), 1e-12)
+        self.assert_close(alone, self.weights("tcp", "-n", 2, "--set", "comm.shared_memory=false"), 1e-12)
+
+    def test_adamw_bf16_and_gpt_run_on_two_ranks(self):
+        events, _ = self.train("--model", "gpt", "--data", "grammar", "-n", 2, "--steps", 30, "--global-batch", 8, "--optimizer",
+                               "adamw", "--lr", 0.003, "--precision", "bf16", "--set", "model.layers=2", "--set",
+                               "model.width=64", "--set", "model.heads=2", "--set", "model.tokens=32", "--set",
+                               "data.test_samples=16")
+        losses = [e["loss"] for e in events if e["event"] == "step"]
+        self.assertLess(sum(losses[-5:]), sum(losses[:5]))
+        self.assertEqual(result_of(events)["test_accuracy"], -1)
+        self.assertGreater(result_of(events)["test_loss"], 0)
+
+    def test_under_torchruns_environment(self):
+        processes = []
+        for rank in range(2):
+            env = environment(RANK=rank, WORLD_SIZE=2, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT=29611, TORCHELASTIC_RUN_ID=f"test-{os.getpid()}")
+            processes.append(self.start("train", "--json", "--run-dir", self.path("run"), *SMALL, "--steps", 8, env=env))
+        outs = [self.ended(p) for p in processes]
+        self.assertEqual([p.returncode for p in processes], [0, 0], outs)
+        self.assertEqual(result_of(events_of(outs[0][1]))["ranks"], 2)
+
+    def test_under_sruns_environment(self):
+        processes = []
+        for rank in range(2):
+            env = environment(SLURM_PROCID=rank, SLURM_NTASKS=2, SLURM_LOCALID=rank, SLURM_NTASKS_PER_NODE=2, SLURM_NNODES=1,
+                              SLURM_JOB_ID=os.getpid(), SLURM_STEP_ID=0, SLURM_NODELIST="localhost", SLURM_STEP_NODELIST="localhost",
+                              SLURM_STEP_NUM_TASKS=2, SLURM_TASKS_PER_NODE="2", SLURM_STEP_TASKS_PER_NODE="2")
+            processes.append(self.start("train", "--json", "--run-dir", self.path("run"), *SMALL, "--steps", 8, env=env))
+        outs = [self.ended(p) for p in processes]
+        self.assertEqual([p.returncode for p in processes], [0, 0], outs)
+        self.assertEqual(result_of(events_of(outs[0][1]))["ranks"], 2)
+
+    def test_own_program(self):
+        program = str(BUILD / "examples" / "own_model")
+        for ranks in (1, 2):
+            done = subprocess.run([program, "--epochs", "12", "--lr", "0.1", "-n", str(ranks), "--run-dir", self.path(f"own{ranks}")],
+                                  capture_output=True, text=True, timeout=120, cwd=self.dir, env=environment())
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(self.path(f"own{ranks}/events.jsonl"), encoding="utf-8") as f:
+                result = result_of(events_of(f.read()))
+            self.assertEqual(result["ranks"], ranks)
+            self.assertGreater(result["test_accuracy"], 0.85)
+
+    def test_eval_of_saved_weights(self):
+        events, _ = self.train(*SMALL, "--epochs", 4, "--lr", 0.1, "--save", self.path("w.safetensors"))
+        evaluated, _ = self.run_program("eval", "--json", *SMALL, "--init", self.path("w.safetensors"), "-n", 2)
+        self.assertAlmostEqual(evaluated[-1]["accuracy"], result_of(events)["test_accuracy"], places=6)
+
+    def test_more_ranks_than_cores_warns_and_runs(self):
+        events, err = self.train(*SMALL, "-n", 4, "--steps", 3, "--global-batch", 16)
+        self.assertEqual(result_of(events)["ranks"], 4)
+        if os.cpu_count() < 4:
+            self.assertIn("cores", err)
+
+    def test_no_port_listens_on_one_host(self):
+        process = self.start("train", "--json", "--run-dir", self.path("run"), *SMALL, "-n", 2, "--steps", 3000)
+        from program import ranks_of, wait_for_step
+        wait_for_step(self.path("run"), 5)
+        inodes = set()
+        for pid in [process.pid, *ranks_of(process.pid).values()]:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                try:
+                    inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+                except OSError:
+                    pass
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with open(table, encoding="utf-8") as f:
+                for line in f.readlines()[1:]:
+                    column = line.split()
+                    if column[3] == "0A":
+                        self.assertNotIn(f"socket:[{column[9]}]", inodes)
+        process.terminate()
+        self.ended(process)
+
+
+if __name__ == "__main__":
+    main()

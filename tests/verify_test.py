@@ -1,0 +1,46 @@
+"""`starling verify`: every step's update equals one process's, fp64, to 1e-10 by tensor norm."""
+from program import ProgramTest, main
+
+MODELS = {
+    "mlp": ["--model", "mlp", "--set", "model.widths=[784,48,10]", "--data", "digits"],
+    "lenet5": ["--model", "lenet5", "--data", "digits"],
+    "resnet18": ["--model", "resnet18", "--data", "digits", "--set", "model.batch_norm=sync"],
+    "gpt": ["--model", "gpt", "--data", "grammar", "--optimizer", "adamw", "--lr", "0.001", "--set", "model.layers=2", "--set",
+            "model.width=32", "--set", "model.heads=2", "--set", "model.tokens=16"],
+}
+
+
+class Verify(ProgramTest):
+    def check(self, model, ranks, steps, *args):
+        events, _ = self.run_program("verify", "--json", *MODELS[model], "-n", ranks, "--global-batch", 12, "--set",
+                                     "data.samples=256", "--set", "data.test_samples=16", "--set", f"verify.steps={steps}", *args)
+        self.assertTrue(events[-1]["passed"])
+        self.assertLess(events[-1]["largest"], 1e-10)
+        self.assertGreater(len(events[-1]["tensors"]), 3)
+
+    def test_mlp(self):
+        for ranks in (2, 3, 4):
+            self.check("mlp", ranks, 5)
+
+    def test_lenet5(self):
+        for ranks in (2, 3, 4):
+            self.check("lenet5", ranks, 3)
+
+    def test_resnet18_with_synced_batch_norm(self):
+        self.check("resnet18", 2, 2)
+
+    def test_gpt(self):
+        for ranks in (2, 3, 4):
+            self.check("gpt", ranks, 5)
+
+    def test_clipping_replicas_and_adam(self):
+        self.check("mlp", 2, 5, "--set", "optimizer.clip_norm=0.1")
+        self.check("mlp", 2, 5, "--set", "optimizer.share=replicated", "--optimizer", "adam", "--lr", "0.001")
+
+    def test_local_batch_norm_is_refused(self):
+        _, err = self.run_program("verify", *MODELS["resnet18"][:4], "-n", 2, "--global-batch", 4, status=2)
+        self.assertIn("batch_norm=sync", err)
+
+
+if __name__ == "__main__":
+    main()
