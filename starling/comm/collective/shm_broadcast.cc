@@ -1,0 +1,41 @@
+#include "starling/comm/collective/shm_broadcast.h"
+
+#include <cstring>
+
+#include "starling/comm/collective/staging.h"
+
+namespace starling {
+
+void shm_broadcast(LocalTeam& team, const Operation& operation, void* data, size_t bytes, int root) {
+  auto* own = static_cast<std::byte*>(data);
+  const bool is_root = team.rank() == root;
+  const auto length = [&](size_t chunk) { return std::min(kSlotBytes, bytes - chunk * kSlotBytes); };
+  const auto fill = [&](size_t chunk) {
+    if (!is_root) return;
+    std::memcpy(team.slot(root, team.next_chunk() + chunk), own + chunk * kSlotBytes, length(chunk));
+    team.count_written(length(chunk));
+  };
+  const uint64_t where = is_root && bytes > kFlatBytes ? team.locate(data, bytes) : kNowhere;
+  const bool ahead = where == kNowhere;
+  if (ahead) prefill(team, fill);
+  team.enter(operation, where, ahead);
+  if (team.where(root) == kNowhere) {
+    run_staged(team, (bytes + kSlotBytes - 1) / kSlotBytes, fill, [&](size_t chunk) {
+      if (is_root) return;
+      std::memcpy(own + chunk * kSlotBytes, team.slot(root, team.next_chunk() + chunk), length(chunk));
+      team.count_read(length(chunk));
+    });
+    return;
+  }
+  if (is_root) {
+    team.await_exit_all();
+    team.count_written(bytes);
+    return;
+  }
+  const std::byte* source = team.address(team.where(root));
+  if (source != own) std::memcpy(own, source, bytes);
+  team.count_read(bytes);
+  team.post_exit();
+}
+
+}  // namespace starling

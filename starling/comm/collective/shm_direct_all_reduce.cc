@@ -1,0 +1,122 @@
+#include "starling/comm/collective/shm_direct_all_reduce.h"
+
+#include <cstring>
+#include <vector>
+
+#include "starling/comm/collective/staging.h"
+#include "starling/comm/reduce_kernels.h"
+
+namespace starling {
+namespace {
+
+class AllReduce {
+ public:
+  AllReduce(LocalTeam& team, const Operation& operation, void* data, size_t count, int divisor)
+      : team_(team),
+        operation_(operation),
+        data_(static_cast<std::byte*>(data)),
+        bytes_(count * size_of(operation.type)),
+        sources_(team.size()),
+        destinations_(team.size()) {
+    job_.type = operation.type;
+    job_.op = summed(operation.op);
+    job_.divisor = divisor;
+  }
+
+  void run() {
+    const bool flat = bytes_ <= kFlatBytes;
+    const uint64_t where = flat ? kNowhere : team_.locate(data_, bytes_);
+    const auto fill = [this](size_t chunk) { this->fill(chunk); };
+    const bool ahead = where == kNowhere;
+    if (ahead) prefill(team_, fill);
+    team_.enter(operation_, where, ahead);
+    const size_t chunks = (bytes_ + kSlotBytes - 1) / kSlotBytes;
+    if (!flat && team_.all_in_windows()) {
+      direct();
+    } else if (flat || team_.size() == 2) {
+      run_staged(team_, chunks, fill, [this](size_t c) { reduce_whole(c); });
+    } else {
+      run_staged(team_, chunks, fill, [this](size_t c) { reduce_slice(c); }, [this](size_t c) { drain(c); });
+    }
+  }
+
+ private:
+  size_t length(size_t chunk) const { return std::min(kSlotBytes, bytes_ - chunk * kSlotBytes); }
+  size_t elements(size_t bytes) const { return bytes / size_of(job_.type); }
+  // Slices meet at multiples of a cache line.
+  Slice slice(size_t bytes) const {
+    return slice_of(elements(bytes), team_.size(), team_.rank(), 64 / size_of(job_.type));
+  }
+
+  void direct() {
+    const Slice part = slice(bytes_);
+    const size_t offset = part.begin * size_of(job_.type);
+    for (int r = 0; r < team_.size(); ++r) {
+      destinations_[r] = team_.address(team_.where(r)) + offset;
+      sources_[r] = destinations_[r];
+    }
+    job_.stream = bytes_ >= kStreamBytes;
+    reduce_over(part.count());
+    const uint64_t others = static_cast<uint64_t>(team_.size() - 1) * part.count() * size_of(job_.type);
+    team_.count_read(others);
+    team_.count_written(others);
+    team_.post_exit();
+    team_.await_exit_all();
+  }
+
+  void fill(size_t chunk) {
+    std::memcpy(team_.slot(team_.rank(), team_.next_chunk() + chunk), data_ + chunk * kSlotBytes,
+                length(chunk));
+    team_.count_written(length(chunk));
+  }
+
+  void reduce_whole(size_t chunk) {
+    std::byte* own = data_ + chunk * kSlotBytes;
+    for (int r = 0; r < team_.size(); ++r) {
+      sources_[r] = r == team_.rank() ? own : team_.slot(r, team_.next_chunk() + chunk);
+    }
+    destinations_.assign(1, own);
+    reduce_over(elements(length(chunk)));
+    team_.count_read(static_cast<uint64_t>(team_.size() - 1) * length(chunk));
+  }
+
+  void reduce_slice(size_t chunk) {
+    const Slice part = slice(length(chunk));
+    for (int r = 0; r < team_.size(); ++r) {
+      destinations_[r] = team_.slot(r, team_.next_chunk() + chunk) + part.begin * size_of(job_.type);
+      sources_[r] = destinations_[r];
+    }
+    reduce_over(part.count());
+    const uint64_t others = static_cast<uint64_t>(team_.size() - 1) * part.count() * size_of(job_.type);
+    team_.count_read(others);
+    team_.count_written(others);
+  }
+
+  void drain(size_t chunk) {
+    std::memcpy(data_ + chunk * kSlotBytes, team_.slot(team_.rank(), team_.next_chunk() + chunk),
+                length(chunk));
+  }
+
+  void reduce_over(size_t count) {
+    job_.sources = sources_;
+    job_.destinations = destinations_;
+    job_.count = count;
+    reduce(job_);
+  }
+
+  LocalTeam& team_;
+  const Operation& operation_;
+  std::byte* const data_;
+  const size_t bytes_;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
+  Reduction job_;
+};
+
+}  // namespace
+
+void shm_all_reduce(LocalTeam& team, const Operation& operation, void* data, size_t count, int divisor) {
+  AllReduce(team, operation, data, count, divisor).run();
+}
+
+}  // namespace starling

@@ -1,0 +1,25 @@
+// All-reduce among the p ranks of one host.
+//
+// direct (tensors in windows): each rank reduces its slice of N / p bytes over all p windows, in rank order, and stores
+// the result to all p windows. Two synchronisations, no copy. A rank moves N bytes in and N out, 2 (p - 1) / p · N of
+// them from or to others' windows:                                                   T = 2 α + 2 N β
+// flat (up to kFlatBytes, or p = 2, ordinary memory): each rank puts its tensor into its slot and reduces everybody's to
+// its own memory. One synchronisation a chunk, hidden but for the first:             T = α + (2 + p) N β
+// sliced (ordinary memory, p > 2): each rank reduces its slice of the chunk over the slots, stores it to all slots, and
+// takes the result out of its own:                                                   T = 2 α + 6 N β
+// α: one cache line from core to core; β: a byte through the memory or cache that holds N. Stores bypass the caches
+// from kStreamBytes on.
+#pragma once
+
+#include <cstddef>
+
+#include "starling/comm/local_team.h"
+
+namespace starling {
+
+constexpr size_t kStreamBytes = 16 * 1024 * 1024;
+
+// In place. All ranks of the team get the same bits. divisor: 1, or what a sum is divided by (kAvg: give kSum and it).
+void shm_all_reduce(LocalTeam& team, const Operation& operation, void* data, size_t count, int divisor);
+
+}  // namespace starling

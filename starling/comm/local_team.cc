@@ -1,0 +1,157 @@
+#include "starling/comm/local_team.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "starling/base/check.h"
+#include "starling/base/error.h"
+
+namespace starling {
+
+using SteadyClock = std::chrono::steady_clock;
+
+LocalTeam::LocalTeam(LocalTeamSetup setup)
+    : setup_(std::move(setup)),
+      control_(setup_.control),
+      staging_(setup_.staging),
+      layout_(static_cast<int>(setup_.ranks.size())),
+      me_(setup_.local_rank),
+      size_(static_cast<int>(setup_.ranks.size())),
+      liveness_(*control_, me_, setup_.ranks, setup_.host) {
+  liveness_.publish_pid();
+  enter(Operation{}, kNowhere, false);
+  liveness_.watch();
+}
+
+LocalTeam::~LocalTeam() {
+  liveness_.leave();
+}
+
+void LocalTeam::check_usable() const {
+  if (auto failure = liveness_.own()) throw_failure(*failure);
+}
+
+void LocalTeam::fail(const Failure& failure) {
+  liveness_.fail(failure);
+  throw_failure(failure);
+}
+
+std::optional<Failure> LocalTeam::trouble(int awaited) {
+  if (auto local = liveness_.trouble(awaited)) return local;
+  return setup_.outside ? setup_.outside() : std::nullopt;
+}
+
+void LocalTeam::await_slowly(FlagLine& flag, uint64_t value, int r,
+                             const std::function<std::string()>& late) {
+  std::optional<SteadyClock::time_point> deadline;
+  std::optional<Failure> failure;
+  const bool reached = wait_at_least(flag, value, setup_.policy, [&] {
+    const auto now = SteadyClock::now();
+    if (!deadline) deadline = now + setup_.timeout + extra_patience_.load();
+    failure = trouble(r);
+    if (!failure && now >= *deadline) failure = Failure{late(), liveness_.global_rank(r), true};
+    return failure.has_value();
+  });
+  if (!reached) fail(*failure);
+}
+
+std::string LocalTeam::who_has_not_entered() const {
+  std::string names;
+  for (int r = 0; r < size_; ++r) {
+    if (entry(r).value.load(std::memory_order_acquire) >= round_) continue;
+    names += (names.empty() ? "" : ", ") + liveness_.name(r);
+  }
+  return fmt::format("{} did not enter {} within {} ms: late or stopped; see its log, or raise the timeout",
+                     names, describe(current_), setup_.timeout.count());
+}
+
+void LocalTeam::enter(const Operation& operation, uint64_t where, bool prefilled) {
+  check_usable();
+  ++round_;
+  current_ = operation;
+  EntryLine& mine = entry(me_);
+  mine.operation = operation;
+  mine.where = where;
+  mine.prefilled = prefilled ? 1 : 0;
+  starling::post(mine, round_);
+  for (int r = 0; r < size_; ++r) await(entry(r), round_, r, [this] { return who_has_not_entered(); });
+  check_agreement();
+  first_chunk_ = next_chunk_;
+}
+
+void LocalTeam::check_agreement() {
+  const Operation& first = entry(0).operation;
+  for (int r = 1; r < size_; ++r) {
+    const Operation& other = entry(r).operation;
+    if (other == first) continue;
+    fail(Failure{mismatch_message(liveness_.name(0), first, liveness_.name(r), other), -1, false});
+  }
+}
+
+bool LocalTeam::all_in_windows() const {
+  for (int r = 0; r < size_; ++r) {
+    if (where(r) == kNowhere) return false;
+  }
+  return true;
+}
+
+void LocalTeam::post_stage(Stage stage, uint64_t value) {
+  starling::post(block(me_).stage[stage], value);
+}
+
+void LocalTeam::await_stage(Stage stage, int r, uint64_t value) {
+  await(block(r).stage[stage], value, r, [this, r] {
+    return fmt::format("{} entered {} but did not finish its part within {} ms; see its log",
+                       liveness_.name(r), describe(current_), setup_.timeout.count());
+  });
+}
+
+void LocalTeam::await_stage_all(Stage stage, uint64_t value) {
+  for (int r = 0; r < size_; ++r) {
+    if (r != me_) await_stage(stage, r, value);
+  }
+}
+
+void LocalTeam::post(int slot, uint64_t value) {
+  STARLING_CHECK(slot >= 0 && slot < LocalSync::kSlots, "slot {}", slot);
+  starling::post(block(me_).sync[slot], value);
+}
+
+uint64_t LocalTeam::peek(int rank, int slot) const {
+  STARLING_CHECK(slot >= 0 && slot < LocalSync::kSlots, "slot {}", slot);
+  return block(rank).sync[slot].value.load(std::memory_order_acquire);
+}
+
+void LocalTeam::wait(int rank, int slot, uint64_t value, const std::string& what) {
+  STARLING_CHECK(slot >= 0 && slot < LocalSync::kSlots, "slot {}", slot);
+  await(block(rank).sync[slot], value, rank, [&] {
+    return fmt::format("{} did not reach {} within {} ms: late or stopped; see its log, or raise the timeout",
+                       liveness_.name(rank), what, setup_.timeout.count());
+  });
+}
+
+void LocalTeam::add_window(std::shared_ptr<Window> window) {
+  const std::lock_guard lock(windows_mutex_);
+  windows_.push_back(std::move(window));
+}
+
+uint64_t LocalTeam::locate(const void* data, size_t bytes) const {
+  const auto* at = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(windows_mutex_);
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    const std::byte* base = windows_[w]->region(0);
+    const std::byte* end = base + windows_[w]->bytes() * static_cast<size_t>(size_);
+    if (at >= base && at < end && bytes <= static_cast<size_t>(end - at)) {
+      return (static_cast<uint64_t>(w) << 48) | static_cast<uint64_t>(at - base);
+    }
+  }
+  return kNowhere;
+}
+
+std::byte* LocalTeam::address(uint64_t where) const {
+  const std::lock_guard lock(windows_mutex_);
+  return windows_[where >> 48]->region(0) + (where & ((uint64_t{1} << 48) - 1));
+}
+
+}  // namespace starling

@@ -1,0 +1,102 @@
+#include "starling/comm/shared_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "starling/base/error.h"
+#include "starling/base/unique_fd.h"
+
+namespace starling {
+namespace {
+
+size_t round_to_page(size_t bytes) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes == 0 ? page : (bytes + page - 1) / page * page);
+}
+
+[[noreturn]] void refuse(const char* what, size_t bytes) {
+  throw CommError(fmt::format(
+      "cannot {} a shared-memory window of {} bytes: {}; smaller buckets or fewer ranks a host need "
+      "less memory",
+      what, bytes, std::strerror(errno)));
+}
+
+class SharedWindow final : public Window {
+ public:
+  SharedWindow(size_t bytes, int local_size) : bytes_(bytes), total_(bytes * local_size) {
+    void* base = mmap(nullptr, total_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) refuse("reserve", total_);
+    base_ = static_cast<std::byte*>(base);
+  }
+  ~SharedWindow() override { munmap(base_, total_); }
+  SharedWindow(const SharedWindow&) = delete;
+
+  size_t bytes() const override { return bytes_; }
+  std::byte* region(int local_rank) const override {
+    return base_ + bytes_ * static_cast<size_t>(local_rank);
+  }
+
+  void map(int local_rank, int fd, bool populate) {
+    const int flags = MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0);
+    if (mmap(region(local_rank), bytes_, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED)
+      refuse("map", bytes_);
+  }
+
+ private:
+  size_t bytes_;
+  size_t total_;
+  std::byte* base_;
+};
+
+UniqueFd make_region(const std::string& key, size_t bytes, bool populate) {
+  UniqueFd fd(memfd_create(("starling " + key).substr(0, 200).c_str(), MFD_CLOEXEC));
+  if (!fd.valid()) refuse("create", bytes);
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) refuse("size", bytes);
+  // Takes the pages now and fails where there is no memory; touching them later would be a SIGBUS.
+  if (populate && (errno = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes))) != 0)
+    refuse("allocate", bytes);
+  return fd;
+}
+
+UniqueFd fetch_region(Store& store, const WindowRequest& request, int peer, size_t bytes) {
+  UniqueFd fd;
+  try {
+    fd = store.get_fd(fmt::format("{}/{}", request.key, peer), request.timeout);
+  } catch (const TimeoutError&) {
+    throw TimeoutError(
+        fmt::format("local rank {} did not offer its window '{}' within {} ms; see that rank's log", peer,
+                    request.key, request.timeout.count()));
+  }
+  struct stat info{};
+  if (fstat(fd.get(), &info) != 0 || static_cast<size_t>(info.st_size) != bytes) {
+    throw CommError(fmt::format(
+        "window '{}': local rank {} asks for {} bytes, local rank {} for {}; every rank of a host must "
+        "allocate the same windows in the same order",
+        request.key, peer, info.st_size, request.local_rank, bytes));
+  }
+  return fd;
+}
+
+}  // namespace
+
+std::shared_ptr<Window> make_shared_window(Store* store, const WindowRequest& request) {
+  const size_t bytes = round_to_page(request.bytes);
+  auto window = std::make_shared<SharedWindow>(bytes, request.local_size);
+  const UniqueFd own = make_region(request.key, bytes, request.populate);
+  window->map(request.local_rank, own.get(), request.populate);
+  if (request.local_size == 1) return window;
+  store->put_fd(fmt::format("{}/{}", request.key, request.local_rank), own.get());
+  for (int r = 0; r < request.local_size; ++r) {
+    if (r == request.local_rank) continue;
+    window->map(r, fetch_region(*store, request, r, bytes).get(), request.populate);
+  }
+  return window;
+}
+
+}  // namespace starling
