@@ -1,0 +1,198 @@
+#include "starling/comm/bootstrap.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/comm/engine.h"
+#include "starling/comm/shared_memory.h"
+
+namespace starling {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+std::string machine_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+// Store keys of one group, and its waits.
+class Rendezvous {
+ public:
+  Rendezvous(Store& store, const GroupSetup& setup)
+      : store_(store), setup_(setup), prefix_(fmt::format("comm/{}/{}/", setup.name, setup.generation)) {}
+
+  const std::string& prefix() const { return prefix_; }
+  void put(const std::string& what, const std::string& value) {
+    store_.put(fmt::format("{}{}/{}", prefix_, what, setup_.rank), value);
+  }
+  std::string get(const std::string& what, int rank) {
+    try {
+      return store_.get(fmt::format("{}{}/{}", prefix_, what, rank), setup_.options.timeout);
+    } catch (const TimeoutError&) {
+      throw TimeoutError(
+          fmt::format(
+              "rank {} did not join group '{}' (generation {}) within {} ms; see its log, or raise the "
+              "timeout",
+              rank, setup_.name, setup_.generation, setup_.options.timeout.count()),
+          rank);
+    }
+  }
+
+ private:
+  Store& store_;
+  const GroupSetup& setup_;
+  const std::string prefix_;
+};
+
+// Exchanges identities: a line "host_id\nhost_name" a rank.
+Places find_places(Rendezvous& meeting, const GroupSetup& setup) {
+  std::string id = setup.host_id.empty() ? this_host_id() : setup.host_id;
+  if (!setup.options.shared_memory) id += fmt::format(" alone {}", setup.rank);
+  meeting.put("host", id + "\n" + (setup.host_name.empty() ? machine_name() : setup.host_name));
+  Places places;
+  places.rank = setup.rank;
+  std::map<std::string, int> index;
+  for (int r = 0; r < setup.size; ++r) {
+    const std::string line = meeting.get("host", r);
+    const size_t cut = line.find('\n');
+    const auto [it, added] = index.emplace(line.substr(0, cut), static_cast<int>(places.hosts.size()));
+    if (added) places.hosts.emplace_back();
+    places.hosts[it->second].push_back(r);
+    places.host_of.push_back(it->second);
+    places.host_names.push_back(line.substr(cut + 1));
+  }
+  return places;
+}
+
+// A look at the store's `lost/<rank>` keys at most every half second: a launcher writes them.
+class LostRanks {
+ public:
+  LostRanks(Store& store, const GroupSetup& setup, const Places& places)
+      : store_(store), world_(setup.world_ranks), places_(places) {}
+
+  std::optional<Failure> look() {
+    const std::lock_guard lock(mutex_);
+    if (SteadyClock::now() < next_) return found_;
+    next_ = SteadyClock::now() + std::chrono::milliseconds(500);
+    for (int r = 0; r < places_.size() && !found_; ++r) {
+      if (r == places_.rank) continue;
+      const int world = world_.empty() ? r : world_[r];
+      try {
+        if (auto why = store_.try_get(fmt::format("lost/{}", world))) {
+          found_ = Failure{fmt::format("rank {} ({}) is lost: {}", r, places_.host_names[r], *why), r, false};
+        }
+      } catch (const CommError&) {
+        // The store is gone; sockets and process descriptors still tell.
+        next_ = SteadyClock::time_point::max();
+        break;
+      }
+    }
+    return found_;
+  }
+
+ private:
+  Store& store_;
+  const std::vector<int> world_;
+  const Places places_;
+  std::mutex mutex_;
+  SteadyClock::time_point next_{};
+  std::optional<Failure> found_;
+};
+
+LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places& places,
+                           const GroupOptions& options) {
+  const int p = static_cast<int>(places.local().size());
+  const int me = places.local_rank_of(places.rank);
+  const auto window = [&](const char* what, size_t bytes) {
+    return make_shared_window(store,
+                              {.key = fmt::format("{}{}/{}", prefix, what, places.host_of[places.rank]),
+                               .local_rank = me,
+                               .local_size = p,
+                               .bytes = bytes,
+                               .timeout = options.timeout});
+  };
+  LocalTeamSetup setup;
+  setup.local_rank = me;
+  setup.ranks = places.local();
+  setup.host = places.host_names[places.rank];
+  setup.control = window("control", ControlLayout(p).bytes());
+  setup.staging = window("staging", p > 1 ? kStagingBytes : 0);
+  setup.timeout = options.timeout;
+  setup.policy = WaitPolicy::for_ranks(p, usable_cores());
+  return setup;
+}
+
+// Connects to the ranks of other hosts.
+void connect_remote(Rendezvous& meeting, const GroupSetup& setup, EngineParts& parts) {
+  if (!setup.connect) {
+    throw CommError(fmt::format(
+        "group '{}' has ranks on {} hosts ({}, {}, …), but no way to connect them was given; several hosts "
+        "need a job key",
+        setup.name, parts.places.hosts.size(), parts.places.host_names[parts.places.hosts[0][0]],
+        parts.places.host_names[parts.places.hosts[1][0]]));
+  }
+  MeshSetup mesh;
+  mesh.rank = setup.rank;
+  mesh.host_names = parts.places.host_names;
+  for (const int host : parts.places.host_of) mesh.remote.push_back(host != parts.places.my_host());
+  mesh.deadline = deadline_in(setup.options.timeout);
+  mesh.publish = [&](const std::string& address) { meeting.put("address", address); };
+  mesh.address_of = [&](int rank) { return meeting.get("address", rank); };
+  Mesh made = setup.connect(mesh);
+  parts.collective_endpoints = std::move(made.collectives);
+  parts.mail_endpoints = std::move(made.mail);
+}
+
+}  // namespace
+
+std::string this_host_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id.empty() ? machine_name() : id;
+}
+
+std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
+  if (setup.size < 1 || setup.rank < 0 || setup.rank >= setup.size) {
+    throw CommError(fmt::format("rank {} of {}: not a rank", setup.rank, setup.size));
+  }
+  Rendezvous meeting(store, setup);
+  EngineParts parts;
+  parts.places = find_places(meeting, setup);
+  parts.options = setup.options;
+  parts.store = &store;
+  parts.key = meeting.prefix();
+  const int p = static_cast<int>(parts.places.local().size());
+  LocalTeamSetup local = local_setup(&store, meeting.prefix(), parts.places, setup.options);
+  auto lost = std::make_shared<LostRanks>(store, setup, parts.places);
+  local.outside = [lost] { return lost->look(); };
+  if (p > 1) {
+    parts.rings = make_shared_window(
+        &store, {.key = meeting.prefix() + "rings/" + std::to_string(parts.places.host_of[setup.rank]),
+                 .local_rank = local.local_rank,
+                 .local_size = p,
+                 .bytes = p * ring_bytes(p),
+                 .populate = false,
+                 .timeout = setup.options.timeout});
+  }
+  if (parts.places.hosts.size() > 1) connect_remote(meeting, setup, parts);
+  parts.team = std::make_unique<LocalTeam>(std::move(local));
+  return std::make_unique<Engine>(std::move(parts));
+}
+
+std::unique_ptr<Group> make_single_group(const GroupOptions& options) {
+  EngineParts parts;
+  parts.places = Places{.rank = 0, .host_names = {machine_name()}, .hosts = {{0}}, .host_of = {0}};
+  parts.options = options;
+  parts.team = std::make_unique<LocalTeam>(local_setup(nullptr, "", parts.places, options));
+  return std::make_unique<Engine>(std::move(parts));
+}
+
+}  // namespace starling

@@ -1,0 +1,318 @@
+// The collectives of a group whose ranks are threads, against a naive computation.
+#include "starling/comm/group.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/comm/collective_test_values.h"
+#include "starling/net/memory/endpoint.h"
+#include "starling/testing/run_ranks.h"
+
+namespace starling {
+namespace {
+
+constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp64,  DataType::kBf16,  DataType::kFp16,
+                               DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax,
+                             ReduceOp::kProduct};
+
+// Which ranks share memory.
+enum class Layout { kOneHost, kTwoHosts, kAllApart };
+
+struct Case {
+  int ranks;
+  Layout layout;
+};
+
+// Connects the ranks of a test in memory: the lower rank of a pair makes both ends.
+class MemoryMesh {
+ public:
+  Mesh connect(const MeshSetup& setup) {
+    Mesh mesh;
+    for (int r = 0; r < static_cast<int>(setup.remote.size()); ++r) {
+      mesh.collectives.push_back(setup.remote[r] ? take(setup, r, 0) : nullptr);
+      mesh.mail.push_back(setup.remote[r] ? take(setup, r, 1) : nullptr);
+    }
+    return mesh;
+  }
+
+ private:
+  std::unique_ptr<Endpoint> take(const MeshSetup& setup, int peer, int purpose) {
+    const std::lock_guard lock(mutex_);
+    const auto key = std::make_tuple(std::min(setup.rank, peer), std::max(setup.rank, peer), purpose);
+    if (!pairs_.contains(key)) pairs_[key] = make_memory_endpoints();
+    auto& pair = pairs_[key];
+    auto end = std::move(setup.rank < peer ? pair.first : pair.second);
+    end->set_peer_rank(peer, setup.host_names[peer]);
+    return end;
+  }
+  std::mutex mutex_;
+  std::map<std::tuple<int, int, int>, std::pair<std::unique_ptr<Endpoint>, std::unique_ptr<Endpoint>>> pairs_;
+};
+
+std::unique_ptr<Group> join(const ThreadRank& at, MemoryMesh& mesh, Layout layout,
+                            std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  GroupSetup setup;
+  setup.rank = at.rank;
+  setup.size = at.size;
+  setup.options.timeout = timeout;
+  setup.options.shared_memory = layout != Layout::kAllApart;
+  // Ranks 0 2 4 and 1 3: hosts are not runs of ranks.
+  const int host = layout == Layout::kTwoHosts ? at.rank % 2 : 0;
+  setup.connect = [&mesh](const MeshSetup& m) { return mesh.connect(m); };
+  setup.host_id = "host " + std::to_string(host);
+  setup.host_name = "node-" + std::string(1, static_cast<char>('a' + host));
+  return make_group(*at.store, setup);
+}
+
+class GroupTest : public testing::TestWithParam<Case> {
+ protected:
+  void on_all(const std::function<void(Group&)>& body) {
+    MemoryMesh mesh;
+    run_ranks(GetParam().ranks, [&](const ThreadRank& at) {
+      const auto group = join(at, mesh, GetParam().layout);
+      body(*group);
+    });
+  }
+};
+
+using Buffer = std::vector<std::byte>;
+
+TEST_P(GroupTest, AllReduceOfEveryTypeAndOperation) {
+  on_all([](Group& group) {
+    int salt = 0;
+    for (const DataType type : kTypes) {
+      for (const ReduceOp op : kOps) {
+        for (const size_t count : {0, 1, 5, 1000, 70001}) {
+          Buffer data = test_tensor(type, count, group.rank(), ++salt);
+          group.all_reduce(data.data(), count, type, op);
+          ASSERT_EQ(data, reduced_tensor(type, count, group.size(), op, salt))
+              << name_of(type) << name_of(op) << count;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(GroupTest, AllReduceInAWindow) {
+  on_all([](Group& group) {
+    const auto window = group.allocate_window(3 << 20);
+    std::byte* own = window->region(group.local_rank());
+    int salt = 100;
+    for (const size_t count : {1, 6000, 100003, 700001}) {
+      // Ranks may use different places of their windows.
+      std::byte* at = own + 64 * static_cast<size_t>(group.rank());
+      const Buffer data = test_tensor(DataType::kFp32, count, group.rank(), ++salt);
+      std::copy(data.begin(), data.end(), at);
+      group.all_reduce(at, count, DataType::kFp32, ReduceOp::kSum);
+      const Buffer got(at, at + data.size());
+      ASSERT_EQ(got, reduced_tensor(DataType::kFp32, count, group.size(), ReduceOp::kSum, salt)) << count;
+      group.barrier();  // the next values must not be written while a peer still looks
+    }
+  });
+}
+
+TEST_P(GroupTest, SomeTensorsInWindowsSomeNot) {
+  on_all([](Group& group) {
+    const auto window = group.allocate_window(1 << 20);
+    const size_t count = 200000;
+    Buffer ordinary = test_tensor(DataType::kFp32, count, group.rank(), 7);
+    std::byte* data = group.rank() % 2 == 0 ? window->region(group.local_rank()) : ordinary.data();
+    std::copy(ordinary.begin(), ordinary.end(), data);
+    group.all_reduce(data, count, DataType::kFp32, ReduceOp::kMax);
+    ASSERT_EQ(Buffer(data, data + ordinary.size()),
+              reduced_tensor(DataType::kFp32, count, group.size(), ReduceOp::kMax, 7));
+  });
+}
+
+TEST_P(GroupTest, BroadcastFromEveryRoot) {
+  on_all([](Group& group) {
+    const auto window = group.allocate_window(2 << 20);
+    for (int root = 0; root < group.size(); ++root) {
+      for (const size_t count : {0, 3, 5000, 400001}) {
+        const Buffer want = test_tensor(DataType::kInt32, count, root, root);
+        Buffer data = test_tensor(DataType::kInt32, count, group.rank(), root);
+        group.broadcast(data.data(), count, DataType::kInt32, root);
+        ASSERT_EQ(data, want) << root << " " << count;
+        std::byte* at = window->region(group.local_rank());
+        const Buffer mine = test_tensor(DataType::kInt32, count, group.rank(), root);
+        std::copy(mine.begin(), mine.end(), at);
+        group.broadcast(at, count, DataType::kInt32, root);
+        ASSERT_EQ(Buffer(at, at + want.size()), want) << root << " " << count;
+      }
+    }
+  });
+}
+
+TEST_P(GroupTest, ReduceScatter) {
+  on_all([](Group& group) {
+    const auto window = group.allocate_window(size_t{5} << 20);
+    const int p = group.size();
+    for (const size_t count : {0, 1, 1000, 200001}) {
+      const Buffer in = test_tensor(DataType::kFp32, count * p, group.rank(), 3);
+      Buffer out(count * 4);
+      const Buffer want = reduced_tensor(DataType::kFp32, count, p, ReduceOp::kAvg, 3, count * group.rank());
+      group.reduce_scatter(in.data(), out.data(), count, DataType::kFp32, ReduceOp::kAvg);
+      ASSERT_EQ(out, want) << count;
+      std::byte* at = window->region(group.local_rank());
+      std::copy(in.begin(), in.end(), at);
+      std::byte* part = at + out.size() * group.rank();  // in place
+      group.reduce_scatter(at, part, count, DataType::kFp32, ReduceOp::kAvg);
+      ASSERT_EQ(Buffer(part, part + out.size()), want) << count;
+      group.barrier();
+    }
+  });
+}
+
+TEST_P(GroupTest, AllGather) {
+  on_all([](Group& group) {
+    const auto window = group.allocate_window(2 << 20);
+    for (const size_t count : {0, 1, 9000, 300001}) {
+      const Buffer in = test_tensor(DataType::kFp32, count, group.rank(), 4);
+      Buffer want;
+      for (int r = 0; r < group.size(); ++r) {
+        const Buffer part = test_tensor(DataType::kFp32, count, r, 4);
+        want.insert(want.end(), part.begin(), part.end());
+      }
+      Buffer out(want.size());
+      group.all_gather(in.data(), out.data(), count, DataType::kFp32);
+      ASSERT_EQ(out, want) << count;
+      std::byte* at = window->region(group.local_rank());
+      std::copy(in.begin(), in.end(), at);
+      std::fill(out.begin(), out.end(), std::byte{0});
+      group.all_gather(at, out.data(), count, DataType::kFp32);
+      ASSERT_EQ(out, want) << count;
+      std::copy(in.begin(), in.end(), out.begin() + static_cast<long>(in.size()) * group.rank());
+      group.all_gather(out.data() + in.size() * group.rank(), out.data(), count, DataType::kFp32);
+      ASSERT_EQ(out, want) << count << " in place";
+    }
+  });
+}
+
+// What rank `from` sends to rank `to`: uneven, sometimes nothing.
+size_t split(int from, int to, size_t scale) {
+  return static_cast<size_t>((from * 3 + to * 5) % 4) * scale;
+}
+
+TEST_P(GroupTest, AllToAllWithUnevenSplits) {
+  on_all([](Group& group) {
+    const auto window = group.allocate_window(size_t{8} << 20);
+    const int p = group.size(), me = group.rank();
+    for (const size_t scale : {1, 1000, 90001}) {
+      std::vector<size_t> in_counts, out_counts;
+      Buffer in, want;
+      for (int r = 0; r < p; ++r) {
+        in_counts.push_back(split(me, r, scale));
+        out_counts.push_back(split(r, me, scale));
+        const Buffer to = test_tensor(DataType::kFp32, in_counts.back(), me * p + r, 5);
+        const Buffer from = test_tensor(DataType::kFp32, out_counts.back(), r * p + me, 5);
+        in.insert(in.end(), to.begin(), to.end());
+        want.insert(want.end(), from.begin(), from.end());
+      }
+      Buffer out(want.size());
+      group.all_to_all(in.data(), in_counts, out.data(), out_counts, DataType::kFp32);
+      ASSERT_EQ(out, want) << scale;
+      std::byte* at = window->region(group.local_rank());
+      std::copy(in.begin(), in.end(), at);
+      std::fill(out.begin(), out.end(), std::byte{0});
+      group.all_to_all(at, in_counts, out.data(), out_counts, DataType::kFp32);
+      ASSERT_EQ(out, want) << scale;
+    }
+  });
+}
+
+TEST_P(GroupTest, SendAndReceiveByTagInOrder) {
+  on_all([](Group& group) {
+    const int p = group.size(), me = group.rank();
+    if (p == 1) return;
+    const int next = (me + 1) % p, previous = (me + p - 1) % p;
+    // Everybody sends before receiving, more than a ring or a socket holds.
+    const Buffer big = test_tensor(DataType::kFp64, 300001, me, 1),
+                 small = test_tensor(DataType::kFp64, 3, me, 2);
+    group.send(big.data(), big.size(), next, 1);
+    group.send(small.data(), small.size(), next, 2);
+    group.send(nullptr, 0, next, 3);
+    group.send(small.data(), 8, next, 2);
+    Buffer got(small.size());
+    group.recv(got.data(), got.size(), previous, 2);
+    EXPECT_EQ(got, test_tensor(DataType::kFp64, 3, previous, 2));
+    group.recv(nullptr, 0, previous, 3);
+    got.resize(big.size());
+    group.recv(got.data(), got.size(), previous, 1);
+    EXPECT_EQ(got, test_tensor(DataType::kFp64, 300001, previous, 1));
+    got.resize(8);
+    group.recv(got.data(), 8, previous, 2);
+    EXPECT_EQ(got, test_tensor(DataType::kFp64, 1, previous, 2));
+  });
+}
+
+TEST_P(GroupTest, ManyMixedCollectivesInARow) {
+  on_all([](Group& group) {
+    std::mt19937 random(5);  // the same sequence on all ranks
+    for (int step = 0; step < 300; ++step) {
+      const size_t count = random() % (random() % 8 == 0 ? 200000 : 500);
+      const int root = static_cast<int>(random() % static_cast<unsigned>(group.size()));
+      switch (random() % 4) {
+        case 0:
+          group.barrier();
+          break;
+        case 1: {
+          Buffer data = test_tensor(DataType::kBf16, count, group.rank(), step);
+          group.broadcast(data.data(), count, DataType::kBf16, root);
+          ASSERT_EQ(data, test_tensor(DataType::kBf16, count, root, step)) << step;
+          break;
+        }
+        case 2: {
+          Buffer in = test_tensor(DataType::kInt64, count, group.rank(), step), out(in.size() * group.size());
+          group.all_gather(in.data(), out.data(), count, DataType::kInt64);
+          ASSERT_EQ(Buffer(out.begin() + static_cast<long>(in.size()) * root,
+                           out.begin() + static_cast<long>(in.size()) * (root + 1)),
+                    test_tensor(DataType::kInt64, count, root, step));
+          break;
+        }
+        default: {
+          Buffer data = test_tensor(DataType::kFp16, count, group.rank(), step);
+          group.all_reduce(data.data(), count, DataType::kFp16, ReduceOp::kSum);
+          ASSERT_EQ(data, reduced_tensor(DataType::kFp16, count, group.size(), ReduceOp::kSum, step)) << step;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(GroupTest, TellsWhereRanksAre) {
+  on_all([](Group& group) {
+    EXPECT_EQ(group.local_ranks()[group.local_rank()], group.rank());
+    const std::string host = group.host_of(group.rank());
+    EXPECT_EQ(host, GetParam().layout == Layout::kTwoHosts
+                        ? std::string("node-") + static_cast<char>('a' + group.rank() % 2)
+                        : "node-a");
+  });
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const int p : {1, 2, 3, 4, 5}) cases.push_back({p, Layout::kOneHost});
+  for (const int p : {3, 4, 5}) cases.push_back({p, Layout::kTwoHosts});
+  for (const int p : {2, 3, 5}) cases.push_back({p, Layout::kAllApart});
+  return cases;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  const char* names[] = {"OneHost", "TwoHosts", "AllApart"};
+  return names[static_cast<int>(info.param.layout)] + std::to_string(info.param.ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GroupTest, testing::ValuesIn(all_cases()), case_name);
+
+}  // namespace
+}  // namespace starling
