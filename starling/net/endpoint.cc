@@ -70,7 +70,11 @@ void transfer_all(std::span<Transfer> transfers, Deadline deadline) {
   }
   while (!step_all(transfers)) {
     std::vector<pollfd> polled = what_to_poll(transfers);
-    if (!wait_ready(polled, deadline)) throw_late(transfers);
+    while (!wait_ready(polled, std::min(deadline, deadline_in(std::chrono::seconds(1))))) {
+      for (const Transfer& t : transfers)
+        if (!t.done) t.endpoint->check_alive();
+      if (has_passed(deadline)) throw_late(transfers);
+    }
   }
 }
 

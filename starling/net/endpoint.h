@@ -80,6 +80,10 @@ class Endpoint {
   virtual std::optional<MessageInfo> step_peek() = 0;
   virtual int poll_fd() const = 0;
 
+  // Throws CommError where the transport knows that the peer's host is gone although the connection still seems to
+  // stand; transfer_all asks once a second while it waits.
+  virtual void check_alive() const {}
+
   // Where the other end is: "10.0.0.2:41234", "pid 4711 on this host", "memory".
   virtual std::string peer() const = 0;
   // Wakes every waiter of both ends with a CommError. From any thread, repeatable.

@@ -1,0 +1,94 @@
+#include "starling/net/pending_connections.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "starling/base/error.h"
+#include "starling/net/socket.h"
+
+namespace starling {
+
+void PendingConnections::refuse(const std::string& peer, const std::string& why) {
+  ++refused_;
+  last_refusal_ = fmt::format("{}: {}", peer, why);
+}
+
+void PendingConnections::accept_all(int listener) {
+  while (!full()) {
+    auto socket = accept_from(listener);
+    if (!socket) return;
+    try {
+      check_same_user(socket->get());
+      set_stream_options(socket->get(), local_address(socket->get()));
+      std::string peer = describe_peer(socket->get());
+      pending_.push_back({std::move(*socket), std::move(peer), Handshake(HandshakeRole::kServer, identity_),
+                          deadline_in(limits_.timeout)});
+    } catch (const CommError& e) {
+      refuse("a connection", e.what());  // gone before we looked, or another user's
+    }
+  }
+}
+
+void PendingConnections::append_to(std::vector<pollfd>& polled) const {
+  for (const Pending& p : pending_)
+    polled.push_back(
+        {p.socket.get(), static_cast<short>(p.handshake.output().empty() ? POLLIN : POLLOUT), 0});
+}
+
+Deadline PendingConnections::earliest_deadline(Deadline otherwise) const {
+  for (const Pending& p : pending_) otherwise = std::min(otherwise, p.deadline);
+  return otherwise;
+}
+
+void PendingConnections::send_output(Pending& p) {
+  std::string output = p.handshake.output();
+  while (p.sent < output.size()) {
+    iovec rest{output.data() + p.sent, output.size() - p.sent};
+    const Moved moved = send_some(p.socket.get(), {&rest, 1});
+    if (moved.error != 0) throw CommError(explain_errno(moved.error));
+    if (moved.bytes == 0) return;
+    p.sent += moved.bytes;
+  }
+  p.handshake.clear_output();
+  p.sent = 0;
+}
+
+void PendingConnections::advance_one(Pending& p) {
+  send_output(p);
+  std::array<std::byte, 512> buffer;
+  while (p.handshake.wanted() > 0 && p.handshake.output().empty()) {
+    iovec room{buffer.data(), std::min(buffer.size(), p.handshake.wanted())};
+    const Moved got = recv_some(p.socket.get(), {&room, 1});
+    if (got.error != 0) throw CommError(explain_errno(got.error));
+    if (got.ended) throw CommError(std::string("the peer ") + p.handshake.meaning_of_end());
+    if (got.bytes == 0) break;
+    p.handshake.feed(std::span(buffer).first(got.bytes));
+    send_output(p);
+  }
+  if (!p.handshake.done() && has_passed(p.deadline))
+    throw CommError(fmt::format("no handshake within {} ms", limits_.timeout.count()));
+}
+
+std::vector<AuthenticatedSocket> PendingConnections::advance() {
+  std::vector<AuthenticatedSocket> complete;
+  std::erase_if(pending_, [&](Pending& p) {
+    try {
+      advance_one(p);
+    } catch (const CommError& e) {
+      refuse(p.peer, e.what());
+      // Tells a peer of another version ours, if the socket takes it.
+      std::string output = p.handshake.output();
+      iovec rest{output.data(), output.size()};
+      if (!output.empty()) (void)send_some(p.socket.get(), {&rest, 1});
+      return true;
+    }
+    if (!p.handshake.done()) return false;
+    complete.push_back({std::move(p.socket), p.handshake.keys()});
+    return true;
+  });
+  return complete;
+}
+
+}  // namespace starling
