@@ -36,10 +36,12 @@ class Rendezvous {
     try {
       return store_.get(fmt::format("{}{}/{}", prefix_, what, rank), setup_.options.timeout);
     } catch (const TimeoutError&) {
-      throw TimeoutError(fmt::format("rank {} did not join group '{}' (generation {}) within {} ms; see its log, or raise the "
-                                     "timeout",
-                                     rank, setup_.name, setup_.generation, setup_.options.timeout.count()),
-                         rank);
+      throw TimeoutError(
+          fmt::format(
+              "rank {} did not join group '{}' (generation {}) within {} ms; see its log, or raise the "
+              "timeout",
+              rank, setup_.name, setup_.generation, setup_.options.timeout.count()),
+          rank);
     }
   }
 
@@ -104,15 +106,17 @@ class LostRanks {
   std::optional<Failure> found_;
 };
 
-LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places& places, const GroupOptions& options) {
+LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places& places,
+                           const GroupOptions& options) {
   const int p = static_cast<int>(places.local().size());
   const int me = places.local_rank_of(places.rank);
   const auto window = [&](const char* what, size_t bytes) {
-    return make_shared_window(store, {.key = fmt::format("{}{}/{}", prefix, what, places.host_of[places.rank]),
-                                      .local_rank = me,
-                                      .local_size = p,
-                                      .bytes = bytes,
-                                      .timeout = options.timeout});
+    return make_shared_window(store,
+                              {.key = fmt::format("{}{}/{}", prefix, what, places.host_of[places.rank]),
+                               .local_rank = me,
+                               .local_size = p,
+                               .bytes = bytes,
+                               .timeout = options.timeout});
   };
   LocalTeamSetup setup;
   setup.local_rank = me;
@@ -123,6 +127,27 @@ LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places
   setup.timeout = options.timeout;
   setup.policy = WaitPolicy::for_ranks(p, usable_cores());
   return setup;
+}
+
+// Connects to the ranks of other hosts.
+void connect_remote(Rendezvous& meeting, const GroupSetup& setup, EngineParts& parts) {
+  if (!setup.connect) {
+    throw CommError(fmt::format(
+        "group '{}' has ranks on {} hosts ({}, {}, …), but no way to connect them was given; several hosts "
+        "need a job key",
+        setup.name, parts.places.hosts.size(), parts.places.host_names[parts.places.hosts[0][0]],
+        parts.places.host_names[parts.places.hosts[1][0]]));
+  }
+  MeshSetup mesh;
+  mesh.rank = setup.rank;
+  mesh.host_names = parts.places.host_names;
+  for (const int host : parts.places.host_of) mesh.remote.push_back(host != parts.places.my_host());
+  mesh.deadline = deadline_in(setup.options.timeout);
+  mesh.publish = [&](const std::string& address) { meeting.put("address", address); };
+  mesh.address_of = [&](int rank) { return meeting.get("address", rank); };
+  Mesh made = setup.connect(mesh);
+  parts.collective_endpoints = std::move(made.collectives);
+  parts.mail_endpoints = std::move(made.mail);
 }
 
 }  // namespace
@@ -149,13 +174,15 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
   auto lost = std::make_shared<LostRanks>(store, setup, parts.places);
   local.outside = [lost] { return lost->look(); };
   if (p > 1) {
-    parts.rings = make_shared_window(&store, {.key = meeting.prefix() + "rings/" + std::to_string(parts.places.host_of[setup.rank]),
-                                              .local_rank = local.local_rank,
-                                              .local_size = p,
-                                              .bytes = p * ring_bytes(p),
-                                              .populate = false,
-                                              .timeout = setup.options.timeout});
+    parts.rings = make_shared_window(
+        &store, {.key = meeting.prefix() + "rings/" + std::to_string(parts.places.host_of[setup.rank]),
+                 .local_rank = local.local_rank,
+                 .local_size = p,
+                 .bytes = p * ring_bytes(p),
+                 .populate = false,
+                 .timeout = setup.options.timeout});
   }
+  if (parts.places.hosts.size() > 1) connect_remote(meeting, setup, parts);
   parts.team = std::make_unique<LocalTeam>(std::move(local));
   return std::make_unique<Engine>(std::move(parts));
 }

@@ -3,6 +3,7 @@
 //   starling::GroupSetup setup;
 //   setup.rank = rank;
 //   setup.size = size;
+//   setup.connect = …;  // only where the ranks are on several hosts (mesh.h)
 //   std::unique_ptr<starling::Group> group = starling::make_group(store, setup);
 //
 // A process that runs alone: make_single_group(). Everything below is an argument; nothing is read from the environment.
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "starling/comm/group.h"
+#include "starling/comm/mesh.h"
 #include "starling/net/store.h"
 
 namespace starling {
@@ -30,6 +32,8 @@ struct GroupSetup {
   std::string host_id;
   // For messages. Empty: the machine's name.
   std::string host_name;
+  // Connects ranks that do not share memory. Empty: all ranks must be of one host.
+  Connector connect;
 };
 
 // Collective over the ranks of the group. Returns when all have met; CommError or TimeoutError (naming the late rank)

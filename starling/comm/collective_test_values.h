@@ -13,30 +13,43 @@ namespace starling {
 inline void store_number(DataType type, std::byte* to, int value) {
   const auto put = [&](auto v) { std::memcpy(to, &v, sizeof(v)); };
   switch (type) {
-    case DataType::kFp32: return put(static_cast<float>(value));
-    case DataType::kFp64: return put(static_cast<double>(value));
-    case DataType::kBf16: return put(float_to_bf16(static_cast<float>(value)));
-    case DataType::kFp16: return put(float_to_fp16(static_cast<float>(value)));
-    case DataType::kInt8: return put(static_cast<int8_t>(value));
-    case DataType::kUint8: return put(static_cast<uint8_t>(value));
-    case DataType::kInt32: return put(static_cast<int32_t>(value));
-    case DataType::kInt64: return put(static_cast<int64_t>(value));
+    case DataType::kFp32:
+      return put(static_cast<float>(value));
+    case DataType::kFp64:
+      return put(static_cast<double>(value));
+    case DataType::kBf16:
+      return put(float_to_bf16(static_cast<float>(value)));
+    case DataType::kFp16:
+      return put(float_to_fp16(static_cast<float>(value)));
+    case DataType::kInt8:
+      return put(static_cast<int8_t>(value));
+    case DataType::kUint8:
+      return put(static_cast<uint8_t>(value));
+    case DataType::kInt32:
+      return put(static_cast<int32_t>(value));
+    case DataType::kInt64:
+      return put(static_cast<int64_t>(value));
   }
 }
 
 // Element i of rank r in test case `salt`: 0 … 6.
 inline int test_number(int rank, size_t i, int salt) {
-  return static_cast<int>((i * 2654435761u + static_cast<size_t>(rank) * 40503u + static_cast<size_t>(salt) * 97u) >> 7) % 7 & 7;
+  return static_cast<int>(
+             (i * 2654435761u + static_cast<size_t>(rank) * 40503u + static_cast<size_t>(salt) * 97u) >> 7) %
+             7 &
+         7;
 }
 
 inline std::vector<std::byte> test_tensor(DataType type, size_t count, int rank, int salt, size_t first = 0) {
   std::vector<std::byte> out(count * size_of(type));
-  for (size_t i = 0; i < count; ++i) store_number(type, out.data() + i * size_of(type), test_number(rank, first + i, salt));
+  for (size_t i = 0; i < count; ++i)
+    store_number(type, out.data() + i * size_of(type), test_number(rank, first + i, salt));
   return out;
 }
 
 // The naive reduction of all ranks' test tensors.
-inline std::vector<std::byte> reduced_tensor(DataType type, size_t count, int ranks, ReduceOp op, int salt, size_t first = 0) {
+inline std::vector<std::byte> reduced_tensor(DataType type, size_t count, int ranks, ReduceOp op, int salt,
+                                             size_t first = 0) {
   std::vector<std::vector<std::byte>> all;
   std::vector<const void*> sources;
   for (int r = 0; r < ranks; ++r) all.push_back(test_tensor(type, count, r, salt, first));

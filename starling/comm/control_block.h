@@ -34,7 +34,7 @@ struct RankState {
 // FlagLine::value is the round that was entered last on this line.
 struct EntryLine : FlagLine {
   Operation operation;
-  uint64_t where;     // a location in a window (local_team.h), or kNowhere
+  uint64_t where;      // a location in a window (local_team.h), or kNowhere
   uint32_t prefilled;  // the first chunk lies in its staging slot already
 };
 static_assert(sizeof(EntryLine) == 64, "one transfer of a cache line carries an entry");
@@ -52,7 +52,9 @@ struct ControlBlock {
 class ControlLayout {
  public:
   explicit ControlLayout(int local_size) : p_(local_size) {}
-  size_t bytes() const { return sizeof(ControlBlock) + 2 * p_ * sizeof(FlagLine) + 4 * p_ * sizeof(uint64_t); }
+  size_t bytes() const {
+    return sizeof(ControlBlock) + 2 * p_ * sizeof(FlagLine) + 4 * p_ * sizeof(uint64_t);
+  }
   static ControlBlock& block(std::byte* region) { return *reinterpret_cast<ControlBlock*>(region); }
   FlagLine& ring_head(std::byte* region, int peer) const { return lines(region)[peer]; }
   FlagLine& ring_tail(std::byte* region, int peer) const { return lines(region)[p_ + peer]; }
@@ -61,7 +63,9 @@ class ControlLayout {
   }
 
  private:
-  static FlagLine* lines(std::byte* region) { return reinterpret_cast<FlagLine*>(region + sizeof(ControlBlock)); }
+  static FlagLine* lines(std::byte* region) {
+    return reinterpret_cast<FlagLine*>(region + sizeof(ControlBlock));
+  }
   size_t p_;
 };
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -16,40 +16,75 @@
 
 namespace starling {
 
-int Places::local_rank_of(int other) const {
-  const auto& ranks = hosts[host_of[other]];
-  return static_cast<int>(std::find(ranks.begin(), ranks.end(), other) - ranks.begin());
-}
-
 Engine::Engine(EngineParts parts)
     : places_(std::move(parts.places)),
       options_(parts.options),
       store_(parts.store),
       key_(std::move(parts.key)),
       team_(std::move(parts.team)) {
-  if (parts.rings != nullptr) mail_ = std::make_unique<LocalMail>(*team_, std::move(parts.rings));
+  if (parts.rings != nullptr) local_mail_ = std::make_unique<LocalMail>(*team_, std::move(parts.rings));
+  if (!parts.collective_endpoints.empty()) connect(parts);
 }
 
-Engine::~Engine() = default;
+void Engine::connect(EngineParts& parts) {
+  const auto setup = [&](std::vector<std::unique_ptr<Endpoint>> endpoints) {
+    return RemoteSetup{rank(), places_.host_names, std::move(endpoints), options_.timeout,
+                       [this] { return team_->trouble(-1); }};
+  };
+  peers_ = std::make_unique<RemotePeers>(setup(std::move(parts.collective_endpoints)));
+  remote_mail_ =
+      std::make_unique<RemoteMail>(setup(std::move(parts.mail_endpoints)),
+                                   [this](const Failure& failure) { team_->liveness().fail(failure); });
+  std::vector<int> all(size()), leaders;
+  std::iota(all.begin(), all.end(), 0);
+  everyone_ = std::make_unique<RemoteTeam>(*peers_, all, rank());
+  for (const auto& ranks : places_.hosts) leaders.push_back(ranks.front());
+  if (places_.is_leader()) leaders_ = std::make_unique<RemoteTeam>(*peers_, leaders, places_.my_host());
+}
+
+Engine::~Engine() {
+  // What was aborted elsewhere than in a collective has not been told to the other hosts yet.
+  if (const auto failure = team_->liveness().own(); failure && peers_) peers_->announce(*failure);
+}
 
 TrafficCount Engine::traffic() const {
-  return TrafficCount{.window_written = team_->written(), .window_read = team_->read()};
+  TrafficCount count{.window_written = team_->written(), .window_read = team_->read()};
+  if (peers_) {
+    count.socket_sent = peers_->sent() + remote_mail_->sent();
+    count.socket_received = peers_->received() + remote_mail_->received();
+  }
+  return count;
 }
 
 std::shared_ptr<Window> Engine::allocate_window(size_t bytes) {
   const std::lock_guard lock(window_order_);
-  auto window = make_shared_window(store_, {.key = fmt::format("{}window/{}", key_, windows_++),
-                                            .local_rank = team_->rank(),
-                                            .local_size = team_->size(),
-                                            .bytes = bytes,
-                                            .timeout = options_.timeout});
+  auto window =
+      make_shared_window(store_, {.key = fmt::format("{}window/{}/{}", key_, places_.my_host(), windows_++),
+                                  .local_rank = team_->rank(),
+                                  .local_size = team_->size(),
+                                  .bytes = bytes,
+                                  .timeout = options_.timeout});
   team_->add_window(window);
   return window;
 }
 
-Operation Engine::next(CollectiveKind kind, DataType type, uint64_t bytes, ReduceOp op, int root) {
+template <typename Body>
+void Engine::carry_out(Operation operation, const Body& body) {
+  const std::lock_guard lock(order_);
   team_->check_usable();
-  return Operation{kind, type, op, root, bytes, ++sequence_};
+  operation.sequence = ++sequence_;
+  if (!peers_) return body(operation, nullptr);
+  const Hierarchy hierarchy{places_, *team_, leaders_.get(), *everyone_};
+  peers_->begin(operation);
+  try {
+    body(operation, &hierarchy);
+  } catch (const CommError& error) {
+    // A fault of one transport ends the waits on the other.
+    const Failure failure{error.what(), error.peer(), error.code() == ErrorCode::kTimeout};
+    team_->liveness().fail(failure);
+    peers_->announce(failure);
+    throw;
+  }
 }
 
 void Engine::check_peer(int peer, const char* what) const {
@@ -58,68 +93,87 @@ void Engine::check_peer(int peer, const char* what) const {
 }
 
 void Engine::barrier() {
-  const std::lock_guard lock(order_);
-  const Operation operation = next(CollectiveKind::kBarrier, DataType::kUint8, 0);
-  if (size() > 1) team_->enter(operation, kNowhere, false);
+  carry_out({.kind = CollectiveKind::kBarrier}, [&](const Operation& operation, const Hierarchy* hosts) {
+    if (hosts != nullptr) return hierarchical_barrier(*hosts, operation);
+    if (size() > 1) team_->enter(operation, kNowhere, false);
+  });
 }
 
 void Engine::broadcast(void* data, size_t count, DataType type, int root) {
   check_peer(root, "broadcast");
-  const std::lock_guard lock(order_);
-  const Operation operation = next(CollectiveKind::kBroadcast, type, count * size_of(type), ReduceOp::kSum, root);
-  if (size() > 1) shm_broadcast(*team_, operation, data, operation.bytes, places_.local_rank_of(root));
+  const Operation what{
+      .kind = CollectiveKind::kBroadcast, .type = type, .root = root, .bytes = count * size_of(type)};
+  carry_out(what, [&](const Operation& operation, const Hierarchy* hosts) {
+    if (hosts != nullptr) return hierarchical_broadcast(*hosts, operation, data);
+    if (size() > 1) shm_broadcast(*team_, operation, data, operation.bytes, places_.local_rank_of(root));
+  });
 }
 
 void Engine::all_reduce(void* data, size_t count, DataType type, ReduceOp op) {
-  const std::lock_guard lock(order_);
-  const Operation operation = next(CollectiveKind::kAllReduce, type, count * size_of(type), op);
   const int divisor = op == ReduceOp::kAvg ? size() : 1;
-  if (size() > 1) shm_all_reduce(*team_, operation, data, count, divisor);
+  const Operation what{
+      .kind = CollectiveKind::kAllReduce, .type = type, .op = op, .bytes = count * size_of(type)};
+  carry_out(what, [&](const Operation& operation, const Hierarchy* hosts) {
+    if (hosts != nullptr) return hierarchical_all_reduce(*hosts, operation, data, count, divisor);
+    if (size() > 1) shm_all_reduce(*team_, operation, data, count, divisor);
+  });
 }
 
 void Engine::reduce_scatter(const void* in, void* out, size_t count, DataType type, ReduceOp op) {
-  const std::lock_guard lock(order_);
-  const Operation operation = next(CollectiveKind::kReduceScatter, type, count * size_of(type), op);
   const int divisor = op == ReduceOp::kAvg ? size() : 1;
-  if (size() > 1) return shm_reduce_scatter(*team_, operation, in, out, count, divisor);
-  if (operation.bytes > 0 && in != out) std::memcpy(out, in, operation.bytes);
+  const Operation what{
+      .kind = CollectiveKind::kReduceScatter, .type = type, .op = op, .bytes = count * size_of(type)};
+  carry_out(what, [&](const Operation& operation, const Hierarchy* hosts) {
+    if (hosts != nullptr) return hierarchical_reduce_scatter(*hosts, operation, in, out, count, divisor);
+    if (size() > 1) return shm_reduce_scatter(*team_, operation, in, out, count, divisor);
+    if (operation.bytes > 0 && in != out) std::memcpy(out, in, operation.bytes);
+  });
 }
 
 void Engine::all_gather(const void* in, void* out, size_t count, DataType type) {
-  const std::lock_guard lock(order_);
-  const Operation operation = next(CollectiveKind::kAllGather, type, count * size_of(type));
-  if (size() > 1) return shm_all_gather(*team_, operation, in, out, operation.bytes);
-  if (operation.bytes > 0 && in != out) std::memcpy(out, in, operation.bytes);
+  const Operation what{.kind = CollectiveKind::kAllGather, .type = type, .bytes = count * size_of(type)};
+  carry_out(what, [&](const Operation& operation, const Hierarchy* hosts) {
+    if (hosts != nullptr) return hierarchical_all_gather(*hosts, operation, in, out);
+    if (size() > 1) return shm_all_gather(*team_, operation, in, out, operation.bytes);
+    if (operation.bytes > 0 && in != out) std::memcpy(out, in, operation.bytes);
+  });
 }
 
 void Engine::all_to_all(const void* in, std::span<const size_t> in_counts, void* out,
                         std::span<const size_t> out_counts, DataType type) {
   if (in_counts.size() != static_cast<size_t>(size()) || out_counts.size() != in_counts.size()) {
-    throw CommError(fmt::format("all-to-all: {} and {} splits in a group of {}; give one a rank", in_counts.size(),
-                                out_counts.size(), size()));
+    throw CommError(fmt::format("all-to-all: {} and {} splits in a group of {}; give one a rank",
+                                in_counts.size(), out_counts.size(), size()));
   }
-  const std::lock_guard lock(order_);
-  const Operation operation = next(CollectiveKind::kAllToAll, type, 0);
-  std::vector<uint64_t> in_bytes(size()), out_bytes(size());
-  for (int r = 0; r < size(); ++r) {
-    in_bytes[r] = in_counts[r] * size_of(type);
-    out_bytes[r] = out_counts[r] * size_of(type);
-  }
-  if (size() > 1) return shm_all_to_all(*team_, operation, in, in_bytes, out, out_bytes);
-  if (in_bytes[0] != out_bytes[0]) throw CommError("all-to-all: the splits of rank 0 for itself differ");
-  if (in_bytes[0] > 0) std::memcpy(out, in, in_bytes[0]);
+  std::vector<uint64_t> sent, expected;
+  for (const size_t n : in_counts) sent.push_back(n * size_of(type));
+  for (const size_t n : out_counts) expected.push_back(n * size_of(type));
+  carry_out({.kind = CollectiveKind::kAllToAll, .type = type}, [&](const Operation& operation,
+                                                                   const Hierarchy* hosts) {
+    if (size() > 1 && hosts == nullptr) return shm_all_to_all(*team_, operation, in, sent, out, expected);
+    if (sent[rank()] != expected[rank()]) {
+      team_->fail(Failure{fmt::format("{}: rank {} sends {} bytes to itself and expects {}",
+                                      describe(operation), rank(), sent[rank()], expected[rank()])});
+    }
+    if (hosts != nullptr) return hierarchical_all_to_all(*hosts, operation, in, sent, out, expected);
+    if (sent[0] > 0) std::memcpy(out, in, sent[0]);
+  });
 }
 
 void Engine::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   check_peer(peer, "send");
-  if (peer == rank()) throw CommError("send: a rank cannot send to itself");
-  mail_->send(data, bytes, places_.local_rank_of(peer), tag);
+  if (peer == rank()) throw CommError("send: a rank cannot send to itself; copy instead");
+  team_->check_usable();
+  if (is_local(peer)) return local_mail_->send(data, bytes, places_.local_rank_of(peer), tag);
+  remote_mail_->send(data, bytes, peer, tag);
 }
 
 void Engine::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   check_peer(peer, "recv");
-  if (peer == rank()) throw CommError("recv: a rank cannot receive from itself");
-  mail_->recv(data, bytes, places_.local_rank_of(peer), tag);
+  if (peer == rank()) throw CommError("recv: a rank cannot receive from itself; copy instead");
+  team_->check_usable();
+  if (is_local(peer)) return local_mail_->recv(data, bytes, places_.local_rank_of(peer), tag);
+  remote_mail_->recv(data, bytes, peer, tag);
 }
 
 void Engine::abort(const std::string& reason) {

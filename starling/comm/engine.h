@@ -1,29 +1,23 @@
-// Engine: the Group. Orders the calls, numbers them, and hands each to the collectives of the transports that the ranks
-// have: shared memory within a host (collective/shm_*), TCP between hosts (collective/tcp_*), or both one after another.
+// Engine: the Group. Orders the calls, numbers them, and hands each to the collectives of shared memory (one host) or to
+// the hierarchical ones (several); carries a fault of one transport to the others.
 #pragma once
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "starling/comm/collective/hierarchical.h"
 #include "starling/comm/group.h"
 #include "starling/comm/local_mail.h"
 #include "starling/comm/local_team.h"
+#include "starling/comm/places.h"
+#include "starling/comm/remote_mail.h"
+#include "starling/comm/remote_peers.h"
 #include "starling/net/store.h"
 
 namespace starling {
-
-// Who is where, equal on all ranks.
-struct Places {
-  int rank = 0;
-  std::vector<std::string> host_names;       // of each rank
-  std::vector<std::vector<int>> hosts;       // the ranks of each host that share memory, ascending; by first rank
-  std::vector<int> host_of;                  // index into hosts, of each rank
-  int size() const { return static_cast<int>(host_of.size()); }
-  const std::vector<int>& local() const { return hosts[host_of[rank]]; }
-  int local_rank_of(int other) const;
-};
 
 struct EngineParts {
   Places places;
@@ -32,6 +26,9 @@ struct EngineParts {
   std::string key;         // prefix of store keys
   std::unique_ptr<LocalTeam> team;
   std::shared_ptr<Window> rings;  // null: one local rank
+  // By rank; empty: one host. endpoints of the first are for collectives, of the second for send and recv.
+  std::vector<std::unique_ptr<Endpoint>> collective_endpoints;
+  std::vector<std::unique_ptr<Endpoint>> mail_endpoints;
 };
 
 class Engine final : public Group {
@@ -53,24 +50,31 @@ class Engine final : public Group {
   void all_reduce(void* data, size_t count, DataType type, ReduceOp op) override;
   void reduce_scatter(const void* in, void* out, size_t count, DataType type, ReduceOp op) override;
   void all_gather(const void* in, void* out, size_t count, DataType type) override;
-  void all_to_all(const void* in, std::span<const size_t> in_counts, void* out, std::span<const size_t> out_counts,
-                  DataType type) override;
+  void all_to_all(const void* in, std::span<const size_t> in_counts, void* out,
+                  std::span<const size_t> out_counts, DataType type) override;
   void send(const void* data, size_t bytes, int peer, uint32_t tag) override;
   void recv(void* data, size_t bytes, int peer, uint32_t tag) override;
   void abort(const std::string& reason) override;
 
  private:
-  // The next operation in order. Call with the mutex held.
-  Operation next(CollectiveKind kind, DataType type, uint64_t bytes, ReduceOp op = ReduceOp::kSum, int root = 0);
+  // Numbers the operation and carries it out in its turn: body(operation, hierarchy or null on one host).
+  template <typename Body>
+  void carry_out(Operation operation, const Body& body);
+  void connect(EngineParts& parts);
   void check_peer(int peer, const char* what) const;
+  bool is_local(int peer) const { return places_.host_of[peer] == places_.my_host(); }
 
   const Places places_;
   const GroupOptions options_;
   Store* const store_;
   const std::string key_;
   const std::unique_ptr<LocalTeam> team_;
-  std::unique_ptr<LocalMail> mail_;
-  std::mutex order_;  // one collective at a time
+  std::unique_ptr<LocalMail> local_mail_;  // null: no other rank on this host
+  std::unique_ptr<RemotePeers> peers_;     // these four null: one host
+  std::unique_ptr<RemoteMail> remote_mail_;
+  std::unique_ptr<RemoteTeam> everyone_;
+  std::unique_ptr<RemoteTeam> leaders_;  // null on other ranks than leaders, too
+  std::mutex order_;                     // one collective at a time
   uint64_t sequence_ = 0;
   std::mutex window_order_;
   uint64_t windows_ = 0;

@@ -46,7 +46,8 @@ void post(FlagLine& flag, uint64_t value) {
   }
 }
 
-bool sleep_until_at_least(FlagLine& flag, uint64_t value, const WaitPolicy& policy, const std::function<bool()>& give_up) {
+bool sleep_until_at_least(FlagLine& flag, uint64_t value, const WaitPolicy& policy,
+                          const std::function<bool()>& give_up) {
   const auto reached = [&] { return flag.value.load(std::memory_order_acquire) >= value; };
   for (int i = 0; i < policy.yields; ++i) {
     if (reached()) return true;

@@ -40,7 +40,8 @@ inline void cpu_pause() {
 
 // The slow half of wait_at_least. Calls `give_up` at least every 20 ms; when it returns true and the value still has not
 // come, the wait ends with false.
-bool sleep_until_at_least(FlagLine& flag, uint64_t value, const WaitPolicy& policy, const std::function<bool()>& give_up);
+bool sleep_until_at_least(FlagLine& flag, uint64_t value, const WaitPolicy& policy,
+                          const std::function<bool()>& give_up);
 
 // True when flag.value >= value, false when give_up() ended the wait before.
 template <typename GiveUp>

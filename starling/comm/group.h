@@ -45,22 +45,23 @@ class Group {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int local_rank() const = 0;                // position among the ranks of this host
-  virtual std::vector<int> local_ranks() const = 0;  // the group's ranks on this host, ascending
-  virtual std::string host_of(int rank) const = 0;   // for messages
+  virtual int local_rank() const = 0;  // position among the ranks of this host
+  virtual std::vector<int> local_ranks()
+      const = 0;  // the group's ranks that share memory with this one, ascending
+  virtual std::string host_of(int rank) const = 0;  // for messages
   virtual TrafficCount traffic() const = 0;
 
   // Collective over the ranks of this host: memory that they all map. `bytes` is the size of each rank's region.
   virtual std::shared_ptr<Window> allocate_window(size_t bytes) = 0;
 
-  // Numbers that the ranks of this host show each other (local_sync.h), independent of the collectives. Owned by the group;
-  // null where the ranks of one host do not share memory (GroupOptions::shared_memory is false and there are several).
+  // Numbers that local_ranks() show each other (local_sync.h), independent of the collectives. Owned by the group.
   virtual LocalSync* local_sync() = 0;
 
   // All calls below block until the result is in place (in `data`, or `out`). `count` is in elements of `type`.
   virtual void barrier() = 0;
   virtual void broadcast(void* data, size_t count, DataType type, int root) = 0;
-  // In place. bf16 and fp16 are summed in fp32. The sum of element i is taken in rank order: bit-identical everywhere.
+  // In place. bf16 and fp16 are summed in fp32. The sum of element i is taken in rank order within a host, then in the
+  // order of the hosts: bit-identical on all ranks.
   virtual void all_reduce(void* data, size_t count, DataType type, ReduceOp op) = 0;
   // in: size() * count elements; out: count elements, this rank's part.
   virtual void reduce_scatter(const void* in, void* out, size_t count, DataType type, ReduceOp op) = 0;
@@ -69,7 +70,9 @@ class Group {
   // Uneven splits in elements, one a rank; displacements are their running sums.
   virtual void all_to_all(const void* in, std::span<const size_t> in_counts, void* out,
                           std::span<const size_t> out_counts, DataType type) = 0;
-  // Point to point, matched by (peer, tag) in order.
+  // Point to point, matched by (peer, tag) in order. Independent of the collectives: may be called from other threads
+  // meanwhile. send returns when the bytes are under way and `data` may change; a long message waits for its recv, and
+  // takes in what others send meanwhile, so ranks may send to each other before they receive.
   virtual void send(const void* data, size_t bytes, int peer, uint32_t tag) = 0;
   virtual void recv(void* data, size_t bytes, int peer, uint32_t tag) = 0;
 

@@ -3,16 +3,18 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <string>
-#include <thread>
+#include <tuple>
 #include <vector>
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/collective_test_values.h"
+#include "starling/net/memory/endpoint.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -20,23 +22,53 @@ namespace {
 
 constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp64,  DataType::kBf16,  DataType::kFp16,
                                DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax,
+                             ReduceOp::kProduct};
 
 // Which ranks share memory.
-enum class Layout { kOneHost, kHostsOfTwo, kAllApart };
+enum class Layout { kOneHost, kTwoHosts, kAllApart };
 
 struct Case {
   int ranks;
   Layout layout;
 };
 
-std::unique_ptr<Group> join(const ThreadRank& at, Layout layout, std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+// Connects the ranks of a test in memory: the lower rank of a pair makes both ends.
+class MemoryMesh {
+ public:
+  Mesh connect(const MeshSetup& setup) {
+    Mesh mesh;
+    for (int r = 0; r < static_cast<int>(setup.remote.size()); ++r) {
+      mesh.collectives.push_back(setup.remote[r] ? take(setup, r, 0) : nullptr);
+      mesh.mail.push_back(setup.remote[r] ? take(setup, r, 1) : nullptr);
+    }
+    return mesh;
+  }
+
+ private:
+  std::unique_ptr<Endpoint> take(const MeshSetup& setup, int peer, int purpose) {
+    const std::lock_guard lock(mutex_);
+    const auto key = std::make_tuple(std::min(setup.rank, peer), std::max(setup.rank, peer), purpose);
+    if (!pairs_.contains(key)) pairs_[key] = make_memory_endpoints();
+    auto& pair = pairs_[key];
+    auto end = std::move(setup.rank < peer ? pair.first : pair.second);
+    end->set_peer_rank(peer, setup.host_names[peer]);
+    return end;
+  }
+  std::mutex mutex_;
+  std::map<std::tuple<int, int, int>, std::pair<std::unique_ptr<Endpoint>, std::unique_ptr<Endpoint>>> pairs_;
+};
+
+std::unique_ptr<Group> join(const ThreadRank& at, MemoryMesh& mesh, Layout layout,
+                            std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
   GroupSetup setup;
   setup.rank = at.rank;
   setup.size = at.size;
   setup.options.timeout = timeout;
   setup.options.shared_memory = layout != Layout::kAllApart;
-  const int host = layout == Layout::kHostsOfTwo ? at.rank / 2 : 0;
+  // Ranks 0 2 4 and 1 3: hosts are not runs of ranks.
+  const int host = layout == Layout::kTwoHosts ? at.rank % 2 : 0;
+  setup.connect = [&mesh](const MeshSetup& m) { return mesh.connect(m); };
   setup.host_id = "host " + std::to_string(host);
   setup.host_name = "node-" + std::string(1, static_cast<char>('a' + host));
   return make_group(*at.store, setup);
@@ -45,8 +77,9 @@ std::unique_ptr<Group> join(const ThreadRank& at, Layout layout, std::chrono::mi
 class GroupTest : public testing::TestWithParam<Case> {
  protected:
   void on_all(const std::function<void(Group&)>& body) {
+    MemoryMesh mesh;
     run_ranks(GetParam().ranks, [&](const ThreadRank& at) {
-      const auto group = join(at, GetParam().layout);
+      const auto group = join(at, mesh, GetParam().layout);
       body(*group);
     });
   }
@@ -62,7 +95,8 @@ TEST_P(GroupTest, AllReduceOfEveryTypeAndOperation) {
         for (const size_t count : {0, 1, 5, 1000, 70001}) {
           Buffer data = test_tensor(type, count, group.rank(), ++salt);
           group.all_reduce(data.data(), count, type, op);
-          ASSERT_EQ(data, reduced_tensor(type, count, group.size(), op, salt)) << name_of(type) << name_of(op) << count;
+          ASSERT_EQ(data, reduced_tensor(type, count, group.size(), op, salt))
+              << name_of(type) << name_of(op) << count;
         }
       }
     }
@@ -95,7 +129,8 @@ TEST_P(GroupTest, SomeTensorsInWindowsSomeNot) {
     std::byte* data = group.rank() % 2 == 0 ? window->region(group.local_rank()) : ordinary.data();
     std::copy(ordinary.begin(), ordinary.end(), data);
     group.all_reduce(data, count, DataType::kFp32, ReduceOp::kMax);
-    ASSERT_EQ(Buffer(data, data + ordinary.size()), reduced_tensor(DataType::kFp32, count, group.size(), ReduceOp::kMax, 7));
+    ASSERT_EQ(Buffer(data, data + ordinary.size()),
+              reduced_tensor(DataType::kFp32, count, group.size(), ReduceOp::kMax, 7));
   });
 }
 
@@ -164,7 +199,9 @@ TEST_P(GroupTest, AllGather) {
 }
 
 // What rank `from` sends to rank `to`: uneven, sometimes nothing.
-size_t split(int from, int to, size_t scale) { return static_cast<size_t>((from * 3 + to * 5) % 4) * scale; }
+size_t split(int from, int to, size_t scale) {
+  return static_cast<size_t>((from * 3 + to * 5) % 4) * scale;
+}
 
 TEST_P(GroupTest, AllToAllWithUnevenSplits) {
   on_all([](Group& group) {
@@ -199,7 +236,8 @@ TEST_P(GroupTest, SendAndReceiveByTagInOrder) {
     if (p == 1) return;
     const int next = (me + 1) % p, previous = (me + p - 1) % p;
     // Everybody sends before receiving, more than a ring or a socket holds.
-    const Buffer big = test_tensor(DataType::kFp64, 300001, me, 1), small = test_tensor(DataType::kFp64, 3, me, 2);
+    const Buffer big = test_tensor(DataType::kFp64, 300001, me, 1),
+                 small = test_tensor(DataType::kFp64, 3, me, 2);
     group.send(big.data(), big.size(), next, 1);
     group.send(small.data(), small.size(), next, 2);
     group.send(nullptr, 0, next, 3);
@@ -224,7 +262,9 @@ TEST_P(GroupTest, ManyMixedCollectivesInARow) {
       const size_t count = random() % (random() % 8 == 0 ? 200000 : 500);
       const int root = static_cast<int>(random() % static_cast<unsigned>(group.size()));
       switch (random() % 4) {
-        case 0: group.barrier(); break;
+        case 0:
+          group.barrier();
+          break;
         case 1: {
           Buffer data = test_tensor(DataType::kBf16, count, group.rank(), step);
           group.broadcast(data.data(), count, DataType::kBf16, root);
@@ -234,7 +274,8 @@ TEST_P(GroupTest, ManyMixedCollectivesInARow) {
         case 2: {
           Buffer in = test_tensor(DataType::kInt64, count, group.rank(), step), out(in.size() * group.size());
           group.all_gather(in.data(), out.data(), count, DataType::kInt64);
-          ASSERT_EQ(Buffer(out.begin() + static_cast<long>(in.size()) * root, out.begin() + static_cast<long>(in.size()) * (root + 1)),
+          ASSERT_EQ(Buffer(out.begin() + static_cast<long>(in.size()) * root,
+                           out.begin() + static_cast<long>(in.size()) * (root + 1)),
                     test_tensor(DataType::kInt64, count, root, step));
           break;
         }
@@ -252,18 +293,22 @@ TEST_P(GroupTest, TellsWhereRanksAre) {
   on_all([](Group& group) {
     EXPECT_EQ(group.local_ranks()[group.local_rank()], group.rank());
     const std::string host = group.host_of(group.rank());
-    EXPECT_EQ(host, GetParam().layout == Layout::kHostsOfTwo ? std::string("node-") + static_cast<char>('a' + group.rank() / 2) : "node-a");
+    EXPECT_EQ(host, GetParam().layout == Layout::kTwoHosts
+                        ? std::string("node-") + static_cast<char>('a' + group.rank() % 2)
+                        : "node-a");
   });
 }
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const int p : {1, 2, 3, 4, 5}) cases.push_back({p, Layout::kOneHost});
+  for (const int p : {3, 4, 5}) cases.push_back({p, Layout::kTwoHosts});
+  for (const int p : {2, 3, 5}) cases.push_back({p, Layout::kAllApart});
   return cases;
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  const char* names[] = {"OneHost", "HostsOfTwo", "AllApart"};
+  const char* names[] = {"OneHost", "TwoHosts", "AllApart"};
   return names[static_cast<int>(info.param.layout)] + std::to_string(info.param.ranks);
 }
 

@@ -52,13 +52,18 @@ void Liveness::leave() {
 
 std::optional<Failure> Liveness::read(int local_rank) const {
   const RankState& s = state(local_rank);
-  if (s.status.load(std::memory_order_acquire) != static_cast<uint32_t>(RankStatus::kFailed)) return std::nullopt;
+  if (s.status.load(std::memory_order_acquire) != static_cast<uint32_t>(RankStatus::kFailed))
+    return std::nullopt;
   return Failure{s.reason, s.culprit, s.is_timeout != 0};
 }
 
-std::optional<Failure> Liveness::own() const { return read(local_rank_); }
+std::optional<Failure> Liveness::own() const {
+  return read(local_rank_);
+}
 
-std::string Liveness::name(int local_rank) const { return fmt::format("rank {} ({})", ranks_[local_rank], host_); }
+std::string Liveness::name(int local_rank) const {
+  return fmt::format("rank {} ({})", ranks_[local_rank], host_);
+}
 
 std::optional<Failure> Liveness::trouble(int awaited) {
   if (auto mine = own()) return mine;
@@ -71,7 +76,8 @@ std::optional<Failure> Liveness::trouble(int awaited) {
     const auto status = static_cast<RankStatus>(state(r).status.load(std::memory_order_acquire));
     if (status == RankStatus::kLeft) {
       if (r != awaited) continue;
-      return Failure{fmt::format("{} left the group while {} waited for it", name(r), name(local_rank_)), ranks_[r], false};
+      return Failure{fmt::format("{} left the group while {} waited for it", name(r), name(local_rank_)),
+                     ranks_[r], false};
     }
     if (r >= static_cast<int>(processes_.size()) || !processes_[r].valid()) continue;
     pollfd process{processes_[r].get(), POLLIN, 0};

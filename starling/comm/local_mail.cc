@@ -16,14 +16,17 @@ struct Header {
 };
 static_assert(sizeof(Header) == 16);
 
-constexpr uint64_t padded(uint64_t bytes) { return (bytes + 15) / 16 * 16; }
+constexpr uint64_t padded(uint64_t bytes) {
+  return (bytes + 15) / 16 * 16;
+}
 
 using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
 
 size_t ring_bytes(int local_size) {
-  return std::clamp<size_t>(4 * 1024 * 1024 / static_cast<size_t>(local_size), 16 * 1024, 256 * 1024) / 4096 * 4096;
+  return std::clamp<size_t>(4 * 1024 * 1024 / static_cast<size_t>(local_size), 16 * 1024, 256 * 1024) / 4096 *
+         4096;
 }
 
 // What has been read from one peer, and the lock of sending to it.
@@ -87,10 +90,11 @@ void LocalMail::await_room(int peer, uint64_t bytes) {
     if (moved) return true;
     failure = team_.trouble(peer);
     if (!failure && now >= *deadline) {
-      failure = Failure{fmt::format("{} did not receive what {} sends within {} ms: late or stopped; see its log",
-                                    team_.liveness().name(peer), team_.liveness().name(team_.rank()),
-                                    team_.timeout().count()),
-                        team_.liveness().global_rank(peer), true};
+      failure =
+          Failure{fmt::format("{} did not receive what {} sends within {} ms: late or stopped; see its log",
+                              team_.liveness().name(peer), team_.liveness().name(team_.rank()),
+                              team_.timeout().count()),
+                  team_.liveness().global_rank(peer), true};
     }
     return failure.has_value();
   };
@@ -121,9 +125,10 @@ bool LocalMail::take_header(int peer, uint64_t available, Target* target) {
   box.arrived = 0;
   box.target = target != nullptr && target->tag == box.header.tag && !target->done ? target : nullptr;
   if (box.target != nullptr && target->bytes != box.header.bytes) {
-    team_.fail(Failure{fmt::format("recv of {} bytes with tag {} from {}, which sent {} bytes; both must agree", target->bytes,
-                                   target->tag, team_.liveness().name(peer), box.header.bytes),
-                       team_.liveness().global_rank(peer), false});
+    team_.fail(
+        Failure{fmt::format("recv of {} bytes with tag {} from {}, which sent {} bytes; both must agree",
+                            target->bytes, target->tag, team_.liveness().name(peer), box.header.bytes),
+                team_.liveness().global_rank(peer), false});
   }
   if (box.target == nullptr) box.letter = Letter{box.header.tag, std::vector<std::byte>(box.header.bytes)};
   box.to = box.target != nullptr ? target->data : box.letter.bytes.data();
@@ -165,10 +170,11 @@ void LocalMail::await_bytes(int peer, const Target& target) {
   const bool reached = wait_at_least(head, boxes_[peer]->taken + 1, team_.policy(), [&] {
     failure = team_.trouble(peer);
     if (!failure && SteadyClock::now() >= deadline) {
-      failure = Failure{fmt::format("{} did not send {} bytes with tag {} to {} within {} ms: late or stopped; see its log",
-                                    team_.liveness().name(peer), target.bytes, target.tag,
-                                    team_.liveness().name(team_.rank()), team_.timeout().count()),
-                        team_.liveness().global_rank(peer), true};
+      failure = Failure{
+          fmt::format("{} did not send {} bytes with tag {} to {} within {} ms: late or stopped; see its log",
+                      team_.liveness().name(peer), target.bytes, target.tag,
+                      team_.liveness().name(team_.rank()), team_.timeout().count()),
+          team_.liveness().global_rank(peer), true};
     }
     return failure.has_value();
   });
@@ -184,9 +190,10 @@ void LocalMail::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   while (!target.done) {
     if (auto letter = box.take(tag)) {
       if (letter->bytes.size() != bytes) {
-        team_.fail(Failure{fmt::format("recv of {} bytes with tag {} from {}, which sent {} bytes; both must agree", bytes,
-                                       tag, team_.liveness().name(peer), letter->bytes.size()),
-                           team_.liveness().global_rank(peer), false});
+        team_.fail(
+            Failure{fmt::format("recv of {} bytes with tag {} from {}, which sent {} bytes; both must agree",
+                                bytes, tag, team_.liveness().name(peer), letter->bytes.size()),
+                    team_.liveness().global_rank(peer), false});
       }
       if (bytes > 0) std::memcpy(data, letter->bytes.data(), bytes);
       return;
@@ -195,8 +202,8 @@ void LocalMail::recv(void* data, size_t bytes, int peer, uint32_t tag) {
       box.changed.wait_for(lock, std::chrono::milliseconds(20));
       team_.check_usable();
       if (SteadyClock::now() >= deadline + std::chrono::milliseconds(100)) {
-        team_.fail(Failure{fmt::format("{} did not send {} bytes with tag {} within {} ms", team_.liveness().name(peer), bytes,
-                                       tag, team_.timeout().count()),
+        team_.fail(Failure{fmt::format("{} did not send {} bytes with tag {} within {} ms",
+                                       team_.liveness().name(peer), bytes, tag, team_.timeout().count()),
                            team_.liveness().global_rank(peer), true});
       }
       continue;

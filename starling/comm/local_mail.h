@@ -49,7 +49,9 @@ class LocalMail {
   bool take_header(int peer, uint64_t available, Target* target);
   bool take_in_from_all();
   void await_bytes(int peer, const Target& target);
-  std::byte* ring(int owner, int peer) const { return rings_->region(owner) + static_cast<size_t>(peer) * ring_; }
+  std::byte* ring(int owner, int peer) const {
+    return rings_->region(owner) + static_cast<size_t>(peer) * ring_;
+  }
 
   LocalTeam& team_;
   const std::shared_ptr<Window> rings_;

@@ -24,7 +24,9 @@ LocalTeam::LocalTeam(LocalTeamSetup setup)
   liveness_.watch();
 }
 
-LocalTeam::~LocalTeam() { liveness_.leave(); }
+LocalTeam::~LocalTeam() {
+  liveness_.leave();
+}
 
 void LocalTeam::check_usable() const {
   if (auto failure = liveness_.own()) throw_failure(*failure);
@@ -40,12 +42,13 @@ std::optional<Failure> LocalTeam::trouble(int awaited) {
   return setup_.outside ? setup_.outside() : std::nullopt;
 }
 
-void LocalTeam::await_slowly(FlagLine& flag, uint64_t value, int r, const std::function<std::string()>& late) {
+void LocalTeam::await_slowly(FlagLine& flag, uint64_t value, int r,
+                             const std::function<std::string()>& late) {
   std::optional<SteadyClock::time_point> deadline;
   std::optional<Failure> failure;
   const bool reached = wait_at_least(flag, value, setup_.policy, [&] {
     const auto now = SteadyClock::now();
-    if (!deadline) deadline = now + setup_.timeout;
+    if (!deadline) deadline = now + setup_.timeout + extra_patience_.load();
     failure = trouble(r);
     if (!failure && now >= *deadline) failure = Failure{late(), liveness_.global_rank(r), true};
     return failure.has_value();
@@ -59,8 +62,8 @@ std::string LocalTeam::who_has_not_entered() const {
     if (entry(r).value.load(std::memory_order_acquire) >= round_) continue;
     names += (names.empty() ? "" : ", ") + liveness_.name(r);
   }
-  return fmt::format("{} did not enter {} within {} ms: late or stopped; see its log, or raise the timeout", names,
-                     describe(current_), setup_.timeout.count());
+  return fmt::format("{} did not enter {} within {} ms: late or stopped; see its log, or raise the timeout",
+                     names, describe(current_), setup_.timeout.count());
 }
 
 void LocalTeam::enter(const Operation& operation, uint64_t where, bool prefilled) {
@@ -93,12 +96,14 @@ bool LocalTeam::all_in_windows() const {
   return true;
 }
 
-void LocalTeam::post_stage(Stage stage, uint64_t value) { starling::post(block(me_).stage[stage], value); }
+void LocalTeam::post_stage(Stage stage, uint64_t value) {
+  starling::post(block(me_).stage[stage], value);
+}
 
 void LocalTeam::await_stage(Stage stage, int r, uint64_t value) {
   await(block(r).stage[stage], value, r, [this, r] {
-    return fmt::format("{} entered {} but did not finish its part within {} ms; see its log", liveness_.name(r),
-                       describe(current_), setup_.timeout.count());
+    return fmt::format("{} entered {} but did not finish its part within {} ms; see its log",
+                       liveness_.name(r), describe(current_), setup_.timeout.count());
   });
 }
 

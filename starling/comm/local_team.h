@@ -75,7 +75,9 @@ class LocalTeam final : public LocalSync {
   void count_chunks(uint64_t n) { next_chunk_ += n; }
   // All ranks have finished the chunks below this number.
   uint64_t settled_chunk() const { return first_chunk_; }
-  std::byte* slot(int r, uint64_t chunk) const { return staging_->region(r) + chunk % kStagingSlots * kSlotBytes; }
+  std::byte* slot(int r, uint64_t chunk) const {
+    return staging_->region(r) + chunk % kStagingSlots * kSlotBytes;
+  }
   // 2 p numbers (control_block.h): to be written before enter(), and rank r's after it.
   uint64_t* splits_to_enter() const { return layout_.splits(control_->region(me_), round_ + 1); }
   const uint64_t* splits(int r) const { return layout_.splits(control_->region(r), round_); }
@@ -91,6 +93,8 @@ class LocalTeam final : public LocalSync {
 
   const WaitPolicy& policy() const { return setup_.policy; }
   std::chrono::milliseconds timeout() const { return setup_.timeout; }
+  // Waits of the following rounds may last longer by this much: while others wait for something themselves.
+  void set_extra_patience(std::chrono::milliseconds extra) { extra_patience_ = extra; }
   Liveness& liveness() { return liveness_; }
   // Trouble here or elsewhere (setup.outside) that should end a wait for local rank `awaited` (-1: nobody's).
   std::optional<Failure> trouble(int awaited);
@@ -126,6 +130,7 @@ class LocalTeam final : public LocalSync {
   uint64_t next_chunk_ = 0;
   uint64_t first_chunk_ = 0;  // of the round that was entered last
   Operation current_;
+  std::atomic<std::chrono::milliseconds> extra_patience_{std::chrono::milliseconds{0}};
   mutable std::mutex windows_mutex_;
   std::vector<std::shared_ptr<Window>> windows_;
   std::atomic<uint64_t> written_{0};

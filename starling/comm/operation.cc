@@ -7,22 +7,26 @@ namespace starling {
 std::string describe(const Operation& o) {
   const std::string head = fmt::format("{} #{}", name_of(o.kind), o.sequence);
   switch (o.kind) {
-    case CollectiveKind::kBarrier: return head;
+    case CollectiveKind::kBarrier:
+      return head;
     case CollectiveKind::kBroadcast:
       return fmt::format("{} ({} bytes {} from rank {})", head, o.bytes, name_of(o.type), o.root);
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kReduce:
       return fmt::format("{} ({} of {} bytes {})", head, name_of(o.op), o.bytes, name_of(o.type));
-    case CollectiveKind::kAllToAll: return fmt::format("{} ({})", head, name_of(o.type));
-    default: return fmt::format("{} ({} bytes {})", head, o.bytes, name_of(o.type));
+    case CollectiveKind::kAllToAll:
+      return fmt::format("{} ({})", head, name_of(o.type));
+    default:
+      return fmt::format("{} ({} bytes {})", head, o.bytes, name_of(o.type));
   }
 }
 
 std::string mismatch_message(const std::string& rank_a, const Operation& a, const std::string& rank_b,
                              const Operation& b) {
   return fmt::format(
-      "collectives differ: {} is in {}, {} in {}; every rank must call the same collectives in the same order with "
+      "collectives differ: {} is in {}, {} in {}; every rank must call the same collectives in the same "
+      "order with "
       "the same sizes",
       rank_a, describe(a), rank_b, describe(b));
 }

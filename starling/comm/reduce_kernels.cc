@@ -48,9 +48,12 @@ T naive_apply(ReduceOp op, T a, T b) {
     }
   }
   switch (op) {
-    case ReduceOp::kMin: return b < a ? b : a;
-    case ReduceOp::kMax: return b > a ? b : a;
-    default: break;
+    case ReduceOp::kMin:
+      return b < a ? b : a;
+    case ReduceOp::kMax:
+      return b > a ? b : a;
+    default:
+      break;
   }
   if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
@@ -79,8 +82,7 @@ void naive_loop(const Reduction& job, Widen widen, Narrow narrow) {
 
 template <typename Stored, typename Wide = Stored>
 void naive_plain(const Reduction& job) {
-  naive_loop<Stored, Wide>(
-      job, [](Stored x) { return x; }, [](Wide x) { return static_cast<Stored>(x); });
+  naive_loop<Stored, Wide>(job, [](Stored x) { return x; }, [](Wide x) { return static_cast<Stored>(x); });
 }
 
 }  // namespace
@@ -91,9 +93,15 @@ void reduce(const Reduction& job, InstructionSet isa) {
   const bool two = ready.sources.size() == 2;
   ReduceKernel kernel = nullptr;
   switch (isa) {
-    case InstructionSet::kAvx512: kernel = reduce_kernel_avx512(ready.type, ready.op, two); break;
-    case InstructionSet::kAvx2: kernel = reduce_kernel_avx2(ready.type, ready.op, two); break;
-    case InstructionSet::kPortable: kernel = reduce_kernel_portable(ready.type, ready.op, two); break;
+    case InstructionSet::kAvx512:
+      kernel = reduce_kernel_avx512(ready.type, ready.op, two);
+      break;
+    case InstructionSet::kAvx2:
+      kernel = reduce_kernel_avx2(ready.type, ready.op, two);
+      break;
+    case InstructionSet::kPortable:
+      kernel = reduce_kernel_portable(ready.type, ready.op, two);
+      break;
   }
   kernel(ready);
 }
@@ -101,18 +109,28 @@ void reduce(const Reduction& job, InstructionSet isa) {
 void reduce_naive(const Reduction& job) {
   const Reduction ready = prepared(job);
   switch (ready.type) {
-    case DataType::kFp32: return naive_plain<float>(ready);
-    case DataType::kFp64: return naive_plain<double>(ready);
-    case DataType::kBf16: return naive_loop<uint16_t, float>(ready, bf16_to_float, float_to_bf16);
-    case DataType::kFp16: return naive_loop<uint16_t, float>(ready, fp16_to_float, float_to_fp16);
-    case DataType::kInt8: return naive_plain<int8_t, int32_t>(ready);
-    case DataType::kUint8: return naive_plain<uint8_t, int32_t>(ready);
-    case DataType::kInt32: return naive_plain<int32_t>(ready);
-    case DataType::kInt64: return naive_plain<int64_t>(ready);
+    case DataType::kFp32:
+      return naive_plain<float>(ready);
+    case DataType::kFp64:
+      return naive_plain<double>(ready);
+    case DataType::kBf16:
+      return naive_loop<uint16_t, float>(ready, bf16_to_float, float_to_bf16);
+    case DataType::kFp16:
+      return naive_loop<uint16_t, float>(ready, fp16_to_float, float_to_fp16);
+    case DataType::kInt8:
+      return naive_plain<int8_t, int32_t>(ready);
+    case DataType::kUint8:
+      return naive_plain<uint8_t, int32_t>(ready);
+    case DataType::kInt32:
+      return naive_plain<int32_t>(ready);
+    case DataType::kInt64:
+      return naive_plain<int64_t>(ready);
   }
 }
 
-float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+float bf16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 uint16_t float_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -125,7 +143,8 @@ float fp16_to_float(uint16_t bits) {
   const float mantissa = static_cast<float>(bits & 1023);
   float value;
   if (exponent == 31) {
-    value = (bits & 1023) != 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+    value =
+        (bits & 1023) != 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
   } else if (exponent == 0) {
     value = std::ldexp(mantissa, -24);
   } else {

@@ -34,7 +34,9 @@ struct Reduction {
 };
 
 // The operation of a part of an average that is divided elsewhere.
-constexpr ReduceOp summed(ReduceOp op) { return op == ReduceOp::kAvg ? ReduceOp::kSum : op; }
+constexpr ReduceOp summed(ReduceOp op) {
+  return op == ReduceOp::kAvg ? ReduceOp::kSum : op;
+}
 
 void reduce(const Reduction& job, InstructionSet isa = best_instruction_set());
 

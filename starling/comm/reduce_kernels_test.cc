@@ -16,7 +16,8 @@ namespace {
 
 constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp64,  DataType::kBf16,  DataType::kFp16,
                                DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax,
+                             ReduceOp::kProduct};
 
 // Numbers of moderate size; for 16-bit types also every kind of number (infinite, NaN, subnormal).
 std::vector<std::byte> random_buffer(DataType type, size_t count, std::mt19937_64& random) {
@@ -27,9 +28,12 @@ std::vector<std::byte> random_buffer(DataType type, size_t count, std::mt19937_6
     const double x = normal(random);
     const uint64_t bits = random();
     const auto store = [&](auto v) { std::memcpy(to, &v, sizeof(v)); };
-    if (type == DataType::kFp32) store(static_cast<float>(x));
-    else if (type == DataType::kFp64) store(x);
-    else std::memcpy(to, &bits, size_of(type));
+    if (type == DataType::kFp32)
+      store(static_cast<float>(x));
+    else if (type == DataType::kFp64)
+      store(x);
+    else
+      std::memcpy(to, &bits, size_of(type));
   }
   return out;
 }
@@ -41,7 +45,8 @@ bool is_nan_element(DataType type, const std::byte* at) {
   return std::isnan(type == DataType::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits));
 }
 
-void expect_equal(DataType type, const std::vector<std::byte>& a, const std::vector<std::byte>& b, const std::string& what) {
+void expect_equal(DataType type, const std::vector<std::byte>& a, const std::vector<std::byte>& b,
+                  const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
   const size_t size = size_of(type);
   for (size_t i = 0; i < a.size(); i += size) {
@@ -79,7 +84,8 @@ TEST_P(KernelTest, EqualsTheNaiveReferenceBitForBit) {
           reduce(job, GetParam());
           to[0] = slow.data();
           reduce_naive(job);
-          expect_equal(type, fast, slow, std::string(name_of(type)) + " " + name_of(op) + " of " + std::to_string(p));
+          expect_equal(type, fast, slow,
+                       std::string(name_of(type)) + " " + name_of(op) + " of " + std::to_string(p));
         }
       }
     }
@@ -142,7 +148,8 @@ TEST_P(KernelTest, MinimumAndMaximumPropagateNaN) {
 }
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelTest,
-                         testing::Values(InstructionSet::kPortable, InstructionSet::kAvx2, InstructionSet::kAvx512));
+                         testing::Values(InstructionSet::kPortable, InstructionSet::kAvx2,
+                                         InstructionSet::kAvx512));
 
 TEST(Fp16, EveryNumberSurvivesTheConversions) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {

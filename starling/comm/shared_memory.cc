@@ -1,7 +1,7 @@
 #include "starling/comm/shared_memory.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,9 +21,10 @@ size_t round_to_page(size_t bytes) {
 }
 
 [[noreturn]] void refuse(const char* what, size_t bytes) {
-  throw CommError(fmt::format("cannot {} a shared-memory window of {} bytes: {}; smaller buckets or fewer ranks a host need "
-                              "less memory",
-                              what, bytes, std::strerror(errno)));
+  throw CommError(fmt::format(
+      "cannot {} a shared-memory window of {} bytes: {}; smaller buckets or fewer ranks a host need "
+      "less memory",
+      what, bytes, std::strerror(errno)));
 }
 
 class SharedWindow final : public Window {
@@ -37,11 +38,14 @@ class SharedWindow final : public Window {
   SharedWindow(const SharedWindow&) = delete;
 
   size_t bytes() const override { return bytes_; }
-  std::byte* region(int local_rank) const override { return base_ + bytes_ * static_cast<size_t>(local_rank); }
+  std::byte* region(int local_rank) const override {
+    return base_ + bytes_ * static_cast<size_t>(local_rank);
+  }
 
   void map(int local_rank, int fd, bool populate) {
     const int flags = MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0);
-    if (mmap(region(local_rank), bytes_, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) refuse("map", bytes_);
+    if (mmap(region(local_rank), bytes_, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED)
+      refuse("map", bytes_);
   }
 
  private:
@@ -55,7 +59,8 @@ UniqueFd make_region(const std::string& key, size_t bytes, bool populate) {
   if (!fd.valid()) refuse("create", bytes);
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) refuse("size", bytes);
   // Takes the pages now and fails where there is no memory; touching them later would be a SIGBUS.
-  if (populate && (errno = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes))) != 0) refuse("allocate", bytes);
+  if (populate && (errno = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes))) != 0)
+    refuse("allocate", bytes);
   return fd;
 }
 
@@ -64,14 +69,16 @@ UniqueFd fetch_region(Store& store, const WindowRequest& request, int peer, size
   try {
     fd = store.get_fd(fmt::format("{}/{}", request.key, peer), request.timeout);
   } catch (const TimeoutError&) {
-    throw TimeoutError(fmt::format("local rank {} did not offer its window '{}' within {} ms; see that rank's log", peer,
-                                   request.key, request.timeout.count()));
+    throw TimeoutError(
+        fmt::format("local rank {} did not offer its window '{}' within {} ms; see that rank's log", peer,
+                    request.key, request.timeout.count()));
   }
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd.get(), &info) != 0 || static_cast<size_t>(info.st_size) != bytes) {
-    throw CommError(fmt::format("window '{}': local rank {} asks for {} bytes, local rank {} for {}; every rank of a host must "
-                                "allocate the same windows in the same order",
-                                request.key, peer, info.st_size, request.local_rank, bytes));
+    throw CommError(fmt::format(
+        "window '{}': local rank {} asks for {} bytes, local rank {} for {}; every rank of a host must "
+        "allocate the same windows in the same order",
+        request.key, peer, info.st_size, request.local_rank, bytes));
   }
   return fd;
 }

@@ -35,7 +35,8 @@ void shm_all_gather(LocalTeam& team, const Operation& operation, const void* in,
   run_staged(team, (bytes + kSlotBytes - 1) / kSlotBytes, fill, [&](size_t chunk) {
     for (int i = 1; i < p; ++i) {
       const int r = (team.rank() + i) % p;
-      std::memcpy(to + r * bytes + chunk * kSlotBytes, team.slot(r, team.next_chunk() + chunk), length(chunk));
+      std::memcpy(to + r * bytes + chunk * kSlotBytes, team.slot(r, team.next_chunk() + chunk),
+                  length(chunk));
       team.count_read(length(chunk));
     }
   });

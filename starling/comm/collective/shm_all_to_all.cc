@@ -21,20 +21,22 @@ uint64_t check_splits(LocalTeam& team, const Operation& operation) {
       const uint64_t sent = team.splits(from)[to], expected = team.splits(to)[p + from];
       largest = std::max(largest, sent);
       if (sent == expected) continue;
-      team.fail(Failure{fmt::format("{}: {} sends {} bytes to {}, which expects {}; the splits of both must agree",
-                                    describe(operation), team.liveness().name(from), sent, team.liveness().name(to),
-                                    expected)});
+      team.fail(Failure{fmt::format(
+          "{}: {} sends {} bytes to {}, which expects {}; the splits of both must agree", describe(operation),
+          team.liveness().name(from), sent, team.liveness().name(to), expected)});
     }
   }
   return largest;
 }
 
-uint64_t displacement(const uint64_t* sizes, int index) { return std::accumulate(sizes, sizes + index, uint64_t{0}); }
+uint64_t displacement(const uint64_t* sizes, int index) {
+  return std::accumulate(sizes, sizes + index, uint64_t{0});
+}
 
 }  // namespace
 
-void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in, std::span<const uint64_t> in_bytes,
-                    void* out, std::span<const uint64_t> out_bytes) {
+void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
+                    std::span<const uint64_t> in_bytes, void* out, std::span<const uint64_t> out_bytes) {
   const int p = team.size();
   const int me = team.rank();
   const auto* from = static_cast<const std::byte*>(in);
@@ -45,7 +47,8 @@ void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
   team.enter(operation, team.locate(in, displacement(in_bytes.data(), p)), false);
   const uint64_t largest = check_splits(team, operation);
   if (in_bytes[me] > 0) {
-    std::memcpy(to + displacement(out_bytes.data(), me), from + displacement(in_bytes.data(), me), in_bytes[me]);
+    std::memcpy(to + displacement(out_bytes.data(), me), from + displacement(in_bytes.data(), me),
+                in_bytes[me]);
   }
   if (team.all_in_windows()) {
     for (int i = 1; i < p; ++i) {

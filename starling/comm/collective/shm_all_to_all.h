@@ -12,7 +12,7 @@
 namespace starling {
 
 // in_bytes[r]: what this rank has for rank r, out_bytes[r]: what it expects from r; both lie one after another.
-void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in, std::span<const uint64_t> in_bytes,
-                    void* out, std::span<const uint64_t> out_bytes);
+void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
+                    std::span<const uint64_t> in_bytes, void* out, std::span<const uint64_t> out_bytes);
 
 }  // namespace starling

@@ -36,8 +36,7 @@ class AllReduce {
     } else if (flat || team_.size() == 2) {
       run_staged(team_, chunks, fill, [this](size_t c) { reduce_whole(c); });
     } else {
-      run_staged(
-          team_, chunks, fill, [this](size_t c) { reduce_slice(c); }, [this](size_t c) { drain(c); });
+      run_staged(team_, chunks, fill, [this](size_t c) { reduce_slice(c); }, [this](size_t c) { drain(c); });
     }
   }
 
@@ -66,7 +65,8 @@ class AllReduce {
   }
 
   void fill(size_t chunk) {
-    std::memcpy(team_.slot(team_.rank(), team_.next_chunk() + chunk), data_ + chunk * kSlotBytes, length(chunk));
+    std::memcpy(team_.slot(team_.rank(), team_.next_chunk() + chunk), data_ + chunk * kSlotBytes,
+                length(chunk));
     team_.count_written(length(chunk));
   }
 
@@ -93,7 +93,8 @@ class AllReduce {
   }
 
   void drain(size_t chunk) {
-    std::memcpy(data_ + chunk * kSlotBytes, team_.slot(team_.rank(), team_.next_chunk() + chunk), length(chunk));
+    std::memcpy(data_ + chunk * kSlotBytes, team_.slot(team_.rank(), team_.next_chunk() + chunk),
+                length(chunk));
   }
 
   void reduce_over(size_t count) {

@@ -1,0 +1,156 @@
+#include "starling/comm/collective/hierarchical.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "starling/comm/collective/shm_all_gather.h"
+#include "starling/comm/collective/shm_all_to_all.h"
+#include "starling/comm/collective/shm_broadcast.h"
+#include "starling/comm/collective/shm_direct_all_reduce.h"
+#include "starling/comm/collective/tcp_all_gather.h"
+#include "starling/comm/collective/tcp_all_reduce.h"
+#include "starling/comm/collective/tcp_all_to_all.h"
+#include "starling/comm/collective/tcp_barrier.h"
+#include "starling/comm/collective/tcp_broadcast.h"
+#include "starling/comm/collective/tcp_reduce_scatter.h"
+
+namespace starling {
+namespace {
+
+bool shared(const Hierarchy& h) {
+  return h.local.size() > 1;
+}
+
+// What the leader has received goes to the ranks of its host, which wait longer than the leader itself so that it is the
+// leader's error that they report.
+void share(const Hierarchy& h, const Operation& operation, void* data, size_t bytes) {
+  if (!shared(h)) return;
+  h.local.set_extra_patience(std::chrono::seconds(3));
+  shm_broadcast(h.local, operation, data, bytes, 0);
+  h.local.set_extra_patience({});
+}
+
+uint64_t sum_before(std::span<const uint64_t> sizes, int index) {
+  return std::accumulate(sizes.begin(), sizes.begin() + index, uint64_t{0});
+}
+
+}  // namespace
+
+void hierarchical_barrier(const Hierarchy& h, const Operation& operation) {
+  if (shared(h)) h.local.enter(operation, kNowhere, false);
+  if (h.leaders != nullptr) tcp_barrier(*h.leaders);
+  if (!shared(h)) return;
+  h.local.set_extra_patience(std::chrono::seconds(3));
+  h.local.enter(operation, kNowhere, false);
+  h.local.set_extra_patience({});
+}
+
+void hierarchical_broadcast(const Hierarchy& h, const Operation& operation, void* data) {
+  const int root_host = h.places.host_of[operation.root];
+  const bool is_here = root_host == h.places.my_host();
+  if (is_here && shared(h)) {
+    shm_broadcast(h.local, operation, data, operation.bytes, h.places.local_rank_of(operation.root));
+  }
+  if (h.leaders != nullptr) tcp_broadcast(*h.leaders, data, operation.bytes, root_host);
+  if (!is_here) share(h, operation, data, operation.bytes);
+}
+
+void hierarchical_all_reduce(const Hierarchy& h, const Operation& operation, void* data, size_t count,
+                             int divisor) {
+  if (shared(h)) shm_all_reduce(h.local, operation, data, count, 1);
+  if (h.leaders != nullptr) tcp_all_reduce(*h.leaders, data, count, {operation.type, operation.op, divisor});
+  share(h, operation, data, count * size_of(operation.type));
+}
+
+void hierarchical_reduce_scatter(const Hierarchy& h, const Operation& operation, const void* in, void* out,
+                                 size_t count, int divisor) {
+  const size_t bytes = count * size_of(operation.type);
+  const auto* from = static_cast<const std::byte*>(in);
+  const bool flat = h.places.hosts.size() == static_cast<size_t>(h.places.size());
+  if (flat) {
+    std::vector<ConstBytes> parts;
+    for (int r = 0; r < h.places.size(); ++r)
+      parts.emplace_back(from + static_cast<size_t>(r) * bytes, bytes);
+    return tcp_reduce_scatter(h.everyone, parts, out, {operation.type, operation.op, divisor});
+  }
+  std::vector<std::byte> all(from, from + bytes * static_cast<size_t>(h.places.size()));
+  hierarchical_all_reduce(h, operation, all.data(), count * static_cast<size_t>(h.places.size()), divisor);
+  if (bytes > 0) std::memcpy(out, all.data() + static_cast<size_t>(h.places.rank) * bytes, bytes);
+}
+
+void hierarchical_all_gather(const Hierarchy& h, const Operation& operation, const void* in, void* out) {
+  const size_t bytes = operation.bytes;
+  const size_t total = bytes * static_cast<size_t>(h.places.size());
+  std::vector<std::byte> turned(h.places.is_contiguous() ? 0 : total);
+  std::byte* by_host = h.places.is_contiguous() ? static_cast<std::byte*>(out) : turned.data();
+  std::vector<Bytes> parts;
+  size_t at = 0;
+  for (const auto& ranks : h.places.hosts) {
+    parts.emplace_back(by_host + at, ranks.size() * bytes);
+    at += ranks.size() * bytes;
+  }
+  std::byte* own = parts[h.places.my_host()].data();
+  if (shared(h)) {
+    shm_all_gather(h.local, operation, in, own, bytes);
+  } else if (own != in && bytes > 0) {
+    std::memmove(own, in, bytes);
+  }
+  if (h.leaders != nullptr) tcp_ring_all_gather(*h.leaders, parts);
+  share(h, operation, by_host, total);
+  if (h.places.is_contiguous() || bytes == 0) return;
+  for (size_t host = 0; host < parts.size(); ++host) {
+    for (size_t i = 0; i < h.places.hosts[host].size(); ++i) {
+      std::memcpy(static_cast<std::byte*>(out) + static_cast<size_t>(h.places.hosts[host][i]) * bytes,
+                  parts[host].data() + i * bytes, bytes);
+    }
+  }
+}
+
+namespace {
+
+// The pairs of one host, through copies that lie one after another as shm_all_to_all wants them.
+void local_all_to_all(const Hierarchy& h, const Operation& operation, const std::byte* in,
+                      std::span<const uint64_t> in_bytes, std::byte* out,
+                      std::span<const uint64_t> out_bytes) {
+  std::vector<uint64_t> sent, expected;
+  std::vector<std::byte> packed;
+  for (const int r : h.places.local()) {
+    const std::byte* part = in + sum_before(in_bytes, r);
+    packed.insert(packed.end(), part, part + in_bytes[r]);
+    sent.push_back(in_bytes[r]);
+    expected.push_back(out_bytes[r]);
+  }
+  std::vector<std::byte> arrived(std::accumulate(expected.begin(), expected.end(), uint64_t{0}));
+  shm_all_to_all(h.local, operation, packed.data(), sent, arrived.data(), expected);
+  const std::byte* from = arrived.data();
+  for (const int r : h.places.local()) {
+    if (out_bytes[r] > 0) std::memcpy(out + sum_before(out_bytes, r), from, out_bytes[r]);
+    from += out_bytes[r];
+  }
+}
+
+}  // namespace
+
+void hierarchical_all_to_all(const Hierarchy& h, const Operation& operation, const void* in,
+                             std::span<const uint64_t> in_bytes, void* out,
+                             std::span<const uint64_t> out_bytes) {
+  const int me = h.places.rank;
+  const auto* from = static_cast<const std::byte*>(in);
+  auto* to = static_cast<std::byte*>(out);
+  if (shared(h)) {
+    local_all_to_all(h, operation, from, in_bytes, to, out_bytes);
+  } else if (in_bytes[me] > 0) {
+    std::memcpy(to + sum_before(out_bytes, me), from + sum_before(in_bytes, me), in_bytes[me]);
+  }
+  std::vector<ConstBytes> sent;
+  std::vector<Bytes> expected;
+  std::vector<bool> here;
+  for (int r = 0; r < h.places.size(); ++r) {
+    sent.emplace_back(from + sum_before(in_bytes, r), in_bytes[r]);
+    expected.emplace_back(to + sum_before(out_bytes, r), out_bytes[r]);
+    here.push_back(h.places.host_of[r] == h.places.my_host());
+  }
+  tcp_all_to_all(h.everyone, sent, expected, here);
+}
+
+}  // namespace starling

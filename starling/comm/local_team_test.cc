@@ -1,0 +1,115 @@
+// The protocols of shared memory on one mapping that all threads share, so that ThreadSanitizer sees every access (the
+// windows of a group are mapped at another address by each rank, which hides races from it).
+#include "starling/comm/local_team.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "starling/comm/collective/shm_all_gather.h"
+#include "starling/comm/collective/shm_broadcast.h"
+#include "starling/comm/collective/shm_direct_all_reduce.h"
+#include "starling/comm/collective_test_values.h"
+#include "starling/comm/local_mail.h"
+#include "starling/testing/run_ranks.h"
+
+namespace starling {
+namespace {
+
+class HeapWindow final : public Window {
+ public:
+  HeapWindow(size_t bytes, int ranks) : bytes_((bytes + 4095) / 4096 * 4096) {
+    memory_ = static_cast<std::byte*>(std::aligned_alloc(4096, bytes_ * static_cast<size_t>(ranks)));
+    std::memset(memory_, 0, bytes_ * static_cast<size_t>(ranks));
+  }
+  ~HeapWindow() override { std::free(memory_); }
+  size_t bytes() const override { return bytes_; }
+  std::byte* region(int r) const override { return memory_ + bytes_ * static_cast<size_t>(r); }
+
+ private:
+  size_t bytes_;
+  std::byte* memory_;
+};
+
+struct SharedHost {
+  explicit SharedHost(int p)
+      : control(std::make_shared<HeapWindow>(ControlLayout(p).bytes(), p)),
+        staging(std::make_shared<HeapWindow>(kStagingBytes, p)),
+        rings(std::make_shared<HeapWindow>(static_cast<size_t>(p) * ring_bytes(p), p)),
+        tensors(std::make_shared<HeapWindow>(1 << 20, p)) {}
+  LocalTeamSetup setup(const ThreadRank& at) const {
+    LocalTeamSetup out;
+    out.local_rank = at.rank;
+    for (int r = 0; r < at.size; ++r) out.ranks.push_back(r);
+    out.host = "node-a";
+    out.control = control;
+    out.staging = staging;
+    out.timeout = std::chrono::seconds(60);
+    out.policy = WaitPolicy::for_ranks(at.size, 2);
+    return out;
+  }
+  std::shared_ptr<Window> control, staging, rings, tensors;
+};
+
+class LocalTeamTest : public testing::TestWithParam<int> {};
+
+TEST_P(LocalTeamTest, CollectivesOnOneMapping) {
+  const int p = GetParam();
+  const SharedHost host(p);
+  run_ranks(p, [&](const ThreadRank& at) {
+    LocalTeam team(host.setup(at));
+    team.add_window(host.tensors);
+    uint64_t sequence = 0;
+    for (const size_t count : {10, 5000, 200'000}) {
+      const Operation sum{
+          CollectiveKind::kAllReduce, DataType::kFp32, ReduceOp::kSum, 0, count * 4, ++sequence};
+      const auto want = reduced_tensor(DataType::kFp32, count, p, ReduceOp::kSum, 1);
+      auto data = test_tensor(DataType::kFp32, count, at.rank, 1);
+      std::byte* shared = host.tensors->region(at.rank);
+      std::copy(data.begin(), data.end(), shared);
+      shm_all_reduce(team, sum, data.data(), count, 1);
+      ASSERT_EQ(data, want);
+      shm_all_reduce(team, sum, shared, count, 1);
+      ASSERT_TRUE(std::equal(want.begin(), want.end(), shared));
+      const Operation share{
+          CollectiveKind::kBroadcast, DataType::kFp32, ReduceOp::kSum, p - 1, count * 4, ++sequence};
+      data = test_tensor(DataType::kFp32, count, at.rank, 2);
+      shm_broadcast(team, share, data.data(), count * 4, p - 1);
+      ASSERT_EQ(data, test_tensor(DataType::kFp32, count, p - 1, 2));
+      const Operation gather{
+          CollectiveKind::kAllGather, DataType::kFp32, ReduceOp::kSum, 0, count * 4, ++sequence};
+      std::vector<std::byte> all(count * 4 * static_cast<size_t>(p));
+      shm_all_gather(team, gather, shared, all.data(), count * 4);
+      for (int r = 0; r < p; ++r) {
+        ASSERT_TRUE(std::equal(want.begin(), want.end(), all.begin() + static_cast<long>(count) * 4 * r));
+      }
+    }
+  });
+}
+
+TEST_P(LocalTeamTest, MailOnOneMapping) {
+  const int p = GetParam();
+  const SharedHost host(p);
+  run_ranks(p, [&](const ThreadRank& at) {
+    LocalTeam team(host.setup(at));
+    LocalMail mail(team, host.rings);
+    const int next = (at.rank + 1) % p, previous = (at.rank + p - 1) % p;
+    for (uint32_t i = 0; i < 50; ++i) {
+      const size_t count = i % 10 == 9 ? 200'000 : i * 7;
+      const auto out = test_tensor(DataType::kFp32, count, at.rank, static_cast<int>(i));
+      std::vector<std::byte> in(out.size());
+      mail.send(out.data(), out.size(), next, i);
+      mail.recv(in.data(), in.size(), previous, i);
+      ASSERT_EQ(in, test_tensor(DataType::kFp32, count, previous, static_cast<int>(i))) << i;
+    }
+    // Nobody may leave while a neighbour still reads its ring.
+    team.enter(Operation{}, kNowhere, false);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, LocalTeamTest, testing::Values(2, 3, 4));
+
+}  // namespace
+}  // namespace starling

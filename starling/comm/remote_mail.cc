@@ -1,0 +1,170 @@
+#include "starling/comm/remote_mail.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <cstring>
+#include <utility>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+constexpr int kSliceMilliseconds = 20;
+
+void poll_once(const Endpoint& endpoint, short events) {
+  pollfd polled{endpoint.poll_fd(), events, 0};
+  ::poll(&polled, 1, kSliceMilliseconds);
+}
+
+}  // namespace
+
+struct RemoteMail::Box : MailBox {
+  int rank = -1;
+  Endpoint* endpoint = nullptr;
+  std::mutex sending;
+  bool inside = false;  // a letter is arriving; the reader's
+  Letter letter;
+};
+
+RemoteMail::RemoteMail(RemoteSetup setup, std::function<void(const Failure&)> on_failure)
+    : setup_(std::move(setup)), on_failure_(std::move(on_failure)), boxes_(setup_.endpoints.size()) {
+  for (size_t r = 0; r < boxes_.size(); ++r) {
+    if (!setup_.endpoints[r]) continue;
+    boxes_[r] = std::make_unique<Box>();
+    boxes_[r]->rank = static_cast<int>(r);
+    boxes_[r]->endpoint = setup_.endpoints[r].get();
+  }
+}
+
+RemoteMail::~RemoteMail() = default;
+
+std::string RemoteMail::name(int rank) const {
+  return fmt::format("rank {} ({})", rank, setup_.host_names[rank]);
+}
+
+uint64_t RemoteMail::sent() const {
+  uint64_t sum = 0;
+  for (const auto& e : setup_.endpoints) sum += e ? e->socket_sent() : 0;
+  return sum;
+}
+
+uint64_t RemoteMail::received() const {
+  uint64_t sum = 0;
+  for (const auto& e : setup_.endpoints) sum += e ? e->socket_received() : 0;
+  return sum;
+}
+
+void RemoteMail::fail(const Failure& failure) {
+  on_failure_(failure);
+  throw_failure(failure);
+}
+
+void RemoteMail::check_patience(int peer, Deadline deadline, const std::string& what) {
+  if (auto failure = setup_.outside ? setup_.outside() : std::nullopt) fail(*failure);
+  if (!has_passed(deadline)) return;
+  fail(Failure{fmt::format("{} did not {} within {} ms: late or stopped; see its log, or raise the timeout",
+                           name(peer), what, setup_.timeout.count()),
+               peer, true});
+}
+
+void RemoteMail::check_size(const Box& box, uint64_t got, size_t expected, uint32_t tag) {
+  if (got == expected) return;
+  fail(Failure{fmt::format("recv of {} bytes with tag {} from {}, which sent {} bytes; both must agree",
+                           expected, tag, name(box.rank), got),
+               box.rank});
+}
+
+bool RemoteMail::take_in(Box& box) {
+  Endpoint& e = *box.endpoint;
+  if (!box.inside) {
+    const auto info = e.step_peek();
+    if (!info) return false;
+    box.letter = Letter{info->tag, std::vector<std::byte>(info->bytes)};
+    e.begin_recv({.tag = info->tag, .head = {}, .body = box.letter.bytes, .kind = info->kind});
+    box.inside = true;
+  }
+  if (!e.step_recv()) return false;
+  box.inside = false;
+  const std::lock_guard lock(box.mutex);
+  box.complete.push_back(std::move(box.letter));
+  return true;
+}
+
+bool RemoteMail::take_in_from_all() {
+  bool moved = false;
+  for (const auto& box : boxes_) {
+    if (!box) continue;
+    std::unique_lock lock(box->mutex, std::try_to_lock);
+    if (!lock.owns_lock() || box->reading) continue;
+    const ReadingTurn turn(*box, lock);
+    try {
+      moved = take_in(*box) || moved;
+    } catch (const CommError&) {
+      // The connection ended: for who receives from it to report. A peer may leave when it has sent its last message.
+    }
+  }
+  return moved;
+}
+
+void RemoteMail::send(const void* data, size_t bytes, int peer, uint32_t tag) {
+  Box& box = *boxes_[peer];
+  const std::lock_guard lock(box.sending);
+  const Deadline deadline = deadline_in(setup_.timeout);
+  Deadline next_check = deadline_in(std::chrono::milliseconds(kSliceMilliseconds));
+  box.endpoint->begin_send({.tag = tag,
+                            .head = {},
+                            .body = {static_cast<const std::byte*>(data), bytes},
+                            .kind = MessageKind::kData});
+  while (!box.endpoint->step_send()) {
+    if (take_in_from_all()) continue;
+    poll_once(*box.endpoint, POLLOUT);
+    if (!has_passed(next_check)) continue;
+    check_patience(peer, deadline, fmt::format("receive {} bytes with tag {}", bytes, tag));
+    next_check = deadline_in(std::chrono::milliseconds(kSliceMilliseconds));
+  }
+}
+
+bool RemoteMail::take_one(Box& box, void* data, size_t bytes, uint32_t tag, Deadline deadline) {
+  Endpoint& e = *box.endpoint;
+  const auto patient = [&] {
+    poll_once(e, POLLIN);
+    check_patience(box.rank, deadline, fmt::format("send {} bytes with tag {}", bytes, tag));
+  };
+  if (!box.inside) {
+    auto info = e.step_peek();
+    for (; !info; info = e.step_peek()) patient();
+    if (info->tag == tag) {
+      check_size(box, info->bytes, bytes, tag);
+      e.begin_recv(
+          {.tag = tag, .head = {}, .body = {static_cast<std::byte*>(data), bytes}, .kind = info->kind});
+      while (!e.step_recv()) patient();
+      return true;
+    }
+  }
+  while (!take_in(box)) patient();
+  return false;
+}
+
+void RemoteMail::recv(void* data, size_t bytes, int peer, uint32_t tag) {
+  Box& box = *boxes_[peer];
+  const Deadline deadline = deadline_in(setup_.timeout);
+  std::unique_lock lock(box.mutex);
+  for (;;) {
+    if (auto letter = box.take(tag)) {
+      check_size(box, letter->bytes.size(), bytes, tag);
+      if (bytes > 0) std::memcpy(data, letter->bytes.data(), bytes);
+      return;
+    }
+    if (box.reading) {
+      box.changed.wait_for(lock, std::chrono::milliseconds(kSliceMilliseconds));
+      check_patience(peer, deadline, fmt::format("send {} bytes with tag {}", bytes, tag));
+      continue;
+    }
+    const ReadingTurn turn(box, lock);
+    if (take_one(box, data, bytes, tag, deadline)) return;
+  }
+}
+
+}  // namespace starling

@@ -1,0 +1,287 @@
+#include "starling/comm/remote_peers.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+constexpr std::chrono::milliseconds kSlice{20};
+constexpr std::chrono::milliseconds kGrace{1'000};     // for the notices of others after a timeout
+constexpr std::chrono::milliseconds kNoticeTime{200};  // to send one
+
+// The head of a collective message: its Operation, field by field, in the byte order of the machine (all hosts of a job
+// are little-endian).
+constexpr size_t kHeadBytes = 24;
+using Head = std::array<std::byte, kHeadBytes>;
+static_assert(sizeof(Operation) == kHeadBytes);
+
+Head head_of(const Operation& operation) {
+  Head head{};
+  head[0] = static_cast<std::byte>(operation.kind);
+  head[1] = static_cast<std::byte>(operation.type);
+  head[2] = static_cast<std::byte>(operation.op);
+  std::memcpy(&head[4], &operation.root, 4);
+  std::memcpy(&head[8], &operation.bytes, 8);
+  std::memcpy(&head[16], &operation.sequence, 8);
+  return head;
+}
+
+Operation operation_of(const std::byte* head) {
+  Operation o;
+  o.kind = static_cast<CollectiveKind>(head[0]);
+  o.type = static_cast<DataType>(head[1]);
+  o.op = static_cast<ReduceOp>(head[2]);
+  std::memcpy(&o.root, head + 4, 4);
+  std::memcpy(&o.bytes, head + 8, 8);
+  std::memcpy(&o.sequence, head + 16, 8);
+  return o;
+}
+
+ConstBytes bytes_of(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+struct RemotePeers::Flow {
+  int rank;
+  bool is_send;
+  ConstBytes out;
+  Bytes in;
+  Head head{};
+  bool begun = false;
+  bool done = false;
+};
+
+RemotePeers::RemotePeers(RemoteSetup setup)
+    : setup_(std::move(setup)),
+      waits_for_(setup_.endpoints.size()),
+      sending_(setup_.endpoints.size(), false),
+      receiving_(setup_.endpoints.size(), false),
+      left_(setup_.endpoints.size(), false) {}
+
+RemotePeers::~RemotePeers() {
+  if (!announced_) notify_all(kFarewell, "");
+}
+
+std::string RemotePeers::name(int rank) const {
+  return fmt::format("rank {} ({})", rank, setup_.host_names[rank]);
+}
+
+uint64_t RemotePeers::sent() const {
+  uint64_t sum = 0;
+  for (const auto& e : setup_.endpoints) sum += e ? e->socket_sent() : 0;
+  return sum;
+}
+
+uint64_t RemotePeers::received() const {
+  uint64_t sum = 0;
+  for (const auto& e : setup_.endpoints) sum += e ? e->socket_received() : 0;
+  return sum;
+}
+
+void RemotePeers::notify_all(Tag tag, const std::string& text) {
+  for (size_t r = 0; r < setup_.endpoints.size(); ++r) {
+    Endpoint* e = setup_.endpoints[r].get();
+    if (e == nullptr || left_[r]) continue;
+    if (sending_[r]) {
+      e->shutdown();  // the peer cannot get another message in the middle of one
+      continue;
+    }
+    try {
+      e->send({.tag = tag, .head = {}, .body = bytes_of(text), .kind = MessageKind::kControl},
+              deadline_in(kNoticeTime));
+    } catch (const CommError&) {
+      left_[r] = true;  // it is gone, or does not read; nothing more can be told to it
+    }
+  }
+}
+
+void RemotePeers::announce(const Failure& failure) {
+  if (std::exchange(announced_, true)) return;
+  notify_all(kFailure,
+             fmt::format("{}\n{}\n{}", failure.culprit, failure.is_timeout ? 1 : 0, failure.reason));
+}
+
+void RemotePeers::fail(const Failure& failure) {
+  announce(failure);
+  throw_failure(failure);
+}
+
+std::vector<std::byte> RemotePeers::take_message(int rank, const MessageInfo& info) {
+  std::vector<std::byte> body(info.bytes);
+  setup_.endpoints[rank]->recv({.tag = info.tag, .head = {}, .body = body, .kind = info.kind},
+                               deadline_in(kGrace));
+  return body;
+}
+
+void RemotePeers::take_notice(int rank, const MessageInfo& info) {
+  if (info.kind != MessageKind::kControl || info.bytes > kMaxControlBytes) return;
+  const auto body = take_message(rank, info);
+  const std::string text(reinterpret_cast<const char*>(body.data()), body.size());
+  if (info.tag == kFarewell) {
+    left_[rank] = true;
+  } else if (info.tag == kWaiting) {
+    waits_for_[rank] = std::atoi(text.c_str());
+    if (!std::exchange(said_waiting_, true)) notify_all(kWaiting, std::to_string(awaited_));
+  } else if (info.tag == kFailure) {
+    const size_t first = text.find('\n'), second = text.find('\n', first + 1);
+    if (first == std::string::npos || second == std::string::npos) return;
+    Failure failure{text.substr(second + 1), std::atoi(text.c_str()), text[first + 1] == '1'};
+    if (failure.reason.find(" reports: ") == std::string::npos) {
+      failure.reason = fmt::format("{} reports: {}", name(rank), failure.reason);
+    }
+    fail(failure);
+  }
+}
+
+void RemotePeers::report_other_collective(int rank, const MessageInfo& info) {
+  const auto body = take_message(rank, info);
+  if (body.size() < kHeadBytes)
+    fail(Failure{fmt::format("{} sent a message without a head", name(rank)), rank});
+  const Operation theirs = operation_of(body.data());
+  if (theirs == operation_) {
+    fail(Failure{fmt::format("{}: {} sent {} bytes, which {} did not expect; the splits of both must agree",
+                             describe(operation_), name(rank), body.size() - kHeadBytes, name(setup_.rank))});
+  }
+  const bool mine_first = setup_.rank < rank;
+  const std::string me = name(setup_.rank), other = name(rank);
+  fail(Failure{mine_first ? mismatch_message(me, operation_, other, theirs)
+                          : mismatch_message(other, theirs, me, operation_)});
+}
+
+void RemotePeers::check_head(const Flow& flow) {
+  const Operation theirs = operation_of(flow.head.data());
+  if (theirs == operation_) return;
+  const bool mine_first = setup_.rank < flow.rank;
+  const std::string me = name(setup_.rank), other = name(flow.rank);
+  fail(Failure{mine_first ? mismatch_message(me, operation_, other, theirs)
+                          : mismatch_message(other, theirs, me, operation_)});
+}
+
+bool RemotePeers::advance_receive(Flow& flow) {
+  Endpoint& e = *setup_.endpoints[flow.rank];
+  while (!flow.begun) {
+    const auto info = e.step_peek();
+    if (!info) {
+      if (left_[flow.rank])
+        fail(Failure{
+            fmt::format("{} left the group while {} waited for it", name(flow.rank), name(setup_.rank)),
+            flow.rank});
+      return false;
+    }
+    if (info->tag != kCollective) {
+      take_notice(flow.rank, *info);
+      continue;
+    }
+    if (info->bytes != kHeadBytes + flow.in.size()) report_other_collective(flow.rank, *info);
+    e.begin_recv({.tag = kCollective, .head = flow.head, .body = flow.in, .kind = MessageKind::kData});
+    flow.begun = receiving_[flow.rank] = true;
+  }
+  if (!e.step_recv()) return false;
+  receiving_[flow.rank] = false;
+  check_head(flow);
+  return true;
+}
+
+// True when all are done.
+bool RemotePeers::advance(std::vector<Flow>& flows) {
+  bool all = true;
+  for (Flow& flow : flows) {
+    if (flow.done) continue;
+    if (!flow.is_send) {
+      flow.done = advance_receive(flow);
+    } else {
+      Endpoint& e = *setup_.endpoints[flow.rank];
+      if (!flow.begun) {
+        flow.head = head_of(operation_);
+        e.begin_send({.tag = kCollective, .head = flow.head, .body = flow.out, .kind = MessageKind::kData});
+        flow.begun = sending_[flow.rank] = true;
+      }
+      flow.done = e.step_send();
+      if (flow.done) sending_[flow.rank] = false;
+    }
+    all = all && flow.done;
+  }
+  return all;
+}
+
+void RemotePeers::look_around(const std::vector<Flow>& flows) {
+  for (size_t r = 0; r < setup_.endpoints.size(); ++r) {
+    if (!setup_.endpoints[r] || receiving_[r] || left_[r]) continue;
+    for (auto info = setup_.endpoints[r]->step_peek(); info && info->tag != kCollective;
+         info = setup_.endpoints[r]->step_peek()) {
+      take_notice(static_cast<int>(r), *info);
+      if (left_[r]) break;
+    }
+  }
+}
+
+int RemotePeers::last_in_chain(int rank) const {
+  for (size_t hops = 0; hops < waits_for_.size(); ++hops) {
+    const auto next = waits_for_[rank];
+    if (!next || *next < 0 || *next == setup_.rank) return rank;
+    rank = *next;
+  }
+  return rank;
+}
+
+void RemotePeers::check_patience(const std::vector<Flow>& flows, Deadline deadline) {
+  if (auto failure = setup_.outside ? setup_.outside() : std::nullopt) fail(*failure);
+  if (!has_passed(deadline)) return;
+  if (!std::exchange(said_waiting_, true)) notify_all(kWaiting, std::to_string(awaited_));
+  if (!has_passed(deadline + kGrace)) return;
+  const int late = last_in_chain(awaited_);
+  fail(Failure{
+      fmt::format(
+          "{} did not take part in {} within {} ms: late or stopped; see its log, or raise the timeout",
+          name(late), describe(operation_), setup_.timeout.count()),
+      late, true});
+}
+
+void RemotePeers::wait_for_any(std::vector<Flow>& flows) {
+  std::vector<pollfd> polled;
+  for (const Flow& flow : flows) {
+    if (flow.done) continue;
+    polled.push_back(
+        {setup_.endpoints[flow.rank]->poll_fd(), static_cast<short>(flow.is_send ? POLLOUT : POLLIN), 0});
+  }
+  ::poll(polled.data(), polled.size(), static_cast<int>(kSlice.count()));
+}
+
+void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const RemoteReceive> receives) {
+  std::vector<Flow> flows;
+  for (const auto& r : receives)
+    flows.push_back({.rank = r.rank, .is_send = false, .out = {}, .in = r.bytes});
+  for (const auto& s : sends) flows.push_back({.rank = s.rank, .is_send = true, .out = s.bytes, .in = {}});
+  const Deadline deadline = deadline_in(setup_.timeout);
+  Deadline next_look = deadline_in(kSlice);
+  said_waiting_ = false;
+  try {
+    while (!advance(flows)) {
+      awaited_ = std::find_if(flows.begin(), flows.end(), [](const Flow& f) { return !f.done; })->rank;
+      wait_for_any(flows);
+      if (!has_passed(next_look)) continue;
+      look_around(flows);
+      check_patience(flows, deadline);
+      next_look = deadline_in(kSlice);
+    }
+  } catch (const CommError& error) {
+    // What the endpoint found (a broken connection) goes to all peers; what fail() threw is announced already.
+    std::fill(receiving_.begin(), receiving_.end(), false);
+    const bool known = announced_;
+    Failure failure{error.what(), error.peer(), error.code() == ErrorCode::kTimeout};
+    if (!known) failure.reason = fmt::format("{}: {}", describe(operation_), failure.reason);
+    announce(failure);
+    throw_failure(failure);
+  }
+}
+
+}  // namespace starling

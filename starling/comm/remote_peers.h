@@ -1,0 +1,91 @@
+// RemotePeers: the connections of this rank to the ranks that it does not share memory with, as collectives use them:
+// messages that carry their Operation, moved many at a time, with errors that name who is late, dead or elsewhere.
+//
+// Besides collective messages the connections carry three kinds of notice: a failure (its reason ends the others'
+// waits), "I wait for rank r" (sent when a wait has run out of time, so that the rank that all wait for is found and not
+// one that waits itself), and a farewell.
+// Threads: one at a time.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "starling/comm/liveness.h"
+#include "starling/comm/operation.h"
+#include "starling/net/endpoint.h"
+
+namespace starling {
+
+struct RemoteSend {
+  int rank;
+  ConstBytes bytes;
+};
+struct RemoteReceive {
+  int rank;
+  Bytes bytes;
+};
+
+struct RemoteSetup {
+  int rank = 0;
+  std::vector<std::string> host_names;               // of each rank, for messages
+  std::vector<std::unique_ptr<Endpoint>> endpoints;  // by rank; null for ranks of this host and itself
+  std::chrono::milliseconds timeout{60'000};
+  // Trouble that shows elsewhere: polled while waiting.
+  std::function<std::optional<Failure>()> outside;
+};
+
+class RemotePeers {
+ public:
+  explicit RemotePeers(RemoteSetup setup);
+  ~RemotePeers();  // says farewell, or what the failure was
+
+  // The operation that the following messages belong to.
+  void begin(const Operation& operation) { operation_ = operation; }
+  // Moves all messages at the same time; at most one to and one from a rank. Sizes must agree. On a fault all peers are
+  // told and the error is thrown.
+  void move(std::span<const RemoteSend> sends, std::span<const RemoteReceive> receives);
+  // Tells all peers, once. Does not throw.
+  void announce(const Failure& failure);
+
+  uint64_t sent() const;
+  uint64_t received() const;
+  std::string name(int rank) const;
+
+ private:
+  struct Flow;
+  enum Tag : uint32_t { kCollective = 1, kFailure, kWaiting, kFarewell };
+
+  [[noreturn]] void fail(const Failure& failure);
+  bool advance(std::vector<Flow>& flows);
+  bool advance_receive(Flow& flow);
+  void check_head(const Flow& flow);
+  void wait_for_any(std::vector<Flow>& flows);
+  // Looks for notices and broken connections on connections that no message is arriving on.
+  void look_around(const std::vector<Flow>& flows);
+  void check_patience(const std::vector<Flow>& flows, Deadline deadline);
+  void take_notice(int rank, const MessageInfo& info);
+  std::vector<std::byte> take_message(int rank, const MessageInfo& info);
+  [[noreturn]] void report_other_collective(int rank, const MessageInfo& info);
+  void notify_all(Tag tag, const std::string& text);
+  // Follows who waits for whom, from `rank`, to the rank that has not said that it waits.
+  int last_in_chain(int rank) const;
+
+  const RemoteSetup setup_;
+  Operation operation_;
+  std::vector<std::optional<int>> waits_for_;  // what each rank has said
+  std::vector<bool> sending_;                  // a message to this rank is half sent
+  std::vector<bool> receiving_;
+  std::vector<bool> left_;
+  int awaited_ = -1;
+  bool said_waiting_ = false;
+  bool announced_ = false;
+};
+
+}  // namespace starling

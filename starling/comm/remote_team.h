@@ -1,0 +1,50 @@
+// RemoteTeam: some of the ranks that are connected, in an order: all of a group, or one leader a host. What the TCP
+// collectives run on; positions in the team are counted from 0.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "starling/comm/remote_peers.h"
+
+namespace starling {
+
+class RemoteTeam {
+ public:
+  // me: this rank's position in `ranks` (global).
+  RemoteTeam(RemotePeers& peers, std::vector<int> ranks, int me)
+      : peers_(peers), ranks_(std::move(ranks)), me_(me) {}
+
+  int me() const { return me_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int position(int offset) const { return ((me_ + offset) % size() + size()) % size(); }
+
+  // Queues, then moves all that is queued.
+  void send(int to, const void* data, size_t bytes) {
+    sends_.push_back({ranks_[to], {static_cast<const std::byte*>(data), bytes}});
+  }
+  void recv(int from, void* data, size_t bytes) {
+    receives_.push_back({ranks_[from], {static_cast<std::byte*>(data), bytes}});
+  }
+  void move() {
+    const auto sends = std::exchange(sends_, {});
+    const auto receives = std::exchange(receives_, {});
+    peers_.move(sends, receives);
+  }
+  // Memory that is kept between collectives.
+  std::byte* scratch(size_t bytes) {
+    if (scratch_.size() < bytes) scratch_.resize(bytes);
+    return scratch_.data();
+  }
+
+ private:
+  RemotePeers& peers_;
+  const std::vector<int> ranks_;
+  const int me_;
+  std::vector<RemoteSend> sends_;
+  std::vector<RemoteReceive> receives_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace starling
