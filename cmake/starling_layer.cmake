@@ -5,16 +5,21 @@ include(GoogleTest)
 find_package(GTest REQUIRED)
 set_property(GLOBAL PROPERTY starling_layers "")
 
+# What a program that sees torch needs: the library, and the precompiled header with the very flags it was made with.
+function(starling_torch_program name)
+  target_link_libraries(${name} PRIVATE starling_torch)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # -fPIE would not match the precompiled header
+  target_compile_options(${name} PRIVATE -fPIC)
+  target_precompile_headers(${name} REUSE_FROM starling_pch)
+endfunction()
+
 # starling_test(NAME SOURCES… [TORCH] [LIBS …]): one GoogleTest program, each of its tests known to ctest.
 function(starling_test name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
   if(arg_TORCH)
-    target_link_libraries(${name} PRIVATE starling_torch)
-    target_precompile_headers(${name} REUSE_FROM starling_pch)
-    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # -fPIE would not match the precompiled header
-    target_compile_options(${name} PRIVATE -fPIC)
+    starling_torch_program(${name})
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300
