@@ -13,3 +13,12 @@ target_link_libraries(launcher_child PRIVATE starling_launch)
 set_target_properties(launcher_child PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
 starling_test(launcher_test SOURCES tests/launcher_test.cc LIBS starling_base)
 add_dependencies(launcher_test launcher_child)
+
+# The program as a user runs it: real processes, real signals, real files.
+if(TARGET starling AND NOT STARLING_SANITIZE)
+  foreach(name train verify resume faults)
+    add_test(NAME ${name}_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${name}_test.py")
+    set_tests_properties(${name}_test PROPERTIES TIMEOUT 900 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
+      SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
+  endforeach()
+endif()

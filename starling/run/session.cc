@@ -11,6 +11,7 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
+#include "starling/comm/tcp_mesh.h"
 #include "starling/launch/cpu_share.h"
 #include "starling/net/address.h"
 #include "starling/telemetry/async_sink.h"
@@ -114,6 +115,18 @@ void Session::watch_signals() {
   });
 }
 
+// The address of this host that ranks of other hosts reach: comm.interface, else that of the route to rank 0.
+std::string Session::bind_address() const {
+  const std::string& wanted = spec_.comm.interface;
+  for (const Interface& interface : list_interfaces()) {
+    if (interface.name == wanted) return interface.address.host();
+  }
+  if (!wanted.empty()) return wanted;
+  const bool one_host = environment_.identity.local_world_size == environment_.identity.world_size;
+  if (one_host || environment_.master_host.empty()) return "127.0.0.1";
+  return local_address_towards(resolve({environment_.master_host, static_cast<uint16_t>(environment_.master_port)})).host();
+}
+
 std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
   GroupOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
@@ -125,6 +138,7 @@ std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
   setup.name = name;
   setup.options = options;
   setup.host_id = host_id();
+  setup.connect = tcp_mesh(bind_address(), store_->identity());
   return make_group(store_->store(), setup);
 }
 

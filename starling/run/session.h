@@ -41,6 +41,7 @@ class Session {
  private:
   void watch_signals();
   void open_sinks(const OutputOptions& output, bool keep);
+  std::string bind_address() const;
   std::unique_ptr<Group> make_named_group(const std::string& name);
 
   RunSpec spec_;
