@@ -5,7 +5,6 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/net/memory/store.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -15,12 +14,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(ReplicaHash, NamesTheRankAndTheParameterThatParted) {
-  MemoryStore store;
-  run_ranks(3, [&](int rank) {
+  run_ranks(3, [&](const ThreadRank& self) {
+    const int rank = self.rank;
     GroupSetup setup;
     setup.rank = rank;
-    setup.size = 3;
-    const auto group = make_group(store, setup);
+    setup.size = self.size;
+    const auto group = make_group(*self.store, setup);
     std::vector<float> first(100, 1.0f), second(100, 2.0f);
     const auto ranges = [&] {
       return std::vector<HashedRange>{{"first", reinterpret_cast<const std::byte*>(first.data()), 400},

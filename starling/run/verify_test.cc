@@ -8,7 +8,6 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/data/tensor_source.h"
-#include "starling/net/memory/store.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -33,15 +32,15 @@ VerifyReport verify_three_ranks(const decltype(AllReduceOptions::on_bucket)& on_
       return Model{net, [net](const at::Tensor& in) { return net->forward(in); }, cross_entropy};
     };
   };
-  MemoryStore store;
   const SystemClock clock;
   const std::atomic<bool> stop{false};
   VerifyReport report;
-  run_ranks(3, [&](int rank) {
+  run_ranks(3, [&](const ThreadRank& self) {
+    const int rank = self.rank;
     GroupSetup setup;
     setup.rank = rank;
-    setup.size = 3;
-    const auto group = make_group(store, setup);
+    setup.size = self.size;
+    const auto group = make_group(*self.store, setup);
     SilentSink sink;
     const Surroundings around{*group, {}, sink, clock, stop, ""};
     const VerifyReport own = verify(spec, factory, data, around, rank == 1 ? on_bucket : nullptr);
