@@ -1,0 +1,166 @@
+#include "starling/train/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "starling/base/error.h"
+#include "starling/spec/print.h"
+
+namespace starling {
+namespace fs = std::filesystem;
+using nlohmann::json;
+namespace {
+
+constexpr char kSeparator = '/';  // between a tensor's name and its state's
+
+[[noreturn]] void fail(const fs::path& folder, const std::string& what) {
+  throw Error(ErrorCode::kCheckpoint,
+              fmt::format("{}: {}; give another checkpoint by --resume PATH, or --resume never to start anew",
+                          folder.string(), what));
+}
+
+json slice_to_json(const std::string& name, const StoredTensor& tensor) {
+  const auto shape = tensor.value.sizes().vec();
+  return {{"name", name},
+          {"global_shape", tensor.global_shape.empty() ? shape : tensor.global_shape},
+          {"offset", tensor.offset.empty() ? std::vector<int64_t>(shape.size(), 0) : tensor.offset}};
+}
+
+// Checks that the slice lies inside the tensor that it says it is part of.
+StoredTensor with_slice(const fs::path& folder, const std::string& key, const at::Tensor& value,
+                        const json& slices) {
+  const json& slice = slices.at(key);
+  StoredTensor tensor{value, slice.at("global_shape").get<std::vector<int64_t>>(),
+                      slice.at("offset").get<std::vector<int64_t>>()};
+  const size_t dims = static_cast<size_t>(value.dim());
+  bool fits = tensor.global_shape.size() == dims && tensor.offset.size() == dims;
+  for (size_t d = 0; fits && d < dims; ++d) {
+    const int64_t extent = value.size(static_cast<int64_t>(d));
+    fits = tensor.offset[d] >= 0 && extent <= tensor.global_shape[d] &&
+           tensor.offset[d] <= tensor.global_shape[d] - extent;
+  }
+  if (!fits) fail(folder, fmt::format("the slice of {} does not fit its tensor", key));
+  return tensor;
+}
+
+void write_model(const std::string& path, const CheckpointState& state) {
+  TensorMap tensors;
+  json slices = json::object();
+  for (const auto& [name, tensor] : state.model) {
+    tensors[name] = tensor.value;
+    slices[name] = slice_to_json(name, tensor);
+  }
+  write_safetensors(path, tensors, {{"format", "pt"}, {"slices", slices.dump()}});
+}
+
+void write_optimizer(const std::string& path, const CheckpointState& state) {
+  TensorMap tensors;
+  json slices = json::object();
+  for (const auto& [name, states] : state.optimizer)
+    for (const auto& [state_name, tensor] : states) {
+      const std::string key = name + kSeparator + state_name;
+      tensors[key] = tensor.value;
+      slices[key] = slice_to_json(name, tensor);
+      slices[key]["state"] = state_name;
+    }
+  write_safetensors(path, tensors, {{"slices", slices.dump()}});
+}
+
+void write_ranks(const std::string& path, const CheckpointState& state) {
+  TensorMap tensors;
+  json owners = json::object();
+  for (const auto& [coordinate, held] : state.ranks)
+    for (const auto& [name, tensor] : held) {
+      const std::string key = coordinate + kSeparator + name;
+      tensors[key] = tensor;
+      owners[key] = {{"coordinate", coordinate}, {"name", name}};
+    }
+  write_safetensors(path, tensors, {{"owners", owners.dump()}});
+}
+
+std::string state_to_text(const CheckpointState& state) {
+  const json all = {{"step", state.step},       {"total_steps", state.total_steps},
+                    {"epoch", state.epoch},     {"batches", state.batches},
+                    {"seed", state.seed},       {"losses", state.losses},
+                    {"choices", state.choices}, {"config", spec_to_json(state.spec)}};
+  return all.dump(2) + "\n";
+}
+
+void state_from_json(const fs::path& path, const json& all, CheckpointState& state) {
+  state.step = all.at("step").get<int64_t>();
+  state.total_steps = all.at("total_steps").get<int64_t>();
+  state.epoch = all.at("epoch").get<int64_t>();
+  state.batches = all.at("batches").get<int64_t>();
+  state.seed = all.at("seed").get<uint64_t>();
+  for (const auto& loss : all.at("losses"))  // JSON has no NaN: it is written as null
+    state.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
+  state.choices = all.at("choices").get<std::map<std::string, std::string>>();
+  state.spec = spec_from_json(all.at("config"), path.string());
+}
+
+void read_all(const fs::path& folder, CheckpointState& state) {
+  std::ifstream text(folder / "state.json");
+  state_from_json(folder / "state.json", json::parse(text), state);
+  const TensorFile model = read_safetensors((folder / "model.safetensors").string());
+  json slices = json::parse(model.metadata.at("slices"));
+  for (const auto& [name, value] : model.tensors) state.model[name] = with_slice(folder, name, value, slices);
+  const TensorFile optimizer = read_safetensors((folder / "optimizer.safetensors").string());
+  slices = json::parse(optimizer.metadata.at("slices"));
+  for (const auto& [key, value] : optimizer.tensors) {
+    const json& slice = slices.at(key);
+    state.optimizer[slice.at("name").get<std::string>()][slice.at("state").get<std::string>()] =
+        with_slice(folder, key, value, slices);
+  }
+  const TensorFile ranks = read_safetensors((folder / "ranks.safetensors").string());
+  const json owners = json::parse(ranks.metadata.at("owners"));
+  for (const auto& [key, value] : ranks.tensors) {
+    const json& owner = owners.at(key);
+    state.ranks[owner.at("coordinate").get<std::string>()][owner.at("name").get<std::string>()] = value;
+  }
+}
+
+}  // namespace
+
+fs::path write_checkpoint(const fs::path& run_dir, const CheckpointState& state,
+                          const CheckpointOptions& options) {
+  CheckpointFolderWriter folder(run_dir, state.step, options.before);
+  folder.add("model.safetensors", [&](const std::string& path) { write_model(path, state); });
+  folder.add("optimizer.safetensors", [&](const std::string& path) { write_optimizer(path, state); });
+  folder.add("ranks.safetensors", [&](const std::string& path) { write_ranks(path, state); });
+  folder.add_text("state.json", state_to_text(state));
+  fs::path path = folder.commit();
+  if (options.before) options.before("prune");
+  prune_checkpoints(run_dir, std::max<int64_t>(1, options.keep));
+  return path;
+}
+
+std::optional<CheckpointFolder> newest_whole(const fs::path& run_dir, std::vector<std::string>* warnings) {
+  for (auto& folder : list_checkpoints(run_dir)) {
+    const std::string damage = damage_of(folder.path);
+    if (damage.empty()) return folder;
+    if (warnings != nullptr)
+      warnings->push_back(fmt::format("{}: not a whole checkpoint ({}); looking for the one before",
+                                      folder.path.string(), damage));
+  }
+  return std::nullopt;
+}
+
+CheckpointState read_checkpoint(const fs::path& folder) {
+  if (std::string damage = damage_of(folder); !damage.empty())
+    fail(folder, "not a whole checkpoint (" + damage + ")");
+  CheckpointState state;
+  try {
+    read_all(folder, state);
+  } catch (const json::exception& error) {
+    fail(folder, fmt::format("malformed: {}", error.what()));
+  } catch (const std::out_of_range&) {
+    fail(folder, "malformed: a file lacks its metadata");
+  }
+  return state;
+}
+
+}  // namespace starling
