@@ -6,3 +6,10 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT STARLING_SANITIZE)
   add_test(NAME install_test COMMAND "${CMAKE_SOURCE_DIR}/tests/install_test.sh" "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}")
   set_tests_properties(install_test PROPERTIES TIMEOUT 300 RUN_SERIAL ON)
 endif()
+
+# The launcher as a process, with a small program of its own as the ranks.
+add_executable(launcher_child tests/launcher_child.cc)
+target_link_libraries(launcher_child PRIVATE starling_launch)
+set_target_properties(launcher_child PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+starling_test(launcher_test SOURCES tests/launcher_test.cc LIBS starling_base)
+add_dependencies(launcher_test launcher_child)

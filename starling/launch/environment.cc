@@ -1,0 +1,203 @@
+#include "starling/launch/environment.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <climits>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "starling/base/error.h"
+#include "starling/launch/slurm.h"
+
+namespace starling {
+namespace {
+
+class Variables {
+ public:
+  explicit Variables(const char* const* environ) {
+    for (; environ && *environ; ++environ) {
+      const std::string_view entry(*environ);
+      const size_t equals = entry.find('=');
+      if (equals != std::string_view::npos)
+        values_.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+  }
+
+  bool has(const char* name) const { return values_.contains(name); }
+
+  std::string text(const char* name) const {
+    const auto at = values_.find(name);
+    return at == values_.end() ? std::string() : at->second;
+  }
+
+  // The first of `names` that is set and not empty.
+  std::string first_text(std::initializer_list<const char*> names) const {
+    for (const char* name : names) {
+      if (std::string value = text(name); !value.empty()) return value;
+    }
+    return {};
+  }
+
+  std::optional<int> number(const char* name, int least, int most) const {
+    const std::string value = text(name);
+    if (value.empty()) return std::nullopt;
+    int result = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    if (error != std::errc() || end != value.data() + value.size() || result < least || result > most) {
+      throw ConfigError(
+          name,
+          fmt::format("\"{}\" is not a number from {} to {}; correct the environment variable or unset it",
+                      value, least, most));
+    }
+    return result;
+  }
+
+  int required(const char* name, const char* because, int least, int most) const {
+    const std::optional<int> value = number(name, least, most);
+    if (!value) {
+      throw ConfigError(
+          name, fmt::format("not set although {} is; set both as torchrun does, or unset {} to run alone",
+                            because, because));
+    }
+    return *value;
+  }
+
+ private:
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+void check_below(const char* a, int value, const char* b, int bound) {
+  if (value >= bound) {
+    throw ConfigError(a, fmt::format("{} contradicts {}={}: ranks count from 0", value, b, bound));
+  }
+}
+
+// RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun's names, which our launcher sets as well.
+ProcessIdentity torchrun_identity(const Variables& env, Origin origin) {
+  ProcessIdentity id;
+  id.origin = origin;
+  id.rank =
+      env.required("RANK", origin == Origin::kLauncher ? "STARLING_STORE" : "WORLD_SIZE", 0, INT_MAX - 1);
+  id.world_size = env.required("WORLD_SIZE", "RANK", 1, INT_MAX);
+  check_below("RANK", id.rank, "WORLD_SIZE", id.world_size);
+  id.local_rank = env.number("LOCAL_RANK", 0, INT_MAX - 1).value_or(0);
+  id.local_world_size = env.number("LOCAL_WORLD_SIZE", 1, INT_MAX).value_or(id.local_rank + 1);
+  check_below("LOCAL_RANK", id.local_rank, "LOCAL_WORLD_SIZE", id.local_world_size);
+  if (id.local_world_size > id.world_size) {
+    throw ConfigError("LOCAL_WORLD_SIZE",
+                      fmt::format("{} contradicts WORLD_SIZE={}: a host cannot hold more ranks than the job",
+                                  id.local_world_size, id.world_size));
+  }
+  return id;
+}
+
+// True inside a task that srun started; false in the shell of salloc or in an sbatch script, where SLURM_PROCID can be set too.
+bool under_srun(const Variables& env) {
+  if (!env.has("SLURM_PROCID") || !(env.has("SLURM_NTASKS") || env.has("SLURM_STEP_NUM_TASKS"))) return false;
+  const std::string step = env.first_text({"SLURM_STEP_ID", "SLURM_STEPID"});
+  if (step.empty()) return env.text("ENVIRONMENT") != "BATCH";
+  // The steps of salloc's own shell and of a batch script have numbers near 2^32.
+  unsigned long number = 0;
+  std::from_chars(step.data(), step.data() + step.size(), number);
+  return number < 0xffff'fff0;
+}
+
+ProcessIdentity slurm_identity(const Variables& env) {
+  ProcessIdentity id;
+  id.origin = Origin::kSlurm;
+  const char* tasks = env.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  id.rank = env.required("SLURM_PROCID", tasks, 0, INT_MAX - 1);
+  id.world_size = env.required(tasks, "SLURM_PROCID", 1, INT_MAX);
+  check_below("SLURM_PROCID", id.rank, tasks, id.world_size);
+  id.local_rank = env.number("SLURM_LOCALID", 0, INT_MAX - 1).value_or(0);
+  const std::vector<int> per_node =
+      slurm_tasks_per_node(env.first_text({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}));
+  const size_t node = static_cast<size_t>(env.number("SLURM_NODEID", 0, INT_MAX).value_or(0));
+  id.local_world_size = node < per_node.size() ? per_node[node] : id.local_rank + 1;
+  check_below("SLURM_LOCALID", id.local_rank, "SLURM_TASKS_PER_NODE", id.local_world_size);
+  return id;
+}
+
+// Where rank 0 is, for torchrun and srun.
+void read_master(const Variables& env, Environment& out) {
+  out.master_host = env.text("MASTER_ADDR");
+  out.master_port = env.number("MASTER_PORT", 1, 65535).value_or(0);
+  if (out.identity.origin == Origin::kSlurm) {
+    if (out.master_host.empty()) {
+      const std::string list =
+          env.first_text({"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"});
+      out.master_host = first_slurm_host(list);
+      if (out.master_host.empty()) {
+        throw ConfigError("SLURM_NODELIST",
+                          fmt::format("\"{}\" names no host; set MASTER_ADDR to the host of rank 0", list));
+      }
+    }
+    if (out.master_port == 0)
+      out.master_port = 20'000 + env.number("SLURM_JOB_ID", 0, INT_MAX).value_or(0) % 10'000;
+  } else if (out.identity.origin == Origin::kTorchrun && out.identity.world_size > 1) {
+    if (out.master_host.empty())
+      throw ConfigError("MASTER_ADDR",
+                        "not set although RANK and WORLD_SIZE are; set it to the host of rank 0");
+    if (out.master_port == 0)
+      throw ConfigError("MASTER_PORT",
+                        "not set although RANK and WORLD_SIZE are; set it to a free port of MASTER_ADDR");
+  }
+}
+
+ProcessIdentity identity_of(const Variables& env) {
+  if (env.has("STARLING_STORE")) return torchrun_identity(env, Origin::kLauncher);
+  if (env.has("RANK") || env.has("WORLD_SIZE")) return torchrun_identity(env, Origin::kTorchrun);
+  if (under_srun(env)) {
+    const ProcessIdentity id = slurm_identity(env);
+    if (id.world_size > 1) return id;
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* name_of(Origin origin) {
+  switch (origin) {
+    case Origin::kAlone:
+      return "alone";
+    case Origin::kLauncher:
+      return "starling's launcher";
+    case Origin::kTorchrun:
+      return "torchrun";
+    case Origin::kSlurm:
+      return "srun";
+  }
+  return "alone";
+}
+
+Environment read_environment(const char* const* environ) {
+  const Variables env(environ);
+  Environment out;
+  out.identity = identity_of(env);
+  if (out.identity.origin != Origin::kAlone) read_master(env, out);
+  out.job_id = env.first_text({"STARLING_JOB_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"});
+  out.store = env.text("STARLING_STORE");
+  out.key_fd = env.number("STARLING_KEY_FD", 3, INT_MAX).value_or(-1);
+  out.key_file = env.text("STARLING_KEY_FILE");
+  if (out.key_fd >= 0 && !out.key_file.empty()) {
+    throw ConfigError("STARLING_KEY_FD",
+                      "contradicts STARLING_KEY_FILE: the job key comes from one of them; unset the other");
+  }
+  out.error_fd = env.number("STARLING_ERROR_FD", 3, INT_MAX).value_or(-1);
+  out.board_fd = env.number("STARLING_BOARD_FD", 3, INT_MAX).value_or(-1);
+  out.run_dir = env.text("STARLING_RUN_DIR");
+  // "4,2" gives a number for each nesting level; the first counts.
+  const std::string omp = env.text("OMP_NUM_THREADS");
+  std::from_chars(omp.data(), omp.data() + omp.size(), out.omp_num_threads);
+  out.no_color = !env.text("NO_COLOR").empty();
+  const std::string ci = env.text("CI");
+  out.ci = !ci.empty() && ci != "0" && ci != "false";
+  out.term = env.text("TERM");
+  const std::string columns = env.text("COLUMNS");
+  std::from_chars(columns.data(), columns.data() + columns.size(), out.columns);
+  return out;
+}
+
+}  // namespace starling

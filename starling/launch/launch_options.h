@@ -1,0 +1,57 @@
+// What the launcher is asked to do.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "starling/base/unique_fd.h"
+
+namespace starling {
+
+// A store that serves the ranks of one job.
+struct Rendezvous {
+  std::string address;               // STARLING_STORE
+  std::string job_id;                // STARLING_JOB_ID; not secret
+  std::function<UniqueFd()> key_fd;  // makes a descriptor that holds the job key, one for each rank
+  std::shared_ptr<void>
+      server;  // serves, and holds the shared-memory windows of the job, as long as it lives
+};
+
+struct LaunchOptions {
+  int ranks = 1;
+  int threads = 0;                // per rank, OMP_NUM_THREADS of the children; 0: cores / ranks, at least 1
+  bool pin = true;                // give each rank its own cores where there are enough
+  std::vector<std::string> argv;  // of every child, argv[0] included
+  std::string program;            // path; empty: this program
+  const char* const* environment =
+      nullptr;          // to build the children's on: NAME=VALUE strings, ended by a null pointer
+  std::string run_dir;  // logs go to run_dir/log/rank-N.log; empty: no logs
+  int message_fd = 2;   // where the launcher itself speaks
+  bool color = false;
+  std::function<Rendezvous()> rendezvous;  // makes the job key and starts the store
+
+  std::chrono::milliseconds settle{300};       // between the first sign of a fault and its message
+  std::chrono::milliseconds term_after{3000};  // then the ranks that are left get SIGTERM
+  std::chrono::milliseconds kill_after{4500};  // then SIGKILL
+  std::chrono::milliseconds repeat_gap{
+      200};  // a second signal within this is the first one again (`timeout` sends two)
+};
+
+// Threads of a rank: options.threads, or what the cores allow.
+int threads_per_rank(const LaunchOptions& options, int cores);
+
+// Descriptors that one child inherits; -1: none.
+struct ChildFds {
+  int key = -1;
+  int error = -1;
+  int board = -1;
+};
+
+// The environment of rank `rank`: options.environment without any setting of an outer job, with torchrun's names and ours.
+std::vector<std::string> rank_environment(const LaunchOptions& options, int rank, int threads,
+                                          int master_port, const Rendezvous& rendezvous, const ChildFds& fds);
+
+}  // namespace starling

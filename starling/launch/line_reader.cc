@@ -1,0 +1,50 @@
+#include "starling/launch/line_reader.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace starling {
+
+// False when the pipe is empty for now, or closed.
+bool LineReader::read_some(const Take& take) {
+  constexpr size_t kLongest = 64 * 1024;
+  char buffer[16 * 1024];
+  ssize_t n;
+  do {
+    n = ::read(fd_.get(), buffer, sizeof buffer);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0 && errno == EAGAIN) return false;
+  if (n <= 0) {
+    fd_.reset();
+    if (!partial_.empty()) take(partial_);
+    partial_.clear();
+    return false;
+  }
+  partial_.append(buffer, static_cast<size_t>(n));
+  size_t begin = 0;
+  for (size_t end; (end = partial_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    take(partial_.substr(begin, end - begin));
+  }
+  partial_.erase(0, begin);
+  if (partial_.size() > kLongest) {
+    take(partial_);
+    partial_.clear();
+  }
+  return true;
+}
+
+void LineReader::read(const Take& take) {
+  for (int i = 0; i < 16 && open() && read_some(take); ++i) {
+  }
+}
+
+void LineReader::finish(const Take& take) {
+  while (open() && read_some(take)) {
+  }
+  fd_.reset();
+  if (!partial_.empty()) take(partial_);
+  partial_.clear();
+}
+
+}  // namespace starling

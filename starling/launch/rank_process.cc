@@ -1,0 +1,133 @@
+#include "starling/launch/rank_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+[[noreturn]] void fail(const char* what) {
+  throw Error(ErrorCode::kInternal, fmt::format("cannot start a rank: {}: {}; see ulimit -u and ulimit -n",
+                                                what, std::strerror(errno)));
+}
+
+// Above the standard descriptors, which the launcher may have been started without.
+UniqueFd raised(int fd) {
+  UniqueFd low(fd);
+  UniqueFd high(::fcntl(fd, F_DUPFD_CLOEXEC, 10));
+  if (!high.valid()) fail("fcntl");
+  return high;
+}
+
+// What the child needs, made before fork: after it only async-signal-safe calls are allowed.
+struct Prepared {
+  const SpawnRequest& request;
+  std::vector<char*> argv, environment;
+  cpu_set_t cpus{};
+  int null = -1, out = -1, err = -1, report = -1;
+  pid_t parent = -1;
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  for (const std::string& s : strings) out.push_back(const_cast<char*>(s.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+[[noreturn]] void child(const Prepared& p) {
+  const auto give_up = [&p] {
+    const int error = errno;
+    [[maybe_unused]] const ssize_t n = ::write(p.report, &error, sizeof error);
+    ::_exit(127);
+  };
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up();
+  if (::getppid() != p.parent) ::_exit(127);  // the launcher died in between
+  ::setpgid(0, 0);
+  struct sigaction action{};
+  for (int s = 1; s < NSIG; ++s) {
+    action.sa_handler = s == SIGTTOU ? SIG_IGN : SIG_DFL;
+    ::sigaction(s, &action, nullptr);  // refused for SIGKILL and SIGSTOP
+  }
+  if (::dup2(p.null, STDIN_FILENO) < 0) give_up();
+  if (p.out >= 0 && ::dup2(p.out, STDOUT_FILENO) < 0) give_up();
+  if (p.err >= 0 && ::dup2(p.err, STDERR_FILENO) < 0) give_up();
+  for (const int fd : p.request.inherit) {
+    if (::fcntl(fd, F_SETFD, 0) != 0) give_up();
+  }
+  if (!p.request.cpus.empty())
+    ::sched_setaffinity(0, sizeof p.cpus, &p.cpus);  // a wish: a cpuset may have shrunk
+  ::sigprocmask(SIG_SETMASK, &p.request.signal_mask, nullptr);
+  ::execve(p.request.program.c_str(), p.argv.data(), p.environment.data());
+  give_up();
+  ::_exit(127);
+}
+
+}  // namespace
+
+std::pair<UniqueFd, UniqueFd> make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail("pipe");
+  UniqueFd write_end(ends[1]);
+  UniqueFd read_end = raised(ends[0]);
+  write_end = raised(write_end.release());
+  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
+  return {std::move(read_end), std::move(write_end)};
+}
+
+RankProcess spawn_rank(const SpawnRequest& request) {
+  Prepared p{
+      .request = request, .argv = pointers(request.argv), .environment = pointers(request.environment)};
+  for (const int cpu : request.cpus) CPU_SET(cpu, &p.cpus);
+  const UniqueFd null = raised(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  auto [report_read, report_write] = make_pipe();
+  ::fcntl(report_read.get(), F_SETFL, 0);  // it ends with exec at the latest
+  RankProcess process;
+  UniqueFd out, err;
+  if (request.pipe_stdout) std::tie(process.out, out) = make_pipe();
+  if (request.pipe_stderr) std::tie(process.err, err) = make_pipe();
+  p.null = null.get();
+  p.out = out.get();
+  p.err = err.get();
+  p.report = report_write.get();
+  p.parent = ::getpid();
+
+  process.pid = ::fork();
+  if (process.pid < 0) fail("fork");
+  if (process.pid == 0) child(p);
+  ::setpgid(process.pid, process.pid);  // also here: the child may not have run yet
+  report_write.reset();
+  int error = 0;
+  ssize_t n;
+  do {
+    n = ::read(report_read.get(), &error, sizeof error);
+  } while (n < 0 && errno == EINTR);
+  if (n == sizeof error) {
+    ::waitpid(process.pid, nullptr, 0);
+    errno = error;
+    fail(request.program.c_str());
+  }
+  process.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (!process.pidfd.valid()) {
+    const int saved = errno;
+    ::kill(process.pid, SIGKILL);
+    ::waitpid(process.pid, nullptr, 0);
+    errno = saved;
+    fail("pidfd_open (Linux 5.3 or newer is needed)");
+  }
+  return process;
+}
+
+}  // namespace starling

@@ -1,0 +1,150 @@
+// A program for launcher_test: started without RANK it launches itself, `launcher_child RANKS RUN_DIR MODE [ARGUMENT…]`; as a
+// rank it does what MODE says. Torch-free, so that it runs under every sanitizer.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/launch/environment.h"
+#include "starling/launch/fault.h"
+#include "starling/launch/launcher.h"
+#include "starling/launch/step_board.h"
+#include "starling/net/job_key.h"
+
+namespace starling {
+namespace {
+
+sigset_t blocked_term() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  return set;
+}
+
+// Until SIGTERM comes, then ends well, as a rank does that saves.
+int wait_for_term(const Environment& env) {
+  const sigset_t set = blocked_term();
+  std::fprintf(stderr, "ready\n");
+  int signal = 0;
+  sigwait(&set, &signal);
+  std::fprintf(stderr, "saved by %d\n", env.identity.rank);
+  return 0;
+}
+
+// Does not end by itself, not even on SIGTERM.
+int stay() {
+  blocked_term();
+  std::fprintf(stderr, "ready\n");
+  for (;;) pause();
+}
+
+std::string file_text(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Says where the key's bytes can be seen, and whether the descriptor holds them.
+int look_for_key(const Environment& env) {
+  const JobKey key = read_job_key_fd(env.key_fd);
+  const std::string bytes(reinterpret_cast<const char*>(key.bytes().data()), key.bytes().size());
+  std::string hex;
+  for (const unsigned char c : bytes) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", c);
+    hex += two;
+  }
+  for (const char* path : {"/proc/self/cmdline", "/proc/self/environ"}) {
+    const std::string text = file_text(path);
+    if (text.empty() || text.find(bytes) != std::string::npos || text.find(hex) != std::string::npos)
+      return 4;
+  }
+  std::printf("key ok\n");
+  return 0;
+}
+
+int rank_main(const Environment& env, const std::vector<std::string>& args) {
+  const std::string& mode = args[0];
+  const int rank = env.identity.rank;
+  const int chosen = args.size() > 1 ? std::atoi(args[1].c_str()) : -1;
+  if (mode == "ok") {
+    std::printf("rank %d of %d, local %d of %d\n", rank, env.identity.world_size, env.identity.local_rank,
+                env.identity.local_world_size);
+    return 0;
+  }
+  if (mode == "key") return look_for_key(env);
+  if (mode == "wait") return wait_for_term(env);
+  if (mode == "stay") return stay();
+  if (mode == "say") {
+    if (rank > 0) std::fprintf(stderr, "the disk is slow\n");
+    return 0;
+  }
+  if (mode == "kill") {
+    if (rank != chosen) return stay();
+    StepBoard::open(env.board_fd, env.identity.world_size).set(rank, 812);
+    std::fprintf(stderr, "about to die\n");
+    raise(SIGKILL);
+  }
+  if (mode == "blame") {  // everyone complains about the chosen rank, and only then does it say why it ends
+    if (rank != chosen) throw CommError("peer rank " + args[1] + " died", chosen);
+    throw DataError("no such file: x.idx");
+  }
+  if (mode == "same") throw ConfigError("--lr", "-1 is negative");
+  return 99;
+}
+
+// A key without a store: these ranks do not talk to each other.
+Rendezvous key_only() {
+  const auto key = std::make_shared<JobKey>(make_job_key());
+  return {
+      .address = "none", .job_id = "test", .key_fd = [key] { return make_job_key_fd(*key); }, .server = key};
+}
+
+int launcher_main(const std::vector<std::string>& args, char** argv, char** environ) {
+  LaunchOptions options;
+  options.ranks = std::atoi(args[0].c_str());
+  options.threads = 1;
+  options.run_dir = args[1];
+  options.argv.assign(argv, argv + 3 + args.size() - 2);
+  options.environment = environ;
+  options.rendezvous = key_only;
+  if (std::getenv("KILL_AFTER_MS")) {
+    options.term_after = std::chrono::milliseconds(std::atoi(std::getenv("KILL_AFTER_MS")));
+    options.kill_after = options.term_after;
+    options.repeat_gap = std::chrono::milliseconds(0);
+  }
+  return launch(options, SystemClock());
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv, char** environ) {
+  using namespace starling;
+  if (argc < 4) return 98;
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  try {
+    const Environment env = read_environment(environ);
+    if (env.identity.origin == Origin::kAlone) return launcher_main(args, argv, environ);
+    try {
+      return rank_main(env, {args.begin() + 2, args.end()});
+    } catch (const Error& e) {
+      if (!report_fatal(env, e)) std::fprintf(stderr, "%s\n", e.what());
+      return e.code() == ErrorCode::kConfig ? 2 : e.code() == ErrorCode::kData ? 3 : 5;
+    }
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 2;
+  }
+}

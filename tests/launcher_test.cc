@@ -1,0 +1,217 @@
+// The launcher as a process: what a person sees, what is left behind, and how long it takes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Seconds = std::chrono::duration<double>;
+
+class Launcher : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "launcher_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+  }
+  void TearDown() override {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    if (output_ >= 0) close(output_);
+    std::filesystem::remove_all(dir_);
+  }
+
+  // Starts the launcher with its output and error in one pipe.
+  void start(int ranks, const std::vector<std::string>& mode, int kill_after_ms = 0) {
+    const std::string program =
+        std::filesystem::read_symlink("/proc/self/exe").parent_path() / "launcher_child";
+    std::vector<std::string> args{program, std::to_string(ranks), dir_};
+    args.insert(args.end(), mode.begin(), mode.end());
+    std::vector<char*> argv;
+    for (std::string& a : args) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    begun_ = std::chrono::steady_clock::now();
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      dup2(ends[1], STDERR_FILENO);
+      if (kill_after_ms > 0) setenv("KILL_AFTER_MS", std::to_string(kill_after_ms).c_str(), 1);
+      execv(program.c_str(), argv.data());
+      _exit(97);
+    }
+    close(ends[1]);
+    output_ = ends[0];
+  }
+
+  // Reads output until `text` has come `times` times (or the end); false after 30 s.
+  bool read_until(const std::string& text, int times = 1) {
+    for (;;) {
+      int count = 0;
+      for (size_t at = 0; (at = text_.find(text, at)) != std::string::npos; ++at) ++count;
+      if (count >= times) return true;
+      pollfd fd{output_, POLLIN, 0};
+      if (poll(&fd, 1, 30'000) <= 0) return false;
+      char buffer[4096];
+      const ssize_t n = read(output_, buffer, sizeof buffer);
+      if (n <= 0) return false;
+      text_.append(buffer, static_cast<size_t>(n));
+    }
+  }
+
+  // Waits for the launcher and for everyone who holds its pipe: rank 0 does.
+  int finish() {
+    EXPECT_FALSE(read_until("\1"));
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+    pid_ = -1;
+    elapsed_ = std::chrono::steady_clock::now() - begun_;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  // The rank's log, waiting for `text` in it at most 30 s.
+  bool log_has(int rank, const std::string& text) {
+    const std::string path = dir_ + "/log/rank-" + std::to_string(rank) + ".log";
+    for (int i = 0; i < 3000; ++i) {
+      std::ifstream file(path);
+      const std::string all(std::istreambuf_iterator<char>(file), {});
+      if (all.find(text) != std::string::npos) return true;
+      usleep(10'000);
+    }
+    return false;
+  }
+
+  // Processes that have our folder in their command line: the launcher and its ranks.
+  std::set<pid_t> family() {
+    std::set<pid_t> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+      const std::string all(std::istreambuf_iterator<char>(file), {});
+      if (all.find(dir_) != std::string::npos) found.insert(static_cast<pid_t>(std::stoi(name)));
+    }
+    return found;
+  }
+
+  std::string dir_, text_;
+  pid_t pid_ = -1;
+  int output_ = -1;
+  std::chrono::steady_clock::time_point begun_;
+  Seconds elapsed_{};
+};
+
+TEST_F(Launcher, AllEndWell) {
+  start(3, {"ok"});
+  EXPECT_EQ(finish(), 0);
+  EXPECT_THAT(text_, HasSubstr("rank 0 of 3, local 0 of 3\n"));
+  EXPECT_THAT(text_, Not(HasSubstr("rank 1 of 3")));  // it is in its log
+  EXPECT_TRUE(log_has(1, "rank 1 of 3, local 1 of 3\n"));
+  EXPECT_TRUE(log_has(2, "ended with exit status 0"));
+  EXPECT_THAT(text_, Not(HasSubstr("error")));
+}
+
+TEST_F(Launcher, AKilledRankEndsTheOthersWithinFiveSecondsAndIsNamedOnce) {
+  start(4, {"kill", "2"});
+  EXPECT_EQ(finish(), 1);
+  EXPECT_LT(elapsed_.count(), 20);  // the clock of a loaded machine; 4.5 s by the launcher's own
+  EXPECT_THAT(text_, HasSubstr("error: rank 2 was killed by signal 9 (SIGKILL) after step 812"));
+  EXPECT_THAT(text_, HasSubstr("its last lines:\n    | about to die\n"));
+  EXPECT_THAT(text_, HasSubstr("3 other ranks are being ended"));
+  EXPECT_THAT(text_, HasSubstr("logs: " + dir_ + "/log"));
+  EXPECT_EQ(text_.find("error:"), text_.rfind("error:"));
+  EXPECT_TRUE(family().empty());
+}
+
+TEST_F(Launcher, TheReasonOutranksComplaintsAboutIt) {
+  start(4, {"blame", "3"});
+  EXPECT_EQ(finish(), 3);
+  EXPECT_THAT(text_, HasSubstr("error: rank 3: no such file: x.idx"));
+  EXPECT_THAT(text_, Not(HasSubstr("peer rank 3 died")));
+  EXPECT_TRUE(log_has(0, "fatal: peer rank 3 died"));
+}
+
+TEST_F(Launcher, TheSameErrorOfAllRanksIsSaidOnce) {
+  start(3, {"same"});
+  EXPECT_EQ(finish(), 2);
+  EXPECT_THAT(text_, HasSubstr("--lr: -1 is negative (2 other ranks said the same)"));
+  EXPECT_EQ(text_.find("--lr"), text_.rfind("--lr"));
+}
+
+TEST_F(Launcher, RepeatedLinesAreFolded) {
+  start(4, {"say"});
+  EXPECT_EQ(finish(), 0);
+  EXPECT_THAT(text_, HasSubstr("the disk is slow (2 other ranks said the same)\n"));
+  EXPECT_EQ(text_.find("the disk"), text_.rfind("the disk"));
+  EXPECT_TRUE(log_has(3, "the disk is slow\n"));
+}
+
+TEST_F(Launcher, SigtermIsPassedOnAndRanksEndCleanly) {
+  start(2, {"wait"});
+  ASSERT_TRUE(log_has(0, "ready") && log_has(1, "ready"));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(finish(), 0);
+  EXPECT_THAT(text_, HasSubstr("SIGTERM: the ranks save and end"));
+  EXPECT_TRUE(log_has(0, "saved by 0"));
+  EXPECT_TRUE(log_has(1, "saved by 1"));
+  EXPECT_THAT(text_, Not(HasSubstr("error")));
+}
+
+TEST_F(Launcher, TheSecondCtrlCEndsAtOnce) {
+  start(2, {"stay"}, 60'000);
+  ASSERT_TRUE(log_has(0, "ready") && log_has(1, "ready"));
+  kill(pid_, SIGINT);
+  ASSERT_TRUE(read_until("Ctrl-C: the ranks save and end; once more to end at once"));
+  kill(pid_, SIGINT);
+  EXPECT_EQ(finish(), 130);
+  EXPECT_THAT(text_, HasSubstr("Ctrl-C: ending the ranks at once"));
+  EXPECT_TRUE(family().empty());
+}
+
+TEST_F(Launcher, ARankThatIgnoresSigtermIsKilled) {
+  start(3, {"kill", "1"}, 400);
+  EXPECT_EQ(finish(), 1);
+  EXPECT_TRUE(log_has(0, "ended by signal 9"));
+  EXPECT_TRUE(log_has(2, "ended by signal 9"));
+}
+
+TEST_F(Launcher, NoRankSurvivesALauncherKilledDead) {
+  start(3, {"stay"});
+  ASSERT_TRUE(log_has(0, "ready") && log_has(1, "ready") && log_has(2, "ready"));
+  EXPECT_EQ(family().size(), 4u);
+  kill(pid_, SIGKILL);
+  EXPECT_EQ(finish(), 128 + SIGKILL);
+  for (int i = 0; i < 3000 && !family().empty(); ++i) usleep(10'000);
+  EXPECT_TRUE(family().empty());
+}
+
+TEST_F(Launcher, TheKeyIsInADescriptorOnly) {
+  start(2, {"key"});
+  EXPECT_EQ(finish(), 0);
+  EXPECT_TRUE(log_has(1, "key ok"));
+}
+
+TEST_F(Launcher, AFolderThatCannotBeMadeIsSaidBeforeAnythingStarts) {
+  std::ofstream(dir_ + "/log") << "a file where the folder should be";
+  start(2, {"ok"});
+  EXPECT_EQ(finish(), 2);
+  EXPECT_THAT(text_, HasSubstr("run.dir: cannot make " + dir_ + "/log"));
+}
+
+}  // namespace
