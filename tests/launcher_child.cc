@@ -44,8 +44,9 @@ int wait_for_term(const Environment& env) {
 }
 
 // Does not end by itself, not even on SIGTERM.
-int stay() {
+int stay(const Environment& env) {
   blocked_term();
+  StepBoard::open(env.board_fd, env.identity.world_size).set(env.identity.rank, 0);
   std::fprintf(stderr, "ready\n");
   for (;;) pause();
 }
@@ -85,14 +86,19 @@ int rank_main(const Environment& env, const std::vector<std::string>& args) {
   }
   if (mode == "key") return look_for_key(env);
   if (mode == "wait") return wait_for_term(env);
-  if (mode == "stay") return stay();
+  if (mode == "stay") return stay(env);
   if (mode == "say") {
     if (rank > 0) std::fprintf(stderr, "the disk is slow\n");
     return 0;
   }
   if (mode == "kill") {
-    if (rank != chosen) return stay();
-    StepBoard::open(env.board_fd, env.identity.world_size).set(rank, 812);
+    if (rank != chosen) return stay(env);
+    StepBoard board = StepBoard::open(env.board_fd, env.identity.world_size);
+    for (int r = 0; r < env.identity.world_size; ++r) {
+      while (r != rank && board.get(r) < 0)
+        usleep(1000);  // until everyone stays; the test's timeout bounds it
+    }
+    board.set(rank, 812);
     std::fprintf(stderr, "about to die\n");
     raise(SIGKILL);
   }
@@ -116,9 +122,13 @@ int launcher_main(const std::vector<std::string>& args, char** argv, char** envi
   options.ranks = std::atoi(args[0].c_str());
   options.threads = 1;
   options.run_dir = args[1];
-  options.argv.assign(argv, argv + 3 + args.size() - 2);
+  options.argv.assign(argv, argv + 1 + args.size());
   options.environment = environ;
   options.rendezvous = key_only;
+  // However loaded the machine is, all ranks have their say before anything is printed.
+  options.fold_window = std::chrono::minutes(5);
+  if (args[2] == "same" || args[2] == "blame")
+    options.settle = options.term_after = options.kill_after = options.fold_window;
   if (std::getenv("KILL_AFTER_MS")) {
     options.term_after = std::chrono::milliseconds(std::atoi(std::getenv("KILL_AFTER_MS")));
     options.kill_after = options.term_after;

@@ -33,7 +33,9 @@ struct LaunchOptions {
   bool color = false;
   std::function<Rendezvous()> rendezvous;  // makes the job key and starts the store
 
-  std::chrono::milliseconds settle{300};       // between the first sign of a fault and its message
+  std::chrono::milliseconds fold_window{
+      300};                               // how long a line of one rank waits for the others to say it too
+  std::chrono::milliseconds settle{300};  // between the first sign of a fault and its message
   std::chrono::milliseconds term_after{3000};  // then the ranks that are left get SIGTERM
   std::chrono::milliseconds kill_after{4500};  // then SIGKILL
   std::chrono::milliseconds repeat_gap{

@@ -113,7 +113,7 @@ Launch::Launch(const LaunchOptions& options, const Clock& clock)
       board_(StepBoard::create(options.ranks)),
       messages_(options.message_fd),
       terminal_(::isatty(options.message_fd) == 1),
-      fold_(clock, [this](const std::string& line) { say(Color::kPlain, "", line); }) {
+      fold_(clock, [this](const std::string& line) { say(Color::kPlain, "", line); }, options.fold_window) {
   if (!options.run_dir.empty()) log_folder_ = make_log_folder(options.run_dir);
   if (options.rendezvous) rendezvous_ = options.rendezvous();
 }

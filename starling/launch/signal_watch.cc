@@ -24,11 +24,15 @@ SignalWatch::SignalWatch() {
   fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_.valid()) throw Error(ErrorCode::kInternal, std::string("signalfd: ") + std::strerror(errno));
   pthread_sigmask(SIG_BLOCK, &set, &before_);
+  struct sigaction standard{};
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &standard, &child_before_);
 }
 
 SignalWatch::~SignalWatch() {
   while (take()) {
   }
+  ::sigaction(SIGCHLD, &child_before_, nullptr);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 

@@ -9,9 +9,9 @@
 
 namespace starling {
 
-// Blocks SIGINT, SIGTERM, SIGHUP and SIGTSTP in the calling thread (and in those that it starts from now on) and makes them readable;
+// Gives SIGCHLD its default (ignored, as some parents leave it, children could not be waited for). Blocks SIGINT, SIGTERM, SIGHUP and SIGTSTP in the calling thread (and in those that it starts from now on) and makes them readable;
 // SIGHUP and SIGTSTP only where the parent did not have them ignored (nohup). The destructor discards what nobody took and restores
-// the mask.
+// mask and SIGCHLD.
 class SignalWatch {
  public:
   SignalWatch();
@@ -28,6 +28,7 @@ class SignalWatch {
  private:
   UniqueFd fd_;
   sigset_t before_{};
+  struct sigaction child_before_{};
 };
 
 }  // namespace starling
