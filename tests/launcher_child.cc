@@ -1,15 +1,12 @@
 // A program for launcher_test: started without RANK it launches itself, `launcher_child RANKS RUN_DIR MODE [ARGUMENT…]`; as a
 // rank it does what MODE says. Torch-free, so that it runs under every sanitizer.
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <memory>
 #include <string>

@@ -1,4 +1,5 @@
 // The launcher as a process: what a person sees, what is left behind, and how long it takes.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

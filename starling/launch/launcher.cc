@@ -342,6 +342,8 @@ void Launch::announce() {
   const int left = running();
   if (left > 0) text += fmt::format("\n  {} other rank{} being ended", left, left == 1 ? " is" : "s are");
   if (!log_folder_.empty()) text += fmt::format("\n  logs: {}", log_folder_);
+  fold_.forget(first.rank);  // it is in the evidence
+  fold_.finish();            // what came before stands before
   say(Color::kRed, "error: ", text);
 }
 

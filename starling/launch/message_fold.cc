@@ -36,7 +36,7 @@ void MessageFold::add(int rank, const std::string& line) {
       return;
     }
     at = entries_.emplace(key, Entry{}).first;
-    at->second.order = static_cast<int>(entries_.size());
+    at->second.order = next_order_++;
     at->second.first_rank = rank;
     at->second.text = line;
     at->second.due = clock_.now() + window_;
@@ -72,6 +72,13 @@ std::optional<Nanoseconds> MessageFold::deadline() const {
     if (!entry.printed) earliest = std::min(earliest.value_or(entry.due), entry.due);
   }
   return earliest;
+}
+
+void MessageFold::forget(int rank) {
+  std::erase_if(entries_, [rank](const auto& item) {
+    const Entry& entry = item.second;
+    return !entry.printed && entry.ranks.size() == 1 && entry.first_rank == rank;
+  });
 }
 
 void MessageFold::finish() {

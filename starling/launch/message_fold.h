@@ -29,6 +29,8 @@ class MessageFold {
   void poll();
   // When poll() has something to do next.
   std::optional<Nanoseconds> deadline() const;
+  // Drops what waits and only `rank` has said.
+  void forget(int rank);
   // Prints what still waits, and the numbers of later repeats.
   void finish();
 
@@ -50,6 +52,7 @@ class MessageFold {
   const Nanoseconds window_;
   const int most_lines_;
   std::map<std::string, Entry> entries_;
+  int next_order_ = 0;
   int64_t beyond_ = 0;  // lines after most_lines
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace starling {
@@ -59,6 +60,15 @@ TEST_F(Fold, KeepsTheOrderAndIgnoresTimeStamps) {
       taken(),
       ElementsAre("rank 2: z",
                   "rank 1: [W1121 01:02:03.456789 12 f.cc:7] Warning: a (1 other rank said the same)"));
+}
+
+TEST_F(Fold, ForgetsWhatOnlyOneRankSaid) {
+  fold_.add(1, "a");
+  fold_.add(2, "a");
+  fold_.add(2, "b");
+  fold_.forget(2);
+  fold_.finish();
+  EXPECT_THAT(taken(), ElementsAre("rank 1: a (1 other rank said the same)"));
 }
 
 TEST_F(Fold, AFloodGoesToTheLogs) {

@@ -22,6 +22,7 @@
 #include <memory>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "starling/base/unique_fd.h"
 #include "starling/run/doctor_parts.h"
@@ -42,8 +43,8 @@ Topology load_topology() {
 
 std::string cache_text(hwloc_topology_t topology) {
   std::string text;
-  for (const auto& [type, name] :
-       {std::pair(HWLOC_OBJ_L1CACHE, "L1"), {HWLOC_OBJ_L2CACHE, "L2"}, {HWLOC_OBJ_L3CACHE, "L3"}}) {
+  for (const auto& [type, name] : {std::pair(HWLOC_OBJ_L1CACHE, "L1"), std::pair(HWLOC_OBJ_L2CACHE, "L2"),
+                                   std::pair(HWLOC_OBJ_L3CACHE, "L3")}) {
     const int count = hwloc_get_nbobjs_by_type(topology, type);
     if (count <= 0) continue;
     const uint64_t size = hwloc_get_obj_by_type(topology, type, 0)->attr->cache.size;
@@ -186,8 +187,9 @@ Findings examine_memory() {
                             "end other programs, or train with fewer ranks and a smaller --global-batch",
                             true});
   }
-  for (const auto& [key, name, file] : {std::tuple("huge_pages", "huge pages", "enabled"),
-                                        {"huge_pages_shared", "huge pages, shared", "shmem_enabled"}}) {
+  for (const auto& [key, name, file] :
+       {std::tuple("huge_pages", "huge pages", "enabled"),
+        std::tuple("huge_pages_shared", "huge pages, shared", "shmem_enabled")}) {
     const std::string modes = first_line(std::string("/sys/kernel/mm/transparent_hugepage/") + file);
     const size_t open = modes.find('['), close = modes.find(']');
     if (open != std::string::npos && close != std::string::npos)
