@@ -148,7 +148,7 @@ int main(int argc, char** argv, char** environ) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   try {
     const Environment env = read_environment(environ);
-    if (env.identity.origin == Origin::kAlone) return launcher_main(args, argv, environ);
+    if (env.identity.origin == ProcessOrigin::kAlone) return launcher_main(args, argv, environ);
     try {
       return rank_main(env, {args.begin() + 2, args.end()});
     } catch (const Error& e) {

@@ -75,11 +75,11 @@ void check_below(const char* a, int value, const char* b, int bound) {
 }
 
 // RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun's names, which our launcher sets as well.
-ProcessIdentity torchrun_identity(const Variables& env, Origin origin) {
+ProcessIdentity torchrun_identity(const Variables& env, ProcessOrigin origin) {
   ProcessIdentity id;
   id.origin = origin;
   id.rank =
-      env.required("RANK", origin == Origin::kLauncher ? "STARLING_STORE" : "WORLD_SIZE", 0, INT_MAX - 1);
+      env.required("RANK", origin == ProcessOrigin::kLauncher ? "STARLING_STORE" : "WORLD_SIZE", 0, INT_MAX - 1);
   id.world_size = env.required("WORLD_SIZE", "RANK", 1, INT_MAX);
   check_below("RANK", id.rank, "WORLD_SIZE", id.world_size);
   id.local_rank = env.number("LOCAL_RANK", 0, INT_MAX - 1).value_or(0);
@@ -106,7 +106,7 @@ bool under_srun(const Variables& env) {
 
 ProcessIdentity slurm_identity(const Variables& env) {
   ProcessIdentity id;
-  id.origin = Origin::kSlurm;
+  id.origin = ProcessOrigin::kSlurm;
   const char* tasks = env.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   id.rank = env.required("SLURM_PROCID", tasks, 0, INT_MAX - 1);
   id.world_size = env.required(tasks, "SLURM_PROCID", 1, INT_MAX);
@@ -124,7 +124,7 @@ ProcessIdentity slurm_identity(const Variables& env) {
 void read_master(const Variables& env, Environment& out) {
   out.master_host = env.text("MASTER_ADDR");
   out.master_port = env.number("MASTER_PORT", 1, 65535).value_or(0);
-  if (out.identity.origin == Origin::kSlurm) {
+  if (out.identity.origin == ProcessOrigin::kSlurm) {
     if (out.master_host.empty()) {
       const std::string list =
           env.first_text({"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"});
@@ -136,7 +136,7 @@ void read_master(const Variables& env, Environment& out) {
     }
     if (out.master_port == 0)
       out.master_port = 20'000 + env.number("SLURM_JOB_ID", 0, INT_MAX).value_or(0) % 10'000;
-  } else if (out.identity.origin == Origin::kTorchrun && out.identity.world_size > 1) {
+  } else if (out.identity.origin == ProcessOrigin::kTorchrun && out.identity.world_size > 1) {
     if (out.master_host.empty())
       throw ConfigError("MASTER_ADDR",
                         "not set although RANK and WORLD_SIZE are; set it to the host of rank 0");
@@ -147,8 +147,8 @@ void read_master(const Variables& env, Environment& out) {
 }
 
 ProcessIdentity identity_of(const Variables& env) {
-  if (env.has("STARLING_STORE")) return torchrun_identity(env, Origin::kLauncher);
-  if (env.has("RANK") || env.has("WORLD_SIZE")) return torchrun_identity(env, Origin::kTorchrun);
+  if (env.has("STARLING_STORE")) return torchrun_identity(env, ProcessOrigin::kLauncher);
+  if (env.has("RANK") || env.has("WORLD_SIZE")) return torchrun_identity(env, ProcessOrigin::kTorchrun);
   if (under_srun(env)) {
     const ProcessIdentity id = slurm_identity(env);
     if (id.world_size > 1) return id;
@@ -158,15 +158,15 @@ ProcessIdentity identity_of(const Variables& env) {
 
 }  // namespace
 
-const char* name_of(Origin origin) {
+const char* name_of(ProcessOrigin origin) {
   switch (origin) {
-    case Origin::kAlone:
+    case ProcessOrigin::kAlone:
       return "alone";
-    case Origin::kLauncher:
+    case ProcessOrigin::kLauncher:
       return "starling's launcher";
-    case Origin::kTorchrun:
+    case ProcessOrigin::kTorchrun:
       return "torchrun";
-    case Origin::kSlurm:
+    case ProcessOrigin::kSlurm:
       return "srun";
   }
   return "alone";
@@ -176,7 +176,7 @@ Environment read_environment(const char* const* environ) {
   const Variables env(environ);
   Environment out;
   out.identity = identity_of(env);
-  if (out.identity.origin != Origin::kAlone) read_master(env, out);
+  if (out.identity.origin != ProcessOrigin::kAlone) read_master(env, out);
   out.job_id = env.first_text({"STARLING_JOB_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"});
   out.store = env.text("STARLING_STORE");
   out.key_fd = env.number("STARLING_KEY_FD", 3, INT_MAX).value_or(-1);

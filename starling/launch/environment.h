@@ -8,17 +8,17 @@
 
 namespace starling {
 
-enum class Origin { kAlone, kLauncher, kTorchrun, kSlurm };
+enum class ProcessOrigin { kAlone, kLauncher, kTorchrun, kSlurm };
 
 // "alone", "starling's launcher", "torchrun" or "srun", for messages.
-const char* name_of(Origin origin);
+const char* name_of(ProcessOrigin origin);
 
 struct ProcessIdentity {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;  // 0 where torchrun's variables were set by hand without it
   int local_world_size = 1;
-  Origin origin = Origin::kAlone;
+  ProcessOrigin origin = ProcessOrigin::kAlone;
 };
 
 struct Environment {

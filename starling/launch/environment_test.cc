@@ -36,7 +36,7 @@ std::string complaint(const std::vector<const char*>& variables) {
 
 TEST(Environment, NothingSetIsAlone) {
   const Environment e = read({"TERM=xterm", "NO_COLOR=", "CI=false", "OMP_NUM_THREADS=4,2"});
-  EXPECT_EQ(e.identity.origin, Origin::kAlone);
+  EXPECT_EQ(e.identity.origin, ProcessOrigin::kAlone);
   EXPECT_EQ(e.identity.world_size, 1);
   EXPECT_EQ(e.term, "xterm");
   EXPECT_FALSE(e.no_color);
@@ -49,7 +49,7 @@ TEST(Environment, Torchrun) {
   const Environment e =
       read({"RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node-a",
             "MASTER_PORT=29500", "SLURM_PROCID=0", "SLURM_NTASKS=4", "NO_COLOR=1", "CI=true"});
-  EXPECT_EQ(e.identity.origin, Origin::kTorchrun);
+  EXPECT_EQ(e.identity.origin, ProcessOrigin::kTorchrun);
   EXPECT_EQ(e.identity.rank, 3);
   EXPECT_EQ(e.identity.world_size, 8);
   EXPECT_EQ(e.identity.local_rank, 1);
@@ -64,7 +64,7 @@ TEST(Environment, Srun) {
   const Environment e = read({"SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
                               "SLURM_TASKS_PER_NODE=2(x3)", "SLURM_NODELIST=cpu[07-09]",
                               "SLURM_JOB_ID=123456", "SLURM_STEP_ID=0"});
-  EXPECT_EQ(e.identity.origin, Origin::kSlurm);
+  EXPECT_EQ(e.identity.origin, ProcessOrigin::kSlurm);
   EXPECT_EQ(e.identity.rank, 5);
   EXPECT_EQ(e.identity.world_size, 6);
   EXPECT_EQ(e.identity.local_rank, 1);
@@ -75,10 +75,10 @@ TEST(Environment, Srun) {
 }
 
 TEST(Environment, ABatchScriptOrOneTaskIsAlone) {
-  EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=4", "ENVIRONMENT=BATCH"}).identity.origin, Origin::kAlone);
+  EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=4", "ENVIRONMENT=BATCH"}).identity.origin, ProcessOrigin::kAlone);
   EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_STEP_ID=4294967290"}).identity.origin,
-            Origin::kAlone);
-  EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_ID=0"}).identity.origin, Origin::kAlone);
+            ProcessOrigin::kAlone);
+  EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_ID=0"}).identity.origin, ProcessOrigin::kAlone);
 }
 
 TEST(Environment, ContradictionsNameTheirVariables) {
@@ -113,7 +113,7 @@ TEST(Environment, TheLaunchersChildrenReadBackWhatItWrote) {
   std::vector<const char*> variables;
   for (const std::string& s : strings) variables.push_back(s.c_str());
   const Environment e = read(variables);
-  EXPECT_EQ(e.identity.origin, Origin::kLauncher);
+  EXPECT_EQ(e.identity.origin, ProcessOrigin::kLauncher);
   EXPECT_EQ(e.identity.rank, 2);
   EXPECT_EQ(e.identity.local_world_size, 4);
   EXPECT_EQ(e.store, "unix:@starling-1");
