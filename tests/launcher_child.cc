@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,8 +15,10 @@
 #include "starling/launch/environment.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/launcher.h"
+#include "starling/launch/rendezvous.h"
 #include "starling/launch/step_board.h"
 #include "starling/net/job_key.h"
+#include "starling/net/store_client.h"
 
 namespace starling {
 namespace {
@@ -72,6 +73,16 @@ int look_for_key(const Environment& env) {
   return 0;
 }
 
+// Every rank puts a word and reads the next one's: the store serves them all.
+int meet(const Environment& env) {
+  StoreClient store(env.store, JobIdentity{read_job_key_fd(env.key_fd), env.job_id});
+  const int size = env.identity.world_size, next = (env.identity.rank + 1) % size;
+  store.put("word/" + std::to_string(env.identity.rank), "hello");
+  const std::string word = store.get("word/" + std::to_string(next), std::chrono::seconds(30));
+  std::printf("rank %d says %s\n", next, word.c_str());
+  return 0;
+}
+
 int rank_main(const Environment& env, const std::vector<std::string>& args) {
   const std::string& mode = args[0];
   const int rank = env.identity.rank;
@@ -82,6 +93,7 @@ int rank_main(const Environment& env, const std::vector<std::string>& args) {
     return 0;
   }
   if (mode == "key") return look_for_key(env);
+  if (mode == "meet") return meet(env);
   if (mode == "wait") return wait_for_term(env);
   if (mode == "stay") return stay(env);
   if (mode == "say") {
@@ -107,13 +119,6 @@ int rank_main(const Environment& env, const std::vector<std::string>& args) {
   return 99;
 }
 
-// A key without a store: these ranks do not talk to each other.
-Rendezvous key_only() {
-  const auto key = std::make_shared<JobKey>(make_job_key());
-  return {
-      .address = "none", .job_id = "test", .key_fd = [key] { return make_job_key_fd(*key); }, .server = key};
-}
-
 int launcher_main(const std::vector<std::string>& args, char** argv, char** environ) {
   LaunchOptions options;
   options.ranks = std::atoi(args[0].c_str());
@@ -121,7 +126,7 @@ int launcher_main(const std::vector<std::string>& args, char** argv, char** envi
   options.run_dir = args[1];
   options.argv.assign(argv, argv + 1 + args.size());
   options.environment = environ;
-  options.rendezvous = key_only;
+  options.rendezvous = start_local_rendezvous;
   // However loaded the machine is, all ranks have their say before anything is printed.
   options.fold_window = std::chrono::minutes(5);
   if (args[2] == "same" || args[2] == "blame")

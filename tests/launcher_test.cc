@@ -208,6 +208,13 @@ TEST_F(Launcher, TheKeyIsInADescriptorOnly) {
   EXPECT_TRUE(log_has(1, "key ok"));
 }
 
+TEST_F(Launcher, RanksMeetInTheStoreThatTheLauncherServes) {
+  start(3, {"meet"});
+  EXPECT_EQ(finish(), 0);
+  EXPECT_THAT(text_, HasSubstr("rank 1 says hello"));
+  EXPECT_TRUE(log_has(2, "rank 0 says hello"));
+}
+
 TEST_F(Launcher, AFolderThatCannotBeMadeIsSaidBeforeAnythingStarts) {
   std::ofstream(dir_ + "/log") << "a file where the folder should be";
   start(2, {"ok"});

@@ -11,6 +11,7 @@
 #include "starling/base/error.h"
 #include "starling/comm/engine.h"
 #include "starling/comm/shared_memory.h"
+#include "starling/net/store_server.h"
 
 namespace starling {
 namespace {
@@ -81,18 +82,18 @@ class LostRanks {
     const std::lock_guard lock(mutex_);
     if (SteadyClock::now() < next_) return found_;
     next_ = SteadyClock::now() + std::chrono::milliseconds(500);
-    for (int r = 0; r < places_.size() && !found_; ++r) {
-      if (r == places_.rank) continue;
-      const int world = world_.empty() ? r : world_[r];
-      try {
-        if (auto why = store_.try_get(fmt::format("lost/{}", world))) {
+    try {
+      // One look tells whether anybody is lost at all; then which of this group's ranks.
+      if (!store_.try_get(kFirstLostKey)) return found_;
+      for (int r = 0; r < places_.size() && !found_; ++r) {
+        if (r == places_.rank) continue;
+        if (auto why = store_.try_get(lost_key(world_.empty() ? r : world_[r]))) {
           found_ = Failure{fmt::format("rank {} ({}) is lost: {}", r, places_.host_names[r], *why), r, false};
         }
-      } catch (const CommError&) {
-        // The store is gone; sockets and process descriptors still tell.
-        next_ = SteadyClock::time_point::max();
-        break;
       }
+    } catch (const CommError&) {
+      // The store is gone; sockets and process descriptors still tell.
+      next_ = SteadyClock::time_point::max();
     }
     return found_;
   }

@@ -37,8 +37,8 @@ struct GroupSetup {
 };
 
 // Collective over the ranks of the group. Returns when all have met; CommError or TimeoutError (naming the late rank)
-// otherwise. The store must outlive the group: allocate_window uses it, and a store key `lost/<rank>` (put by the
-// launcher when a rank of the job has died) ends the waits of the others.
+// otherwise. The store must outlive the group: allocate_window uses it, and the keys `lost/first` and `lost/<rank>` (put by the
+// launcher when a rank of the job has died) end the waits of the others.
 // Store keys begin with "comm/<name>/<generation>/".
 std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup);
 

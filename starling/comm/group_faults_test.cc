@@ -10,6 +10,7 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
+#include "starling/net/store_server.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -136,7 +137,8 @@ TEST(GroupFaults, ARankThatTheLauncherReportsLostEndsTheWait) {
   run_ranks(2, [](const ThreadRank& at) {
     const auto group = join(at, milliseconds(60'000));
     if (at.rank == 1) {
-      at.store->put("lost/1", "killed by signal 9");
+      at.store->put(lost_key(1), "killed by signal 9");
+      at.store->put(kFirstLostKey, "1");
       EXPECT_NE(fault_of([&] { group->recv(nullptr, 0, 0, 1); }), "");
       return;
     }

@@ -92,7 +92,8 @@ void RemotePeers::notify_all(Tag tag, const std::string& text) {
     Endpoint* e = setup_.endpoints[r].get();
     if (e == nullptr || left_[r]) continue;
     if (sending_[r]) {
-      e->shutdown();  // the peer cannot get another message in the middle of one
+      // The peer cannot get another message in the middle of one; at the end of the group it learns of it this way.
+      if (tag != kWaiting) e->shutdown();
       continue;
     }
     try {

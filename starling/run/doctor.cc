@@ -107,7 +107,12 @@ std::string to_json(const DoctorReport& report) {
     auto& object = out[section.title] = nlohmann::ordered_json::object();
     for (const DoctorFact& fact : section.facts) {
       if (fact.number) {
-        object[fact.key] = fact.value;
+        const auto whole = static_cast<int64_t>(fact.value);
+        if (static_cast<double>(whole) == fact.value) {
+          object[fact.key] = whole;
+        } else {
+          object[fact.key] = fact.value;
+        }
       } else {
         object[fact.key] = fact.text;
       }

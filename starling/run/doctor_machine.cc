@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -164,6 +165,16 @@ Findings examine_cpu() {
            fmt::format("keep ranks x threads at {} or less, or raise the quota",
                        std::max(1, static_cast<int>(quota))),
            false});
+    }
+  }
+  double load = 0;
+  if (::getloadavg(&load, 1) == 1 && units > 0) {
+    out.number("load", "load", load, fmt::format("{:.1f} processes want to run", load));
+    if (load > 0.5 * units) {
+      out.problems.push_back(
+          {fmt::format("other programs keep the cores busy (load {:.1f}): the measured rates are too low",
+                       load),
+           "end them and run doctor again; training with them shares the cores", false});
     }
   }
   const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");

@@ -1,0 +1,95 @@
+// comm_bench [ranks]: forks ranks on this host and prints the time of an all-reduce of fp32, in a window and in ordinary
+// memory, from 4 KB to 64 MB: the minimum, median and maximum over the repetitions of rank 0.
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "starling/comm/bootstrap.h"
+#include "starling/net/store_client.h"
+#include "starling/net/store_server.h"
+
+namespace starling {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// Microseconds of each repetition.
+std::vector<double> measure(Group& group, float* data, size_t count) {
+  const int inner = static_cast<int>(std::clamp<size_t>((1 << 20) / (count * 4), 1, 100));
+  const int outer = static_cast<int>(std::clamp<size_t>((size_t{256} << 20) / (count * 4 * inner), 8, 100));
+  std::vector<double> times;
+  for (int o = -2; o < outer; ++o) {
+    group.barrier();
+    const auto start = SteadyClock::now();
+    for (int i = 0; i < inner; ++i) group.all_reduce(data, count, DataType::kFp32, ReduceOp::kAvg);
+    const std::chrono::duration<double, std::micro> took = SteadyClock::now() - start;
+    if (o >= 0) times.push_back(took.count() / inner);
+  }
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
+void run_rank(int rank, int size, const std::string& address, const JobIdentity& identity) {
+  StoreClient store(address, identity);
+  GroupSetup setup;
+  setup.rank = rank;
+  setup.size = size;
+  const auto group = make_group(store, setup);
+  constexpr size_t kLargest = size_t{64} << 20;
+  const auto window = group->allocate_window(kLargest);
+  std::vector<float> ordinary(kLargest / 4, 1.0f);
+  auto* shared = reinterpret_cast<float*>(window->region(group->local_rank()));
+  std::fill(shared, shared + kLargest / 4, 1.0f);
+  if (rank == 0)
+    fmt::print("{:>10} {:>9} {:>12} {:>12} {:>12}  (us, {} ranks)\n", "bytes", "memory", "min", "median",
+               "max", size);
+  for (size_t bytes = 4096; bytes <= kLargest; bytes *= 4) {
+    for (const bool in_window : {true, false}) {
+      const auto times = measure(*group, in_window ? shared : ordinary.data(), bytes / 4);
+      if (rank != 0) continue;
+      fmt::print("{:>10} {:>9} {:>12.2f} {:>12.2f} {:>12.2f}\n", bytes, in_window ? "window" : "ordinary",
+                 times.front(), times[times.size() / 2], times.back());
+      std::fflush(stdout);
+    }
+  }
+  group->barrier();
+}
+
+int run(int size) {
+  const JobIdentity identity{make_job_key(), "comm-bench"};
+  const std::string address = "@starling-comm-bench-" + std::to_string(getpid());
+  for (int rank = 0; rank < size; ++rank) {
+    if (fork() != 0) continue;
+    try {
+      run_rank(rank, size, address, identity);
+      _exit(0);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "rank {}: {}\n", rank, error.what());
+      _exit(1);
+    }
+  }
+  const StoreServer server({address}, identity);
+  int failed = 0;
+  for (int status = 0; wait(&status) > 0;) failed += status != 0 ? 1 : 0;
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  const int size = argc > 1 ? std::atoi(argv[1]) : 2;
+  if (size < 1 || size > 64) {
+    fmt::print(stderr, "usage: comm_bench [ranks], 1 to 64\n");
+    return 2;
+  }
+  return starling::run(size);
+}

@@ -1,0 +1,142 @@
+// Groups whose ranks are processes: results, and what the others learn when one is killed or stopped.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/comm/collective_test_values.h"
+#include "starling/comm/forked_ranks.h"
+#include "starling/comm/tcp_mesh.h"
+
+namespace starling {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// The job key of the connections between ranks; the children inherit it.
+struct Job {
+  JobIdentity identity{make_job_key(), "comm-test"};
+  int size = 3;
+  bool shared_memory = true;
+  milliseconds timeout{20'000};
+
+  std::unique_ptr<Group> join(int rank, Store& store) const {
+    GroupSetup setup;
+    setup.rank = rank;
+    setup.size = size;
+    setup.options.timeout = timeout;
+    setup.options.shared_memory = shared_memory;
+    setup.host_name = "node-a";
+    setup.connect = tcp_mesh("127.0.0.1", identity);
+    return make_group(store, setup);
+  }
+};
+
+std::string name(const char* what, int rank) {
+  return std::string(what) + "/" + std::to_string(rank);
+}
+
+// Runs collectives until one fails; puts the message, the culprit and the kind of the error.
+void run_until_fault(Group& group, Store& store) {
+  std::vector<float> data(100'000, 1.0f);
+  try {
+    for (int i = 0;; ++i) {
+      if (i == 3) store.put(name("ready", group.rank()), "yes");
+      group.all_reduce(data.data(), data.size(), DataType::kFp32, ReduceOp::kMax);
+    }
+  } catch (const TimeoutError& error) {
+    store.put(name("fault", group.rank()), "timeout " + std::to_string(error.peer()) + " " + error.what());
+  } catch (const CommError& error) {
+    store.put(name("fault", group.rank()), "comm " + std::to_string(error.peer()) + " " + error.what());
+  }
+}
+
+class ProcessesTest : public testing::TestWithParam<bool> {
+ protected:
+  Job job() const {
+    Job out;
+    out.shared_memory = GetParam();
+    return out;
+  }
+};
+
+TEST_P(ProcessesTest, CollectivesGiveTheNaiveResult) {
+  const Job job = this->job();
+  ForkedRanks ranks(job.size, [&](int rank, Store& store) {
+    const auto group = job.join(rank, store);
+    const auto window = group->allocate_window(4 << 20);
+    for (const size_t count : {size_t{10}, size_t{5'000}, size_t{1'000'000}}) {
+      auto data = test_tensor(DataType::kFp32, count, rank, 1);
+      std::byte* shared = window->region(group->local_rank());
+      std::copy(data.begin(), data.end(), shared);
+      const auto want = reduced_tensor(DataType::kFp32, count, job.size, ReduceOp::kSum, 1);
+      group->all_reduce(data.data(), count, DataType::kFp32, ReduceOp::kSum);
+      group->all_reduce(shared, count, DataType::kFp32, ReduceOp::kSum);
+      const bool equal = data == want && std::equal(want.begin(), want.end(), shared);
+      if (!equal) throw CommError("the sum is wrong");
+      group->barrier();
+    }
+  });
+  for (int r = 0; r < job.size; ++r)
+    EXPECT_EQ(ranks.wait(r), 0) << ranks.store().try_get(name("error", r)).value_or("");
+}
+
+TEST_P(ProcessesTest, AKilledRankIsNamedToTheOthersWithinFiveSeconds) {
+  const Job job = this->job();
+  ForkedRanks ranks(job.size,
+                    [&](int rank, Store& store) { run_until_fault(*job.join(rank, store), store); });
+  for (int r = 0; r < job.size; ++r) ranks.store().get(name("ready", r), milliseconds(30'000));
+  ranks.signal(1, SIGKILL);
+  for (const int r : {0, 2}) {
+    const std::string fault = ranks.store().get(name("fault", r), milliseconds(5'000));
+    EXPECT_THAT(fault, StartsWith("comm 1 "));
+    EXPECT_THAT(fault, HasSubstr("rank 1 (node-a)"));
+    EXPECT_EQ(ranks.wait(r), 0);
+  }
+}
+
+TEST_P(ProcessesTest, AStoppedRankIsNamedWhenTheTimeEnds) {
+  Job job = this->job();
+  job.timeout = milliseconds(1'000);
+  ForkedRanks ranks(job.size,
+                    [&](int rank, Store& store) { run_until_fault(*job.join(rank, store), store); });
+  for (int r = 0; r < job.size; ++r) ranks.store().get(name("ready", r), milliseconds(30'000));
+  ranks.signal(2, SIGSTOP);
+  for (const int r : {0, 1}) {
+    const std::string fault = ranks.store().get(name("fault", r), milliseconds(10'000));
+    EXPECT_THAT(fault, StartsWith("timeout 2 "));
+    EXPECT_THAT(fault, HasSubstr("rank 2 (node-a)"));
+    EXPECT_THAT(fault, HasSubstr("all-reduce #"));
+  }
+}
+
+TEST_P(ProcessesTest, AMismatchReachesAllRanks) {
+  const Job job = this->job();
+  ForkedRanks ranks(job.size, [&](int rank, Store& store) {
+    const auto group = job.join(rank, store);
+    std::vector<float> data(1000);
+    try {
+      group->all_reduce(data.data(), rank == 2 ? 900 : 1000, DataType::kFp32, ReduceOp::kSum);
+    } catch (const CommError& error) {
+      store.put(name("fault", rank), error.what());
+    }
+  });
+  for (int r = 0; r < job.size; ++r) {
+    const std::string fault = ranks.store().get(name("fault", r), milliseconds(10'000));
+    EXPECT_THAT(fault, HasSubstr("collectives differ"));
+    EXPECT_THAT(fault, HasSubstr("4000 bytes"));
+    EXPECT_THAT(fault, HasSubstr("rank 2 (node-a) in all-reduce #1 (sum of 3600 bytes fp32)"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ProcessesTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "SharedMemory" : "Tcp"; });
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,46 @@
+#include "starling/launch/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/net/job_key.h"
+#include "starling/net/store_server.h"
+
+namespace starling {
+namespace {
+
+// What has to live as long as the job.
+struct Served {
+  Served(const JobIdentity& id, const std::string& name) : identity(id), server({"@" + name}, id) {}
+  JobIdentity identity;
+  StoreServer server;
+};
+
+// A name that cannot be guessed or taken: half of a key that is used for nothing else.
+std::string fresh_name() {
+  const JobKey random = make_job_key();
+  std::string name = "starling-";
+  for (const std::byte b : random.bytes().first(JobKey::kBytes / 2))
+    name += fmt::format("{:02x}", static_cast<int>(b));
+  return name;
+}
+
+}  // namespace
+
+Rendezvous start_local_rendezvous() {
+  const std::string name = fresh_name();
+  const JobIdentity identity{make_job_key(), name};
+  const auto served = std::make_shared<Served>(identity, name);
+  Rendezvous out;
+  out.address = served->server.addresses().front();
+  out.job_id = name;
+  out.key_fd = [served] { return make_job_key_fd(served->identity.key); };
+  out.server = served;
+  return out;
+}
+
+}  // namespace starling
