@@ -6,28 +6,10 @@
 #include "starling/base/error.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/launcher.h"
-#include "starling/net/job_key.h"
-#include "starling/net/store_server.h"
+#include "starling/launch/rendezvous.h"
 #include "starling/run/exit_status.h"
 
 namespace starling {
-namespace {
-
-// The launcher's store and key: everything that a rank needs to find the others.
-Rendezvous make_rendezvous() {
-  const std::string id = fmt::format("{}-{}", ::getpid(), std::chrono::steady_clock::now().time_since_epoch().count());
-  const JobKey key = make_job_key();
-  const std::string address = "@starling-" + id;
-  Rendezvous rendezvous;
-  rendezvous.address = address;
-  rendezvous.job_id = id;
-  rendezvous.key_fd = [key] { return make_job_key_fd(key); };
-  rendezvous.server = std::make_shared<StoreServer>(std::vector<std::string>{address}, JobIdentity{key, id});
-  return rendezvous;
-}
-
-}  // namespace
-
 bool must_launch(const RunSpec& spec, const Environment& environment) {
   return environment.identity.origin == ProcessOrigin::kAlone && spec.train.ranks > 1;
 }
@@ -44,7 +26,7 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
   }
   options.color = program.output.color == "always" ||
                   (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
-  options.rendezvous = make_rendezvous;
+  options.rendezvous = start_local_rendezvous;
   const SystemClock clock;
   return launch(options, clock);
 }
