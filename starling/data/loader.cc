@@ -1,0 +1,204 @@
+#include "starling/data/loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// A read that takes longer than this means a disk or network file system that stands still.
+constexpr std::chrono::minutes kReadTimeout{10};
+
+// The samples of one step for one rank.
+struct Plan {
+  std::shared_ptr<const Source> source;
+  LoaderOptions options;
+  int64_t steps_per_epoch = 0;
+
+  Batch read(int64_t step) const {
+    const int64_t epoch = step / steps_per_epoch;
+    const int64_t rank_batch = options.global_batch / options.ranks;
+    const int64_t first = (step % steps_per_epoch) * options.global_batch + options.rank * rank_batch;
+    std::vector<int64_t> indices(static_cast<size_t>(rank_batch));
+    for (int64_t i = 0; i < rank_batch; ++i) {
+      indices[static_cast<size_t>(i)] =
+          sample_at(options.seed, epoch, first + i, source->size(), options.order);
+    }
+    return source->read(indices, epoch);
+  }
+};
+
+// workers = 0: reads in next().
+class DirectLoader final : public Loader {
+ public:
+  explicit DirectLoader(Plan plan) : plan_(std::move(plan)), step_(plan_.options.first_step) {}
+
+  Batch next() override {
+    const auto start = SteadyClock::now();
+    Batch batch = plan_.read(step_);
+    ++step_;
+    waited_ += std::chrono::duration<double>(SteadyClock::now() - start).count();
+    return batch;
+  }
+  double waited_s() const override { return waited_; }
+  int64_t steps_per_epoch() const override { return plan_.steps_per_epoch; }
+
+ private:
+  Plan plan_;
+  int64_t step_;
+  double waited_ = 0;
+};
+
+// A ring of `prefetch` slots. Workers claim steps in order and fill the slot step % prefetch; next() empties
+// them in order. mutex_ guards everything but plan_, which nobody changes; batches are read outside it.
+class PrefetchLoader final : public Loader {
+ public:
+  explicit PrefetchLoader(Plan plan)
+      : plan_(std::move(plan)),
+        slots_(static_cast<size_t>(std::max(plan_.options.prefetch, plan_.options.workers))),
+        claimed_(plan_.options.first_step),
+        delivered_(plan_.options.first_step) {
+    try {
+      for (int64_t i = 0; i < plan_.options.workers; ++i) workers_.emplace_back([this] { work(); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  ~PrefetchLoader() override { stop(); }
+
+  Batch next() override {
+    std::unique_lock lock(mutex_);
+    Slot& slot = slot_of(delivered_);
+    if (!slot.full) wait_for(slot, lock);
+    if (slot.error) std::rethrow_exception(slot.error);  // the slot stays: every later call reports it again
+    Batch batch = std::move(slot.batch);
+    slot = Slot{};
+    ++delivered_;
+    lock.unlock();
+    room_.notify_one();
+    return batch;
+  }
+  double waited_s() const override { return waited_.load(std::memory_order_relaxed); }
+  int64_t steps_per_epoch() const override { return plan_.steps_per_epoch; }
+
+ private:
+  struct Slot {
+    bool full = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+
+  Slot& slot_of(int64_t step) { return slots_[static_cast<size_t>(step) % slots_.size()]; }
+
+  void wait_for(Slot& slot, std::unique_lock<std::mutex>& lock) {
+    const auto start = SteadyClock::now();
+    const bool came = ready_.wait_for(lock, kReadTimeout, [&] { return slot.full; });
+    const double seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
+    waited_.store(waited_.load(std::memory_order_relaxed) + seconds, std::memory_order_relaxed);
+    if (!came) {
+      throw TimeoutError(
+          fmt::format("{}: the batch of step {} was not read within {} minutes: the disk or network file "
+                      "system under it stands still",
+                      plan_.source->info().name, delivered_, kReadTimeout.count()),
+          plan_.options.rank);
+    }
+  }
+
+  void work() {
+    for (;;) {
+      int64_t step = 0;
+      {
+        std::unique_lock lock(mutex_);
+        room_.wait(lock,
+                   [&] { return stopping_ || claimed_ < delivered_ + static_cast<int64_t>(slots_.size()); });
+        if (stopping_) return;
+        step = claimed_++;
+      }
+      Slot filled;
+      filled.full = true;
+      try {
+        filled.batch = plan_.read(step);
+      } catch (...) {
+        filled.error = std::current_exception();
+      }
+      {
+        std::lock_guard lock(mutex_);
+        slot_of(step) = std::move(filled);
+      }
+      ready_.notify_one();
+    }
+  }
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    room_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+  }
+
+  const Plan plan_;
+  mutable std::mutex mutex_;
+  std::condition_variable ready_;  // a slot was filled
+  std::condition_variable room_;   // a slot was emptied, or the loader ends
+  std::vector<Slot> slots_;
+  int64_t claimed_;    // the next step that a worker takes
+  int64_t delivered_;  // the next step that next() returns
+  bool stopping_ = false;
+  std::atomic<double> waited_{0};
+  std::vector<std::thread> workers_;
+};
+
+void check(const Source& source, const LoaderOptions& o) {
+  const int64_t size = source.size();
+  if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks) {
+    throw ConfigError("train.ranks", fmt::format("rank {} of {} does not exist", o.rank, o.ranks));
+  }
+  if (o.global_batch < 1 || o.global_batch % o.ranks != 0) {
+    const int64_t near = std::max<int64_t>(o.ranks, o.global_batch / o.ranks * o.ranks);
+    throw ConfigError(
+        "train.global_batch",
+        fmt::format("{} samples cannot be divided among {} ranks; use a multiple of {}, such as {}",
+                    o.global_batch, o.ranks, o.ranks, near));
+  }
+  if (size < o.global_batch) {
+    throw ConfigError("train.global_batch",
+                      fmt::format("{} holds {} samples, fewer than one global batch of {}; use a "
+                                  "smaller train.global_batch or more data",
+                                  source.info().name, size, o.global_batch));
+  }
+  if (o.workers < 0 || o.workers > 256) {
+    throw ConfigError("data.workers", fmt::format("{} threads; use 0 (read when asked) to 256", o.workers));
+  }
+  if (o.prefetch < 1 || o.prefetch > 4096) {
+    throw ConfigError("data.prefetch", fmt::format("{} batches; use 1 to 4096", o.prefetch));
+  }
+  if (o.first_step < 0) throw ConfigError("first_step", fmt::format("{} is negative", o.first_step));
+}
+
+}  // namespace
+
+std::unique_ptr<Loader> make_loader(std::shared_ptr<const Source> source, const LoaderOptions& options) {
+  check(*source, options);
+  const int64_t steps_per_epoch = source->size() / options.global_batch;
+  Plan plan{std::move(source), options, steps_per_epoch};
+  if (options.workers == 0) return std::make_unique<DirectLoader>(std::move(plan));
+  return std::make_unique<PrefetchLoader>(std::move(plan));
+}
+
+}  // namespace starling
