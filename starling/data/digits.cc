@@ -92,7 +92,7 @@ void draw_stroke(Canvas& canvas, const Stroke& stroke, const Hand& hand, double 
 void draw(const Glyph& glyph, SampleRandom& random, uint8_t* out) {
   const Hand hand(random);
   Canvas canvas{};
-  const double radius = random.uniform(0.55, 1.75);
+  const double radius = random.uniform(0.65, 1.75);
   for (Stroke stroke : glyph) {
     for (StrokePoint& p : stroke) p = {p.x + 0.028 * random.normal(), p.y + 0.028 * random.normal()};
     draw_stroke(canvas, stroke, hand, radius * random.uniform(0.9, 1.1));

@@ -200,7 +200,7 @@ TEST(Digits, ClassesAreBalancedAndInkIsThere) {
   for (int64_t i = 0; i < store->size(); ++i) {
     ++count[static_cast<size_t>(store->label(i))];
     const std::vector<uint8_t> pixels = testing_files::decode_one(*store, i);
-    const auto bright = std::count_if(pixels.begin(), pixels.end(), [](uint8_t p) { return p > 128; });
+    const auto bright = std::count_if(pixels.begin(), pixels.end(), [](uint8_t p) { return p > 64; });
     EXPECT_GT(bright, 15) << i;
     EXPECT_LT(bright, 400) << i;
   }

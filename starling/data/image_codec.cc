@@ -77,6 +77,7 @@ ImageShape ImageDecoder::shape(std::span<const uint8_t> file, const std::string&
   if (tjDecompressHeader3(jpeg_, file.data(), file.size(), &width, &height, &subsampling, &colour) != 0) {
     fail(name, file, tjGetErrorStr2(jpeg_));
   }
+  if (width == 0 || height == 0) fail(name, file, "it ends before the JPEG frame header");
   check_size(name, width, height);
   return {colour == TJCS_GRAY ? 1 : 3, height, width};
 }

@@ -12,7 +12,8 @@
 
 namespace starling {
 
-// Holds what decoding needs again and again. Not thread-safe: one for each batch that is read.
+// Holds what decoding needs again and again. Not thread-safe: one for each batch that is read. After an error it is to be
+// thrown away.
 class ImageDecoder {
  public:
   ImageDecoder();
