@@ -1,5 +1,8 @@
 #include "starling/comm/collective/shm_direct_all_reduce.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -8,6 +11,9 @@
 
 namespace starling {
 namespace {
+
+// Below this the second synchronisation of `direct` costs more than the copy of `flat`.
+constexpr size_t kDirectBytes = 1024;
 
 class AllReduce {
  public:
@@ -25,13 +31,13 @@ class AllReduce {
 
   void run() {
     const bool flat = bytes_ <= kFlatBytes;
-    const uint64_t where = flat ? kNowhere : team_.locate(data_, bytes_);
+    const uint64_t where = bytes_ <= kDirectBytes ? kNowhere : team_.locate(data_, bytes_);
     const auto fill = [this](size_t chunk) { this->fill(chunk); };
     const bool ahead = where == kNowhere;
     if (ahead) prefill(team_, fill);
     team_.enter(operation_, where, ahead);
     const size_t chunks = (bytes_ + kSlotBytes - 1) / kSlotBytes;
-    if (!flat && team_.all_in_windows()) {
+    if (team_.all_in_windows()) {
       direct();
     } else if (flat || team_.size() == 2) {
       run_staged(team_, chunks, fill, [this](size_t c) { reduce_whole(c); });
@@ -55,7 +61,7 @@ class AllReduce {
       destinations_[r] = team_.address(team_.where(r)) + offset;
       sources_[r] = destinations_[r];
     }
-    job_.stream = bytes_ >= kStreamBytes;
+    job_.stream = bytes_ >= stream_bytes();
     reduce_over(part.count());
     const uint64_t others = static_cast<uint64_t>(team_.size() - 1) * part.count() * size_of(job_.type);
     team_.count_read(others);
@@ -114,6 +120,12 @@ class AllReduce {
 };
 
 }  // namespace
+
+size_t stream_bytes() {
+  // Asked once: the processor's answer is slow in a virtual machine.
+  static const size_t bytes = static_cast<size_t>(std::max(16L << 20, sysconf(_SC_LEVEL3_CACHE_SIZE)));
+  return bytes;
+}
 
 void shm_all_reduce(LocalTeam& team, const Operation& operation, void* data, size_t count, int divisor) {
   AllReduce(team, operation, data, count, divisor).run();

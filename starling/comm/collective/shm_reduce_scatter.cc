@@ -42,7 +42,7 @@ void shm_reduce_scatter(LocalTeam& team, const Operation& operation, const void*
   team.enter(operation, where, ahead);
   if (team.all_in_windows()) {
     for (int r = 0; r < p; ++r) sources[r] = team.address(team.where(r)) + team.rank() * bytes;
-    reduce_to(to, bytes, p * bytes >= kStreamBytes);
+    reduce_to(to, bytes, p * bytes >= stream_bytes());
     team.post_exit();
     team.await_exit_all();
     return;
