@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "starling/run/exit_status.h"
 #include "apps/starling/invocation.h"
+#include "starling/run/exit_status.h"
 #include "starling/spec/describe.h"
 #include "starling/spec/print.h"
 #include "starling/spec/validate.h"

@@ -9,9 +9,9 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "starling/run/exit_status.h"
 #include "apps/starling/invocation.h"
 #include "starling/base/suggest.h"
+#include "starling/run/exit_status.h"
 
 namespace starling {
 namespace {

@@ -78,8 +78,8 @@ void check_below(const char* a, int value, const char* b, int bound) {
 ProcessIdentity torchrun_identity(const Variables& env, ProcessOrigin origin) {
   ProcessIdentity id;
   id.origin = origin;
-  id.rank =
-      env.required("RANK", origin == ProcessOrigin::kLauncher ? "STARLING_STORE" : "WORLD_SIZE", 0, INT_MAX - 1);
+  id.rank = env.required("RANK", origin == ProcessOrigin::kLauncher ? "STARLING_STORE" : "WORLD_SIZE", 0,
+                         INT_MAX - 1);
   id.world_size = env.required("WORLD_SIZE", "RANK", 1, INT_MAX);
   check_below("RANK", id.rank, "WORLD_SIZE", id.world_size);
   id.local_rank = env.number("LOCAL_RANK", 0, INT_MAX - 1).value_or(0);

@@ -75,10 +75,12 @@ TEST(Environment, Srun) {
 }
 
 TEST(Environment, ABatchScriptOrOneTaskIsAlone) {
-  EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=4", "ENVIRONMENT=BATCH"}).identity.origin, ProcessOrigin::kAlone);
+  EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=4", "ENVIRONMENT=BATCH"}).identity.origin,
+            ProcessOrigin::kAlone);
   EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_STEP_ID=4294967290"}).identity.origin,
             ProcessOrigin::kAlone);
-  EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_ID=0"}).identity.origin, ProcessOrigin::kAlone);
+  EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_ID=0"}).identity.origin,
+            ProcessOrigin::kAlone);
 }
 
 TEST(Environment, ContradictionsNameTheirVariables) {

@@ -34,7 +34,8 @@ void write_sum(GradientSlot& slot, const at::Tensor& rows) {
 
 // y = x wᵀ + b. x: [..., in], w: [out, in], b: [out] or undefined.
 struct Linear : torch::autograd::Function<Linear> {
-  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& w,
+                            const at::Tensor& b) {
     saved->save_for_backward({x, w});
     saved->saved_data["w_leaf"] = w;
     saved->saved_data["b_leaf"] = b;
@@ -90,8 +91,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const std::optional<
 }  // namespace
 
 DirectLinear::DirectLinear()
-    : library_(std::make_unique<torch::Library>(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__,
-                                                __LINE__)) {
+    : library_(std::make_unique<torch::Library>(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU,
+                                                __FILE__, __LINE__)) {
   library_->impl("linear", linear);
 }
 

@@ -46,7 +46,8 @@ class GradientSlot final : public torch::autograd::FunctionPostHook {
                                             const torch::autograd::variable_list& inputs) override;
 
  private:
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> parameter_;  // which owns us, through its node
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
+      parameter_;  // which owns us, through its node
   at::Tensor place_;
   std::function<void()> on_filled_;
   bool written_ = false;

@@ -14,27 +14,35 @@ namespace {
 
 DataType data_type(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return DataType::kFp64;
-    case at::kBFloat16: return DataType::kBf16;
-    case at::kFloat: return DataType::kFp32;
-    case at::kLong: return DataType::kInt64;
-    default: throw Error(ErrorCode::kConfig, std::string("a buffer of type ") + at::toString(type) + " cannot be shared");
+    case at::kDouble:
+      return DataType::kFp64;
+    case at::kBFloat16:
+      return DataType::kBf16;
+    case at::kFloat:
+      return DataType::kFp32;
+    case at::kLong:
+      return DataType::kInt64;
+    default:
+      throw Error(ErrorCode::kConfig,
+                  std::string("a buffer of type ") + at::toString(type) + " cannot be shared");
   }
 }
 
 bool choose_divided(const AllReduceOptions& options, size_t local_ranks) {
   // One copy for all ranks of a host is faster as soon as there are two: each rank writes 1/p of the parameters.
-  return options.share == OptimizerShare::kDivided || (options.share == OptimizerShare::kAuto && local_ranks > 1);
+  return options.share == OptimizerShare::kDivided ||
+         (options.share == OptimizerShare::kAuto && local_ranks > 1);
 }
 
 }  // namespace
 
-AllReduce::AllReduce(const ModelFactory& factory, UpdateRule rule, const AllReduceOptions& options, Group& group,
-                     const Clock& clock)
+AllReduce::AllReduce(const ModelFactory& factory, UpdateRule rule, const AllReduceOptions& options,
+                     Group& group, const Clock& clock)
     : options_(options), rule_(std::move(rule)), group_(group), clock_(clock) {
   const size_t locals = group.local_ranks().size();
   one_host_ = static_cast<int>(locals) == group.size();
-  for (int m = 0; m < options.members; ++m) replicas_.push_back(make_replica(factory, options.working, options.seed));
+  for (int m = 0; m < options.members; ++m)
+    replicas_.push_back(make_replica(factory, options.working, options.seed));
   for (Replica& replica : replicas_) {
     if (options.channels_last) to_channels_last(replica);
   }
@@ -56,7 +64,8 @@ AllReduce::AllReduce(const ModelFactory& factory, UpdateRule rule, const AllRedu
   if (options.members > 1) team_ = std::make_unique<ThreadTeam>(options.members);
 
   std::vector<at::Tensor> initial;
-  for (const NamedTensor& p : replicas_[0].parameters) initial.push_back(p.tensor.detach().to(options.master).clone());
+  for (const NamedTensor& p : replicas_[0].parameters)
+    initial.push_back(p.tensor.detach().to(options.master).clone());
   copy_into_memory(initial);
   if (group.size() > 1 && !(one_host_ && memory.divided)) {
     group.broadcast(memory_->parameters(false), layout_.total, data_type(options.master), 0);
@@ -95,8 +104,10 @@ void AllReduce::place_tensors() {
     for (size_t i = 0; i < sizes_.size(); ++i) {
       at::Tensor& p = replicas_[m].parameters[i].tensor;
       const bool in_master = p.scalar_type() == options_.master;  // bf16 runs keep batch norm in fp32
-      p.set_data(in_master ? memory_->master_view(layout_.offset[i], p) : memory_->working_view(layout_.offset[i], p));
-      if (!slots_.empty()) slots_[m][i].slot->bind(memory_->gradient_view(static_cast<int>(m), layout_.offset[i], p));
+      p.set_data(in_master ? memory_->master_view(layout_.offset[i], p)
+                           : memory_->working_view(layout_.offset[i], p));
+      if (!slots_.empty())
+        slots_[m][i].slot->bind(memory_->gradient_view(static_cast<int>(m), layout_.offset[i], p));
     }
   }
 }
@@ -185,7 +196,8 @@ double AllReduce::forward_backward(const Batch& batch) {
     const int64_t each = batch.size() / team_->size();
     std::vector<double> losses(team_->size());
     team_->run([&](int m) {
-      losses[m] = member_forward_backward(m, {batch.input.narrow(0, m * each, each), batch.target.narrow(0, m * each, each)});
+      losses[m] = member_forward_backward(
+          m, {batch.input.narrow(0, m * each, each), batch.target.narrow(0, m * each, each)});
     });
     own_loss_ = std::accumulate(losses.begin(), losses.end(), 0.0) / team_->size();
     post_notice();
@@ -197,7 +209,9 @@ double AllReduce::forward_backward(const Batch& batch) {
 
 // Peers read it once they have seen our first bucket, and not after they have said that their step is done.
 void AllReduce::post_notice() {
-  if (board_) *reinterpret_cast<Notice*>(board_->region(group_.local_rank())) = {own_loss_, step_.stop_requested ? 1.0 : 0.0};
+  if (board_)
+    *reinterpret_cast<Notice*>(board_->region(group_.local_rank())) = {own_loss_,
+                                                                       step_.stop_requested ? 1.0 : 0.0};
 }
 
 void AllReduce::read_notices(StepReport& report) {
@@ -225,12 +239,28 @@ StepReport AllReduce::update() {
   const double waited = finish.waited_s + exchange_->wait_for_all();
   memory_->commit(step_.index);
   const int self = group_.rank();
-  report.slowest_rank = group_.size() == 1 ? -1 : finish.slowest_local < 0 ? self : group_.local_ranks()[finish.slowest_local];
+  report.slowest_rank = group_.size() == 1         ? -1
+                        : finish.slowest_local < 0 ? self
+                                                   : group_.local_ranks()[finish.slowest_local];
   report.exposed_comm_s = waited;
+  report.bytes_sent = bytes_in_windows();
   report.compute_s = forward_backward_s_ + to_seconds(clock_.now() - start) - waited;
   if (options_.hash_every > 0 && step_.index % options_.hash_every == 0) compare_replicas();
   if (!rebuilt_) rebuild_in_order_of_arrival();
   return report;
+}
+
+// What peers on this host read of this rank's memory in a step, in elements of the flat range W, p ranks: of the gradients
+// what the others reduce, W (p - 1)/p (divided) or W (p - 1) (replicated); of the parameters the share that this rank
+// updated, W/p, once for each of the others (divided). Between hosts the group counts what enters sockets.
+uint64_t AllReduce::bytes_in_windows() const {
+  const uint64_t p = group_.local_ranks().size();
+  if (p == 1) return 0;
+  const uint64_t gradients = layout_.total * at::elementSize(options_.working) * options_.members;
+  const uint64_t parameters = layout_.total * at::elementSize(options_.working);
+  const uint64_t updated = divided() ? parameters * (p - 1) / p : 0;
+  if (!one_host_) return updated;
+  return updated + (divided() ? gradients * (p - 1) / p : gradients * (p - 1));
 }
 
 void AllReduce::consensus() {
@@ -260,16 +290,19 @@ void AllReduce::relayout(const std::vector<size_t>& order) {
     return copies;
   };
   const auto like = [this](size_t i) { return replicas_[0].parameters[i].tensor; };
-  const auto parameters = snapshot([&](size_t i) { return memory_->master_view(layout_.offset[i], like(i)); });
+  const auto parameters =
+      snapshot([&](size_t i) { return memory_->master_view(layout_.offset[i], like(i)); });
   std::vector<std::vector<at::Tensor>> states;
   for (int s = 0; s < rule_.state_count(); ++s) {
     states.push_back(snapshot([&](size_t i) { return memory_->state_view(s, layout_.offset[i], like(i)); }));
   }
   if (group_.size() > 1) group_.barrier();  // nobody writes before everybody has read
-  layout_ = make_flat_layout(sizes_, order, std::max<size_t>(1, options_.bucket_bytes / at::elementSize(options_.working)));
+  layout_ = make_flat_layout(sizes_, order,
+                             std::max<size_t>(1, options_.bucket_bytes / at::elementSize(options_.working)));
   if (!divided() || group_.local_rank() == 0) {
     for (size_t i = 0; i < sizes_.size(); ++i) {
-      for (int s = 0; s < rule_.state_count(); ++s) memory_->state_view(s, layout_.offset[i], like(i)).copy_(states[s][i]);
+      for (int s = 0; s < rule_.state_count(); ++s)
+        memory_->state_view(s, layout_.offset[i], like(i)).copy_(states[s][i]);
     }
   }
   copy_into_memory(parameters);
@@ -295,8 +328,9 @@ void AllReduce::refuse_loss(double loss) {
       break;
     }
   }
-  const std::string where = parameter.empty() ? "all parameters are finite: look at the data or the loss function"
-                                              : "the first parameter that is not finite is " + parameter;
+  const std::string where = parameter.empty()
+                                ? "all parameters are finite: look at the data or the loss function"
+                                : "the first parameter that is not finite is " + parameter;
   throw Error(ErrorCode::kNumeric,
               fmt::format("rank {}: the loss is {} at step {}; {}; try a lower --lr, warm-up (--set "
                           "schedule.warmup_steps=…) or --set optimizer.clip_norm=1",

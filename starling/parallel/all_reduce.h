@@ -31,7 +31,8 @@ struct AllReduceOptions {
   at::ScalarType working = at::kFloat;  // forward, backward and gradients: master, or bfloat16
   OptimizerShare share = OptimizerShare::kAuto;
   size_t bucket_bytes = 8u << 20;
-  double clip_norm = 0;    // gradients are scaled to at most this norm; 0 = off. Turns off the overlap of the update.
+  double clip_norm =
+      0;  // gradients are scaled to at most this norm; 0 = off. Turns off the overlap of the update.
   int64_t hash_every = 0;  // steps between comparisons of the replicas, 0 = never
   int members = 1;         // threads of this rank that hold a mini-batch each
   bool channels_last = false;
@@ -43,7 +44,8 @@ struct AllReduceOptions {
 class AllReduce final : public Strategy {
  public:
   // Collective over the group. Parameters are those of rank 0's fresh model on all ranks. group and clock outlive this.
-  AllReduce(const ModelFactory& factory, UpdateRule rule, const AllReduceOptions& options, Group& group, const Clock& clock);
+  AllReduce(const ModelFactory& factory, UpdateRule rule, const AllReduceOptions& options, Group& group,
+            const Clock& clock);
   ~AllReduce() override;
 
   void begin_step(const Step& step) override;
@@ -63,7 +65,6 @@ class AllReduce final : public Strategy {
     double stop = 0;
   };
 
-
   void place_tensors();
   void copy_into_memory(const std::vector<at::Tensor>& parameters);
   void refresh_working();
@@ -81,6 +82,7 @@ class AllReduce final : public Strategy {
   std::vector<const std::byte*> sources() const;
   void rebuild_in_order_of_arrival();
   void relayout(const std::vector<size_t>& order);
+  uint64_t bytes_in_windows() const;
   void post_notice();
   void read_notices(StepReport& report);
   void compare_replicas();
@@ -95,10 +97,10 @@ class AllReduce final : public Strategy {
   std::vector<size_t> sizes_;      // elements, by parameter
   FlatLayout layout_;
   std::unique_ptr<FlatMemory> memory_;
-  std::shared_ptr<Window> board_;  // one Notice a local rank
+  std::shared_ptr<Window> board_;                            // one Notice a local rank
   std::vector<std::vector<GradientSlot::Installed>> slots_;  // [member][parameter]
-  std::vector<size_t> missing_;    // by bucket
-  std::vector<size_t> arrival_;    // parameters in the order in which the first step's gradients came
+  std::vector<size_t> missing_;                              // by bucket
+  std::vector<size_t> arrival_;  // parameters in the order in which the first step's gradients came
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<BucketExchange> exchange_;
   Step step_;

@@ -17,7 +17,8 @@ std::vector<const std::byte*> AllReduce::sources() const {
   std::vector<const std::byte*> result;
   const int locals = static_cast<int>(group_.local_ranks().size());
   for (int r = one_host_ ? 0 : group_.local_rank(); r < (one_host_ ? locals : group_.local_rank() + 1); ++r) {
-    for (int m = 0; m < options_.members; ++m) result.push_back(static_cast<const std::byte*>(memory_->gradients(r, m)));
+    for (int m = 0; m < options_.members; ++m)
+      result.push_back(static_cast<const std::byte*>(memory_->gradients(r, m)));
   }
   return result;
 }
@@ -96,7 +97,8 @@ StrategyState AllReduce::state() {
     const NamedTensor& p = replicas_[0].parameters[i];
     state.parameters[p.name] = copy(memory_->master_view(layout_.offset[i], p.tensor));
     for (int s = 0; s < rule_.state_count(); ++s) {
-      state.optimizer[rule_.state_names()[s] + "/" + p.name] = copy(memory_->state_view(s, layout_.offset[i], p.tensor));
+      state.optimizer[rule_.state_names()[s] + "/" + p.name] =
+          copy(memory_->state_view(s, layout_.offset[i], p.tensor));
     }
   }
   for (const NamedTensor& b : replicas_[0].buffers) state.buffers[b.name] = copy(b.tensor);
@@ -105,15 +107,20 @@ StrategyState AllReduce::state() {
 
 namespace {
 
-const at::Tensor& fitting(const std::map<std::string, at::Tensor>& tensors, const std::string& name, const at::Tensor& like) {
+const at::Tensor& fitting(const std::map<std::string, at::Tensor>& tensors, const std::string& name,
+                          const at::Tensor& like) {
   const auto it = tensors.find(name);
   if (it == tensors.end()) {
-    throw Error(ErrorCode::kCheckpoint, "the checkpoint holds no tensor '" + name + "': it is of another model or optimizer");
+    throw Error(ErrorCode::kCheckpoint,
+                "the checkpoint holds no tensor '" + name + "': it is of another model or optimizer");
   }
   if (it->second.sizes() != like.sizes()) {
-    throw Error(ErrorCode::kCheckpoint,
-                fmt::format("the checkpoint's '{}' has another shape than the model's ({} against {} elements): it is of "
-                            "another model", name, it->second.numel(), like.numel()));
+    throw Error(
+        ErrorCode::kCheckpoint,
+        fmt::format(
+            "the checkpoint's '{}' has another shape than the model's ({} against {} elements): it is of "
+            "another model",
+            name, it->second.numel(), like.numel()));
   }
   return it->second;
 }
@@ -123,13 +130,15 @@ const at::Tensor& fitting(const std::map<std::string, at::Tensor>& tensors, cons
 void AllReduce::load_state(const StrategyState& state) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> parameters;
-  for (const NamedTensor& p : replicas_[0].parameters) parameters.push_back(fitting(state.parameters, p.name, p.tensor));
+  for (const NamedTensor& p : replicas_[0].parameters)
+    parameters.push_back(fitting(state.parameters, p.name, p.tensor));
   for (size_t i = 0; i < sizes_.size(); ++i) {
     const NamedTensor& p = replicas_[0].parameters[i];
     for (int s = 0; s < rule_.state_count(); ++s) {
       if (state.optimizer.empty()) continue;  // weights alone: the optimizer begins afresh
       const at::Tensor& value = fitting(state.optimizer, rule_.state_names()[s] + "/" + p.name, p.tensor);
-      if (!divided() || group_.local_rank() == 0) memory_->state_view(s, layout_.offset[i], p.tensor).copy_(value);
+      if (!divided() || group_.local_rank() == 0)
+        memory_->state_view(s, layout_.offset[i], p.tensor).copy_(value);
     }
   }
   for (NamedTensor& b : replicas_[0].buffers) b.tensor.copy_(fitting(state.buffers, b.name, b.tensor));

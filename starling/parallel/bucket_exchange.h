@@ -36,11 +36,12 @@ using BucketWork = std::function<void(size_t bucket)>;
 
 // All ranks on one host: no thread of its own. Whenever this rank completes a bucket it looks, without waiting, which
 // buckets all ranks have completed, and works on them; finish() waits for the rest. `group` may have a single rank.
-std::unique_ptr<BucketExchange> make_host_exchange(Group& group, const Clock& clock, size_t buckets, BucketWork work);
+std::unique_ptr<BucketExchange> make_host_exchange(Group& group, const Clock& clock, size_t buckets,
+                                                   BucketWork work);
 
 // Several hosts: a thread all-reduces (sums) bucket after bucket by `reduce`, then works on it, while backward goes on.
 // reduce and work run on that thread; an exception of theirs comes out of finish().
-std::unique_ptr<BucketExchange> make_network_exchange(Group& group, const Clock& clock, size_t buckets, BucketWork reduce,
-                                                      BucketWork work);
+std::unique_ptr<BucketExchange> make_network_exchange(Group& group, const Clock& clock, size_t buckets,
+                                                      BucketWork reduce, BucketWork work);
 
 }  // namespace starling

@@ -6,8 +6,10 @@
 
 namespace starling {
 
-FlatLayout make_flat_layout(const std::vector<size_t>& sizes, const std::vector<size_t>& order, size_t bucket_size) {
-  STARLING_CHECK(order.size() == sizes.size(), "{} parameters in order, {} sizes", order.size(), sizes.size());
+FlatLayout make_flat_layout(const std::vector<size_t>& sizes, const std::vector<size_t>& order,
+                            size_t bucket_size) {
+  STARLING_CHECK(order.size() == sizes.size(), "{} parameters in order, {} sizes", order.size(),
+                 sizes.size());
   FlatLayout layout;
   layout.offset.assign(sizes.size(), 0);
   layout.bucket_of.assign(sizes.size(), 0);

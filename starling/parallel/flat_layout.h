@@ -27,7 +27,8 @@ struct FlatLayout {
 
 // Lays the parameters out in `order` (indices into `sizes`, a permutation) and closes a bucket when it holds at least
 // `bucket_size` elements. The total depends on the sizes alone, not on the order.
-FlatLayout make_flat_layout(const std::vector<size_t>& sizes, const std::vector<size_t>& order, size_t bucket_size);
+FlatLayout make_flat_layout(const std::vector<size_t>& sizes, const std::vector<size_t>& order,
+                            size_t bucket_size);
 
 // The part of [begin, end) that share `index` of `shares` works on: near-equal, cut at multiples of kFlatAlign.
 std::pair<size_t, size_t> share_of(size_t begin, size_t end, size_t index, size_t shares);

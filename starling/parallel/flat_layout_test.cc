@@ -18,7 +18,8 @@ TEST(FlatLayout, KeepsOrderAlignsAndCutsBuckets) {
 
 TEST(FlatLayout, TotalDoesNotDependOnOrder) {
   const std::vector<size_t> sizes = {3, 700, 64, 65};
-  EXPECT_EQ(make_flat_layout(sizes, {0, 1, 2, 3}, 1).total, make_flat_layout(sizes, {3, 1, 0, 2}, 1000).total);
+  EXPECT_EQ(make_flat_layout(sizes, {0, 1, 2, 3}, 1).total,
+            make_flat_layout(sizes, {3, 1, 0, 2}, 1000).total);
 }
 
 TEST(FlatLayout, SharesCoverARangeOnce) {

@@ -1,7 +1,7 @@
 #include "starling/parallel/flat_memory.h"
 
-#include <sys/mman.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <torch/torch.h>
 
 #include <atomic>
@@ -15,15 +15,19 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-size_t pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+size_t pages(size_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
 
 // Private zeroed memory, page-aligned, in huge pages where the kernel has them.
 std::shared_ptr<std::byte> private_memory(size_t bytes) {
   bytes = std::max(pages(bytes), kPage);
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
-    throw Error(ErrorCode::kMemory, fmt::format("out of memory: {} MB for parameters and optimizer state were refused; use "
-                                                "a smaller model or fewer ranks", bytes >> 20));
+    throw Error(ErrorCode::kMemory,
+                fmt::format("out of memory: {} MB for parameters and optimizer state were refused; use "
+                            "a smaller model or fewer ranks",
+                            bytes >> 20));
   }
   ::madvise(p, bytes, MADV_HUGEPAGE);
   return {static_cast<std::byte*>(p), [bytes](std::byte* q) { ::munmap(q, bytes); }};
@@ -42,7 +46,8 @@ at::Tensor view_of(const at::Tensor& flat, size_t offset, const at::Tensor& like
 FlatMemory::FlatMemory(Group& group, const FlatMemoryOptions& options) : options_(options), group_(group) {
   const size_t locals = group.local_ranks().size();
   master_bytes_ = pages(options.total * at::elementSize(options.master));
-  working_bytes_ = options.working == options.master ? 0 : pages(options.total * at::elementSize(options.working));
+  working_bytes_ =
+      options.working == options.master ? 0 : pages(options.total * at::elementSize(options.working));
   side_bytes_ = master_bytes_ * (1 + options.states) + working_bytes_;
   gradient_bytes_ = pages(options.total * at::elementSize(options.working));
   if (options.divided) {
@@ -60,10 +65,13 @@ FlatMemory::FlatMemory(Group& group, const FlatMemoryOptions& options) : options
   }
   flat_master_ = tensor_over(parameters(false), options.total, options.master);
   if (working_bytes_ > 0) flat_working_ = tensor_over(working(false), options.total, options.working);
-  for (int i = 0; i < options.states; ++i) flat_states_.push_back(tensor_over(state(i, false), options.total, options.master));
+  for (int i = 0; i < options.states; ++i)
+    flat_states_.push_back(tensor_over(state(i, false), options.total, options.master));
 }
 
-void* FlatMemory::state(int i, bool next) const { return side(next) + master_bytes_ * (1 + i); }
+void* FlatMemory::state(int i, bool next) const {
+  return side(next) + master_bytes_ * (1 + i);
+}
 
 void* FlatMemory::working(bool next) const {
   return working_bytes_ == 0 ? nullptr : side(next) + master_bytes_ * (1 + options_.states);
@@ -74,7 +82,9 @@ void* FlatMemory::gradients(int local_rank, int member) const {
   return first + gradient_bytes_ * member;
 }
 
-at::Tensor FlatMemory::master_view(size_t offset, const at::Tensor& like) const { return view_of(flat_master_, offset, like); }
+at::Tensor FlatMemory::master_view(size_t offset, const at::Tensor& like) const {
+  return view_of(flat_master_, offset, like);
+}
 
 at::Tensor FlatMemory::working_view(size_t offset, const at::Tensor& like) const {
   return view_of(flat_working_.defined() ? flat_working_ : flat_master_, offset, like);
@@ -85,7 +95,8 @@ at::Tensor FlatMemory::state_view(int i, size_t offset, const at::Tensor& like) 
 }
 
 at::Tensor FlatMemory::gradient_view(int member, size_t offset, const at::Tensor& like) const {
-  const at::Tensor flat = tensor_over(gradients(group_.local_rank(), member), options_.total, options_.working);
+  const at::Tensor flat =
+      tensor_over(gradients(group_.local_rank(), member), options_.total, options_.working);
   return view_of(flat, offset, like);
 }
 
@@ -104,7 +115,8 @@ void FlatMemory::commit(int64_t step) {
   point_storages();
   if (group_.local_rank() == 0) {
     auto* word = reinterpret_cast<std::atomic<uint64_t>*>(base_ + 2 * side_bytes_);
-    word->store(static_cast<uint64_t>(step) << 1 | static_cast<uint64_t>(current_), std::memory_order_release);
+    word->store(static_cast<uint64_t>(step) << 1 | static_cast<uint64_t>(current_),
+                std::memory_order_release);
   }
 }
 

@@ -19,12 +19,12 @@
 namespace starling {
 
 struct FlatMemoryOptions {
-  size_t total = 0;                         // elements of one flat range (FlatLayout::total)
-  int states = 0;                           // optimizer states a parameter
-  at::ScalarType master = at::kFloat;       // type of parameters and states: float or double
-  at::ScalarType working = at::kFloat;      // type in which the module computes: master, or bfloat16
+  size_t total = 0;                     // elements of one flat range (FlatLayout::total)
+  int states = 0;                       // optimizer states a parameter
+  at::ScalarType master = at::kFloat;   // type of parameters and states: float or double
+  at::ScalarType working = at::kFloat;  // type in which the module computes: master, or bfloat16
   bool divided = false;
-  int members = 1;                          // gradient ranges of each rank (threads that hold a mini-batch each)
+  int members = 1;  // gradient ranges of each rank (threads that hold a mini-batch each)
 };
 
 class FlatMemory {
@@ -54,7 +54,9 @@ class FlatMemory {
 
  private:
   // Side 0 begins at base_, side 1 behind it; replicated memory has side 0 only.
-  std::byte* side(bool next) const { return base_ + (options_.divided && next != (current_ == 1) ? side_bytes_ : 0); }
+  std::byte* side(bool next) const {
+    return base_ + (options_.divided && next != (current_ == 1) ? side_bytes_ : 0);
+  }
   void point_storages();
 
   FlatMemoryOptions options_;

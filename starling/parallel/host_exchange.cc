@@ -60,7 +60,8 @@ class HostExchange final : public BucketExchange {
     const Nanoseconds start = clock_.now();
     sync_->post(kDoneSlot, steps_begun_);
     for (int r = 0; r < sync_->size(); ++r) {
-      if (r != sync_->rank()) sync_->wait(r, kDoneSlot, steps_begun_, fmt::format("the update of step {}", step_));
+      if (r != sync_->rank())
+        sync_->wait(r, kDoneSlot, steps_begun_, fmt::format("the update of step {}", step_));
     }
     return to_seconds(clock_.now() - start);
   }
@@ -79,7 +80,8 @@ class HostExchange final : public BucketExchange {
     int slowest = -1;
     for (int r = 0; r < sync_->size(); ++r) {
       if (r == sync_->rank() || sync_->peek(r, kFilledSlot) >= base_ + bucket + 1) continue;
-      sync_->wait(r, kFilledSlot, base_ + bucket + 1, fmt::format("gradient bucket {} of step {}", bucket, step_));
+      sync_->wait(r, kFilledSlot, base_ + bucket + 1,
+                  fmt::format("gradient bucket {} of step {}", bucket, step_));
       slowest = r;
     }
     return slowest;
@@ -97,7 +99,8 @@ class HostExchange final : public BucketExchange {
 
 }  // namespace
 
-std::unique_ptr<BucketExchange> make_host_exchange(Group& group, const Clock& clock, size_t buckets, BucketWork work) {
+std::unique_ptr<BucketExchange> make_host_exchange(Group& group, const Clock& clock, size_t buckets,
+                                                   BucketWork work) {
   return std::make_unique<HostExchange>(group, clock, buckets, std::move(work));
 }
 

@@ -90,8 +90,8 @@ class NetworkExchange final : public BucketExchange {
 
 }  // namespace
 
-std::unique_ptr<BucketExchange> make_network_exchange(Group& group, const Clock& clock, size_t buckets, BucketWork reduce,
-                                                      BucketWork work) {
+std::unique_ptr<BucketExchange> make_network_exchange(Group& group, const Clock& clock, size_t buckets,
+                                                      BucketWork reduce, BucketWork work) {
   return std::make_unique<NetworkExchange>(group, clock, buckets, std::move(reduce), std::move(work));
 }
 

@@ -13,7 +13,8 @@ Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t 
     for (const auto& item : module.named_modules("", /*include_self=*/true)) {
       // Batch statistics in bf16 would lose the running averages: its layers stay fp32, which ATen's kernels take mixed.
       if (item.value()->named_buffers(/*recurse=*/false).contains("running_mean")) continue;
-      for (auto& parameter : item.value()->parameters(/*recurse=*/false)) parameter.set_data(parameter.to(type));
+      for (auto& parameter : item.value()->parameters(/*recurse=*/false))
+        parameter.set_data(parameter.to(type));
     }
   } else {
     module.to(type);

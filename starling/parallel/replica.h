@@ -17,7 +17,8 @@ struct NamedTensor {
 
 struct Replica {
   Model model;
-  std::vector<NamedTensor> parameters;  // those that require a gradient, in the order of the module; shared ones once
+  std::vector<NamedTensor>
+      parameters;  // those that require a gradient, in the order of the module; shared ones once
   std::vector<NamedTensor> buffers;
 };
 

@@ -10,16 +10,19 @@ namespace starling {
 void check_replicas_equal(Group& group, const std::vector<HashedRange>& ranges, int64_t step) {
   if (group.size() == 1) return;
   std::vector<int64_t> own;
-  for (const HashedRange& range : ranges) own.push_back(static_cast<int64_t>(XXH3_64bits(range.data, range.bytes)));
+  for (const HashedRange& range : ranges)
+    own.push_back(static_cast<int64_t>(XXH3_64bits(range.data, range.bytes)));
   std::vector<int64_t> first = own;
   group.broadcast(first.data(), first.size(), DataType::kInt64, 0);
   for (size_t i = 0; i < ranges.size(); ++i) {
     if (own[i] == first[i]) continue;
-    throw Error(ErrorCode::kNumeric,
-                fmt::format("rank {} ({}): parameter {} differs from rank 0's after step {}: the replicas have parted. "
-                            "Memory or a kernel is at fault; resume from the last checkpoint (--resume auto)",
-                            group.rank(), group.host_of(group.rank()), ranges[i].name, step),
-                group.rank());
+    throw Error(
+        ErrorCode::kNumeric,
+        fmt::format(
+            "rank {} ({}): parameter {} differs from rank 0's after step {}: the replicas have parted. "
+            "Memory or a kernel is at fault; resume from the last checkpoint (--resume auto)",
+            group.rank(), group.host_of(group.rank()), ranges[i].name, step),
+        group.rank());
   }
 }
 

@@ -31,6 +31,7 @@ struct StepReport {
   double compute_s = 0;       // forward, backward and optimizer arithmetic of this rank
   double exposed_comm_s = 0;  // waiting for peers, or moving bytes while nothing was computed
   int slowest_rank = -1;      // the last rank to arrive, -1 when alone
+  uint64_t bytes_sent = 0;    // by this rank: into a socket, or in a window for peers who read them there
   bool stop = false;          // some rank asked to stop: all ranks see it after the same step
 };
 

@@ -56,7 +56,8 @@ bool has_convolutions(const Replica& replica) {
 }
 
 // Seconds of a forward and backward pass over the sample.
-double pass_seconds(const ModelFactory& factory, const Batch& sample, at::ScalarType type, bool channels_last) {
+double pass_seconds(const ModelFactory& factory, const Batch& sample, at::ScalarType type,
+                    bool channels_last) {
   Replica replica = make_replica(factory, type, 0);
   if (channels_last) to_channels_last(replica);
   at::Tensor input = sample.input.is_floating_point() ? sample.input.to(type) : sample.input;
@@ -65,15 +66,19 @@ double pass_seconds(const ModelFactory& factory, const Batch& sample, at::Scalar
 }
 
 at::ScalarType working_type(Precision precision) {
-  return precision == Precision::kBf16 ? at::kBFloat16 : precision == Precision::kFp64 ? at::kDouble : at::kFloat;
+  return precision == Precision::kBf16   ? at::kBFloat16
+         : precision == Precision::kFp64 ? at::kDouble
+                                         : at::kFloat;
 }
 
 std::string choose_layout(const RunSpec& spec, const ModelFactory& factory, const Batch& sample) {
   const at::ScalarType type = working_type(spec.train.precision);
-  if (sample.input.dim() != 4 || type == at::kDouble || !has_convolutions(make_replica(factory, type, 0))) return "contiguous";
+  if (sample.input.dim() != 4 || type == at::kDouble || !has_convolutions(make_replica(factory, type, 0)))
+    return "contiguous";
   const Batch part{sample.input.narrow(0, 0, std::min<int64_t>(8, sample.size())),
                    sample.target.narrow(0, 0, std::min<int64_t>(8, sample.size()))};
-  return pass_seconds(factory, part, type, true) < pass_seconds(factory, part, type, false) ? "channels-last" : "contiguous";
+  return pass_seconds(factory, part, type, true) < pass_seconds(factory, part, type, false) ? "channels-last"
+                                                                                            : "contiguous";
 }
 
 }  // namespace
@@ -84,18 +89,18 @@ std::string GemmComparison::faster() const {
 
 GemmComparison measure_gemm(int64_t rows) {
   at::NoGradGuard no_grad;
-  const auto before = at::globalContext().float32MatmulPrecision();
+  const bool medium = at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;
   GemmComparison result;
   select_gemm("mkl");
   result.mkl = measure_one(rows);
   select_gemm("onednn");
   result.onednn = measure_one(rows);
-  at::globalContext().setFloat32MatmulPrecision(before);
+  select_gemm(medium ? "onednn" : "mkl");
   return result;
 }
 
-Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample, const Choices& earlier,
-                     Group& group) {
+Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
+                     const Choices& earlier, Group& group) {
   std::string text;
   if (group.rank() == 0) {
     Choices choices = earlier;
@@ -107,7 +112,8 @@ Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Bat
       apply_choices(choices);
     }
     if (choices.count("layout") == 0) {
-      choices["layout"] = spec.train.layout != "auto" ? spec.train.layout : choose_layout(spec, factory, sample);
+      choices["layout"] =
+          spec.train.layout != "auto" ? spec.train.layout : choose_layout(spec, factory, sample);
     }
     text = nlohmann::json(choices).dump();
   }

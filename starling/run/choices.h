@@ -12,7 +12,8 @@
 
 namespace starling {
 
-using Choices = std::map<std::string, std::string>;  // "gemm": mkl | onednn; "layout": contiguous | channels-last
+using Choices =
+    std::map<std::string, std::string>;  // "gemm": mkl | onednn; "layout": contiguous | channels-last
 
 // One measured matrix product library.
 struct GemmMeasurement {
@@ -31,8 +32,8 @@ GemmComparison measure_gemm(int64_t rows);
 
 // Collective: what the spec leaves to "auto" is measured by rank 0 unless `earlier` (a resumed run's) has it.
 // sample: a small batch for measuring the layout of convolutions.
-Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample, const Choices& earlier,
-                     Group& group);
+Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
+                     const Choices& earlier, Group& group);
 
 // Puts the choices into force in this process.
 void apply_choices(const Choices& choices);

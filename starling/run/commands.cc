@@ -22,7 +22,9 @@
 namespace starling {
 namespace {
 
-OutputOptions output_of(const CommandOptions& options) { return {options.json, options.verbosity, options.color}; }
+OutputOptions output_of(const CommandOptions& options) {
+  return {options.json, options.verbosity, options.color};
+}
 
 void print_line(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
@@ -31,7 +33,8 @@ void print_line(const std::string& line) {
 
 // Carries `work` out on every rank of the job: here, if this process is a rank or the job has only one, else in
 // spec.train.ranks processes that the launcher starts.
-int on_every_rank(const RunSpec& spec, const CommandOptions& options, bool keep, const std::function<int(Session&)>& work) {
+int on_every_rank(const RunSpec& spec, const CommandOptions& options, bool keep,
+                  const std::function<int(Session&)>& work) {
   RankProgram program;
   program.argv = options.argv;
   program.output = output_of(options);
@@ -53,18 +56,25 @@ Workload workload(const RunSpec& spec) {
 
 std::string table_of(const VerifyReport& report) {
   std::string text = fmt::format("{:<44} {:>12} {:>6}\n", "parameter", "deviation", "step");
-  for (const Deviation& d : report.deviations) text += fmt::format("{:<44} {:>12.2e} {:>6}\n", d.tensor, d.relative, d.step);
-  return text + fmt::format("{}: largest deviation {:.2e}, tolerance {:.0e} (norm of the difference over norm of the update)",
-                            report.passed() ? "verified" : "NOT equal to one process",
-                            report.deviations.empty() ? 0.0 : report.deviations.front().relative, report.tolerance);
+  for (const Deviation& d : report.deviations)
+    text += fmt::format("{:<44} {:>12.2e} {:>6}\n", d.tensor, d.relative, d.step);
+  return text + fmt::format(
+                    "{}: largest deviation {:.2e}, tolerance {:.0e} (norm of the difference over norm of the "
+                    "update)",
+                    report.passed() ? "verified" : "NOT equal to one process",
+                    report.deviations.empty() ? 0.0 : report.deviations.front().relative, report.tolerance);
 }
 
 std::string json_of(const VerifyReport& report) {
   nlohmann::json tensors = nlohmann::json::object();
-  for (const Deviation& d : report.deviations) tensors[d.tensor] = {{"relative", d.relative}, {"step", d.step}};
+  for (const Deviation& d : report.deviations)
+    tensors[d.tensor] = {{"relative", d.relative}, {"step", d.step}};
   const double largest = report.deviations.empty() ? 0.0 : report.deviations.front().relative;
-  return nlohmann::json{{"event", "verify"},          {"passed", report.passed()}, {"largest", largest},
-                        {"tolerance", report.tolerance}, {"tensors", tensors}}
+  return nlohmann::json{{"event", "verify"},
+                        {"passed", report.passed()},
+                        {"largest", largest},
+                        {"tolerance", report.tolerance},
+                        {"tensors", tensors}}
       .dump();
 }
 
@@ -76,8 +86,9 @@ int train_command(const RunSpec& spec, const CommandOptions& options) {
     const Model model = load.factory(ModelHooks{}).operator()();
     int64_t params = 0;
     for (const auto& p : model.module->parameters()) params += p.numel();
-    print_line(fmt::format("would train {} ({} parameters) on {} ({} samples) with {} ranks, {} samples a step", spec.model.name,
-                           params, spec.data.source, load.data.train->size(), spec.train.ranks, spec.train.global_batch));
+    print_line(fmt::format(
+        "would train {} ({} parameters) on {} ({} samples) with {} ranks, {} samples a step", spec.model.name,
+        params, spec.data.source, load.data.train->size(), spec.train.ranks, spec.train.global_batch));
     return 0;
   }
   return on_every_rank(spec, options, /*keep=*/true, [](Session& session) {
@@ -91,7 +102,8 @@ int eval_command(const RunSpec& spec, const CommandOptions& options) {
   return on_every_rank(spec, options, /*keep=*/false, [](Session& session) {
     const Workload load = workload(session.spec());
     if (!load.data.test) {
-      throw ConfigError("data.source", session.spec().data.source + " has no test part; name one by --set data.test_source=…");
+      throw ConfigError("data.source", session.spec().data.source +
+                                           " has no test part; name one by --set data.test_source=…");
     }
     Replica replica = make_replica(load.factory(ModelHooks{}), at::kFloat, session.spec().train.seed);
     const int64_t batch = session.spec().train.eval_batch > 0 ? session.spec().train.eval_batch : 64;
@@ -122,8 +134,9 @@ int doctor_command(const CommandOptions& options) {
 
 int zoo_ls_command(const CommandOptions& options) {
   for (const ZooEntry& entry : zoo()) {
-    print_line(options.json ? nlohmann::json{{"event", "model"}, {"name", entry.name}, {"what", entry.what}}.dump()
-                            : fmt::format("{:<10} {}", entry.name, entry.what));
+    print_line(options.json
+                   ? nlohmann::json{{"event", "model"}, {"name", entry.name}, {"what", entry.what}}.dump()
+                   : fmt::format("{:<10} {}", entry.name, entry.what));
   }
   return 0;
 }

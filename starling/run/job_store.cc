@@ -23,7 +23,9 @@ class TwoStores final : public Store {
   std::optional<std::string> try_get(const std::string& key) override { return job_.try_get(key); }
   int64_t add(const std::string& key, int64_t delta) override { return job_.add(key, delta); }
   void put_fd(const std::string& key, int fd) override { host_.put_fd(key, fd); }
-  UniqueFd get_fd(const std::string& key, Milliseconds timeout) override { return host_.get_fd(key, timeout); }
+  UniqueFd get_fd(const std::string& key, Milliseconds timeout) override {
+    return host_.get_fd(key, timeout);
+  }
 
  private:
   Store& job_;
@@ -44,7 +46,8 @@ bool several_hosts(const Environment& environment) {
 JobKey key_of_this_host(const Environment& environment) {
   const std::string text = fmt::format("starling one host {} {}", ::getuid(), job_id_of(environment));
   std::array<std::byte, JobKey::kBytes> bytes{};
-  for (size_t i = 0; i < text.size(); ++i) bytes[i % bytes.size()] ^= static_cast<std::byte>(text[i] + 131 * i);
+  for (size_t i = 0; i < text.size(); ++i)
+    bytes[i % bytes.size()] ^= static_cast<std::byte>(text[i] + 131 * i);
   return JobKey(std::span<const std::byte, JobKey::kBytes>(bytes));
 }
 
@@ -53,10 +56,12 @@ JobKey job_key(const CommSpec& spec, const Environment& environment) {
   const std::string file = !spec.key_file.empty() ? spec.key_file : environment.key_file;
   if (!file.empty()) return read_job_key_file(file);
   if (several_hosts(environment)) {
-    throw ConfigError("comm.key_file",
-                      "the ranks are on several hosts, and what crosses a network must prove a job key: make one with "
-                      "`(umask 077; head -c32 /dev/urandom | xxd -p -c64 > job.key)`, copy it to every host, and give --set "
-                      "comm.key_file=job.key");
+    throw ConfigError(
+        "comm.key_file",
+        "the ranks are on several hosts, and what crosses a network must prove a job key: make one with "
+        "`(umask 077; head -c32 /dev/urandom | xxd -p -c64 > job.key)`, copy it to every host, and give "
+        "--set "
+        "comm.key_file=job.key");
   }
   return key_of_this_host(environment);
 }
@@ -85,7 +90,9 @@ JobStore::JobStore(const CommSpec& spec, const Environment& environment)
   }
 }
 
-Store& JobStore::store() { return both_ ? *both_ : *host_store_; }
+Store& JobStore::store() {
+  return both_ ? *both_ : *host_store_;
+}
 
 void JobStore::announce(int rank) {
   (job_store_ ? *job_store_ : *host_store_).announce(rank);

@@ -31,7 +31,8 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
   return launch(options, clock);
 }
 
-int run_rank_program(const RunSpec& spec, const RankProgram& program, const std::function<int(Session&)>& work) {
+int run_rank_program(const RunSpec& spec, const RankProgram& program,
+                     const std::function<int(Session&)>& work) {
   const Environment environment = read_environment(::environ);
   if (must_launch(spec, environment)) return launch_ranks(spec, program, environment);
   try {

@@ -25,6 +25,7 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
 
 // Launches, or makes the session of this rank and calls `work` with it. A fault is told to the launcher, if there is one,
 // which prints the first of them; without a launcher it is rethrown. Returns the exit status.
-int run_rank_program(const RunSpec& spec, const RankProgram& program, const std::function<int(Session&)>& work);
+int run_rank_program(const RunSpec& spec, const RankProgram& program,
+                     const std::function<int(Session&)>& work);
 
 }  // namespace starling

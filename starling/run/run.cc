@@ -44,8 +44,12 @@ Run::Run(std::unique_ptr<Session> session, std::vector<std::string> arguments)
 Run::Run(Run&&) noexcept = default;
 Run::~Run() = default;
 
-const RunSpec& Run::spec() const { return session_->spec(); }
-int Run::rank() const { return session_->environment().identity.rank; }
+const RunSpec& Run::spec() const {
+  return session_->spec();
+}
+int Run::rank() const {
+  return session_->environment().identity.rank;
+}
 
 RunResult Run::fit(const ModuleFactory& module, const Loss& loss, std::shared_ptr<const Source> train,
                    std::shared_ptr<const Source> test) {

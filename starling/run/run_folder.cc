@@ -51,7 +51,8 @@ CheckpointState checkpoint_of(const StrategyState& state) {
 
 }  // namespace
 
-RunFolder::RunFolder(const RunSpec& spec, const Surroundings& around) : spec_(spec), around_(around), path_(around.run_dir) {
+RunFolder::RunFolder(const RunSpec& spec, const Surroundings& around)
+    : spec_(spec), around_(around), path_(around.run_dir) {
   std::string found;
   if (around.group.rank() == 0) found = find_checkpoint().string();
   found = broadcast_text(around.group, found);
@@ -59,7 +60,8 @@ RunFolder::RunFolder(const RunSpec& spec, const Surroundings& around) : spec_(sp
   resumed_ = read_checkpoint(found);
   require_same_configuration(found, *resumed_, spec);
   if (around.group.rank() == 0) {
-    around.sink.emit(Message{Severity::kInfo, 0, fmt::format("resuming after step {} from {}", resumed_->step, found)});
+    around.sink.emit(
+        Message{Severity::kInfo, 0, fmt::format("resuming after step {} from {}", resumed_->step, found)});
   }
 }
 
@@ -81,8 +83,10 @@ fs::path RunFolder::find_checkpoint() const {
     if (fs::exists(fs::path(resume) / "manifest.json")) return resume;
     if (fs::exists(resume)) found = newest_whole(resume, &warnings);
     if (!found) {
-      throw ConfigError("--resume", fmt::format("{} holds no whole checkpoint; give a run folder or one of its "
-                                                "checkpoints/step-… folders, or --resume never", resume));
+      throw ConfigError("--resume",
+                        fmt::format("{} holds no whole checkpoint; give a run folder or one of its "
+                                    "checkpoints/step-… folders, or --resume never",
+                                    resume));
     }
   }
   for (const std::string& text : warnings) warn(around_, text);
@@ -101,8 +105,8 @@ void RunFolder::restore(Strategy& strategy) const {
   strategy.load_state(state);
 }
 
-void RunFolder::save_checkpoint(Strategy& strategy, const Choices& choices, int64_t step, int64_t steps_per_epoch,
-                                int64_t total_steps) {
+void RunFolder::save_checkpoint(Strategy& strategy, const Choices& choices, int64_t step,
+                                int64_t steps_per_epoch, int64_t total_steps) {
   const StrategyState state = strategy.state();
   if (path_.empty() || around_.group.rank() != 0) return;
   CheckpointState checkpoint = checkpoint_of(state);
@@ -122,7 +126,8 @@ void RunFolder::save_checkpoint(Strategy& strategy, const Choices& choices, int6
       CheckpointOptions options;
       options.keep = keep;
       done.path = write_checkpoint(path_, checkpoint, options).string();
-    } catch (const std::exception& error) {  // the edge of this thread: the run goes on without this checkpoint
+    } catch (
+        const std::exception& error) {  // the edge of this thread: the run goes on without this checkpoint
       done.error = error.what();
     }
     done.seconds = to_seconds(around_.clock.now() - start);
@@ -137,7 +142,8 @@ void RunFolder::finish(Strategy& strategy) {
   if (around_.group.rank() != 0) return;
   TensorMap tensors = state.parameters;
   tensors.insert(state.buffers.begin(), state.buffers.end());
-  if (spec_.train.save.size() > 11 && spec_.train.save.compare(spec_.train.save.size() - 11, 11, ".index.json") == 0) {
+  if (spec_.train.save.size() > 11 &&
+      spec_.train.save.compare(spec_.train.save.size() - 11, 11, ".index.json") == 0) {
     write_safetensors_sharded(spec_.train.save, tensors, size_t{5} << 30);
   } else {
     write_safetensors(spec_.train.save, tensors, {{"format", "pt"}});

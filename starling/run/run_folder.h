@@ -32,7 +32,8 @@ class RunFolder {
 
   // Takes a snapshot and writes it on a thread of its own; waits for the one before. A failure is a CheckpointDone event
   // with its error: training goes on and the last good checkpoint stays.
-  void save_checkpoint(Strategy& strategy, const Choices& choices, int64_t step, int64_t steps_per_epoch, int64_t total_steps);
+  void save_checkpoint(Strategy& strategy, const Choices& choices, int64_t step, int64_t steps_per_epoch,
+                       int64_t total_steps);
   // Waits for the last checkpoint and writes the weights to train.save. Errors: Error naming the path (disk full).
   void finish(Strategy& strategy);
 

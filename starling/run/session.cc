@@ -63,8 +63,9 @@ void make_run_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error || ::access(path.c_str(), W_OK) != 0) {
-    throw ConfigError("--run-dir", fmt::format("{} cannot be written: {}; give a folder that you may write, by --run-dir", path,
-                                               error ? error.message() : std::strerror(errno)));
+    throw ConfigError("--run-dir",
+                      fmt::format("{} cannot be written: {}; give a folder that you may write, by --run-dir",
+                                  path, error ? error.message() : std::strerror(errno)));
   }
 }
 
@@ -74,7 +75,8 @@ RunSpec resolved(RunSpec spec, const Environment& environment) {
     const int cores = count_cores(usable_cpus());
     // A rank that the launcher pinned sees its own cores only.
     const int ranks = environment.omp_num_threads > 0 ? 1 : environment.identity.local_world_size;
-    spec.train.threads = environment.omp_num_threads > 0 ? environment.omp_num_threads : std::max(1, cores / ranks);
+    spec.train.threads =
+        environment.omp_num_threads > 0 ? environment.omp_num_threads : std::max(1, cores / ranks);
   }
   return spec;
 }
@@ -82,7 +84,8 @@ RunSpec resolved(RunSpec spec, const Environment& environment) {
 Session::Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep)
     : spec_(resolved(std::move(spec), environment)), environment_(environment) {
   watch_signals();
-  at::set_num_threads(spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
+  at::set_num_threads(
+      spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
   const ProcessIdentity& self = environment_.identity;
   if (self.world_size > 1) {
     store_ = std::make_unique<JobStore>(spec_.comm, environment_);
@@ -124,7 +127,9 @@ std::string Session::bind_address() const {
   if (!wanted.empty()) return wanted;
   const bool one_host = environment_.identity.local_world_size == environment_.identity.world_size;
   if (one_host || environment_.master_host.empty()) return "127.0.0.1";
-  return local_address_towards(resolve({environment_.master_host, static_cast<uint16_t>(environment_.master_port)})).host();
+  return local_address_towards(
+             resolve({environment_.master_host, static_cast<uint16_t>(environment_.master_port)}))
+      .host();
 }
 
 std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
@@ -156,7 +161,8 @@ void Session::open_sinks(const OutputOptions& output, bool keep) {
     if (!output.json || progress.terminal) {
       sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress));
     }
-    if (output.json) sinks.push_back(std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output"));
+    if (output.json)
+      sinks.push_back(std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output"));
     if (keep) {
       run_dir_ = run_folder_of(spec_, environment_);
       make_run_folder(run_dir_);
@@ -168,7 +174,8 @@ void Session::open_sinks(const OutputOptions& output, bool keep) {
 }
 
 Surroundings Session::surroundings() {
-  return {*group_, [this](const std::string& name) { return make_named_group(name); }, *sink_, clock_, stop_, run_dir_};
+  return {*group_, [this](const std::string& name) { return make_named_group(name); }, *sink_, clock_, stop_,
+          run_dir_};
 }
 
 }  // namespace starling

@@ -74,8 +74,8 @@ Batch first_samples(const Source& source, int64_t count) {
   return source.read(indices, 0);
 }
 
-RunStarted started(const RunSpec& spec, const TrainLength& length, const Choices& choices, const Surroundings& around,
-                   const Replica& replica) {
+RunStarted started(const RunSpec& spec, const TrainLength& length, const Choices& choices,
+                   const Surroundings& around, const Replica& replica) {
   RunStarted event;
   event.run_dir = around.run_dir;
   event.model = spec.model.name;
@@ -98,23 +98,35 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
   const int64_t share = spec.train.global_batch / group.size();
   RunFolder folder(spec, around);  // finds the checkpoint to resume from, if any
   const DirectLinear direct;
-  const Choices choices =
-      make_choices(spec, factory(ModelHooks{}), first_samples(*data.train, share), folder.earlier_choices(), group);
+  const Choices choices = make_choices(spec, factory(ModelHooks{}), first_samples(*data.train, share),
+                                       folder.earlier_choices(), group);
   apply_choices(choices);
 
   std::unique_ptr<Group> norm_group;
-  if (spec.model.batch_norm == BatchNorm::kSync && group.size() > 1) norm_group = around.make_group("batch-norm");
+  if (spec.model.batch_norm == BatchNorm::kSync && group.size() > 1)
+    norm_group = around.make_group("batch-norm");
   AllReduce strategy(factory(model_hooks(norm_group.get())), make_update_rule(spec.optimizer),
                      all_reduce_options(spec, choices), group, around.clock);
   folder.restore(strategy);
 
-  auto loader = make_loader(data.train, loader_options(spec, group.rank(), group.size(), folder.first_step()));
+  auto loader =
+      make_loader(data.train, loader_options(spec, group.rank(), group.size(), folder.first_step()));
   TrainLength length = train_length(spec, loader->steps_per_epoch());
   length.first_step = folder.first_step();
   around.sink.emit(started(spec, length, choices, around, strategy.replica()));
 
-  const TrainParts parts{strategy, strategy.replica(), *loader, data.test.get(), group, around.sink, around.clock, around.stop,
-                         [&](int64_t step) { folder.save_checkpoint(strategy, choices, step, length.steps_per_epoch, length.total_steps); }};
+  const TrainParts parts{strategy,
+                         strategy.replica(),
+                         *loader,
+                         data.test.get(),
+                         group,
+                         around.sink,
+                         around.clock,
+                         around.stop,
+                         [&](int64_t step) {
+                           folder.save_checkpoint(strategy, choices, step, length.steps_per_epoch,
+                                                  length.total_steps);
+                         }};
   RunResult result = train(spec, length, parts);
   strategy.consensus();
   folder.finish(strategy);

@@ -8,6 +8,7 @@
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
 #include "starling/data/factory.h"
+#include "starling/data/loader.h"
 #include "starling/nn/model.h"
 #include "starling/parallel/all_reduce.h"
 #include "starling/run/choices.h"

@@ -17,16 +17,19 @@ namespace starling {
 namespace {
 
 void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& replica, int ranks) {
-  const bool normalises = std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const NamedTensor& b) {
-    return b.name.size() > 12 && b.name.compare(b.name.size() - 12, 12, "running_mean") == 0;
-  });
+  const bool normalises =
+      std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const NamedTensor& b) {
+        return b.name.size() > 12 && b.name.compare(b.name.size() - 12, 12, "running_mean") == 0;
+      });
   if (normalises && ranks > 1 && spec.model.batch_norm != BatchNorm::kSync) {
     throw ConfigError("model.batch_norm",
-                      "local batch norm takes its statistics from each rank's samples: no single process makes the same update; "
+                      "local batch norm takes its statistics from each rank's samples: no single process "
+                      "makes the same update; "
                       "verify with --set model.batch_norm=sync");
   }
   if (spec.model.dropout > 0) {
-    throw ConfigError("model.dropout", "dropout draws other masks in one process; verify with --set model.dropout=0");
+    throw ConfigError("model.dropout",
+                      "dropout draws other masks in one process; verify with --set model.dropout=0");
   }
 }
 
@@ -68,7 +71,8 @@ class Reference {
     return norm > spec_.optimizer.clip_norm ? spec_.optimizer.clip_norm / (norm + 1e-6) : 1;
   }
 
-  at::Tensor updated(const NamedTensor& p, const StrategyState& before, const Step& step, double scale) const {
+  at::Tensor updated(const NamedTensor& p, const StrategyState& before, const Step& step,
+                     double scale) const {
     const at::Tensor gradient =
         p.tensor.grad().defined() ? p.tensor.grad().contiguous() : torch::zeros_like(p.tensor).contiguous();
     const at::Tensor old = p.tensor.detach().contiguous();
@@ -102,8 +106,9 @@ class Reference {
   std::unique_ptr<Loader> loader_;
 };
 
-void compare(const StrategyState& before, const StrategyState& after, const std::map<std::string, at::Tensor>& expected,
-             int64_t step, std::map<std::string, Deviation>& worst) {
+void compare(const StrategyState& before, const StrategyState& after,
+             const std::map<std::string, at::Tensor>& expected, int64_t step,
+             std::map<std::string, Deviation>& worst) {
   for (const auto& [name, reference] : expected) {
     const at::Tensor old = before.parameters.at(name).to(at::kDouble);
     const double norm = (reference - old).norm().item<double>();
@@ -118,14 +123,16 @@ void compare(const StrategyState& before, const StrategyState& after, const std:
 
 }  // namespace
 
-VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data, const Surroundings& around,
-                    const decltype(AllReduceOptions::on_bucket)& on_bucket) {
+VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
+                    const Surroundings& around, const decltype(AllReduceOptions::on_bucket)& on_bucket) {
   Group& group = around.group;
   std::unique_ptr<Group> norm_group;
-  if (spec.model.batch_norm == BatchNorm::kSync && group.size() > 1) norm_group = around.make_group("batch-norm");
+  if (spec.model.batch_norm == BatchNorm::kSync && group.size() > 1)
+    norm_group = around.make_group("batch-norm");
   AllReduceOptions options = all_reduce_options(spec, {});
   options.on_bucket = on_bucket;
-  AllReduce strategy(factory(model_hooks(norm_group.get())), make_update_rule(spec.optimizer), options, group, around.clock);
+  AllReduce strategy(factory(model_hooks(norm_group.get())), make_update_rule(spec.optimizer), options, group,
+                     around.clock);
   refuse_what_one_process_cannot_do(spec, strategy.replica(), group.size());
 
   auto loader = make_loader(data.train, loader_options(spec, group.rank(), group.size(), 0));

@@ -28,7 +28,8 @@ VerifyReport verify_three_ranks(const decltype(AllReduceOptions::on_bucket)& on_
   spec.verify.steps = 3;
   const SyncedModelFactory factory = [](const ModelHooks&) -> ModelFactory {
     return [] {
-      auto net = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(5, 7), torch::nn::ReLU(), torch::nn::Linear(7, 2));
+      auto net = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(5, 7), torch::nn::ReLU(),
+                                                             torch::nn::Linear(7, 2));
       return Model{net, [net](const at::Tensor& in) { return net->forward(in); }, cross_entropy};
     };
   };

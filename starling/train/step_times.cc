@@ -15,7 +15,9 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-void StepTimes::add(double seconds) { all_.push_back(seconds); }
+void StepTimes::add(double seconds) {
+  all_.push_back(seconds);
+}
 
 double StepTimes::recent() const {
   const size_t n = std::min<size_t>(all_.size(), 64);

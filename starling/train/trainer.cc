@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kLossWindow = 20;
 
 double peak_rss_mb() {
-  struct rusage usage {};
+  struct rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
@@ -77,14 +77,16 @@ class Loop {
     result_.compute_s += done.compute_s;
     result_.exposed_comm_s += done.exposed_comm_s;
     result_.data_wait_s += done.data_wait_s;
+    bytes_sent_ += report.bytes_sent;
     parts_.sink.emit(done);
     return report;
   }
 
   void evaluate_now(int64_t step) {
     parts_.strategy.consensus();
-    const int64_t batch = spec_.train.eval_batch > 0 ? spec_.train.eval_batch
-                                                     : std::max<int64_t>(1, spec_.train.global_batch / parts_.group.size());
+    const int64_t batch = spec_.train.eval_batch > 0
+                              ? spec_.train.eval_batch
+                              : std::max<int64_t>(1, spec_.train.global_batch / parts_.group.size());
     const EvalDone done = evaluate(parts_.evaluated, *parts_.test, batch, parts_.group, step);
     result_.test_loss = done.loss;
     result_.test_accuracy = done.accuracy;
@@ -99,10 +101,12 @@ class Loop {
     const double step_s = times_.overall();
     result_.samples_per_s = step_s > 0 ? static_cast<double>(spec_.train.global_batch) / step_s : 0;
     if (!losses_.empty()) {
-      result_.train_loss = std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+      result_.train_loss =
+          std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
     }
     const TrafficCount traffic = parts_.group.traffic();
-    const double own[2] = {static_cast<double>(traffic.socket_sent + traffic.window_written), peak_rss_mb()};
+    const double own[2] = {static_cast<double>(bytes_sent_ + traffic.socket_sent + traffic.window_written),
+                           peak_rss_mb()};
     std::vector<double> all(2 * parts_.group.size());
     if (parts_.group.size() > 1) {
       parts_.group.all_gather(own, all.data(), 2, DataType::kFp64);
@@ -122,6 +126,7 @@ class Loop {
   Nanoseconds start_;
   StepTimes times_;
   std::deque<double> losses_;
+  uint64_t bytes_sent_ = 0;
   RunResult result_;
 };
 
@@ -130,12 +135,15 @@ class Loop {
 TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch) {
   TrainLength length;
   length.steps_per_epoch = steps_per_epoch;
-  length.total_steps = spec.train.steps > 0
-                           ? spec.train.steps
-                           : static_cast<int64_t>(std::llround(spec.train.epochs * static_cast<double>(steps_per_epoch)));
+  length.total_steps =
+      spec.train.steps > 0
+          ? spec.train.steps
+          : static_cast<int64_t>(std::llround(spec.train.epochs * static_cast<double>(steps_per_epoch)));
   if (length.total_steps <= 0) {
-    throw ConfigError("train.epochs", fmt::format("{} epochs of {} steps come to no step at all; give --epochs or --steps above 0",
-                                                  spec.train.epochs, steps_per_epoch));
+    throw ConfigError(
+        "train.epochs",
+        fmt::format("{} epochs of {} steps come to no step at all; give --epochs or --steps above 0",
+                    spec.train.epochs, steps_per_epoch));
   }
   return length;
 }

@@ -29,7 +29,7 @@ struct TrainParts {
   Loader& loader;
   const Source* test = nullptr;  // null: no evaluation
   Group& group;
-  EventSink& sink;               // this rank's; ranks other than 0 give a silent one
+  EventSink& sink;  // this rank's; ranks other than 0 give a silent one
   const Clock& clock;
   const std::atomic<bool>& stop;  // set by SIGTERM: saves and ends after the step that all ranks agree on
   // Saves a checkpoint of the state after `step`; called on every rank after consensus(). Must not throw for a full disk.
