@@ -77,6 +77,17 @@ def wait_for_step(run_dir, step, timeout=60):
     raise AssertionError(f"step {step} was not reached in {timeout} s")
 
 
+def wait_for_checkpoint(run_dir, after, timeout=60):
+    """Waits for a checkpoint of a step above `after`; returns the newest one's step."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        steps = [int(p.name[5:]) for p in pathlib.Path(run_dir).glob("checkpoints/step-*")]
+        if max(steps, default=0) > after:
+            return max(steps)
+        time.sleep(0.005)
+    raise AssertionError(f"no checkpoint after step {after} in {timeout} s")
+
+
 def ranks_of(launcher_pid):
     """PIDs of the rank processes by rank."""
     found = {}

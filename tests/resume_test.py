@@ -3,12 +3,14 @@ import glob
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
+import time
 
-from program import SMALL, STARLING, ProgramTest, environment, events_of, main, ranks_of, result_of, wait_for_step
+from program import SMALL, STARLING, ProgramTest, environment, events_of, main, result_of, wait_for_checkpoint, wait_for_step
 
-RUN = [*SMALL, "--global-batch", "16", "--steps", "120", "--set", "checkpoint.every=10"]
+RUN = [*SMALL, "--global-batch", "16", "--steps", "400", "--set", "checkpoint.every=10"]
 
 
 class Resume(ProgramTest):
@@ -22,22 +24,26 @@ class Resume(ProgramTest):
         with open(self.path("resumed.safetensors"), "rb") as f:
             return f.read(), events
 
-    def kill_at(self, step, victim, *args):
+    def kill_after_checkpoint(self, after, *args):
+        """Kills the run a random while after its next checkpoint. Returns that checkpoint's step."""
         process = self.start("train", "--json", "--run-dir", self.path("run"), *RUN, *args)
-        wait_for_step(self.path("run"), step)
-        os.kill(process.pid if victim is None else ranks_of(process.pid)[victim], signal.SIGKILL)
-        return self.ended(process)
+        step = wait_for_checkpoint(self.path("run"), after)
+        time.sleep(random.uniform(0, 0.02))
+        os.kill(process.pid, signal.SIGKILL)
+        self.ended(process)
+        return step
 
     def test_killed_runs_resume_to_the_same_bits(self):
         for args in (["-n", "2"], ["-n", "2", "--optimizer", "adam", "--lr", "0.001"], []):
             whole = self.uninterrupted(*args, "--resume", "never")
-            self.train(*RUN, "--steps", 1, *args, "--resume", "never")
-            for step in (random.randint(12, 40), random.randint(50, 90)):
-                self.kill_at(step, None, *args)
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            step = self.kill_after_checkpoint(0, *args)
+            if step < 60:
+                step = self.kill_after_checkpoint(step, *args)
             resumed, events = self.resumed(*args)
             self.assertEqual(resumed, whole)
-            started = next(e for e in events if e["event"] == "run_started" or "first_step" in e)
-            self.assertGreater(started["first_step"], 0)
+            started = next(e for e in events if "first_step" in e)
+            self.assertGreaterEqual(started["first_step"], step)
 
     def test_sigterm_saves_and_ends_cleanly(self):
         whole = self.uninterrupted("-n", "2")

@@ -42,13 +42,13 @@ class Train(ProgramTest):
         self.assertLess(difference, bound * norm)
 
     def test_ranks_and_threads_do_not_change_the_result(self):
-        alone = self.weights("one")
-        self.assert_close(alone, self.weights("two", "-n", 2), 1e-12)
-        self.assert_close(alone, self.weights("three", "-n", 3), 1e-12)
-        self.assert_close(alone, self.weights("replicated", "-n", 2, "--set", "optimizer.share=replicated"), 1e-12)
-        self.assert_close(alone, self.weights("batch", "--threads", 2, "--set", "train.threads_mode=batch"), 1e-12)
-        self.assert_close(alone, self.weights("clipped", "-n", 2, "--set", "optimizer.clip_norm=1e9"), 1e-12)
-        self.assert_close(alone, self.weights("tcp", "-n", 2, "--set", "comm.shared_memory=false"), 1e-12)
+        alone = self.weights("one.safetensors")
+        self.assert_close(alone, self.weights("two.safetensors", "-n", 2), 1e-12)
+        self.assert_close(alone, self.weights("three.safetensors", "-n", 3), 1e-12)
+        self.assert_close(alone, self.weights("replicated.safetensors", "-n", 2, "--set", "optimizer.share=replicated"), 1e-12)
+        self.assert_close(alone, self.weights("batch.safetensors", "--threads", 2, "--set", "train.threads_mode=batch"), 1e-12)
+        self.assert_close(alone, self.weights("clipped.safetensors", "-n", 2, "--set", "optimizer.clip_norm=1e9"), 1e-12)
+        self.assert_close(alone, self.weights("tcp.safetensors", "-n", 2, "--set", "comm.shared_memory=false"), 1e-12)
 
     def test_adamw_bf16_and_gpt_run_on_two_ranks(self):
         events, _ = self.train("--model", "gpt", "--data", "grammar", "-n", 2, "--steps", 30, "--global-batch", 8, "--optimizer",

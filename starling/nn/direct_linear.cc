@@ -32,13 +32,13 @@ void write_sum(GradientSlot& slot, const at::Tensor& rows) {
   slot.wrote();
 }
 
-// y = x wᵀ + b. x: [..., in], w: [out, in], b: [out] or undefined.
+// y = x wᵀ + b. x: [..., in], w: [out, in], b: [out] or absent.
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& w,
                             const at::Tensor& b) {
     saved->save_for_backward({x, w});
     saved->saved_data["w_leaf"] = w;
-    saved->saved_data["b_leaf"] = b;
+    if (b.defined()) saved->saved_data["b_leaf"] = b;
     at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor rows = x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
     const at::Tensor y = b.defined() ? at::addmm(b, rows, w.t()) : at::mm(rows, w.t());
@@ -54,7 +54,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor& w = tensors[1];
     const at::Tensor w_leaf = saved->saved_data["w_leaf"].toTensor();
     at::Tensor b_leaf;
-    if (saved->saved_data["b_leaf"].isTensor()) b_leaf = saved->saved_data["b_leaf"].toTensor();
+    if (saved->saved_data.count("b_leaf") != 0) b_leaf = saved->saved_data["b_leaf"].toTensor();
     at::NoGradGuard no_grad;
     const at::Tensor dy = gradients[0].dim() == 2 ? gradients[0] : gradients[0].reshape({-1, w.size(0)});
     variable_list result(3);
@@ -81,11 +81,11 @@ struct Linear : torch::autograd::Function<Linear> {
 };
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias) {
-  const at::Tensor b = bias.value_or(at::Tensor());
   if (!at::GradMode::is_enabled() || x.dim() < 2 || w.dim() != 2 || GradientSlot::of(w) == nullptr) {
     return at::native::linear(x, w, bias);
   }
-  return Linear::apply(x, w, b);
+  const bool with_bias = bias.has_value() && bias->defined();
+  return Linear::apply(x, w, with_bias ? bias : std::nullopt);
 }
 
 }  // namespace

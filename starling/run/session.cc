@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <ctime>
@@ -83,7 +82,6 @@ RunSpec resolved(RunSpec spec, const Environment& environment) {
 
 Session::Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep)
     : spec_(resolved(std::move(spec), environment)), environment_(environment) {
-  watch_signals();
   at::set_num_threads(
       spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
   const ProcessIdentity& self = environment_.identity;
@@ -100,22 +98,6 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
 
 Session::~Session() {
   if (std::uncaught_exceptions() > 0 && store_) store_->abandon();
-  ending_ = true;
-  if (signal_thread_.joinable()) signal_thread_.join();
-}
-
-void Session::watch_signals() {
-  signals_ = std::make_unique<SignalWatch>();
-  signal_thread_ = std::thread([this] {
-    while (!ending_) {
-      pollfd descriptor{signals_->fd(), POLLIN, 0};
-      ::poll(&descriptor, 1, 50);  // the end of the session is seen at the next turn
-      while (const auto signal = signals_->take()) {
-        if (*signal == SIGTSTP || *signal == SIGCHLD) continue;
-        if (stop_.exchange(true) && *signal == SIGINT) ::_exit(130);  // Ctrl-C twice: now
-      }
-    }
-  });
 }
 
 // The address of this host that ranks of other hosts reach: comm.interface, else that of the route to rank 0.

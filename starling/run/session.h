@@ -2,17 +2,15 @@
 // or nobody), sets the threads, opens the sinks, and turns signals into a flag.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
 #include "starling/launch/environment.h"
-#include "starling/launch/signal_watch.h"
 #include "starling/launch/step_board.h"
 #include "starling/run/job_store.h"
+#include "starling/run/stop_signal.h"
 #include "starling/run/surroundings.h"
 #include "starling/spec/run_spec.h"
 #include "starling/telemetry/sink.h"
@@ -39,7 +37,6 @@ class Session {
   Surroundings surroundings();
 
  private:
-  void watch_signals();
   void open_sinks(const OutputOptions& output, bool keep);
   std::string bind_address() const;
   std::unique_ptr<Group> make_named_group(const std::string& name);
@@ -47,10 +44,7 @@ class Session {
   RunSpec spec_;
   Environment environment_;
   SystemClock clock_;
-  std::unique_ptr<SignalWatch> signals_;  // first: threads started later inherit its mask
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> ending_{false};
-  std::thread signal_thread_;
+  StopSignal stop_;  // before everything that has threads
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<StepBoard> board_;
