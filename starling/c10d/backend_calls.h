@@ -1,0 +1,26 @@
+// What the calls of StarlingBackend share; included by its sources only.
+#pragma once
+
+#include <utility>
+
+#include "starling/c10d/backend.h"
+#include "starling/c10d/tensor_bytes.h"
+
+namespace starling {
+
+template <typename CallOptions, typename Body>
+StarlingBackend::WorkPtr StarlingBackend::collective(c10d::OpType type, const char* title,
+                                                     const CallOptions& options, Tensors outputs, Body body) {
+  const WorkDescription description{
+      .rank = rank_, .type = type, .title = title, .sequence = ++sequence_, .timeout = options.timeout};
+  auto work = c10::make_intrusive<StarlingWork>(description, std::move(outputs));
+  Job job{[group = group_.get(), body = std::move(body)] { body(*group); }, work};
+  if (options.asyncOp) {
+    collectives_.submit(std::move(job));
+  } else {
+    collectives_.run(std::move(job));
+  }
+  return work;
+}
+
+}  // namespace starling

@@ -1,0 +1,290 @@
+// Every operation of the backend between ranks that are threads, against a naive computation.
+#include "starling/c10d/backend.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "starling/c10d/backend_test_ranks.h"
+#include "starling/testing/run_ranks.h"
+
+namespace starling {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
+                                     at::kChar,  at::kByte,   at::kInt,      at::kLong};
+constexpr c10d::ReduceOp::RedOpType kOps[] = {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG, c10d::ReduceOp::MIN,
+                                              c10d::ReduceOp::MAX, c10d::ReduceOp::PRODUCT};
+
+struct Case {
+  int ranks;
+  bool async;
+};
+
+void on_backends(int ranks, const std::function<void(StarlingBackend&)>& body) {
+  run_ranks(ranks, [&](const ThreadRank& at) {
+    const auto backend = c10::make_intrusive<StarlingBackend>(join(*at.store, at.rank, at.size));
+    body(*backend);
+  });
+}
+
+class BackendTest : public testing::TestWithParam<Case> {
+ protected:
+  void on_all(const std::function<void(StarlingBackend&)>& body) { on_backends(GetParam().ranks, body); }
+  template <typename Options>
+  Options options() const {
+    return options_for<Options>(GetParam().async);
+  }
+};
+
+// The dtype and every element.
+void expect_same(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
+  ASSERT_EQ(got.scalar_type(), want.scalar_type()) << what;
+  ASSERT_TRUE(at::equal(got, want)) << what << "\ngot " << got.flatten().slice(0, 0, 8) << "\nwant "
+                                    << want.flatten().slice(0, 0, 8);
+}
+
+TEST_P(BackendTest, AllReduceOfEveryTypeAndOperation) {
+  on_all([&](StarlingBackend& backend) {
+    int salt = 0;
+    for (const auto type : kTypes) {
+      for (const auto op : kOps) {
+        if (op == c10d::ReduceOp::AVG && !at::isFloatingType(type)) continue;  // torch rounds otherwise
+        for (const int64_t count : {0, 1, 9001}) {
+          Tensors tensors{values(backend.getRank(), count, type, ++salt)};
+          auto options = this->options<c10d::AllreduceOptions>();
+          options.reduceOp = op;
+          backend.allreduce(tensors, options)->wait();
+          const at::Tensor want = reduced(backend.getSize(), count, type, op, salt);
+          if (op == c10d::ReduceOp::AVG) {  // sum / n in fp32 or sum · (1/n): one rounding apart
+            ASSERT_TRUE(at::allclose(tensors[0].to(at::kDouble), want.to(at::kDouble),
+                                     type == at::kBFloat16 ? 8e-3 : 1e-3));
+          } else {
+            expect_same(tensors[0], want, fmt::format("{} {}", c10::toString(type), count));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_P(BackendTest, AllReduceOfStridedTensorsAndLeaves) {
+  on_all([&](StarlingBackend& backend) {
+    const at::Tensor base = at::zeros({6, 10});
+    Tensors tensors{base.t()};
+    tensors[0].copy_(values(backend.getRank(), 60, at::kFloat).view({10, 6}));
+    backend.allreduce(tensors, options<c10d::AllreduceOptions>())->wait();
+    const at::Tensor want = reduced(backend.getSize(), 60, at::kFloat, c10d::ReduceOp::SUM).view({10, 6});
+    expect_same(base.t(), want, "transposed");
+    at::Tensor leaf = at::empty({4, 3, 5, 2}, at::MemoryFormat::ChannelsLast);
+    leaf.copy_(values(backend.getRank(), 120, at::kFloat).view({4, 3, 5, 2}));
+    leaf.requires_grad_();
+    Tensors leaves{leaf};
+    backend.allreduce(leaves, options<c10d::AllreduceOptions>())->wait();
+    expect_same(leaf.detach(),
+                reduced(backend.getSize(), 120, at::kFloat, c10d::ReduceOp::SUM).view({4, 3, 5, 2}), "leaf");
+  });
+}
+
+TEST_P(BackendTest, AllReduceCoalesced) {
+  on_all([&](StarlingBackend& backend) {
+    Tensors tensors;
+    for (const int64_t count : {3, 0, 1000, 7})
+      tensors.push_back(values(backend.getRank(), count, at::kDouble));
+    auto options = this->options<c10d::AllreduceCoalescedOptions>();
+    options.reduceOp = c10d::ReduceOp::MAX;
+    backend.allreduce_coalesced(tensors, options)->wait();
+    for (const at::Tensor& t : tensors) {
+      expect_same(t, reduced(backend.getSize(), t.numel(), at::kDouble, c10d::ReduceOp::MAX), "coalesced");
+    }
+  });
+}
+
+TEST_P(BackendTest, BroadcastAndReduceWithEveryRoot) {
+  on_all([&](StarlingBackend& backend) {
+    for (int root = 0; root < backend.getSize(); ++root) {
+      for (const auto type : kTypes) {
+        const at::Tensor mine = values(backend.getRank(), 300, type, root);
+        Tensors tensors{mine.clone().view({20, 15}).t()};
+        auto options = this->options<c10d::BroadcastOptions>();
+        options.rootRank = root;
+        backend.broadcast(tensors, options)->wait();
+        expect_same(tensors[0], values(root, 300, type, root).view({20, 15}).t(), "broadcast");
+        Tensors summed{mine.clone()};
+        auto reduce = this->options<c10d::ReduceOptions>();
+        reduce.rootRank = root;
+        backend.reduce(summed, reduce)->wait();
+        const bool is_root = backend.getRank() == root;
+        expect_same(summed[0],
+                    is_root ? reduced(backend.getSize(), 300, type, c10d::ReduceOp::SUM, root) : mine,
+                    "reduce");
+      }
+    }
+  });
+}
+
+TEST_P(BackendTest, AllGather) {
+  on_all([&](StarlingBackend& backend) {
+    for (const auto type : kTypes) {
+      Tensors want;
+      for (int r = 0; r < backend.getSize(); ++r) want.push_back(values(r, 501, type).view({3, 167}));
+      Tensors inputs{values(backend.getRank(), 501, type).view({3, 167})};
+      std::vector<Tensors> outputs(1);
+      for (int r = 0; r < backend.getSize(); ++r) outputs[0].push_back(at::zeros({167, 3}, type).t());
+      backend.allgather(outputs, inputs, options<c10d::AllgatherOptions>())->wait();
+      for (int r = 0; r < backend.getSize(); ++r) expect_same(outputs[0][r], want[r], "list");
+      at::Tensor all = at::zeros({backend.getSize() * 3, 167}, type);
+      backend._allgather_base(all, inputs[0], options<c10d::AllgatherOptions>())->wait();
+      expect_same(all, at::cat(want), "base");
+    }
+  });
+}
+
+TEST_P(BackendTest, ReduceScatter) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank();
+    for (const auto type : kTypes) {
+      for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::PRODUCT}) {
+        const at::Tensor want = reduced(p, p * 400, type, op).narrow(0, me * 400, 400);
+        auto options = this->options<c10d::ReduceScatterOptions>();
+        options.reduceOp = op;
+        at::Tensor input = values(me, p * 400, type);
+        at::Tensor out = at::zeros({400}, type);
+        backend._reduce_scatter_base(out, input, options)->wait();
+        expect_same(out, want, "base");
+        std::vector<Tensors> inputs{input.chunk(p)};
+        Tensors outputs{at::zeros({800}, type).slice(0, 0, 800, 2)};
+        backend.reduce_scatter(outputs, inputs, options)->wait();
+        expect_same(outputs[0], want, "list");
+      }
+    }
+  });
+}
+
+TEST_P(BackendTest, GatherAndScatter) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank(), root = p - 1;
+    std::vector<Tensors> collected;
+    if (me == root) collected.emplace_back();
+    for (int r = 0; me == root && r < p; ++r) collected[0].push_back(at::zeros({9}, at::kInt));
+    Tensors mine{values(me, 9, at::kInt)};
+    auto gather = options<c10d::GatherOptions>();
+    gather.rootRank = root;
+    backend.gather(collected, mine, gather)->wait();
+    for (int r = 0; me == root && r < p; ++r) expect_same(collected[0][r], values(r, 9, at::kInt), "gather");
+    auto scatter = options<c10d::ScatterOptions>();
+    scatter.rootRank = root;
+    Tensors part{at::zeros({9}, at::kInt)};
+    backend.scatter(part, collected, scatter)->wait();
+    expect_same(part[0], mine[0], "scatter returns what gather took");
+  });
+}
+
+// Rank s sends s + 2 r + 1 rows to rank r, all with the value 10 s + r.
+TEST_P(BackendTest, AllToAllWithUnevenSplits) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank();
+    Tensors sent, received, want;
+    std::vector<int64_t> in_splits, out_splits;
+    for (int r = 0; r < p; ++r) {
+      in_splits.push_back(me + 2 * r + 1);
+      out_splits.push_back(r + 2 * me + 1);
+      sent.push_back(at::full({in_splits[r], 3}, 10 * me + r, at::kLong));
+      want.push_back(at::full({out_splits[r], 3}, 10 * r + me, at::kLong));
+      received.push_back(at::zeros_like(want[r]));
+    }
+    at::Tensor input = at::cat(sent), output = at::zeros_like(at::cat(want));
+    backend.alltoall_base(output, input, out_splits, in_splits, options<c10d::AllToAllOptions>())->wait();
+    expect_same(output, at::cat(want), "base");
+    backend.alltoall(received, sent, options<c10d::AllToAllOptions>())->wait();
+    for (int r = 0; r < p; ++r) expect_same(received[r], want[r], "list");
+    at::Tensor even = at::full({2 * p}, me, at::kByte), got = at::zeros({2 * p}, at::kByte);
+    std::vector<int64_t> none;
+    backend.alltoall_base(got, even, none, none, options<c10d::AllToAllOptions>())->wait();
+    expect_same(got, at::arange(p, at::kByte).repeat_interleave(2), "even");
+  });
+}
+
+TEST_P(BackendTest, TensorsInTheGroupsWindows) {
+  on_all([&](StarlingBackend& backend) {
+    ASSERT_TRUE(backend.supportsTensorAlloc(-1));
+    const at::Tensor inside = backend.allocateTensor(300000, at::kBFloat16);
+    ASSERT_EQ(inside.scalar_type(), at::kBFloat16);
+    ASSERT_TRUE(at::equal(inside, at::zeros({300000}, at::kBFloat16)));
+    for (int round = 0; round < 5; ++round) {
+      inside.copy_(values(backend.getRank(), 300000, at::kBFloat16, round));
+      Tensors tensors{inside};
+      backend.allreduce(tensors, options<c10d::AllreduceOptions>())->wait();
+      expect_same(inside, reduced(backend.getSize(), 300000, at::kBFloat16, c10d::ReduceOp::SUM, round),
+                  "window");
+    }
+  });
+}
+
+TEST_P(BackendTest, SendAndReceive) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank();
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    std::vector<Tensors> in;
+    // Receives are posted first, of the second tag first: no order of the calls may block. Beyond any ring's size.
+    for (const int tag : {2, 1}) {
+      for (int r = 0; r < p; ++r) {
+        if (r == me) continue;
+        in.push_back({at::zeros({2, 200000}, at::kFloat).t()});
+        works.push_back(backend.recv(in.back(), r, tag));
+      }
+    }
+    for (const int tag : {1, 2}) {
+      for (int r = 0; r < p; ++r) {
+        Tensors out{values(me, 400000, at::kFloat, tag).view({200000, 2})};
+        if (r != me) works.push_back(backend.send(out, r, tag));
+      }
+    }
+    for (const auto& work : works) work->wait();
+    size_t at = 0;
+    for (const int tag : {2, 1}) {
+      for (int r = 0; r < p; ++r) {
+        if (r != me)
+          expect_same(in[at++][0], values(r, 400000, at::kFloat, tag).view({200000, 2}), "received");
+      }
+    }
+  });
+}
+
+// Thirty calls in flight at once, of several kinds, each on the result of the one before.
+TEST_P(BackendTest, OperationsRunInTheOrderOfTheCalls) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank();
+    Tensors x{at::full({100}, me + 1, at::kDouble)};
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    double want = 0;
+    for (int i = 0; i < 10; ++i) {
+      works.push_back(backend.allreduce(x, options<c10d::AllreduceOptions>()));
+      auto from = options<c10d::BroadcastOptions>();
+      from.rootRank = i % p;
+      works.push_back(backend.broadcast(x, from));
+      works.push_back(backend.barrier(options<c10d::BarrierOptions>()));
+      want = i == 0 ? p * (p + 1) / 2.0 : want * p;
+    }
+    EXPECT_EQ(works.back()->getSequencenumber(), 30);
+    works.back()->wait();
+    for (const auto& work : works) ASSERT_TRUE(work->isCompleted());
+    expect_same(x[0], at::full({100}, want, at::kDouble), "after thirty calls");
+    EXPECT_EQ(backend.getSequenceNumberForGroup(), 30);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, BackendTest,
+                         testing::Values(Case{1, true}, Case{2, true}, Case{2, false}, Case{3, true},
+                                         Case{4, false}),
+                         [](const auto& info) {
+                           return fmt::format("{}{}", info.param.ranks, info.param.async ? "Async" : "Sync");
+                         });
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,57 @@
+// A rank of a group, and the values that the tests of c10d communicate.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "starling/comm/bootstrap.h"
+
+namespace starling {
+
+inline std::shared_ptr<Group> join(Store& store, int rank, int size,
+                                   std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  GroupSetup setup;
+  setup.rank = rank;
+  setup.size = size;
+  setup.options.timeout = timeout;
+  return make_group(store, setup);
+}
+
+// 1, 2 or 3: sums and products over four ranks are exact in every type.
+inline at::Tensor values(int rank, int64_t count, at::ScalarType type, int salt = 0) {
+  return (at::arange(count, at::kLong) * 5 + rank * 2 + salt).remainder(3).add(1).to(type);
+}
+
+// The naive computation: the values of all ranks in fp64, reduced along a new first axis, and rounded once.
+inline at::Tensor reduced(int ranks, int64_t count, at::ScalarType type, c10d::ReduceOp::RedOpType op,
+                          int salt = 0) {
+  std::vector<at::Tensor> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(values(r, count, at::kDouble, salt));
+  const at::Tensor stacked = at::stack(all);
+  switch (op) {
+    case c10d::ReduceOp::AVG:
+      return stacked.mean(0).to(type);
+    case c10d::ReduceOp::PRODUCT:
+      return stacked.prod(0).to(type);
+    case c10d::ReduceOp::MIN:
+      return stacked.amin(0).to(type);
+    case c10d::ReduceOp::MAX:
+      return stacked.amax(0).to(type);
+    default:
+      return stacked.sum(0).to(type);
+  }
+}
+
+template <typename Options>
+Options options_for(bool async) {
+  Options options;
+  options.asyncOp = async;
+  return options;
+}
+
+}  // namespace starling

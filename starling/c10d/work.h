@@ -1,0 +1,54 @@
+// StarlingWork: the handle of one operation of StarlingBackend, completed by whoever carries the operation out.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace starling {
+
+struct WorkDescription {
+  int rank = 0;
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  const char* title = "";  // "starling:all_reduce": in profiles and messages
+  uint64_t sequence = 0;   // of the backend's collectives, or of its sends and receives, from 1
+  // Of a wait() that gives none; 0 or less: such a wait ends when the engine's own timeout ends the operation.
+  std::chrono::milliseconds timeout{0};
+};
+
+// Threads: all functions may be called from any thread.
+class StarlingWork final : public c10d::Work {
+ public:
+  StarlingWork(const WorkDescription& description, std::vector<at::Tensor> outputs);
+
+  // Returns true when the result is in place; throws what the operation has thrown (CommError, TimeoutError …). After
+  // `timeout` a TimeoutError: the operation goes on, and may be waited for again. A wait from a callback of a future
+  // for an operation that the callback's own thread would carry out ends by that timeout only.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  // Completed with the list of the output tensors, after the Work is; its callbacks run in the thread of the operation.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return description_.sequence; }
+  std::chrono::milliseconds getTimeout() const override { return description_.timeout; }
+
+  // Once. error: what the operation has thrown, null for none.
+  void complete(std::exception_ptr error);
+
+ private:
+  // Completes the future if both it and the result exist. Call without the mutex.
+  void settle();
+
+  const WorkDescription description_;
+  const std::vector<at::Tensor> outputs_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_; null until asked for
+  bool settled_ = false;                            // guarded by mutex_
+};
+
+}  // namespace starling
