@@ -57,7 +57,7 @@ class Train(ProgramTest):
                                "data.test_samples=16")
         losses = [e["loss"] for e in events if e["event"] == "step"]
         self.assertLess(sum(losses[-5:]), sum(losses[:5]))
-        self.assertEqual(result_of(events)["test_accuracy"], -1)
+        self.assertNotIn("test_accuracy", result_of(events))  # it has no meaning for text
         self.assertGreater(result_of(events)["test_loss"], 0)
 
     def test_under_torchruns_environment(self):

@@ -32,16 +32,17 @@ void write_sum(GradientSlot& slot, const at::Tensor& rows) {
   slot.wrote();
 }
 
-// y = x wᵀ + b. x: [..., in], w: [out, in], b: [out] or absent.
+// y = x wᵀ + b. x: [..., in], w: [out, in], b: [out], or empty for none (autograd takes no
+// undefined tensor here).
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& w,
                             const at::Tensor& b) {
     saved->save_for_backward({x, w});
     saved->saved_data["w_leaf"] = w;
-    if (b.defined()) saved->saved_data["b_leaf"] = b;
+    if (b.numel() > 0) saved->saved_data["b_leaf"] = b;
     at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor rows = x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
-    const at::Tensor y = b.defined() ? at::addmm(b, rows, w.t()) : at::mm(rows, w.t());
+    const at::Tensor y = b.numel() > 0 ? at::addmm(b, rows, w.t()) : at::mm(rows, w.t());
     if (x.dim() == 2) return y;
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = w.size(0);
@@ -85,7 +86,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const std::optional<
     return at::native::linear(x, w, bias);
   }
   const bool with_bias = bias.has_value() && bias->defined();
-  return Linear::apply(x, w, with_bias ? bias : std::nullopt);
+  return Linear::apply(x, w, with_bias ? *bias : at::empty({0}, w.options()));
 }
 
 }  // namespace

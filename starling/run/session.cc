@@ -156,8 +156,9 @@ void Session::open_sinks(const OutputOptions& output, bool keep) {
 }
 
 Surroundings Session::surroundings() {
-  return {*group_, [this](const std::string& name) { return make_named_group(name); }, *sink_, clock_, stop_,
-          run_dir_};
+  return {*group_,      [this](const std::string& name) { return make_named_group(name); },
+          *sink_,       clock_,
+          stop_.flag(), run_dir_};
 }
 
 }  // namespace starling
