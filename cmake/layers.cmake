@@ -21,6 +21,8 @@ foreach(name archive byte_file cifar digit_strokes digits grammar idx image_code
   set_source_files_properties(starling/data/${name}.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endforeach()
 starling_layer(data      TORCH DEPS net spec telemetry LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
+set_source_files_properties(starling/nn/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+  COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 starling_layer(nn        TORCH DEPS c10d spec)
 starling_layer(optim     DEPS spec)
 if(NOT STARLING_SANITIZE)

@@ -32,69 +32,68 @@ void write_sum(GradientSlot& slot, const at::Tensor& rows) {
   slot.wrote();
 }
 
-// y = x wᵀ + b. x: [..., in], w: [out, in], b: [out], or empty for none (autograd takes no
-// undefined tensor here).
+// y = x W + b with W = wᵀ, or w itself if in_out. b: empty for none (autograd takes no undefined tensor here).
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& w,
-                            const at::Tensor& b) {
+                            const at::Tensor& b, bool in_out) {
     saved->save_for_backward({x, w});
     saved->saved_data["w_leaf"] = w;
+    saved->saved_data["in_out"] = in_out;
     if (b.numel() > 0) saved->saved_data["b_leaf"] = b;
     at::AutoDispatchBelowADInplaceOrView below;
-    const at::Tensor rows = x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
-    const at::Tensor y = b.numel() > 0 ? at::addmm(b, rows, w.t()) : at::mm(rows, w.t());
-    if (x.dim() == 2) return y;
+    const at::Tensor rows = rows_of(x), factor = in_out ? w : w.t();
+    const at::Tensor y = b.numel() > 0 ? at::addmm(b, rows, factor) : at::mm(rows, factor);
     std::vector<int64_t> shape = x.sizes().vec();
-    shape.back() = w.size(0);
-    return y.view(shape);
+    shape.back() = factor.size(1);
+    return x.dim() == 2 ? y : y.view(shape);
   }
 
   static variable_list backward(AutogradContext* saved, variable_list gradients) {
     const variable_list tensors = saved->get_saved_variables();
-    const at::Tensor& x = tensors[0];
-    const at::Tensor& w = tensors[1];
-    const at::Tensor w_leaf = saved->saved_data["w_leaf"].toTensor();
-    at::Tensor b_leaf;
-    if (saved->saved_data.count("b_leaf") != 0) b_leaf = saved->saved_data["b_leaf"].toTensor();
+    const at::Tensor &x = tensors[0], &w = tensors[1];
+    const bool in_out = saved->saved_data["in_out"].toBool();
     at::NoGradGuard no_grad;
-    const at::Tensor dy = gradients[0].dim() == 2 ? gradients[0] : gradients[0].reshape({-1, w.size(0)});
-    variable_list result(3);
-    if (saved->needs_input_grad(0)) result[0] = at::mm(dy, w).view(x.sizes());
+    const at::Tensor dy = rows_of(gradients[0]);
+    variable_list result(4);
+    if (saved->needs_input_grad(0)) result[0] = at::mm(dy, in_out ? w.t() : w).view(x.sizes());
     if (saved->needs_input_grad(1)) {
-      const at::Tensor rows = x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
-      GradientSlot* slot = GradientSlot::of(w_leaf);
-      if (slot != nullptr) {
-        write_product(*slot, dy.t(), rows);
-      } else {
-        result[1] = at::mm(dy.t(), rows);
-      }
+      const at::Tensor rows = rows_of(x);
+      const at::Tensor left = in_out ? rows.t() : dy.t(), right = in_out ? dy : rows;
+      GradientSlot* slot = GradientSlot::of(saved->saved_data["w_leaf"].toTensor());
+      slot != nullptr ? write_product(*slot, left, right) : void(result[1] = at::mm(left, right));
     }
-    if (b_leaf.defined() && saved->needs_input_grad(2)) {
-      GradientSlot* slot = GradientSlot::of(b_leaf);
-      if (slot != nullptr) {
-        write_sum(*slot, dy);
-      } else {
-        result[2] = dy.sum(0);
-      }
+    if (saved->saved_data.count("b_leaf") != 0 && saved->needs_input_grad(2)) {
+      GradientSlot* slot = GradientSlot::of(saved->saved_data["b_leaf"].toTensor());
+      slot != nullptr ? write_sum(*slot, dy) : void(result[2] = dy.sum(0));
     }
     return result;
   }
+
+ private:
+  static at::Tensor rows_of(const at::Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); }
 };
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias) {
-  if (!at::GradMode::is_enabled() || x.dim() < 2 || w.dim() != 2 || GradientSlot::of(w) == nullptr) {
-    return at::native::linear(x, w, bias);
-  }
-  const bool with_bias = bias.has_value() && bias->defined();
-  return Linear::apply(x, w, with_bias ? *bias : at::empty({0}, w.options()));
+at::Tensor linear_of_any_model(const at::Tensor& x, const at::Tensor& w,
+                               const std::optional<at::Tensor>& bias) {
+  if (!has_direct_place(x, w)) return at::native::linear(x, w, bias);
+  return direct_linear(x, w, bias.value_or(at::Tensor()), false);
 }
 
 }  // namespace
 
+bool has_direct_place(const at::Tensor& x, const at::Tensor& weight) {
+  return at::GradMode::is_enabled() && x.dim() >= 2 && weight.dim() == 2 &&
+         GradientSlot::of(weight) != nullptr;
+}
+
+at::Tensor direct_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool in_out) {
+  return Linear::apply(x, weight, bias.defined() ? bias : at::empty({0}, weight.options()), in_out);
+}
+
 DirectLinear::DirectLinear()
     : library_(std::make_unique<torch::Library>(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU,
                                                 __FILE__, __LINE__)) {
-  library_->impl("linear", linear);
+  library_->impl("linear", linear_of_any_model);
 }
 
 DirectLinear::~DirectLinear() = default;

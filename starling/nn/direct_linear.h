@@ -3,6 +3,8 @@
 // into a fresh tensor that is then copied there. Products and sums are those of ATen.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 
 namespace torch {
@@ -10,6 +12,13 @@ class Library;
 }
 
 namespace starling {
+
+// True if direct_linear() may be used: gradients are wanted, and the weight has a slot.
+bool has_direct_place(const at::Tensor& x, const at::Tensor& weight);
+
+// x [..., in] times weight ([out, in]; [in, out] if `in_out`) plus bias ([out]; undefined for none), whose gradients go into
+// the parameters' slots. Needs has_direct_place().
+at::Tensor direct_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool in_out);
 
 class DirectLinear {
  public:

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "starling/base/error.h"
+#include "starling/nn/bias_gelu.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
 
@@ -80,7 +81,10 @@ class FeedForward : public torch::nn::Module {
         register_module("c_fc", std::make_shared<Linear>(spec.width, 4 * spec.width, WeightLayout::kInOut));
     c_proj_ = register_module("c_proj", residual_projection(4 * spec.width, spec.width, spec.layers));
   }
-  at::Tensor forward(const at::Tensor& x) { return c_proj_->forward(at::gelu(c_fc_->forward(x), "tanh")); }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor hidden = linear(x, c_fc_->weight, {}, WeightLayout::kInOut);
+    return c_proj_->forward(bias_gelu(hidden, c_fc_->bias));
+  }
 
  private:
   std::shared_ptr<Linear> c_fc_, c_proj_;
