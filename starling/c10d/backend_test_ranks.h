@@ -13,6 +13,7 @@
 
 namespace starling {
 
+// The ranks are threads of one process: keep the tensors small, or ATen gives each of them a team of OpenMP threads.
 inline std::shared_ptr<Group> join(Store& store, int rank, int size,
                                    std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   GroupSetup setup;

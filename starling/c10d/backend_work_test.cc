@@ -143,9 +143,8 @@ TEST(BackendEndTest, CallsAfterShutdownAreRefused) {
 }
 
 TEST(BackendErrorTest, ArgumentsAreRefusedWithTheirNames) {
-  StarlingBackend& backend =
-      *c10::make_intrusive<StarlingBackend>(std::shared_ptr<Group>(make_single_group())).release();
-  const c10::intrusive_ptr<StarlingBackend> owner = c10::intrusive_ptr<StarlingBackend>::reclaim(&backend);
+  const auto owner = c10::make_intrusive<StarlingBackend>(std::shared_ptr<Group>(make_single_group()));
+  StarlingBackend& backend = *owner;
   const auto all_reduce = [&](Tensors tensors, const c10d::ReduceOp& op = c10d::ReduceOp::SUM) {
     c10d::AllreduceOptions options;
     options.reduceOp = op;
