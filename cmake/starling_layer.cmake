@@ -22,7 +22,8 @@ function(starling_test name)
     starling_torch_program(${name})
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300
+  # One OpenMP thread: ranks that are threads of a test would each start a team, and the teams would fight for the cores.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1
     SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
 endfunction()
 

@@ -20,6 +20,16 @@ class Train(ProgramTest):
         rows = sqlite3.connect(self.path("run/run.sqlite")).execute("select count(*) from step").fetchone()
         self.assertEqual(rows[0], 96)
 
+    def test_bytes_are_those_of_the_formula(self):
+        flat = 784 * 64 + 64 + 640 + 64  # every parameter begins at a multiple of 64 elements
+        for ranks in (2, 4):
+            for share, formula in (("divided", 4 * flat * 2 * (ranks - 1)), ("replicated", 4 * flat * ranks * (ranks - 1))):
+                events, _ = self.train(*SMALL, "-n", ranks, "--steps", 10, "--global-batch", 16, "--resume", "never", "--set",
+                                       f"optimizer.share={share}")
+                sent = result_of(events)["bytes_sent"]
+                self.assertGreaterEqual(sent, 10 * formula)  # docs/all-reduce.md
+                self.assertLess(sent, 10 * formula + 2 * 4 * flat * ranks + 20000)  # start-up: parameters once, small notices
+
     def weights(self, name, *args):
         self.run_program("train", "--json", "--run-dir", self.path("run-" + name), "--save", self.path(name), *SMALL, "--steps", 12,
                          "--global-batch", 24, "--precision", "fp64", *args)

@@ -7,26 +7,11 @@
 #include <numeric>
 
 #include "starling/base/error.h"
+#include "starling/c10d/data_type.h"
 #include "starling/parallel/replica_hash.h"
 
 namespace starling {
 namespace {
-
-DataType data_type(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return DataType::kFp64;
-    case at::kBFloat16:
-      return DataType::kBf16;
-    case at::kFloat:
-      return DataType::kFp32;
-    case at::kLong:
-      return DataType::kInt64;
-    default:
-      throw Error(ErrorCode::kConfig,
-                  std::string("a buffer of type ") + at::toString(type) + " cannot be shared");
-  }
-}
 
 bool choose_divided(const AllReduceOptions& options, size_t local_ranks) {
   // One copy for all ranks of a host is faster as soon as there are two: each rank writes 1/p of the parameters.
@@ -68,7 +53,7 @@ AllReduce::AllReduce(const ModelFactory& factory, UpdateRule rule, const AllRedu
     initial.push_back(p.tensor.detach().to(options.master).clone());
   copy_into_memory(initial);
   if (group.size() > 1 && !(one_host_ && memory.divided)) {
-    group.broadcast(memory_->parameters(false), layout_.total, data_type(options.master), 0);
+    group.broadcast(memory_->parameters(false), layout_.total, data_type_of(options.master), 0);
     refresh_working();
   }
   place_tensors();
@@ -139,7 +124,7 @@ void AllReduce::make_exchange() {
     const Bucket& b = layout_.buckets[bucket];
     const size_t size = at::elementSize(options_.working);
     auto* own = static_cast<std::byte*>(memory_->gradients(group_.local_rank(), 0));
-    group_.all_reduce(own + b.begin * size, b.size(), data_type(options_.working), ReduceOp::kSum);
+    group_.all_reduce(own + b.begin * size, b.size(), data_type_of(options_.working), ReduceOp::kSum);
   };
   exchange_ = make_network_exchange(group_, clock_, layout_.buckets.size(), reduce, work);
 }
@@ -268,7 +253,7 @@ void AllReduce::consensus() {
   at::NoGradGuard no_grad;
   for (NamedTensor& b : replicas_[0].buffers) {
     at::Tensor whole = b.tensor.contiguous();
-    group_.broadcast(whole.data_ptr(), whole.numel(), data_type(whole.scalar_type()), 0);
+    group_.broadcast(whole.data_ptr(), whole.numel(), data_type_of(whole.scalar_type()), 0);
     b.tensor.copy_(whole);
   }
 }
