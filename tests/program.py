@@ -1,5 +1,7 @@
 """Runs the program `starling` for the tests: real processes, real sockets, bounded in time."""
+import array
 import json
+import math
 import os
 import pathlib
 import re
@@ -45,8 +47,14 @@ class ProgramTest(unittest.TestCase):
     def start(self, *args, env=None):
         process = subprocess.Popen([STARLING, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    cwd=self.dir, env=env or environment())
-        self.addCleanup(lambda: (process.kill(), process.communicate()) if process.poll() is None else None)
+        self.addCleanup(self.end, process)
         return process
+
+    @staticmethod
+    def end(process):
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
     def ended(self, process, timeout=60):
         """(seconds, stdout, stderr) of a process that must end by itself."""
@@ -62,6 +70,21 @@ def events_of(text):
 def result_of(events):
     assert events and events[-1]["event"] == "result", events[-3:]
     return events[-1]
+
+
+def numbers_of(path):
+    """The fp64 numbers of a safetensors file, in its order."""
+    data = pathlib.Path(path).read_bytes()
+    values = array.array("d")
+    values.frombytes(data[8 + int.from_bytes(data[:8], "little"):])
+    return values
+
+
+def distance(a, b):
+    """Norm of the difference of two fp64 safetensors files over the norm of the first."""
+    x, y = numbers_of(a), numbers_of(b)
+    assert len(x) == len(y), (len(x), len(y))
+    return math.dist(x, y) / math.hypot(*x)
 
 
 def wait_for_step(run_dir, step, timeout=60):

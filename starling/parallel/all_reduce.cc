@@ -73,7 +73,8 @@ void AllReduce::copy_into_memory(const std::vector<at::Tensor>& parameters) {
     }
     refresh_working();
   }
-  if (divided()) group_.barrier();
+  // On every rank: another host may have a single rank, which divides nothing.
+  if (divided() || !one_host_) group_.barrier();
 }
 
 void AllReduce::refresh_working() {
@@ -123,8 +124,13 @@ void AllReduce::make_exchange() {
   const BucketWork reduce = [this](size_t bucket) {
     const Bucket& b = layout_.buckets[bucket];
     const size_t size = at::elementSize(options_.working);
-    auto* own = static_cast<std::byte*>(memory_->gradients(group_.local_rank(), 0));
-    group_.all_reduce(own + b.begin * size, b.size(), data_type_of(options_.working), ReduceOp::kSum);
+    const auto gradients_of = [&](int member) {
+      auto* own = static_cast<std::byte*>(memory_->gradients(group_.local_rank(), member));
+      return at::from_blob(own + b.begin * size, {static_cast<int64_t>(b.size())}, options_.working);
+    };
+    at::Tensor sum = gradients_of(0);
+    for (int m = 1; m < options_.members; ++m) sum.add_(gradients_of(m));
+    group_.all_reduce(sum.data_ptr(), b.size(), data_type_of(options_.working), ReduceOp::kSum);
   };
   exchange_ = make_network_exchange(group_, clock_, layout_.buckets.size(), reduce, work);
 }

@@ -11,12 +11,12 @@
 
 namespace starling {
 
-// The gradient ranges that are summed: all members of all ranks of the host in rank order; between hosts this rank's
-// own, which then holds the sum over all ranks.
+// The gradient ranges that are summed: all members of all ranks of the host in rank order; between hosts the first
+// member's own, which then holds the sum over all members of all ranks.
 std::vector<const std::byte*> AllReduce::sources() const {
+  if (!one_host_) return {static_cast<const std::byte*>(memory_->gradients(group_.local_rank(), 0))};
   std::vector<const std::byte*> result;
-  const int locals = static_cast<int>(group_.local_ranks().size());
-  for (int r = one_host_ ? 0 : group_.local_rank(); r < (one_host_ ? locals : group_.local_rank() + 1); ++r) {
+  for (int r = 0; r < group_.size(); ++r) {
     for (int m = 0; m < options_.members; ++m)
       result.push_back(static_cast<const std::byte*>(memory_->gradients(r, m)));
   }

@@ -66,6 +66,14 @@ JobKey job_key(const CommSpec& spec, const Environment& environment) {
   return key_of_this_host(environment);
 }
 
+std::unique_ptr<StoreServer> serve_job(const std::string& address, const JobIdentity& identity) {
+  try {
+    return std::make_unique<StoreServer>(std::vector<std::string>{address}, identity);
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("the ranks meet at MASTER_ADDR, MASTER_PORT + 1: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 JobStore::JobStore(const CommSpec& spec, const Environment& environment)
@@ -82,9 +90,7 @@ JobStore::JobStore(const CommSpec& spec, const Environment& environment)
   host_store_ = std::make_unique<StoreClient>(host_address, identity_, options);
   if (environment.store.empty() && several_hosts(environment)) {
     const std::string address = fmt::format("{}:{}", environment.master_host, environment.master_port + 1);
-    if (environment.identity.rank == 0) {
-      job_server_ = std::make_unique<StoreServer>(std::vector<std::string>{address}, identity_);
-    }
+    if (environment.identity.rank == 0) job_server_ = serve_job(address, identity_);
     job_store_ = std::make_unique<StoreClient>(address, identity_, options);
     both_ = std::make_unique<TwoStores>(*job_store_, *host_store_);
   }

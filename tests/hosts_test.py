@@ -1,0 +1,184 @@
+"""Training on two hosts, which are network namespaces joined by a bridge: equal weights, traffic, keys, lost ranks, ports."""
+import os
+import secrets
+import signal
+import subprocess
+import time
+import unittest
+
+from program import SMALL, STARLING, ProgramTest, distance, environment, events_of, main, result_of, wait_for_step
+
+ADDRESS = ["10.98.0.1", "10.98.0.2"]
+PORT = 29500
+
+
+def shell(*words):
+    return subprocess.run(words, capture_output=True, text=True, timeout=20)
+
+
+def unavailable():
+    """Why this machine lets us make no hosts, or ""."""
+    name = f"starling-{os.getpid()}-try"
+    try:
+        made = shell("ip", "netns", "add", name)
+        if made.returncode == 0:
+            made = shell("ip", "-n", name, "link", "add", "br0", "type", "bridge")
+            shell("ip", "netns", "del", name)
+    except OSError as error:
+        return f"network namespaces are not permitted here: {error}"
+    return "" if made.returncode == 0 else f"network namespaces are not permitted here: {made.stderr.strip()}"
+
+
+REASON = unavailable()
+
+
+class Hosts:
+    """Two namespaces with an address each, joined by a bridge in a third; each its own host name."""
+
+    def __init__(self):
+        self.bridge = f"starling-{os.getpid()}-bridge"
+        self.names = [f"starling-{os.getpid()}-host{h}" for h in range(2)]
+        self.must("netns", "add", self.bridge)
+        self.must("-n", self.bridge, "link", "add", "br0", "type", "bridge")
+        self.must("-n", self.bridge, "link", "set", "br0", "up")
+        for h, name in enumerate(self.names):
+            self.must("netns", "add", name)
+            self.must("-n", name, "link", "set", "lo", "up")
+            self.must("-n", self.bridge, "link", "add", f"port{h}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            self.must("-n", self.bridge, "link", "set", f"port{h}", "master", "br0", "up")
+            self.must("-n", name, "addr", "add", f"{ADDRESS[h]}/24", "dev", "eth0")
+            self.must("-n", name, "link", "set", "eth0", "up")
+
+    @staticmethod
+    def must(*words):
+        done = shell("ip", *words)
+        if done.returncode != 0:
+            raise AssertionError(f"ip {' '.join(words)}: {done.stderr}")
+
+    def close(self):
+        for name in [*self.names, self.bridge]:
+            shell("ip", "netns", "del", name)
+
+    def command(self, host, words):
+        """The command that runs `words` on that host, whose name there is host-0 or host-1."""
+        rename = f'echo host-{host} > /proc/sys/kernel/hostname; exec "$@"'
+        return ["ip", "netns", "exec", self.names[host], "unshare", "--uts", "sh", "-c", rename, "sh", *words]
+
+    def sent_bytes(self, host):
+        """What entered the host's network."""
+        done = shell(*self.command(host, ["cat", "/sys/class/net/eth0/statistics/tx_bytes"]))
+        return int(done.stdout)
+
+
+@unittest.skipIf(REASON, REASON)
+class TwoHosts(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.hosts = Hosts()
+        self.addCleanup(self.hosts.close)
+        self.key = self.key_file("job.key")
+
+    def key_file(self, name):
+        with open(os.open(self.path(name), os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as f:
+            f.write(secrets.token_hex(32) + "\n")
+        return self.path(name)
+
+    def start_rank(self, words, rank, ranks_on, key=None):
+        """Rank `rank` of a job with ranks_on[h] ranks on host h, in torchrun's environment."""
+        host = 0 if rank < ranks_on[0] else 1
+        env = environment(RANK=rank, WORLD_SIZE=sum(ranks_on), LOCAL_RANK=rank - host * ranks_on[0],
+                          LOCAL_WORLD_SIZE=ranks_on[host], MASTER_ADDR=ADDRESS[0], MASTER_PORT=PORT, OMP_NUM_THREADS=1)
+        process = subprocess.Popen(self.hosts.command(host, [STARLING, *map(str, words), "--set", f"comm.key_file={key or self.key}"]),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, env=env)
+        self.addCleanup(self.end, process)
+        return process
+
+    def start_job(self, words, ranks_on):
+        return [self.start_rank(words, rank, ranks_on) for rank in range(sum(ranks_on))]
+
+    def job(self, words, ranks_on):
+        """Runs a job that must succeed; rank 0's events."""
+        processes = self.start_job(words, ranks_on)
+        ends = [self.ended(p, timeout=120) for p in processes]
+        self.assertEqual([p.returncode for p in processes], [0] * len(processes), [e[2] for e in ends])
+        return events_of(ends[0][1])
+
+    def training(self, *more):
+        return ["train", "--json", "--run-dir", self.path("run"), "--resume", "never", *SMALL, "--global-batch", 24, "--precision",
+                "fp64", *more]
+
+    def test_weights_equal_one_process(self):
+        words = self.training("--steps", 12)
+        self.run_program(*words, "--save", self.path("alone.safetensors"))
+        for ranks_on, more in (([1, 1], []), ([2, 2], []), ([2, 1], []), ([2, 2], ["--set", "optimizer.share=replicated"]),
+                               ([1, 1], ["--threads", 2, "--set", "train.threads_mode=batch"]),
+                               ([2, 1], ["--set", "optimizer.clip_norm=1e9"])):
+            events = self.job([*words, "--save", self.path("hosts.safetensors"), *more], ranks_on)
+            self.assertEqual(result_of(events)["ranks"], sum(ranks_on))
+            self.assertLess(distance(self.path("alone.safetensors"), self.path("hosts.safetensors")), 1e-12, (ranks_on, more))
+
+    def test_bytes_sent_are_those_on_the_wire(self):
+        before = sum(self.hosts.sent_bytes(h) for h in range(2))
+        words = self.training("--steps", 10, "--set", "model.widths=[784,256,10]", "--set", "train.hash_every=0")
+        result = result_of(self.job(words, [1, 1]))
+        wire = sum(self.hosts.sent_bytes(h) for h in range(2)) - before
+        # Two hosts: each sends its sum of each half and the total of the other one, 8 bytes an element.
+        self.assertGreater(result["bytes_sent"], 10 * 2 * 8 * result["params"])
+        self.assertLess(abs(wire - result["bytes_sent"]), 0.05 * wire, result)
+
+    def test_verify(self):
+        small = ["verify", "--json", "--data", "digits", "--global-batch", 4, "--set", "data.samples=64", "--set",
+                 "data.test_samples=4", "--set", "verify.steps=2"]
+        for more in (["--model", "lenet5"], ["--model", "resnet18", "--set", "model.batch_norm=sync"]):
+            events = self.job([*small, *more], [1, 1])
+            self.assertTrue(events[-1]["passed"])
+            self.assertLess(events[-1]["largest"], 1e-10)
+
+    def test_wrong_key(self):
+        other = self.key_file("other.key")
+        words = self.training("--steps", 8, "--set", "comm.timeout_s=4")
+        processes = [self.start_rank(words, 0, [1, 1]), self.start_rank(words, 1, [1, 1], other)]
+        ends = [self.ended(p, timeout=60) for p in processes]
+        self.assertEqual([p.returncode for p in processes], [4, 4], ends)
+        self.assertRegex(ends[1][2], "key")
+        self.assertRegex(ends[0][2], "rank 1")
+
+    def test_a_rank_killed_on_the_other_host_is_named(self):
+        processes = self.start_job(self.training("--steps", 100000), [2, 2])
+        wait_for_step(self.path("run"), 5)
+        # `sh` became the program (exec), so the process that we started is the rank itself.
+        os.kill(processes[3].pid, signal.SIGKILL)
+        begin = time.monotonic()
+        ends = [self.ended(p, timeout=60) for p in processes]
+        self.assertLess(time.monotonic() - begin, 15)  # 5 s and the noise of a busy machine
+        for process, end in zip(processes[:3], ends):
+            self.assertEqual(process.returncode, 4, end)
+            self.assertRegex(end[2], r"rank 3")
+        self.assertRegex(ends[0][2], "host-1")
+
+    def test_listens_on_the_chosen_address_only(self):
+        processes = self.start_job(self.training("--steps", 100000), [2, 1])
+        wait_for_step(self.path("run"), 5)
+        for host in range(2):
+            listening = shell(*self.hosts.command(host, ["ss", "-ltnH"])).stdout
+            addresses = {line.split()[3].rsplit(":", 1)[0] for line in listening.splitlines()}
+            self.assertLessEqual(addresses, {ADDRESS[host]}, listening)
+        for process in processes:
+            process.terminate()
+        self.assertEqual([(self.ended(p), p.returncode)[1] for p in processes], [130] * 3)
+
+    def test_port_in_use(self):
+        taken = subprocess.Popen(self.hosts.command(0, ["python3", "-c", "import socket, sys; s = socket.create_server(("
+                                                        f"'{ADDRESS[0]}', {PORT + 1})); print('ready', flush=True); sys.stdin.read()"]),
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (taken.communicate(timeout=10)))
+        self.assertEqual(taken.stdout.readline(), "ready\n")
+        rank = self.start_rank(self.training("--steps", 8, "--set", "comm.timeout_s=4"), 0, [1, 1])
+        _, _, err = self.ended(rank)
+        self.assertEqual(rank.returncode, 4, err)
+        self.assertIn(f"port {PORT + 1} of {ADDRESS[0]} is in use", err)
+        self.assertIn("MASTER_PORT", err)
+
+
+if __name__ == "__main__":
+    main()
