@@ -47,6 +47,16 @@ class Train(ProgramTest):
         self.assert_close(alone, self.weights("clipped.safetensors", "-n", 2, "--set", "optimizer.clip_norm=1e9"), 1e-12)
         self.assert_close(alone, self.weights("tcp.safetensors", "-n", 2, "--set", "comm.shared_memory=false"), 1e-12)
 
+    def test_fifty_steps_stay_with_one_process(self):
+        gpt = ["--model", "gpt", "--data", "grammar", "--optimizer", "adamw", "--lr", 0.001, "--set", "model.layers=1", "--set",
+               "model.width=32", "--set", "model.heads=2", "--set", "model.tokens=16"]
+        for name, words in (("mlp", SMALL), ("lenet5", ["--model", "lenet5", "--data", "digits"]), ("gpt", gpt)):
+            for ranks in (1, 2, 3, 4):
+                self.run_program("train", *words, "-q", "--run-dir", self.path(f"{name}{ranks}"), "--save", self.path(f"{name}{ranks}.safetensors"),
+                                 "--steps", 50, "--global-batch", 12, "--precision", "fp64", "-n", ranks, "--set", "data.samples=256",
+                                 "--set", "data.test_samples=12")
+                self.assertLess(distance(self.path(f"{name}1.safetensors"), self.path(f"{name}{ranks}.safetensors")), 1e-8, (name, ranks))
+
     def test_adamw_bf16_and_gpt_run_on_two_ranks(self):
         events, _ = self.train("--model", "gpt", "--data", "grammar", "-n", 2, "--steps", 30, "--global-batch", 8, "--optimizer",
                                "adamw", "--lr", 0.003, "--precision", "bf16", "--set", "model.layers=2", "--set",
