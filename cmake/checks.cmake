@@ -4,7 +4,7 @@ add_test(NAME tools_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}
 set_tests_properties(tools_test PROPERTIES TIMEOUT 120 SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT STARLING_SANITIZE)
   add_test(NAME install_test COMMAND "${CMAKE_SOURCE_DIR}/tests/install_test.sh" "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}")
-  set_tests_properties(install_test PROPERTIES TIMEOUT 300 RUN_SERIAL ON)
+  set_tests_properties(install_test PROPERTIES TIMEOUT 600 RUN_SERIAL ON)
 endif()
 
 # The launcher as a process, with a small program of its own as the ranks.

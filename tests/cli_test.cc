@@ -176,7 +176,6 @@ TEST(Cli, MoreRanksThanCoresOnlyWarns) {
   EXPECT_THAT(run(quiet).err, IsEmpty());
 }
 
-#ifdef STARLING_WITH_RUN
 TEST(Cli, TrainingCommandsCheckTheirConfigurationFirst) {
   expect_refused({"trian"}, "trian: unknown command: did you mean train?");
   expect_refused({"eval", "--modle", "lenet5"}, "--modle: unknown flag: did you mean --model?");
@@ -195,7 +194,6 @@ TEST(Cli, TrainingCommandsCheckTheirConfigurationFirst) {
   }
   EXPECT_THAT(run({"--lr", "0.1", "train"}).err, HasSubstr("--lr: this command does not take the flag"));
 }
-#endif
 
 }  // namespace
 }  // namespace starling

@@ -92,7 +92,7 @@ class Train(ProgramTest):
         program = str(BUILD / "examples" / "own_model")
         for ranks in (1, 2):
             done = subprocess.run([program, "--epochs", "12", "--lr", "0.1", "-n", str(ranks), "--run-dir", self.path(f"own{ranks}")],
-                                  capture_output=True, text=True, timeout=120, cwd=self.dir, env=environment())
+                                  capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(self.path(f"own{ranks}/events.jsonl"), encoding="utf-8") as f:
                 result = result_of(events_of(f.read()))

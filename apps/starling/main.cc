@@ -37,13 +37,9 @@ void add_global_options(CLI::App& app, Invocation& invocation) {
 
 void add_commands(CLI::App& app, Invocation& invocation) {
   app.require_subcommand(0, 1);
-#ifdef STARLING_WITH_RUN
   add_training_commands(app, invocation);
-#endif
   add_config_commands(app, invocation);
-#ifdef STARLING_WITH_RUN
   add_tool_commands(app, invocation);
-#endif
 }
 
 // The innermost command that was named.

@@ -1,14 +1,20 @@
-// A program outside Starling's tree that uses an installed Starling and its libtorch.
-#include <starling/base/suggest.h>
-#include <starling/spec/run_spec.h>
+// A program outside Starling's tree: a linear classifier of points on either side of a line, trained like `starling train`.
 #include <torch/nn/modules/linear.h>
 
-#include <iostream>
+#include "starling/starling.h"
 
-int main() {
-  starling::RunSpec spec;
-  torch::nn::Linear layer(28 * 28, spec.model.widths.back());
-  const auto output = layer->forward(torch::ones({2, 28 * 28}));
-  std::cout << starling::nearest("lenet", {"lenet5", "resnet18"}) << ' ' << output.size(0) << 'x'
-            << output.size(1) << '\n';
+struct Net : torch::nn::Module {
+  torch::nn::Linear line = register_module("line", torch::nn::Linear(2, 2));
+  at::Tensor forward(const at::Tensor& x) { return line(x); }
+};
+
+std::shared_ptr<const starling::Source> points(int64_t n) {
+  const at::Tensor x = torch::rand({n, 2}) * 2 - 1;
+  return starling::tensor_source(x, (x.sum(1) > 0).to(torch::kLong));
+}
+
+int main(int argc, char** argv) {
+  torch::manual_seed(1);
+  starling::Run run = starling::init(argc, argv);
+  run.fit(starling::model<Net>(), starling::cross_entropy, points(2048), points(512));
 }
