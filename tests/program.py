@@ -56,7 +56,7 @@ class ProgramTest(unittest.TestCase):
             process.kill()
             process.communicate()
 
-    def ended(self, process, timeout=60):
+    def ended(self, process, timeout=120):
         """(seconds, stdout, stderr) of a process that must end by itself."""
         begin = time.monotonic()
         out, err = process.communicate(timeout=timeout)
@@ -87,7 +87,7 @@ def distance(a, b):
     return math.dist(x, y) / math.hypot(*x)
 
 
-def wait_for_step(run_dir, step, timeout=60):
+def wait_for_step(run_dir, step, timeout=120):
     """Waits until the run in run_dir has recorded `step`."""
     end = time.monotonic() + timeout
     path = os.path.join(run_dir, "events.jsonl")
@@ -100,7 +100,7 @@ def wait_for_step(run_dir, step, timeout=60):
     raise AssertionError(f"step {step} was not reached in {timeout} s")
 
 
-def wait_for_checkpoint(run_dir, after, timeout=60):
+def wait_for_checkpoint(run_dir, after, timeout=120):
     """Waits for a checkpoint of a step above `after`; returns the newest one's step."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:

@@ -111,7 +111,7 @@ class Train(ProgramTest):
             self.assertIn("cores", err)
 
     def test_no_port_listens_on_one_host(self):
-        process = self.start("train", "--json", "--run-dir", self.path("run"), *SMALL, "-n", 2, "--steps", 3000)
+        process = self.start("train", "--json", "--run-dir", self.path("run"), *SMALL, "-n", 2, "--steps", 100000)
         from program import ranks_of, wait_for_step
         wait_for_step(self.path("run"), 5)
         inodes = set()
