@@ -26,6 +26,12 @@ class Faults(ProgramTest):
         _, err = self.train(*SMALL, "--lr", 1e30, "-n", 2, "--epochs", 3, status=6)
         self.assertRegex(err, r"rank \d.*loss is (nan|inf|-nan).*step \d+")
 
+    def test_out_of_memory_is_said_without_a_stack_trace(self):
+        _, err = self.run_program("train", "--model", "mlp", "--data", "digits", "--set", "model.widths=[784,900000,900000,10]",
+                                  "--steps", 1, "--run-dir", self.path("run"), status=1)
+        self.assertIn("out of memory", err)
+        self.assertNotIn("frame #", err)
+
     def test_ctrl_c_twice_ends_at_once(self):
         process = self.start("train", "--run-dir", self.path("run"), *SMALL, "-n", 2, "--steps", 100000)
         wait_for_step(self.path("run"), 5)

@@ -8,6 +8,7 @@
 #include "starling/launch/launcher.h"
 #include "starling/launch/rendezvous.h"
 #include "starling/run/exit_status.h"
+#include "starling/run/plain_error.h"
 
 namespace starling {
 bool must_launch(const RunSpec& spec, const Environment& environment) {
@@ -31,13 +32,26 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
   return launch(options, clock);
 }
 
+namespace {
+
+int work_in_session(const RunSpec& spec, const Environment& environment, const RankProgram& program,
+                    const std::function<int(Session&)>& work) {
+  try {
+    Session session(spec, environment, program.output, program.keep);
+    return work(session);
+  } catch (const c10::Error& error) {
+    throw plain_error(error);
+  }
+}
+
+}  // namespace
+
 int run_rank_program(const RunSpec& spec, const RankProgram& program,
                      const std::function<int(Session&)>& work) {
   const Environment environment = read_environment(::environ);
   if (must_launch(spec, environment)) return launch_ranks(spec, program, environment);
   try {
-    Session session(spec, environment, program.output, program.keep);
-    return work(session);
+    return work_in_session(spec, environment, program, work);
   } catch (const Error& error) {  // the edge of a rank: the launcher says the first fault of all ranks
     if (!report_fatal(environment, error)) throw;
     return exit_status(error.code());

@@ -9,6 +9,7 @@
 #include "starling/launch/fault.h"
 #include "starling/nn/batch_norm.h"
 #include "starling/run/exit_status.h"
+#include "starling/run/plain_error.h"
 #include "starling/run/rank_program.h"
 #include "starling/run/training.h"
 #include "starling/spec/command_line.h"
@@ -56,7 +57,10 @@ RunResult Run::fit(const ModuleFactory& module, const Loss& loss, std::shared_pt
   try {
     const DataSets data{std::move(train), std::move(test)};
     return run_training(spec(), user_factory(spec(), module, loss), data, session_->surroundings());
-  } catch (const std::exception& error) {  // the edge of a rank
+  } catch (const c10::Error& error) {  // the edge of a rank
+    if (throw_faults_) throw plain_error(error);
+    end_with(session_->environment(), plain_error(error));
+  } catch (const std::exception& error) {
     if (throw_faults_) throw;
     end_with(session_->environment(), error);
   }
