@@ -1,5 +1,7 @@
 #include "starling/comm/local_mail.h"
 
+#include "starling/comm/copy_bytes.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -68,7 +70,7 @@ void LocalMail::put(int peer, const void* data, size_t bytes) {
     const uint64_t offset = box.sent % ring_;
     const uint64_t piece = std::min({static_cast<uint64_t>(bytes), ring_ - offset, ring_ / 4});
     await_room(peer, padded(piece));
-    std::memcpy(ring + offset, from, piece);
+    copy_bytes(ring + offset, from, piece);
     box.sent += padded(piece);
     starling::post(team_.ring_head(team_.rank(), peer), box.sent);
     from += piece;
@@ -119,7 +121,7 @@ bool LocalMail::take_in_from_all() {
 bool LocalMail::take_header(int peer, uint64_t available, Target* target) {
   Box& box = *boxes_[peer];
   if (available < sizeof(Header)) return false;
-  std::memcpy(&box.header, ring(peer, team_.rank()) + box.taken % ring_, sizeof(Header));
+  copy_bytes(&box.header, ring(peer, team_.rank()) + box.taken % ring_, sizeof(Header));
   box.taken += sizeof(Header);
   box.inside = true;
   box.arrived = 0;
@@ -146,7 +148,7 @@ bool LocalMail::take_in(int peer, Target* target) {
     const uint64_t offset = box.taken % ring_;
     // Cut as the sender cuts: never across the end of the ring.
     const uint64_t piece = std::min({head - box.taken, box.header.bytes - box.arrived, ring_ - offset});
-    if (piece > 0) std::memcpy(box.to + box.arrived, ring + offset, piece);
+    if (piece > 0) copy_bytes(box.to + box.arrived, ring + offset, piece);
     box.arrived += piece;
     box.taken += padded(piece);
     starling::post(team_.ring_tail(team_.rank(), peer), box.taken);
@@ -195,7 +197,7 @@ void LocalMail::recv(void* data, size_t bytes, int peer, uint32_t tag) {
                                 bytes, tag, team_.liveness().name(peer), letter->bytes.size()),
                     team_.liveness().global_rank(peer), false});
       }
-      if (bytes > 0) std::memcpy(data, letter->bytes.data(), bytes);
+      if (bytes > 0) copy_bytes(data, letter->bytes.data(), bytes);
       return;
     }
     if (box.reading) {

@@ -13,6 +13,7 @@
 #include "starling/comm/collective/tcp_barrier.h"
 #include "starling/comm/collective/tcp_broadcast.h"
 #include "starling/comm/collective/tcp_reduce_scatter.h"
+#include "starling/comm/copy_bytes.h"
 
 namespace starling {
 namespace {
@@ -75,7 +76,7 @@ void hierarchical_reduce_scatter(const Hierarchy& h, const Operation& operation,
   }
   std::vector<std::byte> all(from, from + bytes * static_cast<size_t>(h.places.size()));
   hierarchical_all_reduce(h, operation, all.data(), count * static_cast<size_t>(h.places.size()), divisor);
-  if (bytes > 0) std::memcpy(out, all.data() + static_cast<size_t>(h.places.rank) * bytes, bytes);
+  if (bytes > 0) copy_bytes(out, all.data() + static_cast<size_t>(h.places.rank) * bytes, bytes);
 }
 
 void hierarchical_all_gather(const Hierarchy& h, const Operation& operation, const void* in, void* out) {
@@ -93,15 +94,15 @@ void hierarchical_all_gather(const Hierarchy& h, const Operation& operation, con
   if (shared(h)) {
     shm_all_gather(h.local, operation, in, own, bytes);
   } else if (own != in && bytes > 0) {
-    std::memmove(own, in, bytes);
+    if (bytes > 0) std::memmove(own, in, bytes);
   }
   if (h.leaders != nullptr) tcp_ring_all_gather(*h.leaders, parts);
   share(h, operation, by_host, total);
   if (h.places.is_contiguous() || bytes == 0) return;
   for (size_t host = 0; host < parts.size(); ++host) {
     for (size_t i = 0; i < h.places.hosts[host].size(); ++i) {
-      std::memcpy(static_cast<std::byte*>(out) + static_cast<size_t>(h.places.hosts[host][i]) * bytes,
-                  parts[host].data() + i * bytes, bytes);
+      copy_bytes(static_cast<std::byte*>(out) + static_cast<size_t>(h.places.hosts[host][i]) * bytes,
+                 parts[host].data() + i * bytes, bytes);
     }
   }
 }
@@ -124,7 +125,7 @@ void local_all_to_all(const Hierarchy& h, const Operation& operation, const std:
   shm_all_to_all(h.local, operation, packed.data(), sent, arrived.data(), expected);
   const std::byte* from = arrived.data();
   for (const int r : h.places.local()) {
-    if (out_bytes[r] > 0) std::memcpy(out + sum_before(out_bytes, r), from, out_bytes[r]);
+    if (out_bytes[r] > 0) copy_bytes(out + sum_before(out_bytes, r), from, out_bytes[r]);
     from += out_bytes[r];
   }
 }
@@ -140,7 +141,7 @@ void hierarchical_all_to_all(const Hierarchy& h, const Operation& operation, con
   if (shared(h)) {
     local_all_to_all(h, operation, from, in_bytes, to, out_bytes);
   } else if (in_bytes[me] > 0) {
-    std::memcpy(to + sum_before(out_bytes, me), from + sum_before(in_bytes, me), in_bytes[me]);
+    copy_bytes(to + sum_before(out_bytes, me), from + sum_before(in_bytes, me), in_bytes[me]);
   }
   std::vector<ConstBytes> sent;
   std::vector<Bytes> expected;

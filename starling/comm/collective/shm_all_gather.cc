@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "starling/comm/collective/staging.h"
+#include "starling/comm/copy_bytes.h"
 
 namespace starling {
 
@@ -12,7 +13,7 @@ void shm_all_gather(LocalTeam& team, const Operation& operation, const void* in,
   auto* to = static_cast<std::byte*>(out);
   const auto length = [&](size_t chunk) { return std::min(kSlotBytes, bytes - chunk * kSlotBytes); };
   const auto fill = [&](size_t chunk) {
-    std::memcpy(team.slot(team.rank(), team.next_chunk() + chunk), from + chunk * kSlotBytes, length(chunk));
+    copy_bytes(team.slot(team.rank(), team.next_chunk() + chunk), from + chunk * kSlotBytes, length(chunk));
     team.count_written(length(chunk));
   };
   const uint64_t where = bytes > kFlatBytes ? team.locate(in, bytes) : kNowhere;
@@ -20,12 +21,12 @@ void shm_all_gather(LocalTeam& team, const Operation& operation, const void* in,
   if (ahead) prefill(team, fill);
   team.enter(operation, where, ahead);
   std::byte* own = to + team.rank() * bytes;
-  if (own != from && bytes > 0) std::memcpy(own, from, bytes);
+  if (own != from && bytes > 0) copy_bytes(own, from, bytes);
   if (team.all_in_windows()) {
     for (int i = 1; i < p; ++i) {
       const int r = (team.rank() + i) % p;
       const std::byte* source = team.address(team.where(r));
-      if (source != to + r * bytes) std::memcpy(to + r * bytes, source, bytes);
+      if (source != to + r * bytes) copy_bytes(to + r * bytes, source, bytes);
       team.count_read(bytes);
     }
     team.post_exit();
@@ -35,8 +36,7 @@ void shm_all_gather(LocalTeam& team, const Operation& operation, const void* in,
   run_staged(team, (bytes + kSlotBytes - 1) / kSlotBytes, fill, [&](size_t chunk) {
     for (int i = 1; i < p; ++i) {
       const int r = (team.rank() + i) % p;
-      std::memcpy(to + r * bytes + chunk * kSlotBytes, team.slot(r, team.next_chunk() + chunk),
-                  length(chunk));
+      copy_bytes(to + r * bytes + chunk * kSlotBytes, team.slot(r, team.next_chunk() + chunk), length(chunk));
       team.count_read(length(chunk));
     }
   });

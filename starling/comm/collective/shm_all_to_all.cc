@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "starling/comm/collective/staging.h"
+#include "starling/comm/copy_bytes.h"
 
 namespace starling {
 namespace {
@@ -47,14 +48,14 @@ void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
   team.enter(operation, team.locate(in, displacement(in_bytes.data(), p)), false);
   const uint64_t largest = check_splits(team, operation);
   if (in_bytes[me] > 0) {
-    std::memcpy(to + displacement(out_bytes.data(), me), from + displacement(in_bytes.data(), me),
-                in_bytes[me]);
+    copy_bytes(to + displacement(out_bytes.data(), me), from + displacement(in_bytes.data(), me),
+               in_bytes[me]);
   }
   if (team.all_in_windows()) {
     for (int i = 1; i < p; ++i) {
       const int r = (me + i) % p;
       const std::byte* source = team.address(team.where(r)) + displacement(team.splits(r), me);
-      std::memcpy(to + displacement(out_bytes.data(), r), source, out_bytes[r]);
+      copy_bytes(to + displacement(out_bytes.data(), r), source, out_bytes[r]);
       team.count_read(out_bytes[r]);
     }
     team.post_exit();
@@ -69,7 +70,7 @@ void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
     std::byte* slot = team.slot(me, team.next_chunk() + chunk);
     for (int r = 0; r < p; ++r) {
       const uint64_t n = r == me ? 0 : length(in_bytes[r], chunk);
-      if (n > 0) std::memcpy(slot + r * step, from + displacement(in_bytes.data(), r) + chunk * step, n);
+      if (n > 0) copy_bytes(slot + r * step, from + displacement(in_bytes.data(), r) + chunk * step, n);
       team.count_written(n);
     }
   };
@@ -79,7 +80,7 @@ void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
       const uint64_t n = length(out_bytes[r], chunk);
       if (n == 0) continue;
       const std::byte* slot = team.slot(r, team.next_chunk() + chunk);
-      std::memcpy(to + displacement(out_bytes.data(), r) + chunk * step, slot + me * step, n);
+      copy_bytes(to + displacement(out_bytes.data(), r) + chunk * step, slot + me * step, n);
       team.count_read(n);
     }
   });

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "starling/comm/collective/staging.h"
+#include "starling/comm/copy_bytes.h"
 
 namespace starling {
 
@@ -12,7 +13,7 @@ void shm_broadcast(LocalTeam& team, const Operation& operation, void* data, size
   const auto length = [&](size_t chunk) { return std::min(kSlotBytes, bytes - chunk * kSlotBytes); };
   const auto fill = [&](size_t chunk) {
     if (!is_root) return;
-    std::memcpy(team.slot(root, team.next_chunk() + chunk), own + chunk * kSlotBytes, length(chunk));
+    copy_bytes(team.slot(root, team.next_chunk() + chunk), own + chunk * kSlotBytes, length(chunk));
     team.count_written(length(chunk));
   };
   const uint64_t where = is_root && bytes > kFlatBytes ? team.locate(data, bytes) : kNowhere;
@@ -22,7 +23,7 @@ void shm_broadcast(LocalTeam& team, const Operation& operation, void* data, size
   if (team.where(root) == kNowhere) {
     run_staged(team, (bytes + kSlotBytes - 1) / kSlotBytes, fill, [&](size_t chunk) {
       if (is_root) return;
-      std::memcpy(own + chunk * kSlotBytes, team.slot(root, team.next_chunk() + chunk), length(chunk));
+      copy_bytes(own + chunk * kSlotBytes, team.slot(root, team.next_chunk() + chunk), length(chunk));
       team.count_read(length(chunk));
     });
     return;
@@ -33,7 +34,7 @@ void shm_broadcast(LocalTeam& team, const Operation& operation, void* data, size
     return;
   }
   const std::byte* source = team.address(team.where(root));
-  if (source != own) std::memcpy(own, source, bytes);
+  if (source != own) copy_bytes(own, source, bytes);
   team.count_read(bytes);
   team.post_exit();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "starling/comm/collective/staging.h"
+#include "starling/comm/copy_bytes.h"
 #include "starling/comm/reduce_kernels.h"
 
 namespace starling {
@@ -71,8 +72,8 @@ class AllReduce {
   }
 
   void fill(size_t chunk) {
-    std::memcpy(team_.slot(team_.rank(), team_.next_chunk() + chunk), data_ + chunk * kSlotBytes,
-                length(chunk));
+    copy_bytes(team_.slot(team_.rank(), team_.next_chunk() + chunk), data_ + chunk * kSlotBytes,
+               length(chunk));
     team_.count_written(length(chunk));
   }
 
@@ -99,8 +100,8 @@ class AllReduce {
   }
 
   void drain(size_t chunk) {
-    std::memcpy(data_ + chunk * kSlotBytes, team_.slot(team_.rank(), team_.next_chunk() + chunk),
-                length(chunk));
+    copy_bytes(data_ + chunk * kSlotBytes, team_.slot(team_.rank(), team_.next_chunk() + chunk),
+               length(chunk));
   }
 
   void reduce_over(size_t count) {

@@ -5,6 +5,7 @@
 
 #include "starling/comm/collective/shm_direct_all_reduce.h"
 #include "starling/comm/collective/staging.h"
+#include "starling/comm/copy_bytes.h"
 #include "starling/comm/reduce_kernels.h"
 
 namespace starling {
@@ -32,7 +33,7 @@ void shm_reduce_scatter(LocalTeam& team, const Operation& operation, const void*
   const auto fill = [&](size_t chunk) {
     std::byte* slot = team.slot(team.rank(), team.next_chunk() + chunk);
     for (int r = 0; r < p; ++r) {
-      if (r != team.rank()) std::memcpy(slot + r * step, from + r * bytes + chunk * step, length(chunk));
+      if (r != team.rank()) copy_bytes(slot + r * step, from + r * bytes + chunk * step, length(chunk));
     }
     team.count_written(static_cast<uint64_t>(p - 1) * length(chunk));
   };

@@ -1,5 +1,7 @@
 #include "starling/comm/collective/tcp_all_gather.h"
 
+#include "starling/comm/copy_bytes.h"
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -20,7 +22,7 @@ void tcp_doubling_all_gather(RemoteTeam& team, const void* in, void* out, size_t
   const int p = team.size();
   // Place i holds the part of position me + i, until the last rotation.
   std::vector<std::byte> turned(bytes * static_cast<size_t>(p));
-  if (bytes > 0) std::memcpy(turned.data(), in, bytes);
+  if (bytes > 0) copy_bytes(turned.data(), in, bytes);
   for (int have = 1; have < p; have *= 2) {
     const size_t moved = static_cast<size_t>(std::min(have, p - have)) * bytes;
     team.send(team.position(-have), turned.data(), moved);
@@ -28,8 +30,8 @@ void tcp_doubling_all_gather(RemoteTeam& team, const void* in, void* out, size_t
     team.move();
   }
   for (int i = 0; i < p && bytes > 0; ++i) {
-    std::memcpy(static_cast<std::byte*>(out) + static_cast<size_t>(team.position(i)) * bytes,
-                turned.data() + static_cast<size_t>(i) * bytes, bytes);
+    copy_bytes(static_cast<std::byte*>(out) + static_cast<size_t>(team.position(i)) * bytes,
+               turned.data() + static_cast<size_t>(i) * bytes, bytes);
   }
 }
 
