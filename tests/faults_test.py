@@ -15,7 +15,7 @@ class Faults(ProgramTest):
         ranks = ranks_of(process.pid)
         os.kill(ranks[2], signal.SIGKILL)
         seconds, _, err = self.ended(process)
-        self.assertLess(seconds, 20)  # 5 s and the noise of a busy machine
+        self.assertLess(seconds, 10)  # 5 s and the noise of a busy machine
         self.assertNotEqual(process.returncode, 0)
         self.assertEqual(len(re.findall(r"rank 2 .*SIGKILL", err)), 1, err)
         for pid in ranks.values():
