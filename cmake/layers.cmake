@@ -31,6 +31,7 @@ endif()
 # Kernels: vectorised, and with the same IEEE operations in the vector body and the scalar tail.
 set_source_files_properties(starling/optim/update_rule.cc starling/optim/sum_of_squares.cc PROPERTIES
   COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+starling_layer(server    DEPS optim comm)
 starling_layer(parallel  TORCH DEPS nn optim c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH DEPS parallel nn optim data c10d plan)
 starling_layer(run       TORCH DEPS train launch)

@@ -165,6 +165,8 @@ void UpdateRule::apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t st
       return run(AdamStep<T, false>(spec_, lr, step));
     case Kind::kAdamW:
       return run(AdamStep<T, true>(spec_, lr, step));
+    case Kind::kAdaGrad:
+      return run(AdaGradStep<T>(spec_, lr, step));
   }
 }
 
@@ -185,10 +187,13 @@ UpdateRule::UpdateRule(const OptimizerSpec& spec, Isa isa) : spec_(spec), isa_(i
   } else if (spec.name == "adam" || spec.name == "adamw") {
     kind_ = spec.name == "adam" ? Kind::kAdam : Kind::kAdamW;
     names_ = {"exp_avg", "exp_avg_sq"};
+  } else if (spec.name == "adagrad") {
+    kind_ = Kind::kAdaGrad;
+    names_ = {"sum"};
   } else {
-    const std::string near = nearest(spec.name, {"sgd", "adam", "adamw"});
+    const std::string near = nearest(spec.name, {"sgd", "adam", "adamw", "adagrad"});
     throw ConfigError("optimizer.name",
-                      fmt::format("unknown optimizer '{}'{}; one of sgd, adam, adamw", spec.name,
+                      fmt::format("unknown optimizer '{}'{}; one of sgd, adam, adamw, adagrad", spec.name,
                                   near.empty() ? "" : fmt::format(", did you mean '{}'?", near)));
   }
 }

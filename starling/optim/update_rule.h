@@ -11,6 +11,8 @@
 //          w := w - lr / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) + eps) (torch.optim.Adam)
 //   adamw  w := w - lr weight_decay w, then as adam without weight decay in g (torch.optim.AdamW)
 //          State: m ("exp_avg"), v ("exp_avg_sq"); t is the step.
+//   adagrad  g := g + weight_decay w;  s := s + g²;  w := w - lr g / (sqrt(s) + eps)
+//          (Duchi et al. 2011; torch.optim.Adagrad). State: s ("sum").
 //
 // Element i of the result depends on element i of the inputs alone, by the same IEEE operations (no
 // contraction into fused multiply-adds) wherever it lies: it is bit-identical however the range is split
@@ -62,7 +64,7 @@ class UpdateRule {
   template <typename T, typename G>
   void apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const;
 
-  enum class Kind { kSgdPlain, kSgd, kAdam, kAdamW };
+  enum class Kind { kSgdPlain, kSgd, kAdam, kAdamW, kAdaGrad };
   Kind kind_;
   OptimizerSpec spec_;
   Isa isa_;

@@ -57,9 +57,22 @@ void reference_adam(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double
 }
 
 template <typename T, typename G>
+void reference_adagrad(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr) {
+  for (size_t i = 0; i < a.count; ++i) {
+    const T w = a.parameter[i];
+    const T g = reference_gradient(a, i) + static_cast<T>(spec.weight_decay) * w;
+    const T sum = a.state[0][i] + g * g;
+    a.state_out[0][i] = sum;
+    a.parameter_out[i] = w - static_cast<T>(lr) * (g / (std::sqrt(sum) + static_cast<T>(spec.eps)));
+  }
+}
+
+template <typename T, typename G>
 void reference_update(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr, int64_t step) {
   if (spec.name == "sgd") {
     reference_sgd(a, spec, lr);
+  } else if (spec.name == "adagrad") {
+    reference_adagrad(a, spec, lr);
   } else {
     reference_adam(a, spec, lr, step);
   }

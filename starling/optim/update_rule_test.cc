@@ -23,7 +23,7 @@ OptimizerSpec spec_of(const std::string& name, double momentum = 0.9, double wei
 }
 
 std::vector<OptimizerSpec> all_rules() {
-  return {spec_of("sgd"), spec_of("sgd", 0.0), spec_of("adam"), spec_of("adamw")};
+  return {spec_of("sgd"), spec_of("sgd", 0.0), spec_of("adam"), spec_of("adamw"), spec_of("adagrad")};
 }
 
 float make_gradient(float x, float) {
@@ -50,7 +50,7 @@ struct Problem {
     std::normal_distribution<float> normal;
     for (size_t i = 0; i < n; ++i) {
       w[i] = normal(random);
-      m[i] = 0.1f * normal(random);
+      m[i] = std::abs(0.1f * normal(random));  // a sum of squares, for adagrad
       v[i] = std::abs(0.01f * normal(random));
     }
     for (int s = 0; s < sources; ++s) {
@@ -212,7 +212,9 @@ TEST(UpdateRule, EqualsPyTorch) {
   const std::vector<std::pair<std::string, std::vector<double>>> expected = {
       {"sgd", {0.17691846667028946, -1.0640430959027287, 1.9001187130951678, -0.04937959270989372}},
       {"adam", {0.013826974201324851, -0.7934576600554919, 1.8322429760200967, -0.2644722507282321}},
-      {"adamw", {0.01339813768908793, -0.7925530758274214, 1.8469709501592038, -0.3651893493525833}}};
+      {"adamw", {0.01339813768908793, -0.7925530758274214, 1.8469709501592038, -0.3651893493525833}},
+      // By torch.optim.Adagrad's published formula, in plain Python.
+      {"adagrad", {0.09151911212386085, -1.027143199370522, 1.9057361479944042, -0.27016937903750154}}};
   for (const auto& [name, values] : expected) {
     const auto w = five_steps(name);
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(w[i], values[i], 1e-14) << name << " element " << i;
@@ -224,6 +226,7 @@ TEST(UpdateRule, NamesItsState) {
   EXPECT_EQ(make_update_rule(spec_of("sgd", 0.0)).state_count(), 0);
   EXPECT_THAT(make_update_rule(spec_of("adamw")).state_names(),
               testing::ElementsAre("exp_avg", "exp_avg_sq"));
+  EXPECT_THAT(make_update_rule(spec_of("adagrad")).state_names(), testing::ElementsAre("sum"));
 }
 
 TEST(UpdateRule, SuggestsTheNearRule) {

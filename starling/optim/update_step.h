@@ -41,6 +41,20 @@ struct SgdStep {
   }
 };
 
+template <typename T>
+struct AdaGradStep {
+  static constexpr int kStates = 1;
+  T lr, weight_decay, eps;
+  AdaGradStep(const OptimizerSpec& s, double rate, int64_t)
+      : lr(static_cast<T>(rate)), weight_decay(static_cast<T>(s.weight_decay)), eps(static_cast<T>(s.eps)) {}
+  STARLING_INLINE void operator()(T g, T& w, T* state) const {
+    g = g + weight_decay * w;
+    const T sum = state[0] + g * g;
+    state[0] = sum;
+    w = w - lr * (g / (square_root(sum) + eps));
+  }
+};
+
 // kDecoupled: AdamW.
 template <typename T, bool kDecoupled>
 struct AdamStep {

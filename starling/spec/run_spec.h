@@ -46,7 +46,7 @@ struct DataSpec {
 };
 
 struct OptimizerSpec {
-  std::string name = "sgd";                      // optimizer.name: sgd adam adamw
+  std::string name = "sgd";                      // optimizer.name: sgd adam adamw adagrad
   double lr = 0.05;                              // optimizer.lr
   double momentum = 0.9;                         // optimizer.momentum: sgd
   double weight_decay = 0.0;                     // optimizer.weight_decay

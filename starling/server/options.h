@@ -1,0 +1,36 @@
+// What a parameter server does, as values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "starling/spec/run_spec.h"
+
+namespace starling {
+
+struct ServerOptions {
+  OptimizerSpec optimizer;  // the update rule that the server applies
+  int workers = 1;
+  // s of the stale-synchronous model (Ho et al. 2013); 0: synchronous; nothing: asynchronous, without a bound.
+  std::optional<int64_t> staleness = 0;
+  // Synchronous only (Chen et al. 2016): a clock is complete with the gradients of the first workers - backup; later ones
+  // are dropped.
+  int backup = 0;
+  // Synchronous only: a clock's gradients are added in the order of the workers, so that equal runs give equal bits (and
+  // the bits of all-reduce). Otherwise in the order of their arrival, with memory for one gradient instead of one a worker.
+  bool fixed_order = true;
+  // Otherwise: the step size of worker w's pushes is lr · λ_w. Empty: 1 / workers each, so that a push of every worker
+  // amounts to one synchronous step.
+  std::vector<double> lambda;
+  // … and divided by 1 + τ, τ = the updates that others (and the worker) have made since the worker's last read.
+  bool weight_by_staleness = false;
+  bool record_events = false;  // for tests that replay a run
+
+  bool synchronous() const { return staleness == 0; }
+};
+
+// ConfigError naming the option that cannot be, and what could.
+void check_server_options(const ServerOptions& options);
+
+}  // namespace starling

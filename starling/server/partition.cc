@@ -1,0 +1,57 @@
+#include "starling/server/partition.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "starling/base/error.h"
+
+namespace starling {
+
+std::vector<size_t> Partitioning::sizes_of(int shard) const {
+  std::vector<size_t> sizes;
+  for (const size_t p : of_shard[shard]) sizes.push_back(partitions[p].count);
+  return sizes;
+}
+
+std::vector<size_t> Partitioning::slots_of(int shard, const std::vector<bool>& owned) const {
+  std::vector<size_t> slots;
+  for (size_t slot = 0; slot < of_shard[shard].size(); ++slot) {
+    if (owned[partitions[of_shard[shard][slot]].parameter]) slots.push_back(slot);
+  }
+  return slots;
+}
+
+Partitioning make_partitioning(const std::vector<size_t>& sizes, size_t element_bytes, int shards,
+                               size_t partition_bytes) {
+  const size_t longest = std::max<size_t>(1, partition_bytes / element_bytes);
+  Partitioning out;
+  for (size_t p = 0; p < sizes.size(); ++p) {
+    for (size_t begin = 0; begin < sizes[p]; begin += longest)
+      out.partitions.push_back({p, begin, std::min(longest, sizes[p] - begin), 0});
+  }
+  if (shards < 1) throw ConfigError("--servers", fmt::format("{} servers; give at least 1", shards));
+  if (static_cast<size_t>(shards) > out.partitions.size()) {
+    throw ConfigError(
+        "--servers",
+        fmt::format("{} servers for {} partitions (one a parameter, cut at {} MB): some would hold "
+                    "nothing; give at most {}",
+                    shards, out.partitions.size(), partition_bytes >> 20, out.partitions.size()));
+  }
+  std::vector<size_t> order(out.partitions.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return out.partitions[a].count > out.partitions[b].count; });
+  std::vector<size_t> load(shards, 0);
+  for (const size_t p : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += out.partitions[p].count;
+    out.partitions[p].shard = static_cast<int>(least - load.begin());
+  }
+  out.of_shard.resize(shards);
+  for (size_t p = 0; p < out.partitions.size(); ++p) out.of_shard[out.partitions[p].shard].push_back(p);
+  return out;
+}
+
+}  // namespace starling

@@ -1,0 +1,163 @@
+#include "starling/server/protocol.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+#include "starling/base/error.h"
+#include "starling/net/wire.h"
+
+namespace starling {
+namespace {
+
+constexpr uint32_t kMagic = 0x31735053;  // "SPs1"
+constexpr uint16_t kStop = 1;
+constexpr int kWantShift = 1;
+constexpr uint16_t kAllFlags = 0b111;
+constexpr size_t kStatNumbers = 6;
+
+[[noreturn]] void refuse(const std::string& peer, const std::string& why) {
+  throw CommError(fmt::format("{} sent no message of a parameter server: {}", peer, why));
+}
+
+}  // namespace
+
+const char* name_of(MessageCode code) {
+  static constexpr const char* kNames[] = {"hello",    "load",       "push",   "pull",
+                                           "snapshot", "statistics", "events", "goodbye",
+                                           "welcome",  "parameters", "report"};
+  const auto index = static_cast<size_t>(code) - 1;
+  return index < std::size(kNames) ? kNames[index] : "?";
+}
+
+HeadBytes encode(const ServerMessage& m) {
+  HeadBytes out{};
+  const auto flags =
+      static_cast<uint16_t>((m.stop ? kStop : 0) | (static_cast<uint16_t>(m.want) << kWantShift));
+  store_le<uint32_t>(out.data(), kMagic);
+  store_le<uint16_t>(out.data() + 4, static_cast<uint16_t>(m.code));
+  store_le<uint16_t>(out.data() + 6, flags);
+  store_le<uint64_t>(out.data() + 8, static_cast<uint64_t>(m.clock));
+  store_le<uint64_t>(out.data() + 16, m.count);
+  store_le<uint64_t>(out.data() + 24, std::bit_cast<uint64_t>(m.rate));
+  store_le<uint64_t>(out.data() + 32, std::bit_cast<uint64_t>(m.loss));
+  store_le<uint64_t>(out.data() + 40, static_cast<uint64_t>(m.extra));
+  return out;
+}
+
+ServerMessage decode(std::span<const std::byte, kHeadBytes> head, const std::string& peer) {
+  if (load_le<uint32_t>(head.data()) != kMagic)
+    refuse(peer, "it begins otherwise; another version of Starling?");
+  const auto code = load_le<uint16_t>(head.data() + 4);
+  const auto flags = load_le<uint16_t>(head.data() + 6);
+  const auto want = static_cast<uint16_t>(flags >> kWantShift & 3);
+  ServerMessage m;
+  m.code = static_cast<MessageCode>(code);
+  m.stop = (flags & kStop) != 0;
+  m.want = static_cast<SnapshotWant>(want);
+  m.clock = static_cast<int64_t>(load_le<uint64_t>(head.data() + 8));
+  m.count = load_le<uint64_t>(head.data() + 16);
+  m.rate = std::bit_cast<double>(load_le<uint64_t>(head.data() + 24));
+  m.loss = std::bit_cast<double>(load_le<uint64_t>(head.data() + 32));
+  m.extra = static_cast<int64_t>(load_le<uint64_t>(head.data() + 40));
+  if (code < static_cast<uint16_t>(MessageCode::kHello) || code > static_cast<uint16_t>(MessageCode::kReport))
+    refuse(peer, fmt::format("kind {}", code));
+  if ((flags & ~kAllFlags) != 0 || m.want > SnapshotWant::kWhole)
+    refuse(peer, fmt::format("flags {}", flags));
+  if (m.clock < 0 || m.extra < 0) refuse(peer, fmt::format("clock {}, number {}", m.clock, m.extra));
+  if (m.count > kMaxElements) refuse(peer, fmt::format("a body of {} elements", m.count));
+  if (!std::isfinite(m.rate)) refuse(peer, fmt::format("rate {}", m.rate));
+  return m;
+}
+
+void expect(const ServerMessage& message, MessageCode code, const std::string& peer) {
+  if (message.code == code) return;
+  throw CommError(
+      fmt::format("{} sent '{}' where '{}' must come", peer, name_of(message.code), name_of(code)));
+}
+
+void expect_count(const ServerMessage& message, uint64_t count, const std::string& peer) {
+  if (message.count == count) return;
+  throw CommError(fmt::format("{} sent '{}' with {} elements; it must have {}", peer, name_of(message.code),
+                              message.count, count));
+}
+
+std::vector<uint64_t> encode_hello(const ServerHello& hello) {
+  std::vector<uint64_t> out = {hello.element_bytes, hello.sizes.size()};
+  out.insert(out.end(), hello.sizes.begin(), hello.sizes.end());
+  out.insert(out.end(), hello.slots.begin(), hello.slots.end());
+  return out;
+}
+
+ServerHello decode_hello(std::span<const uint64_t> body, const std::string& peer) {
+  if (body.size() < 2 || body[1] > body.size() - 2 || body.size() - 2 - body[1] > body[1])
+    refuse(peer, fmt::format("a hello of {} numbers", body.size()));
+  ServerHello hello;
+  hello.element_bytes = body[0];
+  const auto sizes = body.subspan(2, body[1]), slots = body.subspan(2 + body[1]);
+  uint64_t total = 0;
+  for (const uint64_t size : sizes) {
+    if (size == 0 || size > kMaxElements) refuse(peer, fmt::format("a partition of {} elements", size));
+    total += size;
+  }
+  if (total > kMaxElements) refuse(peer, fmt::format("a shard of {} elements", total));
+  hello.sizes.assign(sizes.begin(), sizes.end());
+  hello.slots.assign(slots.begin(), slots.end());
+  return hello;
+}
+
+std::vector<int64_t> encode_stats(const TableStats& s) {
+  std::vector<int64_t> out = {s.max_staleness,
+                              static_cast<int64_t>(s.reads),
+                              static_cast<int64_t>(s.updates),
+                              static_cast<int64_t>(s.late_dropped),
+                              static_cast<int64_t>(s.retired),
+                              static_cast<int64_t>(s.pushes.size())};
+  out.insert(out.end(), s.pushes.begin(), s.pushes.end());
+  for (const auto& [bin, count] : s.staleness) {
+    out.push_back(bin);
+    out.push_back(static_cast<int64_t>(count));
+  }
+  return out;
+}
+
+TableStats decode_stats(std::span<const int64_t> body, const std::string& peer) {
+  if (body.size() < kStatNumbers || body[5] < 0 ||
+      static_cast<size_t>(body[5]) > body.size() - kStatNumbers ||
+      (body.size() - kStatNumbers - static_cast<size_t>(body[5])) % 2 != 0) {
+    refuse(peer, fmt::format("statistics of {} numbers", body.size()));
+  }
+  TableStats s;
+  s.max_staleness = body[0];
+  s.reads = static_cast<uint64_t>(body[1]);
+  s.updates = static_cast<uint64_t>(body[2]);
+  s.late_dropped = static_cast<uint64_t>(body[3]);
+  s.retired = static_cast<uint64_t>(body[4]);
+  const auto pushes = body.subspan(kStatNumbers, static_cast<size_t>(body[5]));
+  const auto bins = body.subspan(kStatNumbers + pushes.size());
+  s.pushes.assign(pushes.begin(), pushes.end());
+  for (size_t i = 0; i < bins.size(); i += 2) s.staleness[bins[i]] = static_cast<uint64_t>(bins[i + 1]);
+  return s;
+}
+
+std::vector<int64_t> encode_events(const std::vector<TableEvent>& events) {
+  std::vector<int64_t> out;
+  for (const TableEvent& e : events) {
+    out.insert(out.end(), {static_cast<int64_t>(e.action), e.worker, e.clock, e.value});
+  }
+  return out;
+}
+
+std::vector<TableEvent> decode_events(std::span<const int64_t> body, const std::string& peer) {
+  if (body.size() % 4 != 0) refuse(peer, fmt::format("events of {} numbers", body.size()));
+  std::vector<TableEvent> events;
+  for (size_t i = 0; i < body.size(); i += 4) {
+    if (body[i] < 0 || body[i] > static_cast<int64_t>(TableAction::kRetire))
+      refuse(peer, fmt::format("an event of kind {}", body[i]));
+    events.push_back({static_cast<TableAction>(body[i]), body[i + 1], body[i + 2], body[i + 3]});
+  }
+  return events;
+}
+
+}  // namespace starling

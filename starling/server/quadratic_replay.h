@@ -1,0 +1,187 @@
+// For tests: the distributed problem f_k(x) = ½‖A_k x − b_k‖², and a naive replay of a parameter server's recorded events
+// on it, written apart from the server: element by element, in the order of the equations.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "starling/server/table_stats.h"
+
+namespace starling {
+
+using Values = std::vector<double>;
+
+class Quadratic {
+ public:
+  Quadratic(int workers, size_t dimension) : n_(dimension) {
+    std::mt19937 random(17);
+    std::normal_distribution<double> normal;
+    for (int k = 0; k < workers; ++k) {
+      a_.emplace_back(n_ * n_);
+      b_.emplace_back(n_);
+      for (double& x : a_.back()) x = normal(random) / std::sqrt(static_cast<double>(n_));
+      for (double& x : b_.back()) x = normal(random);
+    }
+    for (size_t i = 0; i < n_; ++i) start_.push_back(normal(random));
+  }
+  size_t dimension() const { return n_; }
+  const Values& start() const { return start_; }
+  // A_kᵀ (A_k x − b_k)
+  Values gradient(int k, const Values& x) const {
+    Values g(n_, 0.0);
+    for (size_t row = 0; row < n_; ++row) {
+      double residual = -b_[k][row];
+      for (size_t i = 0; i < n_; ++i) residual += a_[k][row * n_ + i] * x[i];
+      for (size_t i = 0; i < n_; ++i) g[i] += a_[k][row * n_ + i] * residual;
+    }
+    return g;
+  }
+
+ private:
+  size_t n_;
+  std::vector<Values> a_, b_;
+  Values start_;
+};
+
+// The rule of one element: "sgd" with momentum 0.9, or "adagrad".
+struct NaiveRule {
+  std::string name;
+  double state = 0;
+  void apply(double& x, double g, double lr) {
+    if (name == "adagrad") {
+      state += g * g;
+      x -= lr * g / (std::sqrt(state) + 1e-8);
+    } else {
+      state = 0.9 * state - lr * g;
+      x += state;
+    }
+  }
+};
+
+struct ReplayOptions {
+  int workers = 4;
+  std::string rule = "sgd";
+  double lr = 0.1;
+  Values lambda;  // empty: 1 / workers
+  bool weight_by_staleness = false;
+  std::vector<int> shard_of;             // of each element of x
+  std::vector<std::vector<bool>> owned;  // by worker and element; empty: all
+};
+
+class Replay {
+ public:
+  Replay(const Quadratic& problem, const ReplayOptions& options)
+      : problem_(problem),
+        options_(options),
+        x_(problem.start()),
+        rules_(x_.size(), NaiveRule{options.rule}),
+        read_of_(options.workers) {}
+
+  // Replays the shards' logs: each in its own order, an event when what it needs has happened. False: there is no such order.
+  bool run(const std::vector<std::vector<TableEvent>>& logs) {
+    std::vector<size_t> next(logs.size(), 0);
+    changes_.assign(logs.size(), 0);
+    held_.assign(logs.size(), {});
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t s = 0; s < logs.size(); ++s) {
+        while (next[s] < logs[s].size() && carry_out(static_cast<int>(s), logs[s][next[s]])) {
+          ++next[s];
+          moved = true;
+        }
+      }
+    }
+    for (size_t s = 0; s < logs.size(); ++s) {
+      if (next[s] != logs[s].size()) return false;
+    }
+    return true;
+  }
+  const Values& x() const { return x_; }
+
+ private:
+  // What a worker saw at a clock of its own, and how many updates a shard had made then.
+  struct View {
+    Values x;
+    std::vector<bool> known;
+    std::map<int, int64_t> changes;
+  };
+
+  bool owns(int worker, size_t i) const { return options_.owned.empty() || options_.owned[worker][i]; }
+
+  bool carry_out(int shard, const TableEvent& e) {
+    const int w = static_cast<int>(e.worker);
+    switch (e.action) {
+      case TableAction::kRead: {
+        View& view = read_of_[w][e.clock];
+        if (view.x.empty()) view = {Values(x_.size(), 0.0), std::vector<bool>(x_.size(), false), {}};
+        for (size_t i = 0; i < x_.size(); ++i) {
+          if (options_.shard_of[i] != shard || !owns(w, i)) continue;
+          view.x[i] = x_[i];
+          view.known[i] = true;
+        }
+        view.changes[shard] = changes_[shard];
+        return true;
+      }
+      case TableAction::kPush:
+        return push(shard, e);
+      case TableAction::kHold:
+        if (!whole(w, e.clock)) return false;
+        held_[shard][w] = problem_.gradient(w, read_of_[w][e.clock].x);
+        return true;
+      case TableAction::kUpdate:
+        update(shard);
+        return true;
+      default:
+        return true;
+    }
+  }
+
+  bool whole(int worker, int64_t clock) {
+    const View& view = read_of_[worker][clock];
+    if (view.x.empty()) return false;
+    for (size_t i = 0; i < x_.size(); ++i) {
+      if (owns(worker, i) && !view.known[i]) return false;
+    }
+    return true;
+  }
+
+  bool push(int shard, const TableEvent& e) {
+    const int w = static_cast<int>(e.worker);
+    if (!whole(w, e.clock)) return false;
+    const View& view = read_of_[w][e.clock];
+    const Values g = problem_.gradient(w, view.x);
+    double lr = options_.lr * (options_.lambda.empty() ? 1.0 / options_.workers : options_.lambda[w]);
+    if (options_.weight_by_staleness)
+      lr /= 1.0 + static_cast<double>(changes_[shard] - view.changes.at(shard));
+    for (size_t i = 0; i < x_.size(); ++i) {
+      if (options_.shard_of[i] == shard && owns(w, i)) rules_[i].apply(x_[i], g[i], lr);
+    }
+    ++changes_[shard];
+    return true;
+  }
+
+  void update(int shard) {
+    for (size_t i = 0; i < x_.size(); ++i) {
+      if (options_.shard_of[i] != shard) continue;
+      double sum = 0;
+      for (const auto& [w, g] : held_[shard]) sum += g[i];
+      rules_[i].apply(x_[i], sum / static_cast<double>(held_[shard].size()), options_.lr);
+    }
+    held_[shard].clear();
+    ++changes_[shard];
+  }
+
+  const Quadratic& problem_;
+  const ReplayOptions options_;
+  Values x_;
+  std::vector<NaiveRule> rules_;
+  std::vector<std::map<int64_t, View>> read_of_;  // by worker, then clock
+  std::vector<int64_t> changes_;                  // by shard
+  std::vector<std::map<int, Values>> held_;
+};
+
+}  // namespace starling

@@ -1,0 +1,272 @@
+#include "starling/server/serve.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/server/table.h"
+
+namespace starling {
+namespace {
+
+constexpr uint64_t kMaxHello = uint64_t{1} << 22;
+
+// What the threads of a shard share.
+template <typename T>
+class Shard {
+ public:
+  Shard(const ServerOptions& options, const Meeting& meeting) : options_(options), meeting_(meeting) {}
+
+  void join(int worker, ServerHello hello) {
+    change([&] {
+      if (!table_) {
+        sizes_ = hello.sizes;
+        table_.emplace(hello.sizes, options_);
+        for (const int gone : gone_) table_->retire(gone, true);
+      }
+      if (hello.element_bytes != sizeof(T) || hello.sizes != sizes_) {
+        throw CommError(
+            fmt::format("worker {} has another model than those before it: {} partitions of {}-byte "
+                        "numbers, not {} of {}",
+                        worker, hello.sizes.size(), hello.element_bytes, sizes_.size(), sizeof(T)),
+            worker);
+      }
+      table_->join(worker, std::move(hello.slots));
+    });
+  }
+
+  void retire(int worker, const std::string* reason) {
+    change([&] {
+      if (reason != nullptr) report_.lost.push_back({worker, *reason});
+      gone_.push_back(worker);
+      if (table_) table_->retire(worker, reason != nullptr);
+    });
+  }
+
+  // Runs `work` alone; wakes those who wait for a change.
+  template <typename Work>
+  auto change(const Work& work) {
+    struct Wake {
+      std::condition_variable& changed;
+      ~Wake() { changed.notify_all(); }
+    };
+    const std::lock_guard lock(mutex_);
+    const Wake wake{changed_};
+    return work();
+  }
+
+  // Runs `attempt` alone, again after each change, until it returns something.
+  template <typename Attempt>
+  auto await(int worker, const char* what, const Attempt& attempt) {
+    const Deadline deadline = deadline_in(meeting_.idle_timeout);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (auto result = attempt()) {
+        changed_.notify_all();  // a snapshot that was given lets others push
+        return result;
+      }
+      if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && has_passed(deadline)) {
+        throw TimeoutError(
+            fmt::format("{} of worker {} could not be answered within {} ms: the others did not "
+                        "come so far",
+                        what, worker, meeting_.idle_timeout.count()),
+            worker);
+      }
+    }
+  }
+
+  void count_bytes(const Link& link) {
+    change([&] {
+      report_.bytes_sent += link.sent();
+      report_.bytes_received += link.received();
+    });
+  }
+
+  // Call within change() or await(), or when no thread is left; after the first join.
+  Table<T>& table() { return *table_; }
+  ServeReport take_report() {
+    if (table_) {
+      report_.stats = table_->stats();
+      report_.events = table_->events();
+    }
+    return std::move(report_);
+  }
+
+ private:
+  const ServerOptions& options_;
+  const Meeting& meeting_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Table<T>> table_;  // guarded by mutex_, as all below
+  std::vector<size_t> sizes_;
+  std::vector<int> gone_;
+  ServeReport report_;
+};
+
+// The conversation with one worker.
+template <typename T>
+class Conversation {
+ public:
+  Conversation(Shard<T>& shard, Link& link, int worker) : shard_(shard), link_(link), worker_(worker) {}
+
+  // Until goodbye.
+  void run() {
+    greet();
+    for (;;) {
+      const ServerMessage request = link_.recv_head();
+      if (request.code == MessageCode::kGoodbye) return;
+      answer(request);
+    }
+  }
+
+ private:
+  using Want = typename Table<T>::Want;
+
+  void greet() {
+    const ServerMessage hello = link_.recv_head();
+    expect(hello, MessageCode::kHello, link_.peer());
+    if (hello.count > kMaxHello) expect_count(hello, kMaxHello, link_.peer());
+    std::vector<uint64_t> body(hello.count);
+    link_.recv_body(writable_bytes_of(body));
+    shard_.join(worker_, decode_hello(body, link_.peer()));
+    const auto [own, states] = shard_.change(
+        [&] { return std::pair(shard_.table().count_of(worker_), shard_.table().state_count()); });
+    own_ = own;
+    states_ = static_cast<size_t>(states);
+    link_.send({.code = MessageCode::kWelcome, .extra = states});
+  }
+
+  void answer(const ServerMessage& request) {
+    switch (request.code) {
+      case MessageCode::kLoad:
+        return load(request);
+      case MessageCode::kPush:
+        return push(request);
+      case MessageCode::kPull:
+        return pull(request);
+      case MessageCode::kSnapshot:
+        return snapshot(request);
+      case MessageCode::kStatistics:
+        return report(shard_.change([&] { return encode_stats(shard_.table().stats()); }));
+      case MessageCode::kEvents:
+        return report(shard_.change([&] { return encode_events(shard_.table().events()); }));
+      default:
+        throw CommError(
+            fmt::format("{} sent '{}', which a server does not take", link_.peer(), name_of(request.code)));
+    }
+  }
+
+  void load(const ServerMessage& request) {
+    if (request.count != own_) expect_count(request, own_ * (1 + states_), link_.peer());
+    std::vector<T> values(request.count);
+    link_.recv_body(writable_bytes_of(values));
+    shard_.change([&] { shard_.table().load(worker_, request.extra, values); });
+  }
+
+  void push(const ServerMessage& request) {
+    expect_count(request, own_, link_.peer());
+    gradient_.resize(own_);
+    link_.recv_body(writable_bytes_of(gradient_));
+    const PushNotes notes{request.rate, request.loss, request.stop};
+    shard_.await(worker_, "push", [&] {
+      if (!shard_.table().may_push(worker_)) return false;
+      shard_.table().push(worker_, request.clock, notes, gradient_);
+      return true;
+    });
+  }
+
+  void pull(const ServerMessage& request) {
+    expect_count(request, 0, link_.peer());
+    const auto grant = shard_.await(worker_, "pull", [&] {
+      return shard_.table().try_read(worker_, request.clock, request.extra, values_);
+    });
+    send_parameters(*grant, grant->staleness);
+  }
+
+  void snapshot(const ServerMessage& request) {
+    expect_count(request, 0, link_.peer());
+    const Want want = request.want == SnapshotWant::kNothing ? Want::kNothing
+                      : request.want == SnapshotWant::kOwn   ? Want::kOwn
+                                                             : Want::kWhole;
+    shard_.change([&] { shard_.table().request_snapshot(worker_); });
+    int64_t updates = 0;
+    const auto grant = shard_.await(worker_, "snapshot", [&] {
+      updates = shard_.table().updates();
+      return shard_.table().try_snapshot(worker_, want, values_);
+    });
+    send_parameters(*grant, updates);
+  }
+
+  void send_parameters(const ReadGrant& grant, int64_t extra) {
+    link_.send({.code = MessageCode::kParameters,
+                .stop = grant.stop,
+                .clock = grant.clock,
+                .count = values_.size(),
+                .loss = grant.loss,
+                .extra = extra},
+               bytes_of(values_));
+  }
+
+  void report(const std::vector<int64_t>& numbers) {
+    link_.send({.code = MessageCode::kReport, .count = numbers.size()}, bytes_of(numbers));
+  }
+
+  Shard<T>& shard_;
+  Link& link_;
+  const int worker_;
+  size_t own_ = 0;
+  size_t states_ = 0;
+  std::vector<T> gradient_;
+  std::vector<T> values_;
+};
+
+// A worker's thread. What ends it is recorded: this is the edge of the thread.
+template <typename T>
+void attend(Store& store, const Meeting& meeting, int shard_index, int worker, Shard<T>& shard) {
+  std::unique_ptr<Link> link;
+  std::string reason;
+  try {
+    link = meet_worker(store, meeting, shard_index, worker);
+    Conversation<T>(shard, *link, worker).run();
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  shard.retire(worker, reason.empty() ? nullptr : &reason);
+  if (!link) return;
+  if (!reason.empty()) link->abort(reason);  // a worker that lives learns why
+  shard.count_bytes(*link);
+}
+
+template <typename T>
+ServeReport serve(Store& store, const Meeting& meeting, int shard_index, const ServerOptions& options) {
+  Shard<T> shard(options, meeting);
+  {
+    std::vector<std::jthread> threads;
+    for (int w = 0; w < meeting.workers; ++w)
+      threads.emplace_back([&, w] { attend(store, meeting, shard_index, w, shard); });
+  }
+  return shard.take_report();
+}
+
+}  // namespace
+
+ServeReport serve_shard(Store& store, const Meeting& meeting, int shard, const ServerOptions& options,
+                        DataType type) {
+  check_server_options(options);
+  if (options.workers != meeting.workers || (type != DataType::kFp32 && type != DataType::kFp64)) {
+    throw ConfigError("server",
+                      fmt::format("{} workers in the options, {} in the job, numbers {}; a server keeps "
+                                  "fp32 or fp64",
+                                  options.workers, meeting.workers, name_of(type)));
+  }
+  announce_server(store, meeting, shard);
+  if (type == DataType::kFp64) return serve<double>(store, meeting, shard, options);
+  return serve<float>(store, meeting, shard, options);
+}
+
+}  // namespace starling

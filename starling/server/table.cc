@@ -1,0 +1,347 @@
+#include "starling/server/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "starling/base/check.h"
+#include "starling/base/error.h"
+
+namespace starling {
+
+template <typename T>
+Table<T>::Table(std::vector<size_t> sizes, const ServerOptions& options)
+    : options_(options),
+      rule_(make_update_rule(options.optimizer)),
+      sizes_(std::move(sizes)),
+      steps_(sizes_.size(), 0),
+      loads_(sizes_.size(), 0),
+      workers_(options.workers) {
+  check_server_options(options);
+  size_t total = 0;
+  for (const size_t size : sizes_) {
+    offset_.push_back(total);
+    total += size;
+  }
+  master_.resize(total);
+  states_.assign(rule_.state_count(), std::vector<T>(total));
+  if (options.synchronous() && !options.fixed_order) sum_.resize(total);
+  summed_.assign(sizes_.size(), 0);
+  stats_.pushes.assign(options.workers, 0);
+}
+
+template <typename T>
+void Table<T>::join(int worker, std::vector<size_t> slots) {
+  Worker& w = workers_[worker];
+  if (w.phase != Phase::kExpected) throw CommError(fmt::format("worker {} joined twice", worker), worker);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i] >= sizes_.size() || (i > 0 && slots[i] <= slots[i - 1])) {
+      throw CommError(fmt::format("worker {} claims partition {} of {}, not in ascending order", worker,
+                                  slots[i], sizes_.size()),
+                      worker);
+    }
+    w.count += sizes_[slots[i]];
+  }
+  w.slots = std::move(slots);
+  w.phase = Phase::kActive;
+  close_round_if_complete();  // one that owns nothing is not waited for
+}
+
+template <typename T>
+void Table<T>::retire(int worker, bool lost) {
+  Worker& w = workers_[worker];
+  if (w.phase == Phase::kRetired) return;
+  w.phase = Phase::kRetired;
+  if (lost) ++stats_.retired;
+  record(TableAction::kRetire, worker, w.clock, lost ? 1 : 0);
+  close_round_if_complete();
+}
+
+template <typename T>
+void Table<T>::load(int worker, int64_t updates, std::span<const T> values) {
+  const Worker& w = workers_[worker];
+  const bool with_states = values.size() == w.count * (1 + states_.size());
+  if (w.phase != Phase::kActive || updates < 0 || (values.size() != w.count && !with_states)) {
+    throw CommError(fmt::format("worker {} loads {} values made by {} updates into {}", worker, values.size(),
+                                updates, w.count),
+                    worker);
+  }
+  const T* from = values.data();
+  for (size_t k = 0; k <= states_.size(); ++k) {
+    std::vector<T>& into = k == 0 ? master_ : states_[k - 1];
+    for (const size_t slot : w.slots) {
+      if (k > 0 && !with_states) {
+        std::fill_n(into.data() + offset_[slot], sizes_[slot], T(0));
+      } else {
+        std::copy_n(from, sizes_[slot], into.data() + offset_[slot]);
+        from += sizes_[slot];
+      }
+    }
+  }
+  for (const size_t slot : w.slots) {
+    steps_[slot] = updates;
+    ++loads_[slot];
+  }
+}
+
+template <typename T>
+bool Table<T>::counts(const Worker& w) const {
+  return w.phase == Phase::kExpected || (w.phase == Phase::kActive && !w.slots.empty());
+}
+
+template <typename T>
+int64_t Table<T>::slowest_clock() const {
+  std::optional<int64_t> least;
+  for (const Worker& w : workers_) {
+    if (counts(w)) least = least ? std::min(*least, w.clock) : w.clock;
+  }
+  return least.value_or(0);
+}
+
+template <typename T>
+void Table<T>::check_clock(int worker, int64_t clock, int64_t expected, const char* what) const {
+  if (workers_[worker].phase != Phase::kActive)
+    throw CommError(fmt::format("{} of worker {}, which does not take part", what, worker), worker);
+  if (clock == expected) return;
+  throw CommError(
+      fmt::format("{} of worker {} at clock {}; it is at clock {}", what, worker, clock, expected), worker);
+}
+
+template <typename T>
+bool Table<T>::may_push(int worker) const {
+  const int64_t served = workers_[worker].served;
+  return std::none_of(workers_.begin(), workers_.end(),
+                      [&](const Worker& w) { return w.phase != Phase::kRetired && w.served < served; });
+}
+
+template <typename T>
+PushOutcome Table<T>::push(int worker, int64_t clock, const PushNotes& notes, std::vector<T>& gradient) {
+  Worker& w = workers_[worker];
+  if (options_.synchronous() && clock < clock_) {
+    check_clock(worker, clock, clock, "push");
+  } else {
+    check_clock(worker, clock, options_.synchronous() ? clock_ : w.clock, "push");
+  }
+  if (w.holds || gradient.size() != w.count) {
+    throw CommError(fmt::format("worker {} pushes {} values at clock {}{}; it owns {} here", worker,
+                                gradient.size(), clock, w.holds ? " again" : "", w.count),
+                    worker);
+  }
+  ++stats_.pushes[worker];
+  w.notes = notes;
+  if (notes.stop && !stop_after_) stop_after_ = std::max(clock, clock_);
+  if (options_.synchronous()) return hold(worker, clock, gradient);
+  apply_now(worker, gradient);
+  ++w.clock;
+  return PushOutcome::kApplied;
+}
+
+template <typename T>
+PushOutcome Table<T>::hold(int worker, int64_t clock, std::vector<T>& gradient) {
+  Worker& w = workers_[worker];
+  ++w.clock;
+  if (clock < clock_) {
+    ++stats_.late_dropped;
+    record(TableAction::kDrop, worker, clock);
+    return PushOutcome::kDropped;
+  }
+  record(TableAction::kHold, worker, clock);
+  w.holds = true;
+  if (options_.fixed_order) {
+    std::swap(w.gradient, gradient);
+    gradient.resize(w.count);
+  } else {
+    const T* from = gradient.data();
+    for (const size_t slot : w.slots) {
+      T* sum = sum_.data() + offset_[slot];
+      for (size_t i = 0; i < sizes_[slot]; ++i) sum[i] = summed_[slot] == 0 ? from[i] : sum[i] + from[i];
+      ++summed_[slot];
+      from += sizes_[slot];
+    }
+  }
+  close_round_if_complete();
+  return PushOutcome::kHeld;
+}
+
+template <typename T>
+void Table<T>::close_round_if_complete() {
+  if (!options_.synchronous()) return;
+  // Who waits for a snapshot will not push before the others have come to it.
+  int held = 0, possible = 0, all = 0;
+  for (const Worker& w : workers_) {
+    if (w.phase == Phase::kActive && w.slots.empty()) continue;
+    ++all;
+    if (w.holds) ++held;
+    if (w.holds || (counts(w) && w.asked == w.served)) ++possible;
+  }
+  if (held > 0 && held >= std::min(all - options_.backup, possible)) apply_round();
+}
+
+template <typename T>
+void Table<T>::apply_round() {
+  std::optional<double> lr;
+  double loss = 0;
+  int held = 0;
+  for (const Worker& w : workers_) {
+    if (!w.holds) continue;
+    if (!lr) lr = w.notes.lr;
+    loss += w.notes.loss;
+    ++held;
+  }
+  std::vector<std::vector<const T*>> sources(sizes_.size());
+  for (Worker& w : workers_) {
+    if (!w.holds) continue;
+    const T* at = w.gradient.data();
+    for (const size_t slot : w.slots) {
+      if (options_.fixed_order) sources[slot].push_back(at);
+      at += sizes_[slot];
+    }
+  }
+  for (size_t slot = 0; slot < sizes_.size(); ++slot) {
+    const int of = options_.fixed_order ? static_cast<int>(sources[slot].size()) : summed_[slot];
+    if (of == 0) continue;
+    if (!options_.fixed_order) sources[slot] = {sum_.data() + offset_[slot]};
+    apply_to(slot, sources[slot], 1.0 / of, *lr);
+    summed_[slot] = 0;
+  }
+  for (Worker& w : workers_) w.holds = false;
+  round_loss_ = loss / held;
+  record(TableAction::kUpdate, -1, clock_, held);
+  ++clock_;
+  ++changes_;
+  ++stats_.updates;
+}
+
+template <typename T>
+void Table<T>::apply_now(int worker, const std::vector<T>& gradient) {
+  const Worker& w = workers_[worker];
+  const int64_t tau = changes_ - w.seen;
+  double lr = w.notes.lr * (options_.lambda.empty() ? 1.0 / options_.workers : options_.lambda[worker]);
+  if (options_.weight_by_staleness) lr /= 1.0 + static_cast<double>(tau);
+  const T* from = gradient.data();
+  for (const size_t slot : w.slots) {
+    apply_to(slot, std::span<const T* const>(&from, 1), 1.0, lr);
+    from += sizes_[slot];
+  }
+  record(TableAction::kPush, worker, w.clock, tau);
+  ++changes_;
+  ++stats_.updates;
+}
+
+template <typename T>
+void Table<T>::apply_to(size_t slot, std::span<const T* const> gradients, double scale, double lr) {
+  std::vector<T*> state;
+  for (std::vector<T>& s : states_) state.push_back(s.data() + offset_[slot]);
+  UpdateArgs<T, T> args;
+  args.gradients = gradients.data();
+  args.sources = static_cast<int>(gradients.size());
+  args.gradient_scale = scale;
+  args.parameter = args.parameter_out = master_.data() + offset_[slot];
+  args.state = state.data();
+  args.state_out = state.data();
+  args.count = sizes_[slot];
+  rule_.apply(args, lr, ++steps_[slot]);
+}
+
+template <typename T>
+double Table<T>::mean_loss() const {
+  if (options_.synchronous()) return round_loss_;
+  double sum = 0;
+  int of = 0;
+  for (size_t k = 0; k < workers_.size(); ++k) {
+    if (!counts(workers_[k]) || stats_.pushes[k] == 0) continue;
+    sum += workers_[k].notes.loss;
+    ++of;
+  }
+  return of > 0 ? sum / of : 0;
+}
+
+template <typename T>
+ReadGrant Table<T>::grant_to(int worker, int64_t clock) {
+  const int64_t behind = options_.synchronous() ? clock - clock_ : clock - slowest_clock();
+  ReadGrant grant;
+  grant.clock = options_.synchronous() ? clock_ : workers_[worker].clock;
+  grant.staleness = std::max<int64_t>(0, behind);
+  grant.loss = mean_loss();
+  grant.stop = stop_after_ && (!options_.synchronous() || *stop_after_ < clock_);
+  return grant;
+}
+
+template <typename T>
+std::optional<ReadGrant> Table<T>::try_read(int worker, int64_t clock, int64_t min_loads,
+                                            std::vector<T>& out) {
+  const Worker& w = workers_[worker];
+  if (options_.synchronous()) {
+    check_clock(worker, clock, std::clamp<int64_t>(clock, 0, clock_ + 1), "read");
+    if (clock > clock_) return std::nullopt;
+  } else {
+    check_clock(worker, clock, w.clock, "read");
+    if (options_.staleness && slowest_clock() < clock - *options_.staleness) return std::nullopt;
+  }
+  for (const size_t slot : w.slots) {
+    if (loads_[slot] < min_loads) return std::nullopt;
+  }
+  copy_own(worker, out);
+  workers_[worker].seen = changes_;
+  const ReadGrant grant = grant_to(worker, clock);
+  ++stats_.reads;
+  ++stats_.staleness[std::min(grant.staleness, kLastStalenessBin)];
+  stats_.max_staleness = std::max(stats_.max_staleness, grant.staleness);
+  record(TableAction::kRead, worker, clock, grant.staleness);
+  return grant;
+}
+
+template <typename T>
+void Table<T>::copy_own(int worker, std::vector<T>& out) const {
+  const Worker& w = workers_[worker];
+  out.resize(w.count);
+  T* to = out.data();
+  for (const size_t slot : w.slots) to = std::copy_n(master_.data() + offset_[slot], sizes_[slot], to);
+}
+
+template <typename T>
+void Table<T>::request_snapshot(int worker) {
+  Worker& w = workers_[worker];
+  if (w.phase != Phase::kActive || w.asked != w.served)
+    throw CommError(fmt::format("worker {} asks for a snapshot out of turn", worker), worker);
+  ++w.asked;
+  close_round_if_complete();
+}
+
+template <typename T>
+std::optional<ReadGrant> Table<T>::try_snapshot(int worker, Want want, std::vector<T>& out) {
+  Worker& w = workers_[worker];
+  STARLING_CHECK(w.asked == w.served + 1, "worker {} has not asked", worker);
+  for (const Worker& other : workers_) {
+    if (other.phase != Phase::kRetired && other.asked < w.asked) return std::nullopt;
+  }
+  if (want == Want::kWhole) {
+    out.clear();
+    out.insert(out.end(), master_.begin(), master_.end());
+    for (const std::vector<T>& s : states_) out.insert(out.end(), s.begin(), s.end());
+  } else if (want == Want::kOwn) {
+    copy_own(worker, out);
+    w.seen = changes_;
+  } else {
+    out.clear();
+  }
+  w.served = w.asked;
+  return grant_to(worker, w.clock);
+}
+
+template <typename T>
+int64_t Table<T>::updates() const {
+  return steps_.empty() ? 0 : *std::max_element(steps_.begin(), steps_.end());
+}
+
+template <typename T>
+void Table<T>::record(TableAction action, int worker, int64_t clock, int64_t value) {
+  if (options_.record_events) events_.push_back({action, worker, clock, value});
+}
+
+template class Table<float>;
+template class Table<double>;
+
+}  // namespace starling
