@@ -1,0 +1,217 @@
+#include "starling/plan/pipeline_schedule.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "starling/base/error.h"
+#include "starling/plan/schedule_check.h"
+#include "starling/plan/schedule_simulation.h"
+#include "starling/plan/schedule_text.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The message of the ConfigError that `body` throws.
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+void for_all_sizes(const std::function<void(const std::string& name, int p, int v, int m)>& body) {
+  for (const std::string& name : schedule_names()) {
+    for (int p = 2; p <= 8; ++p) {
+      for (int v = 1; v <= (name == "interleaved" ? 3 : 1); ++v) {
+        for (int m = 1; m <= 32; ++m) {
+          SCOPED_TRACE(fmt::format("{}, {} ranks, {} chunks, {} micro-batches", name, p, v, m));
+          body(name, p, v, m);
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(PipelineScheduleTest, EveryBuiltTableIsCompleteFreeOfDeadlockAndWithinItsMemory) {
+  for_all_sizes([](const std::string& name, int p, int v, int m) {
+    const Schedule schedule = make_schedule(name, p, v, m);
+    const ScheduleFacts facts = check_schedule(schedule);
+    EXPECT_EQ(facts.messages, 2 * m * (p * v - 1));
+    for (int r = 0; r < p; ++r) {
+      int bound = name == "naive" ? 1 : name == "gpipe" ? m : std::min(m, p - r);
+      const int groups = std::max(1, m / p), largest_group = (m + groups - 1) / groups;
+      if (v > 1) bound = std::min(m * v, 2 * (p - 1 - r) + (v - 1) * largest_group + 1);
+      EXPECT_EQ(facts.live[r], bound) << "rank " << r;
+    }
+  });
+}
+
+TEST(PipelineScheduleTest, UnderUnitCostsTheBubbleIsTheFormula) {
+  for_all_sizes([](const std::string& name, int p, int v, int m) {
+    if (v > 1 && m % p != 0) return;  // the formula is exact where the ranks divide the micro-batches
+    const SimulatedStep step = simulate_schedule(make_schedule(name, p, v, m), {});
+    EXPECT_NEAR(step.bubble, planned_bubble(name, p, v, m), 1e-12);
+  });
+}
+
+TEST(PipelineScheduleTest, FormulasAreThoseOfThePapers) {
+  EXPECT_DOUBLE_EQ(planned_bubble("naive", 4, 1, 8), 3.0 / 4);
+  EXPECT_DOUBLE_EQ(planned_bubble("gpipe", 4, 1, 8), 3.0 / 11);
+  EXPECT_DOUBLE_EQ(planned_bubble("1f1b", 4, 1, 8), 3.0 / 11);
+  EXPECT_DOUBLE_EQ(planned_bubble("interleaved", 4, 2, 8), 3.0 / 19);
+  EXPECT_EQ(planned_bubble("my-own", 4, 2, 8), -1);
+}
+
+TEST(PipelineScheduleTest, MoreChunksNeverMakeTheStepLonger) {
+  for (int p = 2; p <= 8; ++p) {
+    for (int m = p; m <= 32; m += p) {
+      const double one = simulate_schedule(make_schedule("interleaved", p, 1, m), {{1}, {2}, 0}).makespan;
+      const double two = simulate_schedule(make_schedule("interleaved", p, 2, m), {{0.5}, {1}, 0}).makespan;
+      EXPECT_LT(two, one) << p << " " << m;
+    }
+  }
+}
+
+TEST(PipelineScheduleTest, SimulationPlacesMessagesAndUnequalStages) {
+  const Schedule schedule = make_schedule("1f1b", 2, 1, 2);
+  // Stage 0: F 1, B 2; stage 1: F 3, B 4; a message 0.5. Stage 1 works from 1.5 without a pause to 15.5.
+  const SimulatedStep step = simulate_schedule(schedule, {{1, 3}, {2, 4}, 0.5});
+  EXPECT_DOUBLE_EQ(step.makespan, 1 + 0.5 + 3 + 4 + 3 + 4 + 0.5 + 2);
+  EXPECT_DOUBLE_EQ(step.bubble, 1 - 20 / (2 * 18.0));
+  const TimedAction& last = step.timeline.back();
+  EXPECT_EQ(last.rank, 1);
+  EXPECT_EQ(last.action.kind, ActionKind::kSendGradient);
+  EXPECT_DOUBLE_EQ(last.end, 15.5);
+}
+
+TEST(PipelineScheduleTest, TheTableOf1f1bOnTwoRanks) {
+  EXPECT_EQ(print_schedule(make_schedule("1f1b", 2, 1, 3)),
+            "schedule 1f1b\nranks 2\nchunks 1\nmicro-batches 3\n"
+            "rank 0: F0 SA0 F1 SA1 RG0 B0 F2 SA2 RG1 B1 RG2 B2\n"
+            "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1 RA2 F2 B2 SG2\n");
+}
+
+TEST(PipelineScheduleTest, TheOrderOfInterleavedIsMegatrons) {
+  // p = 2, v = 2, m = 4 (arXiv 2104.04473, figure 4, with two devices): groups of two micro-batches.
+  const Schedule schedule = make_schedule("interleaved", 2, 2, 4);
+  std::string forwards, backwards;
+  for (const Action& a : schedule.actions[0]) {
+    if (a.kind == ActionKind::kForward) forwards += fmt::format(" {}.{}", a.micro_batch, a.chunk);
+    if (a.kind == ActionKind::kBackward) backwards += fmt::format(" {}.{}", a.micro_batch, a.chunk);
+  }
+  EXPECT_EQ(forwards, " 0.0 1.0 0.1 1.1 2.0 3.0 2.1 3.1");
+  EXPECT_EQ(backwards, " 0.1 1.1 0.0 1.0 2.1 3.1 2.0 3.0");
+}
+
+TEST(PipelineScheduleTest, StagesOfOneRankNeedNoMessages) {
+  const Schedule schedule = make_schedule("interleaved", 1, 3, 4);
+  EXPECT_EQ(check_schedule(schedule).messages, 0);
+  EXPECT_EQ(simulate_schedule(schedule, {}).bubble, 0);
+}
+
+TEST(PipelineScheduleTest, TextKeepsEveryTable) {
+  for_all_sizes([](const std::string& name, int p, int v, int m) {
+    if (m > 9) return;
+    const Schedule schedule = make_schedule(name, p, v, m);
+    const Schedule again = parse_schedule(print_schedule(schedule), "table");
+    EXPECT_EQ(again.actions, schedule.actions);
+    EXPECT_EQ(again.name, name);
+    EXPECT_EQ(again.stages(), schedule.stages());
+    EXPECT_EQ(again.micro_batches, m);
+  });
+}
+
+TEST(PipelineScheduleTest, MakeScheduleRefuses) {
+  EXPECT_THAT(refusal([] { make_schedule("1f1f", 2, 1, 2); }), HasSubstr("did you mean \"1f1b\"?"));
+  EXPECT_THAT(refusal([] { make_schedule("gpipe", 2, 2, 2); }), HasSubstr("only --schedule interleaved"));
+  EXPECT_THAT(refusal([] { make_schedule("gpipe", 2, 1, 0); }), HasSubstr("--micro-batches: is 0"));
+}
+
+// The table of `text` on two ranks with two micro-batches.
+Schedule two_ranks(const std::string& text) {
+  return parse_schedule("schedule mine\nranks 2\nmicro-batches 2\n" + text, "mine.txt");
+}
+
+TEST(PipelineScheduleTest, ATableFromAFileMayBeAnythingThatRuns) {
+  const Schedule schedule = two_ranks(
+      "rank 0: F0 F1 SA1 SA0   # the second micro-batch goes first\n"
+      "  RG1 B1 RG0 B0\n"
+      "rank 1: RA1 F1 B1 SG1 RA0 F0 B0 SG0\n");
+  EXPECT_THAT(check_schedule(schedule).live, ElementsAre(2, 1));
+  EXPECT_GT(simulate_schedule(schedule, {}).bubble, 0);
+}
+
+TEST(PipelineScheduleTest, ADeadlockNamesWhichActionWaitsForWhich) {
+  // Rank 0 wants the gradient of 0 before it sends 1; rank 1 wants 1 before it sends the gradient of 0.
+  const Schedule schedule = two_ranks(
+      "rank 0: F0 SA0 F1\n"
+      "  RG0 B0 SA1 RG1 B1\n"
+      "rank 1: RA0 F0 RA1 F1 B0 SG0 B1 SG1\n");
+  const std::string message = refusal([&] { check_schedule(schedule); });
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("mine.txt:5:3: deadlock"),
+                    HasSubstr("rank 0 at recv-gradient of micro-batch 0 (line 5) waits for rank 1's "
+                              "send-gradient of micro-batch 0 (line 6), which comes after its "
+                              "recv-activation of micro-batch 1"),
+                    HasSubstr("rank 1 at recv-activation of micro-batch 1 (line 6) waits for rank 0's "
+                              "send-activation of micro-batch 1 (line 5)")));
+}
+
+TEST(PipelineScheduleTest, SendsThatWaitForTheirReceiverDeadlock1f1bButNotGpipe) {
+  EXPECT_THAT(refusal([] { check_schedule(make_schedule("1f1b", 2, 1, 4), Delivery::kRendezvous); }),
+              AllOf(HasSubstr("schedule 1f1b: deadlock"),
+                    HasSubstr("rank 0 at send-activation of micro-batch 1"), HasSubstr("its action 4")));
+  for (const char* name : {"naive", "gpipe"}) {
+    EXPECT_THAT(check_schedule(make_schedule(name, 4, 1, 8), Delivery::kRendezvous).messages, 2 * 8 * 3)
+        << name;
+  }
+}
+
+TEST(PipelineScheduleTest, IncompleteTablesAreRefusedWithTheirPlace) {
+  const std::string rank1 = "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1\n";
+  const auto refused = [&](const std::string& rank0) {
+    return refusal([&] { check_schedule(two_ranks("rank 0: " + rank0 + "\n" + rank1)); });
+  };
+  EXPECT_THAT(refused("F0 SA0 RG0 B0 F1 SA1 RG1"),
+              HasSubstr("mine.txt: rank 0 has no backward of micro-batch 1"));
+  EXPECT_THAT(refused("F0 SA0 RG0 B0 F1 SA1 RG1 B1 F1"),
+              HasSubstr("mine.txt:4:37: rank 0: forward of micro-batch 1 a second time"));
+  EXPECT_THAT(
+      refused("F0 SA0 B0 RG0 F1 SA1 RG1 B1"),
+      HasSubstr("rank 0: backward of micro-batch 0 without recv-gradient of micro-batch 0 before it"));
+  EXPECT_THAT(refused("SA0 F0 RG0 B0 F1 SA1 RG1 B1"),
+              HasSubstr("without forward of micro-batch 0 before it"));
+  EXPECT_THAT(refused("RA0 F0 SA0 RG0 B0 F1 SA1 RG1 B1"),
+              HasSubstr("rank 0 has nobody for its recv-activation of micro-batch 0: stage 0 is the first"));
+  EXPECT_THAT(refused("F2 SA0 RG0 B0 F1 SA1 RG1 B1"), HasSubstr("does not exist"));
+  EXPECT_THAT(refusal([&] { check_schedule(two_ranks(rank1)); }), HasSubstr("rank 0 has no forward"));
+}
+
+TEST(PipelineScheduleTest, BadFilesAreRefusedAtLineAndColumn) {
+  EXPECT_THAT(refusal([] { two_ranks("rank 0: F0 X1\n"); }), HasSubstr("mine.txt:4:12: \"X1\" is no action"));
+  EXPECT_THAT(refusal([] { two_ranks("rank 2: F0\n"); }), HasSubstr("mine.txt:4:6: no rank \"2\""));
+  EXPECT_THAT(refusal([] { two_ranks("rank 0: F0.x\n"); }), HasSubstr("chunk behind the dot"));
+  EXPECT_THAT(refusal([] { two_ranks("F0\n"); }), HasSubstr("before the first `rank N:`"));
+  EXPECT_THAT(refusal([] { two_ranks("chunks 0\n"); }), HasSubstr("mine.txt:4:8: chunks is \"0\""));
+  EXPECT_THAT(refusal([] { two_ranks("rank 0 F0\n"); }), HasSubstr("as in `rank 0:`"));
+  EXPECT_THAT(refusal([] { two_ranks("rank 0: F0\nrank 0: F1\n"); }), HasSubstr("rank 0 a second time"));
+  EXPECT_THAT(refusal([] { parse_schedule("ranks 2\n", "f"); }),
+              HasSubstr("f: says no number of micro-batches"));
+  EXPECT_THAT(refusal([] { parse_schedule("", "f"); }), HasSubstr("says no number of ranks"));
+  EXPECT_THAT(refusal([] { parse_schedule("ranks", "f"); }), HasSubstr("f:1:1: `ranks` is the last word"));
+  EXPECT_THAT(refusal([] { read_schedule("/nowhere/table"); }), HasSubstr("cannot read the table"));
+}
+
+}  // namespace
+}  // namespace starling
