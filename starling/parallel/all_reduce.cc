@@ -169,7 +169,7 @@ double AllReduce::member_forward_backward(int member, const Batch& batch) {
   if (options_.channels_last && input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor loss = model.loss(model.forward(input), batch.target);
   const double value = loss.item<double>();
-  if (!std::isfinite(value)) refuse_loss(value);
+  if (!std::isfinite(value)) refuse_loss(replicas_[0], group_.rank(), step_.index, value);
   if (member == 0) {
     own_loss_ = value;
     post_notice();
@@ -309,24 +309,6 @@ void AllReduce::compare_replicas() {
     ranges.push_back({replicas_[0].parameters[i].name, flat + layout_.offset[i] * size, sizes_[i] * size});
   }
   check_replicas_equal(group_, ranges, step_.index);
-}
-
-void AllReduce::refuse_loss(double loss) {
-  std::string parameter;
-  for (const NamedTensor& p : replicas_[0].parameters) {
-    if (!at::isfinite(p.tensor).all().item<bool>()) {
-      parameter = p.name;
-      break;
-    }
-  }
-  const std::string where = parameter.empty()
-                                ? "all parameters are finite: look at the data or the loss function"
-                                : "the first parameter that is not finite is " + parameter;
-  throw Error(ErrorCode::kNumeric,
-              fmt::format("rank {}: the loss is {} at step {}; {}; try a lower --lr, warm-up (--set "
-                          "schedule.warmup_steps=…) or --set optimizer.clip_norm=1",
-                          group_.rank(), loss, step_.index, where),
-              group_.rank());
 }
 
 }  // namespace starling

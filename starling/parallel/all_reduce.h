@@ -86,7 +86,6 @@ class AllReduce final : public Strategy {
   void post_notice();
   void read_notices(StepReport& report);
   void compare_replicas();
-  [[noreturn]] void refuse_loss(double loss);
 
   AllReduceOptions options_;
   UpdateRule rule_;

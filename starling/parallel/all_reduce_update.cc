@@ -105,28 +105,6 @@ StrategyState AllReduce::state() {
   return state;
 }
 
-namespace {
-
-const at::Tensor& fitting(const std::map<std::string, at::Tensor>& tensors, const std::string& name,
-                          const at::Tensor& like) {
-  const auto it = tensors.find(name);
-  if (it == tensors.end()) {
-    throw Error(ErrorCode::kCheckpoint,
-                "the checkpoint holds no tensor '" + name + "': it is of another model or optimizer");
-  }
-  if (it->second.sizes() != like.sizes()) {
-    throw Error(
-        ErrorCode::kCheckpoint,
-        fmt::format(
-            "the checkpoint's '{}' has another shape than the model's ({} against {} elements): it is of "
-            "another model",
-            name, it->second.numel(), like.numel()));
-  }
-  return it->second;
-}
-
-}  // namespace
-
 void AllReduce::load_state(const StrategyState& state) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> parameters;

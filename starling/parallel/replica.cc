@@ -1,6 +1,9 @@
 #include "starling/parallel/replica.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
+
+#include "starling/base/error.h"
 
 namespace starling {
 
@@ -38,6 +41,42 @@ int64_t parameter_count(const Replica& replica) {
   int64_t count = 0;
   for (const NamedTensor& p : replica.parameters) count += p.tensor.numel();
   return count;
+}
+
+void refuse_loss(const Replica& replica, int rank, int64_t step, double loss) {
+  std::string parameter;
+  for (const NamedTensor& p : replica.parameters) {
+    if (!at::isfinite(p.tensor).all().item<bool>()) {
+      parameter = p.name;
+      break;
+    }
+  }
+  const std::string where = parameter.empty()
+                                ? "all parameters are finite: look at the data or the loss function"
+                                : "the first parameter that is not finite is " + parameter;
+  throw Error(ErrorCode::kNumeric,
+              fmt::format("rank {}: the loss is {} at step {}; {}; try a lower --lr, warm-up (--set "
+                          "schedule.warmup_steps=…) or --set optimizer.clip_norm=1",
+                          rank, loss, step, where),
+              rank);
+}
+
+const at::Tensor& fitting(const std::map<std::string, at::Tensor>& tensors, const std::string& name,
+                          const at::Tensor& like) {
+  const auto it = tensors.find(name);
+  if (it == tensors.end()) {
+    throw Error(ErrorCode::kCheckpoint,
+                "the checkpoint holds no tensor '" + name + "': it is of another model or optimizer");
+  }
+  if (it->second.sizes() != like.sizes()) {
+    throw Error(
+        ErrorCode::kCheckpoint,
+        fmt::format(
+            "the checkpoint's '{}' has another shape than the model's ({} against {} elements): it is of "
+            "another model",
+            name, it->second.numel(), like.numel()));
+  }
+  return it->second;
 }
 
 }  // namespace starling

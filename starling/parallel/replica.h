@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,5 +31,12 @@ Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t 
 void to_channels_last(Replica& replica);
 
 int64_t parameter_count(const Replica& replica);
+
+// Throws Error(kNumeric): the loss is not finite; names rank, step and the first parameter that is not finite.
+[[noreturn]] void refuse_loss(const Replica& replica, int rank, int64_t step, double loss);
+
+// The tensor of that name in a checkpoint. Errors: Error(kCheckpoint) where it is missing or not of the shape of `like`.
+const at::Tensor& fitting(const std::map<std::string, at::Tensor>& tensors, const std::string& name,
+                          const at::Tensor& like);
 
 }  // namespace starling

@@ -1,0 +1,66 @@
+#include "starling/parallel/admm.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "starling/base/check.h"
+
+namespace starling {
+
+Admm::Admm(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options,
+           const AdmmOptions& admm, Group& group, const Clock& clock)
+    : ReplicaStrategy(factory, std::move(rule), options, group, clock),
+      admm_(admm),
+      rho_(admm.rho),
+      z_(replica_.parameters().clone()),
+      u_(at::zeros_like(z_)) {
+  STARLING_CHECK(admm.every >= 1 && admm.rho > 0, "ADMM: every {} steps, rho {}", admm.every, admm.rho);
+}
+
+bool Admm::advance(StepReport& report) {
+  at::NoGradGuard no_grad;
+  at::Tensor& g = replica_.gradients();
+  const at::Tensor& x = replica_.parameters();
+  g.add_(x, rho_).sub_(z_, rho_).add_(u_, rho_);
+  replica_.update(step_);
+  if (step_.index % admm_.every != 0) return false;
+  exchanging(report, [&] { round(); });
+  return true;
+}
+
+void Admm::round() {
+  ++rounds_;
+  const at::Tensor before = z_;
+  const at::Tensor& x = replica_.parameters();
+  z_ = mean_over_ranks(x + u_);
+  const at::Tensor distance = x - z_;
+  u_.add_(distance);
+  double squares = distance.square().sum().item<double>();
+  if (group_.size() > 1) group_.all_reduce(&squares, 1, DataType::kFp64, ReduceOp::kSum);
+  primal_ = std::sqrt(squares);
+  dual_ = rho_ * std::sqrt(static_cast<double>(group_.size())) * (z_ - before).norm().item<double>();
+  if (first_primal_ < 0) first_primal_ = primal_;
+  if (admm_.adaptive) adapt_rho();
+}
+
+void Admm::adapt_rho() {
+  if (primal_ > 10 * dual_) {
+    rho_ *= 2;
+    u_.div_(2);
+  } else if (dual_ > 10 * primal_) {
+    rho_ /= 2;
+    u_.mul_(2);
+  }
+}
+
+Fingerprint Admm::fingerprint() {
+  return {{"rounds", rounds_},
+          {"rho", rho_},
+          {"primal_residual", primal_},
+          {"dual_residual", dual_},
+          {"first_primal_residual", first_primal_ < 0 ? 0 : first_primal_},
+          {"samples_moved", 0}};
+}
+
+}  // namespace starling
