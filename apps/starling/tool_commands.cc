@@ -8,6 +8,9 @@ void add_tool_commands(CLI::App& app, Invocation& invocation) {
   add_command(app, invocation, "doctor", "Examine this machine, with a fix for each problem",
               [&invocation] { return doctor_command(invocation.options); });
 
+  add_command(app, invocation, "strategies", "List the ways in which ranks can train together",
+              [&invocation] { return strategies_command(invocation.options); });
+
   CLI::App& data = add_command(app, invocation, "data", "Make and inspect data", nullptr);
   data.require_subcommand(0, 1);
   CLI::App& make = add_command(data, invocation, "make", "Write generated data to a folder", [&invocation] {

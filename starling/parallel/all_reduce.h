@@ -10,7 +10,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "starling/base/clock.h"
@@ -57,6 +59,9 @@ class AllReduce final : public Strategy {
 
   // The model as it stands after the last update (consensus() for equal buffers); member 0's.
   Replica& replica() { return replicas_[0]; }
+  Replica& evaluated() { return replicas_[0]; }
+  // parameter_bytes, bytes_a_step (what peers read of this rank, or what it sends), divided.
+  std::map<std::string, double> fingerprint() const;
   bool divided() const { return memory_->options().divided; }
 
  private:

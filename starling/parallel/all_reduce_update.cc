@@ -87,6 +87,12 @@ void AllReduce::apply_clipped() {
   for (size_t b = 0; b < layout_.buckets.size(); ++b) apply_bucket(b);
 }
 
+std::map<std::string, double> AllReduce::fingerprint() const {
+  return {{"parameter_bytes", static_cast<double>(layout_.total * at::elementSize(options_.master))},
+          {"window_bytes_a_step", static_cast<double>(bytes_in_windows())},
+          {"divided", divided() ? 1.0 : 0.0}};
+}
+
 StrategyState AllReduce::state() {
   at::NoGradGuard no_grad;
   StrategyState state;

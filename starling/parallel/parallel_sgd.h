@@ -7,7 +7,7 @@
 // combine = average: the mean of the weights. combine = best: the weights of the rank whose model has the smallest loss on the
 // union of all ranks' latest mini-batches, which the driver computes for each (model selection).
 // A round moves (p − 1) |W| to the driver and as much back, all of it through one rank. The shuffle of the samples
-// is data/exchange_samples.h.
+// is parallel/sample_shuffle.h.
 #pragma once
 
 #include "starling/parallel/replica_strategy.h"

@@ -15,6 +15,7 @@
 #include "starling/nn/model.h"
 #include "starling/run/doctor.h"
 #include "starling/run/rank_program.h"
+#include "starling/run/strategies.h"
 #include "starling/run/training.h"
 #include "starling/run/verify.h"
 #include "starling/train/evaluate.h"
@@ -137,6 +138,19 @@ int zoo_ls_command(const CommandOptions& options) {
     print_line(options.json
                    ? nlohmann::json{{"event", "model"}, {"name", entry.name}, {"what", entry.what}}.dump()
                    : fmt::format("{:<10} {}", entry.name, entry.what));
+  }
+  return 0;
+}
+
+int strategies_command(const CommandOptions& options) {
+  for (const StrategyEntry& entry : strategies()) {
+    print_line(options.json ? nlohmann::json{{"event", "strategy"},
+                                             {"name", entry.name},
+                                             {"what", entry.what},
+                                             {"fingerprint", entry.fingerprint}}
+                                  .dump()
+                            : fmt::format("{:<18} {}\n{:<18} fingerprint: {}", entry.name, entry.what, "",
+                                          entry.fingerprint));
   }
   return 0;
 }

@@ -24,6 +24,7 @@ int eval_command(const RunSpec& spec, const CommandOptions& options);
 int verify_command(const RunSpec& spec, const CommandOptions& options);
 int doctor_command(const CommandOptions& options);
 int zoo_ls_command(const CommandOptions& options);
+int strategies_command(const CommandOptions& options);
 // Writes the generated data that data.source names into out_dir, as files that idx: and text: read.
 int data_make_command(const RunSpec& spec, const std::string& out_dir, const CommandOptions& options);
 int data_inspect_command(const RunSpec& spec, const CommandOptions& options);

@@ -5,27 +5,17 @@
 #include <algorithm>
 #include <numeric>
 
+#include "starling/data/partition.h"
 #include "starling/nn/direct_linear.h"
 #include "starling/nn/state.h"
+#include "starling/parallel/delayed.h"
+#include "starling/parallel/sample_shuffle.h"
 #include "starling/run/run_folder.h"
+#include "starling/run/strategies.h"
+#include "starling/spec/emulation.h"
 #include "starling/train/trainer.h"
 
 namespace starling {
-
-AllReduceOptions all_reduce_options(const RunSpec& spec, const Choices& choices) {
-  AllReduceOptions options;
-  options.master = spec.train.precision == Precision::kFp64 ? at::kDouble : at::kFloat;
-  options.working = spec.train.precision == Precision::kBf16 ? at::kBFloat16 : options.master;
-  options.share = spec.optimizer.share;
-  options.bucket_bytes = static_cast<size_t>(spec.train.bucket_mb * (1 << 20));
-  options.clip_norm = spec.optimizer.clip_norm;
-  options.hash_every = spec.train.hash_every;
-  options.members = spec.train.threads_mode == ThreadsMode::kBatch ? static_cast<int>(spec.train.threads) : 1;
-  const auto layout = choices.find("layout");
-  options.channels_last = layout != choices.end() && layout->second == "channels-last";
-  options.seed = spec.train.seed;
-  return options;
-}
 
 LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t first_step) {
   LoaderOptions options;
@@ -92,6 +82,62 @@ RunStarted started(const RunSpec& spec, const TrainLength& length, const Choices
 
 }  // namespace
 
+namespace {
+
+// The samples that this rank trains on, and how they came to it.
+struct OwnSamples {
+  std::shared_ptr<const Source> source;
+  bool partitioned = false;  // they are this rank's alone
+  SampleShuffle shuffle;
+};
+
+std::string partition_kind(const RunSpec& spec) {
+  if (spec.data.partition != "auto") return spec.data.partition;
+  return spec.exchange.name == "parallel-sgd" || spec.exchange.name == "admm" ? "iid" : "none";
+}
+
+// Parallel SGD moves the samples between the ranks until each part stands for the whole; others keep what they have.
+OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const Surroundings& around) {
+  OwnSamples own;
+  own.source = data.train;
+  const std::string kind = partition_kind(spec);
+  Group& group = around.group;
+  if (kind == "none" || group.size() == 1) return own;
+  const std::vector<int64_t> labels =
+      kind == "iid" ? std::vector<int64_t>(data.train->size()) : labels_of(*data.train);
+  const auto parts = partition_samples(labels, group.size(), kind, spec.train.seed);
+  own.source = subset_of(data.train, parts.at(group.rank()));
+  own.partitioned = true;
+  if (spec.exchange.name == "parallel-sgd") {
+    own.shuffle = shuffle_samples(group, around.clock, *own.source, spec.train.seed);
+    own.source = own.shuffle.samples;
+  }
+  return own;
+}
+
+std::map<std::string, double> with_shuffle(std::map<std::string, double> print, const OwnSamples& own,
+                                           Group& group, double run_s) {
+  if (!own.shuffle.samples) return print;
+  double sums[2] = {static_cast<double>(own.shuffle.moved), static_cast<double>(own.shuffle.bytes)};
+  group.all_reduce(sums, 2, DataType::kFp64, ReduceOp::kSum);
+  print["samples_moved"] = sums[0];
+  print["shuffle_bytes"] = sums[1];
+  print["shuffle_s"] = own.shuffle.seconds;
+  print["shuffle_share"] = own.shuffle.seconds / (own.shuffle.seconds + run_s);
+  return print;
+}
+
+std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, Group& group,
+                                  int64_t first_step) {
+  if (!own.partitioned)
+    return make_loader(own.source, loader_options(spec, group.rank(), group.size(), first_step));
+  LoaderOptions options = loader_options(spec, 0, 1, first_step);
+  options.global_batch = spec.train.global_batch / group.size();
+  return make_loader(own.source, options);
+}
+
+}  // namespace
+
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
                        const Surroundings& around) {
   Group& group = around.group;
@@ -105,28 +151,28 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
   std::unique_ptr<Group> norm_group;
   if (spec.model.batch_norm == BatchNorm::kSync && group.size() > 1)
     norm_group = around.make_group("batch-norm");
-  AllReduce strategy(factory(model_hooks(norm_group.get())), make_update_rule(spec.optimizer),
-                     all_reduce_options(spec, choices), group, around.clock);
-  folder.restore(strategy);
-
-  auto loader =
-      make_loader(data.train, loader_options(spec, group.rank(), group.size(), folder.first_step()));
-  TrainLength length = train_length(spec, loader->steps_per_epoch());
+  const OwnSamples own = own_samples(spec, data, around);
+  TrainLength length = train_length(spec, data.train->size() / spec.train.global_batch);
   length.first_step = folder.first_step();
-  around.sink.emit(started(spec, length, choices, around, strategy.replica()));
+  const ModelFactory model = factory(model_hooks(norm_group.get()));
+  const BuiltStrategy built = make_strategy({spec, choices, model, length.total_steps, around, {}});
+  folder.restore(*built.strategy);
+  const Emulation emulation = parse_emulation(spec.train.emulate);
+  Delayed delayed(*built.strategy, emulation, group.rank(), spec.train.seed, around.clock);
+  Strategy& strategy = emulation.any() ? static_cast<Strategy&>(delayed) : *built.strategy;
 
-  const TrainParts parts{strategy,
-                         strategy.replica(),
-                         *loader,
-                         data.test.get(),
-                         group,
-                         around.sink,
-                         around.clock,
-                         around.stop,
-                         [&](int64_t step) {
-                           folder.save_checkpoint(strategy, choices, step, length.steps_per_epoch,
-                                                  length.total_steps);
-                         }};
+  const auto loader = loader_of(spec, own, group, folder.first_step());
+  around.sink.emit(started(spec, length, choices, around, *built.evaluated));
+  const Nanoseconds begin = around.clock.now();
+  TrainParts parts{
+      strategy, *built.evaluated, *loader, data.test.get(), group, around.sink, around.clock, around.stop, {},
+      {}};
+  parts.save_checkpoint = [&](int64_t step) {
+    folder.save_checkpoint(strategy, choices, step, length.steps_per_epoch, length.total_steps);
+  };
+  parts.fingerprint = [&] {
+    return with_shuffle(built.fingerprint(), own, group, to_seconds(around.clock.now() - begin));
+  };
   RunResult result = train(spec, length, parts);
   strategy.consensus();
   folder.finish(strategy);

@@ -10,7 +10,6 @@
 #include "starling/data/factory.h"
 #include "starling/data/loader.h"
 #include "starling/nn/model.h"
-#include "starling/parallel/all_reduce.h"
 #include "starling/run/choices.h"
 #include "starling/run/surroundings.h"
 #include "starling/spec/run_spec.h"
@@ -20,8 +19,6 @@ namespace starling {
 // Makes models whose batch norm is synced over the ranks where the spec asks for it.
 using SyncedModelFactory = std::function<ModelFactory(const ModelHooks&)>;
 
-// The options of the all-reduce strategy that the spec and the choices come to.
-AllReduceOptions all_reduce_options(const RunSpec& spec, const Choices& choices);
 LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t first_step);
 
 // The hooks of a model in this run; group must outlive the models.

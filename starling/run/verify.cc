@@ -11,12 +11,20 @@
 #include "starling/base/error.h"
 #include "starling/optim/schedule.h"
 #include "starling/optim/update_rule_reference.h"
+#include "starling/run/strategies.h"
 #include "starling/train/trainer.h"
 
 namespace starling {
 namespace {
 
 void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& replica, int ranks) {
+  const std::string& exchange = spec.exchange.name;
+  if (exchange != "all-reduce" && exchange != "central") {
+    throw ConfigError("exchange.name",
+                      exchange +
+                          " is not synchronous SGD: no single process makes the same update; its "
+                          "equations are tested in parallel/exchange_test.cc");
+  }
   const bool normalises =
       std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const NamedTensor& b) {
         return b.name.size() > 12 && b.name.compare(b.name.size() - 12, 12, "running_mean") == 0;
@@ -129,14 +137,13 @@ VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, cons
   std::unique_ptr<Group> norm_group;
   if (spec.model.batch_norm == BatchNorm::kSync && group.size() > 1)
     norm_group = around.make_group("batch-norm");
-  AllReduceOptions options = all_reduce_options(spec, {});
-  options.on_bucket = on_bucket;
-  AllReduce strategy(factory(model_hooks(norm_group.get())), make_update_rule(spec.optimizer), options, group,
-                     around.clock);
-  refuse_what_one_process_cannot_do(spec, strategy.replica(), group.size());
+  const ModelFactory model = factory(model_hooks(norm_group.get()));
+  const TrainLength length = train_length(spec, data.train->size() / spec.train.global_batch);
+  const BuiltStrategy built = make_strategy({spec, {}, model, length.total_steps, around, on_bucket});
+  Strategy& strategy = *built.strategy;
+  refuse_what_one_process_cannot_do(spec, *built.evaluated, group.size());
 
   auto loader = make_loader(data.train, loader_options(spec, group.rank(), group.size(), 0));
-  const TrainLength length = train_length(spec, loader->steps_per_epoch());
   std::unique_ptr<Reference> reference;
   if (group.rank() == 0) reference = std::make_unique<Reference>(spec, factory(ModelHooks{}), *data.train);
   std::map<std::string, Deviation> worst;

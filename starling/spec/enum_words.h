@@ -22,6 +22,9 @@ constexpr std::string_view words_of(Order) {
 constexpr std::string_view words_of(BatchNorm) {
   return "local sync";
 }
+constexpr std::string_view words_of(CentralMode) {
+  return "divided master";
+}
 constexpr std::string_view words_of(OptimizerShare) {
   return "auto replicated divided";
 }

@@ -12,6 +12,7 @@ enum class Precision { kFp32, kBf16, kFp64 };
 enum class ThreadsMode { kOp, kBatch };
 enum class Order { kShuffled, kSequential };
 enum class BatchNorm { kLocal, kSync };
+enum class CentralMode { kDivided, kMaster };
 // Who runs the optimizer pass over parameters that the ranks of a host hold: every rank over all of its own copy, or
 // every rank over its share of the one copy in shared memory.
 enum class OptimizerShare { kAuto, kReplicated, kDivided };
@@ -43,6 +44,9 @@ struct DataSpec {
   int64_t workers = 1;             // data.workers: threads that decode ahead, a rank
   int64_t prefetch = 4;            // data.prefetch: batches held ready, a rank
   double validation = 0.1;         // data.validation: share of a text kept for validation
+  // data.partition (--partition): auto none iid by-label dirichlet=A. Which samples are a rank's own (data/partition.h);
+  // none: every batch is drawn from all of them. auto: iid for parallel-sgd and admm, else none.
+  std::string partition = "auto";
 };
 
 struct OptimizerSpec {
@@ -83,6 +87,19 @@ struct TrainSpec {
   double bucket_mb = 8;         // train.bucket_mb: size of a gradient bucket
   std::string gemm = "auto";    // train.gemm: auto mkl onednn (fp32 matrix products)
   std::string layout = "auto";  // train.layout: auto contiguous channels-last
+  std::string emulate;          // train.emulate (--emulate): slower ranks than there are (spec/emulation.h)
+};
+
+// How replicas agree (docs/exchanges.md).
+struct ExchangeSpec {
+  std::string name = "all-reduce";  // exchange.name (--exchange): all-reduce central local-sgd parallel-sgd admm gossip
+  int64_t every = 8;                // exchange.every: local-sgd, parallel-sgd, admm: steps of a round
+  int64_t rounds = 0;               // exchange.rounds (--rounds): parallel-sgd: rounds of the run; 0 = by exchange.every
+  std::string combine = "average";  // exchange.combine (--combine): parallel-sgd: average best
+  CentralMode central = CentralMode::kDivided;  // exchange.central (--central): divided master
+  std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
+  double rho = 0.01;                            // exchange.rho: admm: penalty
+  bool adaptive_rho = true;                     // exchange.adaptive_rho: admm
 };
 
 struct RunFolderSpec {
@@ -114,6 +131,7 @@ struct RunSpec {
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
   TrainSpec train;
+  ExchangeSpec exchange;
   RunFolderSpec run;
   CheckpointSpec checkpoint;
   CommSpec comm;

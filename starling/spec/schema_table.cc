@@ -26,6 +26,7 @@ constexpr auto kData = &RunSpec::data;
 constexpr auto kOptimizer = &RunSpec::optimizer;
 constexpr auto kSchedule = &RunSpec::schedule;
 constexpr auto kTrain = &RunSpec::train;
+constexpr auto kExchange = &RunSpec::exchange;
 constexpr auto kRun = &RunSpec::run;
 constexpr auto kCheckpoint = &RunSpec::checkpoint;
 constexpr auto kComm = &RunSpec::comm;
@@ -103,6 +104,9 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .shapes_training = false},
   {.key = "data.validation", .member = at<kData, &DataSpec::validation>(),
    .doc = "Share of a text, at its end, that is kept for validation.", .range = below(0, 1)},
+  {.key = "data.partition", .member = at<kData, &DataSpec::partition>(),
+   .doc = "Samples that are a rank's own: none, iid, by-label, dirichlet=A; auto: iid for parallel-sgd and admm, else none.",
+   .flags = "--partition", .placeholder = "KIND"},
 
   {.key = "optimizer.name", .member = at<kOptimizer, &OptimizerSpec::name>(),
    .doc = "The update rule.", .allowed = "sgd adam adamw adagrad", .flags = "--optimizer", .placeholder = "NAME"},
@@ -184,6 +188,32 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .allowed = "auto mkl onednn"},
   {.key = "train.layout", .member = at<kTrain, &TrainSpec::layout>(),
    .doc = "Memory layout of pictures; auto measures at the start.", .allowed = "auto contiguous channels-last"},
+
+  {.key = "train.emulate", .member = at<kTrain, &TrainSpec::emulate>(),
+   .doc = "Slower ranks than there are: slow-rank=1:2x, jitter=4x@10%, several between commas; empty = none.",
+   .flags = "--emulate", .placeholder = "WHAT", .shapes_training = false},
+
+  {.key = "exchange.name", .member = at<kExchange, &ExchangeSpec::name>(),
+   .doc = "How replicas agree; `starling strategies` describes each.",
+   .allowed = "all-reduce central local-sgd parallel-sgd admm gossip", .flags = "--exchange", .placeholder = "NAME"},
+  {.key = "exchange.every", .member = at<kExchange, &ExchangeSpec::every>(),
+   .doc = "local-sgd, parallel-sgd, admm: steps of a round, after which the ranks exchange.", .unit = "steps",
+   .range = at_least(1), .flags = "--every", .placeholder = "H"},
+  {.key = "exchange.rounds", .member = at<kExchange, &ExchangeSpec::rounds>(),
+   .doc = "parallel-sgd: rounds of the whole run; 1 = combine once, at the end; 0 = every exchange.every steps.",
+   .unit = "rounds", .range = at_least(0), .flags = "--rounds", .placeholder = "R"},
+  {.key = "exchange.combine", .member = at<kExchange, &ExchangeSpec::combine>(),
+   .doc = "parallel-sgd: what the driver makes of the ranks' weights.", .allowed = "average best",
+   .flags = "--combine", .placeholder = "HOW"},
+  {.key = "exchange.central", .member = at<kExchange, &ExchangeSpec::central>(),
+   .doc = "central: rank 0 updates the one copy alone (master), or each rank its part (divided).",
+   .allowed = words_of(CentralMode{}), .flags = "--central", .placeholder = "HOW"},
+  {.key = "exchange.graph", .member = at<kExchange, &ExchangeSpec::graph>(),
+   .doc = "gossip: who hears whom.", .allowed = "ring torus exponential", .flags = "--graph", .placeholder = "NAME"},
+  {.key = "exchange.rho", .member = at<kExchange, &ExchangeSpec::rho>(),
+   .doc = "admm: penalty on the distance to the consensus.", .range = above(0)},
+  {.key = "exchange.adaptive_rho", .member = at<kExchange, &ExchangeSpec::adaptive_rho>(),
+   .doc = "admm: the penalty follows the residuals (Boyd et al. 2011, 3.4.1)."},
 
   {.key = "run.dir", .member = at<kRun, &RunFolderSpec::dir>(),
    .doc = "The run's folder: logs, events, checkpoints; empty = runs/<date>-<model>.", .flags = "--run-dir",

@@ -7,6 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
+#include "starling/spec/emulation.h"
 
 namespace starling {
 namespace {
@@ -22,6 +23,7 @@ class Validator {
     model();
     source();
     schedule();
+    exchange();
     files();
     return std::move(warnings_);
   }
@@ -158,6 +160,52 @@ class Validator {
       fail({"schedule.min_lr", "optimizer.lr"}, "schedule.min_lr = {} is above optimizer.lr = {}",
            schedule.min_lr, spec_.optimizer.lr);
     }
+  }
+
+  void exchange() const {
+    const ExchangeSpec& exchange = spec_.exchange;
+    const std::string& name = exchange.name;
+    const auto only_all_reduce = [&](bool asked, std::string_view key, const char* what) {
+      if (asked && name != "all-reduce") {
+        fail({key, "exchange.name"}, "{} works with exchange.name = \"all-reduce\" only, not with \"{}\"",
+             what, name);
+      }
+    };
+    only_all_reduce(spec_.train.threads_mode == ThreadsMode::kBatch, "train.threads_mode",
+                    "train.threads_mode = \"batch\"");
+    only_all_reduce(spec_.model.batch_norm == BatchNorm::kSync && name != "central", "model.batch_norm",
+                    "model.batch_norm = \"sync\" (every step, all ranks together)");
+    if (name == "central" && spec_.optimizer.clip_norm > 0)
+      fail({"optimizer.clip_norm", "exchange.name"},
+           "central does not clip gradients: use --exchange all-reduce");
+    if (name == "central" && spec_.train.precision == Precision::kBf16)
+      fail({"train.precision", "exchange.name"},
+           "central trains in fp32 or fp64: use --exchange all-reduce for bf16");
+    if (exchange.rounds > 0 && name != "parallel-sgd")
+      fail({"exchange.rounds", "exchange.name"}, "exchange.rounds belongs to parallel-sgd, not to \"{}\"",
+           name);
+    const Emulation emulation = parse_emulation(spec_.train.emulate);
+    for (const auto& slow : emulation.slow_ranks) {
+      if (slow.rank >= spec_.train.ranks)
+        fail({"train.emulate", "train.ranks"}, "train.emulate names rank {}, but there are {} ranks, from 0",
+             slow.rank, spec_.train.ranks);
+    }
+    partition();
+  }
+
+  void partition() const {
+    const std::string& kind = spec_.data.partition;
+    const bool known = kind == "auto" || kind == "none" || kind == "iid" || kind == "by-label" ||
+                       std::string_view(kind).starts_with("dirichlet=");
+    if (!known)
+      fail({"data.partition"},
+           "data.partition = \"{}\" is unknown: use auto, none, iid, by-label or dirichlet=A", kind);
+    if (kind == "none" && (spec_.exchange.name == "parallel-sgd" || spec_.exchange.name == "admm"))
+      fail({"data.partition", "exchange.name"},
+           "{} needs samples that are each rank's own: use --partition iid", spec_.exchange.name);
+    const bool by_class = kind == "by-label" || std::string_view(kind).starts_with("dirichlet=");
+    if (by_class && spec_.model.name == "gpt")
+      fail({"data.partition", "model.name"}, "text has no classes to share out by: use --partition iid");
   }
 
   void files() const {

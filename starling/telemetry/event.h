@@ -78,6 +78,9 @@ struct RunResult {
   uint64_t bytes_sent = 0;          // by all ranks
   std::vector<double> peak_rss_mb;  // one a rank
   bool interrupted = false;         // ended early by SIGTERM or Ctrl-C, state saved
+  std::string exchange;             // how the replicas agreed
+  std::map<std::string, double>
+      strategy;  // what the strategy says of itself: its fingerprint (docs/exchanges.md)
 };
 
 using Event = std::variant<RunStarted, StepDone, EvalDone, CheckpointDone, Message, RunResult>;

@@ -70,6 +70,10 @@ void fill(Json& out, const RunResult& e) {
   out["bytes_sent"] = e.bytes_sent;
   out["peak_rss_mb"] = e.peak_rss_mb;
   out["interrupted"] = e.interrupted;
+  if (e.exchange.empty()) return;
+  Json strategy = {{"exchange", e.exchange}};
+  for (const auto& [name, number] : e.strategy) strategy[name] = number;
+  out["strategy"] = std::move(strategy);
 }
 
 }  // namespace

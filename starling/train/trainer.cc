@@ -95,6 +95,8 @@ class Loop {
 
   RunResult summary() {
     result_.model = spec_.model.name;
+    result_.exchange = spec_.exchange.name;
+    if (parts_.fingerprint) result_.strategy = parts_.fingerprint();
     result_.ranks = parts_.group.size();
     result_.params = parameter_count(parts_.evaluated);
     result_.wall_s = to_seconds(parts_.clock.now() - start_);

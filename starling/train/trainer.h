@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
@@ -34,6 +36,8 @@ struct TrainParts {
   const std::atomic<bool>& stop;  // set by SIGTERM: saves and ends after the step that all ranks agree on
   // Saves a checkpoint of the state after `step`; called on every rank after consensus(). Must not throw for a full disk.
   std::function<void(int64_t step)> save_checkpoint;
+  // The strategy's fingerprint, asked for once at the end. Collective. Empty: none.
+  std::function<std::map<std::string, double>()> fingerprint;
 };
 
 // Number of steps and epochs that the spec asks for. Errors: ConfigError when it comes to nothing.

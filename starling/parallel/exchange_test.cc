@@ -1,0 +1,338 @@
+// Each exchange is what its name says: run by the real code on four real processes on a quadratic, fp64, 20 steps, it
+// matches a simulation of its paper's equations written here in plain loops.
+//
+// f_k(x) = 1/(2n) Σ_i (a_i · x − b_i)², rank k's samples (a_i, b_i) differing by rank and step.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "starling/base/clock.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/comm/forked_ranks.h"
+#include "starling/parallel/admm.h"
+#include "starling/parallel/central.h"
+#include "starling/parallel/gossip.h"
+#include "starling/parallel/local_sgd.h"
+#include "starling/parallel/parallel_sgd.h"
+
+namespace starling {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr int kSteps = 20;
+constexpr int kDim = 5;
+constexpr int kSamples = 3;
+constexpr double kLr = 0.05;
+
+using Vec = std::vector<double>;
+
+double number(int a, int b, int c, int d) {  // some fixed number in [-1, 1]
+  return std::sin(1.7 * a + 2.3 * b + 0.7 * c + 3.1 * d + 0.3);
+}
+
+// Sample i of rank k at a step: kDim coefficients, then the target. Ranks pull in different directions.
+Vec sample(int k, int step, int i) {
+  Vec s;
+  for (int d = 0; d < kDim; ++d) s.push_back(number(k, step, i, d));
+  s.push_back(number(k, 0, 0, 99) * 2 + 0.1 * number(k, step, i, 7));
+  return s;
+}
+
+Vec initial() {
+  Vec x;
+  for (int d = 0; d < kDim; ++d) x.push_back(number(0, 0, 0, d + 40));
+  return x;
+}
+
+double loss(const Vec& x, int k, int step) {
+  double sum = 0;
+  for (int i = 0; i < kSamples; ++i) {
+    const Vec s = sample(k, step, i);
+    double r = -s[kDim];
+    for (int d = 0; d < kDim; ++d) r += s[d] * x[d];
+    sum += r * r / 2 / kSamples;
+  }
+  return sum;
+}
+
+Vec gradient(const Vec& x, int k, int step) {
+  Vec g(kDim, 0);
+  for (int i = 0; i < kSamples; ++i) {
+    const Vec s = sample(k, step, i);
+    double r = -s[kDim];
+    for (int d = 0; d < kDim; ++d) r += s[d] * x[d];
+    for (int d = 0; d < kDim; ++d) g[d] += r * s[d] / kSamples;
+  }
+  return g;
+}
+
+Vec mean(const std::vector<Vec>& xs) {
+  Vec m(kDim, 0);
+  for (const Vec& x : xs) {
+    for (int d = 0; d < kDim; ++d) m[d] += x[d] / static_cast<double>(xs.size());
+  }
+  return m;
+}
+
+void add(Vec& x, double a, const Vec& y) {
+  for (int d = 0; d < kDim; ++d) x[d] += a * y[d];
+}
+
+Model quadratic() {
+  auto module = std::make_shared<torch::nn::Module>();
+  Model model;
+  const at::Tensor x = module->register_parameter("x", torch::tensor(initial(), torch::kDouble));
+  model.module = module;
+  model.forward = [m = module.get()](const at::Tensor& a) { return a.matmul(m->named_parameters()["x"]); };
+  model.loss = [](const at::Tensor& y, const at::Tensor& b) { return (y - b).square().mean() / 2; };
+  return model;
+}
+
+Batch batch(int k, int step) {
+  Vec a, b;
+  for (int i = 0; i < kSamples; ++i) {
+    const Vec s = sample(k, step, i);
+    a.insert(a.end(), s.begin(), s.end() - 1);
+    b.push_back(s[kDim]);
+  }
+  return {torch::tensor(a, torch::kDouble).view({kSamples, kDim}), torch::tensor(b, torch::kDouble)};
+}
+
+std::string bytes_of(const Vec& v) {
+  return {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(double)};
+}
+
+Vec doubles_of(const std::string& bytes) {
+  Vec v(bytes.size() / sizeof(double));
+  std::memcpy(v.data(), bytes.data(), bytes.size());
+  return v;
+}
+
+using Make =
+    std::function<std::unique_ptr<Strategy>(UpdateRule, const FlatReplicaOptions&, Group&, const Clock&)>;
+
+// The agreed model after kSteps on kRanks processes, as every rank has it; `extra` numbers of rank 0 behind it.
+Vec run_real(const Make& make, const std::function<Vec(Strategy&)>& extra = {}) {
+  ForkedRanks ranks(kRanks, [&](int rank, Store& store) {
+    at::set_num_threads(1);
+    GroupSetup setup;
+    setup.rank = rank;
+    setup.size = kRanks;
+    setup.options.timeout = std::chrono::seconds(30);
+    const auto group = make_group(store, setup);
+    const SystemClock clock;
+    OptimizerSpec spec;
+    spec.momentum = 0;
+    FlatReplicaOptions options;
+    options.master = options.working = at::kDouble;
+    options.rank = rank;
+    const auto strategy = make(make_update_rule(spec), options, *group, clock);
+    for (int step = 1; step <= kSteps; ++step) {
+      strategy->begin_step({step, kLr, false});
+      strategy->forward_backward(batch(rank, step));
+      strategy->update();
+    }
+    strategy->consensus();
+    const StrategyState state = strategy->state();
+    const Vec more = extra ? extra(*strategy) : Vec();
+    if (rank == 0) {
+      const at::Tensor x = state.parameters.at("x").contiguous();
+      Vec result(x.data_ptr<double>(), x.data_ptr<double>() + kDim);
+      result.insert(result.end(), more.begin(), more.end());
+      store.put("result", bytes_of(result));
+    }
+    group->barrier();
+  });
+  for (int r = 0; r < kRanks; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
+  for (int r = 0; r < kRanks; ++r) {
+    if (const auto error = ranks.store().try_get("error/" + std::to_string(r))) ADD_FAILURE() << *error;
+  }
+  return doubles_of(ranks.store().try_get("result").value_or(""));
+}
+
+void expect_near(const Vec& real, const Vec& simulated) {
+  ASSERT_EQ(real.size(), simulated.size());
+  for (size_t i = 0; i < real.size(); ++i)
+    EXPECT_NEAR(real[i], simulated[i], 1e-10 * std::max(1.0, std::fabs(simulated[i]))) << "number " << i;
+}
+
+TEST(Exchange, CentralIsSynchronousSgd) {
+  Vec x = initial();
+  for (int step = 1; step <= kSteps; ++step) {
+    std::vector<Vec> g;
+    for (int k = 0; k < kRanks; ++k) g.push_back(gradient(x, k, step));
+    add(x, -kLr, mean(g));
+  }
+  for (const bool divided : {false, true}) {
+    expect_near(run_real([&](auto rule, const auto& options, Group& group, const Clock& clock) {
+                  return std::make_unique<Central>(quadratic, rule, options, divided, group, clock);
+                }),
+                x);
+  }
+}
+
+TEST(Exchange, LocalSgdAveragesEveryHSteps) {
+  constexpr int kEvery = 3;
+  std::vector<Vec> x(kRanks, initial());
+  for (int step = 1; step <= kSteps; ++step) {
+    for (int k = 0; k < kRanks; ++k) add(x[k], -kLr, gradient(x[k], k, step));
+    if (step % kEvery == 0) x.assign(kRanks, mean(x));
+  }
+  expect_near(run_real([&](auto rule, const auto& options, Group& group, const Clock& clock) {
+                return std::make_unique<LocalSgd>(quadratic, rule, options, kEvery, group, clock);
+              }),
+              mean(x));
+}
+
+TEST(Exchange, ParallelSgdAverages) {
+  for (const int every : {5, kSteps}) {  // iterative mixing; Zinkevich's single combination
+    std::vector<Vec> x(kRanks, initial());
+    for (int step = 1; step <= kSteps; ++step) {
+      for (int k = 0; k < kRanks; ++k) add(x[k], -kLr, gradient(x[k], k, step));
+      if (step % every == 0) x.assign(kRanks, mean(x));
+    }
+    expect_near(run_real([&](auto rule, const auto& options, Group& group, const Clock& clock) {
+                  return std::make_unique<ParallelSgd>(quadratic, rule, options, every, Combine::kAverage,
+                                                       group, clock);
+                }),
+                mean(x));
+  }
+}
+
+TEST(Exchange, ParallelSgdTakesTheBest) {
+  constexpr int kEvery = 5;
+  std::vector<Vec> x(kRanks, initial());
+  int best = 0;
+  for (int step = 1; step <= kSteps; ++step) {
+    for (int k = 0; k < kRanks; ++k) add(x[k], -kLr, gradient(x[k], k, step));
+    if (step % kEvery != 0) continue;
+    const auto total = [&](int candidate) {
+      double sum = 0;
+      for (int k = 0; k < kRanks; ++k) sum += loss(x[candidate], k, step);
+      return sum;
+    };
+    best = 0;
+    for (int k = 1; k < kRanks; ++k) {
+      if (total(k) < total(best)) best = k;
+    }
+    x.assign(kRanks, x[best]);
+  }
+  Vec simulated = x[0];
+  simulated.push_back(4);  // combines
+  expect_near(
+      run_real(
+          [&](auto rule, const auto& options, Group& group, const Clock& clock) {
+            return std::make_unique<ParallelSgd>(quadratic, rule, options, kEvery, Combine::kBest, group,
+                                                 clock);
+          },
+          [](Strategy& s) { return Vec{dynamic_cast<ParallelSgd&>(s).fingerprint().at("combines")}; }),
+      simulated);
+}
+
+TEST(Exchange, AdmmFollowsBoydsEquations) {
+  constexpr int kEvery = 4;
+  for (const bool adaptive : {false, true}) {
+    double rho = 0.5, primal = 0, dual = 0;
+    const Vec zero(kDim, 0);
+    std::vector<Vec> x(kRanks, initial()), u(kRanks, zero);
+    Vec z = initial();
+    for (int step = 1; step <= kSteps; ++step) {
+      for (int k = 0; k < kRanks; ++k) {
+        Vec g = gradient(x[k], k, step);
+        add(g, rho, x[k]);
+        add(g, -rho, z);
+        add(g, rho, u[k]);
+        add(x[k], -kLr, g);
+      }
+      if (step % kEvery != 0) continue;
+      std::vector<Vec> sum = x;
+      for (int k = 0; k < kRanks; ++k) add(sum[k], 1, u[k]);
+      const Vec before = z;
+      z = mean(sum);
+      double squares = 0, moved = 0;
+      for (int k = 0; k < kRanks; ++k) {
+        for (int d = 0; d < kDim; ++d) {
+          u[k][d] += x[k][d] - z[d];
+          squares += (x[k][d] - z[d]) * (x[k][d] - z[d]);
+        }
+      }
+      for (int d = 0; d < kDim; ++d) moved += (z[d] - before[d]) * (z[d] - before[d]);
+      primal = std::sqrt(squares);
+      dual = rho * std::sqrt(static_cast<double>(kRanks)) * std::sqrt(moved);
+      if (!adaptive) continue;
+      const double factor = primal > 10 * dual ? 2 : dual > 10 * primal ? 0.5 : 1;
+      rho *= factor;
+      for (Vec& v : u) {
+        for (double& d : v) d /= factor;
+      }
+    }
+    Vec simulated = z;
+    simulated.insert(simulated.end(), {primal, dual, rho});
+    expect_near(run_real(
+                    [&](auto rule, const auto& options, Group& group, const Clock& clock) {
+                      return std::make_unique<Admm>(quadratic, rule, options,
+                                                    AdmmOptions{kEvery, 0.5, adaptive}, group, clock);
+                    },
+                    [](Strategy& s) {
+                      const Fingerprint p = dynamic_cast<Admm&>(s).fingerprint();
+                      return Vec{p.at("primal_residual"), p.at("dual_residual"), p.at("rho")};
+                    }),
+                simulated);
+  }
+}
+
+TEST(Exchange, GossipMixesWithItsNeighbours) {
+  for (const GossipGraph graph : {GossipGraph::kRing, GossipGraph::kExponential}) {
+    std::vector<Vec> x(kRanks, initial());
+    for (int step = 1; step <= kSteps; ++step) {
+      std::vector<Vec> next(kRanks, Vec(kDim, 0));
+      for (int i = 0; i < kRanks; ++i) {
+        const std::vector<int> heard = graph == GossipGraph::kRing
+                                           ? std::vector<int>{(i + 1) % 4, i, (i + 3) % 4}
+                                           : std::vector<int>{i, (i + 3) % 4, (i + 2) % 4};
+        for (const int j : heard) add(next[i], 1.0 / 3, x[j]);
+        add(next[i], -kLr, gradient(x[i], i, step));
+      }
+      x = next;
+    }
+    const Vec m = mean(x);
+    double squares = 0;
+    for (const Vec& v : x) {
+      for (int d = 0; d < kDim; ++d) squares += (v[d] - m[d]) * (v[d] - m[d]);
+    }
+    Vec simulated = m;
+    simulated.push_back(std::sqrt(squares));
+    expect_near(
+        run_real(
+            [&](auto rule, const auto& options, Group& group, const Clock& clock) {
+              return std::make_unique<Gossip>(quadratic, rule, options, graph, group, clock);
+            },
+            [](Strategy& s) { return Vec{dynamic_cast<Gossip&>(s).fingerprint().at("disagreement")}; }),
+        simulated);
+  }
+}
+
+// With gradients off the disagreement shrinks by |λ₂| of the mixing matrix a round.
+TEST(Exchange, GossipContractsByTheSecondEigenvalue) {
+  EXPECT_NEAR(second_eigenvalue(mixing_matrix(GossipGraph::kRing, 8), 8), 0.805, 5e-4);
+  EXPECT_NEAR(second_eigenvalue(mixing_matrix(GossipGraph::kExponential, 8), 8), 0.5, 1e-12);
+  for (const int size : {1, 2, 3, 6, 8, 9}) {
+    for (const GossipGraph graph : {GossipGraph::kRing, GossipGraph::kTorus, GossipGraph::kExponential}) {
+      const std::vector<double> w = mixing_matrix(graph, size);
+      for (int i = 0; i < size; ++i) {
+        double row = 0, column = 0;
+        for (int j = 0; j < size; ++j) {
+          row += w[i * size + j];
+          column += w[j * size + i];
+        }
+        EXPECT_NEAR(row, 1, 1e-12);
+        EXPECT_NEAR(column, 1, 1e-12) << "not doubly stochastic: " << size;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace starling
