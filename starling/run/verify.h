@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/parallel/all_reduce.h"
 #include "starling/run/training.h"
 
 namespace starling {
