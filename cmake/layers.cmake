@@ -31,6 +31,12 @@ endif()
 # Kernels: vectorised, and with the same IEEE operations in the vector body and the scalar tail.
 set_source_files_properties(starling/optim/update_rule.cc starling/optim/sum_of_squares.cc PROPERTIES
   COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+# Loops over many values: vectorised for each vector unit, with the same IEEE operations in all of them.
+foreach(name none fp16 bf16 int8 one_bit threshold prune low_rank_kernels error_feedback compressed_all_reduce)
+  set_source_files_properties(starling/codec/${name}.cc PROPERTIES
+    COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+endforeach()
+starling_layer(codec     DEPS comm optim)
 starling_layer(server    DEPS optim comm)
 starling_layer(parallel  TORCH DEPS nn optim c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH DEPS parallel nn optim data c10d plan)

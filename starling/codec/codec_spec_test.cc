@@ -1,0 +1,73 @@
+// The words of --codec: defaults, settings, errors, and back.
+#include "starling/codec/codec_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string error_of(const std::string& word) {
+  try {
+    parse_codec(word);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CodecSpec, Defaults) {
+  EXPECT_EQ(parse_codec("none"), CodecSpec{});
+  for (const auto& [word, feedback] : std::vector<std::pair<std::string, bool>>{{"none", false},
+                                                                                {"fp16", false},
+                                                                                {"bf16", false},
+                                                                                {"int8", false},
+                                                                                {"1bit", true},
+                                                                                {"threshold", true},
+                                                                                {"lowrank", true},
+                                                                                {"lowrank:form=pca", false},
+                                                                                {"prune", true}}) {
+    EXPECT_EQ(parse_codec(word).error_feedback, feedback) << word;
+    EXPECT_EQ(parse_codec(to_word(parse_codec(word))), parse_codec(word)) << to_word(parse_codec(word));
+  }
+}
+
+TEST(CodecSpec, Settings) {
+  EXPECT_FALSE(parse_codec("1bit:feedback=off").error_feedback);
+  EXPECT_EQ(parse_codec("1bit:block=512").block, 512u);
+  EXPECT_TRUE(parse_codec("int8:feedback=on,block=64").error_feedback);
+  EXPECT_EQ(parse_codec("threshold:tau=0.25").tau, 0.25);
+  EXPECT_EQ(parse_codec("prune:keep=1e-3").keep, 1e-3);
+  const CodecSpec pca = parse_codec("lowrank:form=pca,rank=4,iterations=3");
+  EXPECT_EQ(pca.form, LowRankForm::kPca);
+  EXPECT_EQ(pca.rank, 4);
+  EXPECT_EQ(pca.iterations, 3);
+  EXPECT_EQ(to_word(pca), "lowrank:form=pca,rank=4,iterations=3,feedback=off");
+}
+
+TEST(CodecSpec, Errors) {
+  EXPECT_THAT(error_of("int9"), AllOf(HasSubstr("--codec: there is no codec 'int9'"),
+                                      HasSubstr("did you mean 'int8'?"), HasSubstr("threshold, lowrank")));
+  EXPECT_THAT(error_of(""), HasSubstr("there is no codec ''"));
+  EXPECT_THAT(error_of("fp16:block=8"), HasSubstr("'block=8' is no setting of it"));
+  EXPECT_THAT(error_of("1bit:blok=8"), HasSubstr("did you mean 'block'?"));
+  EXPECT_THAT(error_of("1bit:"), HasSubstr("'' is no setting of it"));
+  EXPECT_THAT(error_of("1bit:block"), HasSubstr("write KEY=VALUE"));
+  EXPECT_THAT(error_of("1bit:block=8,block=16"), HasSubstr("block is given twice"));
+  EXPECT_THAT(error_of("1bit:block=12"), HasSubstr("block = '12' is not a multiple of 8"));
+  EXPECT_THAT(error_of("1bit:block=8.5"), HasSubstr("is not a whole number from 8 to"));
+  EXPECT_THAT(error_of("1bit:feedback=maybe"), HasSubstr("is not one of off, on"));
+  EXPECT_THAT(error_of("lowrank:rank=0"), HasSubstr("is not a whole number from 1 to 1024"));
+  EXPECT_THAT(error_of("lowrank:form=svd"), HasSubstr("is not one of power-sgd, pca"));
+  for (const char* word : {"threshold:tau=0", "threshold:tau=-1", "threshold:tau=nan", "threshold:tau=1x",
+                           "threshold:tau=", "prune:keep=0", "prune:keep=1.5", "prune:keep=inf"})
+    EXPECT_THAT(error_of(word), HasSubstr("is not a")) << word;
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,83 @@
+#include "starling/codec/low_rank.h"
+
+#include <algorithm>
+
+#include "starling/base/error.h"
+#include "starling/codec/block_cut.h"
+#include "starling/codec/kernel.h"
+#include "starling/codec/low_rank_kernels.h"
+#include "starling/codec/message_bytes.h"
+
+namespace starling {
+
+std::vector<LowRankPart> low_rank_parts(const std::vector<TensorShape>& shapes, int rank) {
+  std::vector<LowRankPart> parts;
+  size_t offset = 0;
+  for (const TensorShape& shape : shapes) {
+    LowRankPart part{offset, shape.rows, shape.cols, 0, parts.size()};
+    const size_t r = std::min({static_cast<size_t>(rank), shape.rows, shape.cols});
+    if (r * (shape.rows + shape.cols) < shape.size()) part.rank = static_cast<int>(r);
+    parts.push_back(part);
+    offset += shape.size() + shape.padding;
+  }
+  return parts;
+}
+
+LowRankCodec::LowRankCodec(const std::vector<TensorShape>& shapes, int rank)
+    : parts_(low_rank_parts(shapes, rank)), total_(total_size(shapes)) {
+  if (shapes.empty())
+    throw Error(ErrorCode::kConfig, "codec lowrank needs to know the matrices; give make_codec their shapes");
+}
+
+void LowRankCodec::check_count(size_t count) const {
+  STARLING_CHECK(count == total_, "{} values for shapes of {}", count, total_);
+}
+
+size_t LowRankCodec::encoded_bytes(size_t count) const {
+  check_count(count);
+  size_t values = 0;
+  for (const LowRankPart& part : parts_) values += part.values();
+  return 4 * values;
+}
+
+size_t LowRankCodec::encode(std::span<const float> in, std::span<std::byte> out) {
+  const size_t bytes = encoded_bytes(in.size());
+  check_room(out.size(), bytes);
+  std::vector<float> factors;
+  std::byte* to = out.data();
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const LowRankPart& part = parts_[i];
+    const float* from = in.data() + part.offset;
+    if (part.rank > 0) {
+      factors.resize(part.values());
+      factorise(i, from, factors.data(), factors.data() + part.p_size());
+      from = factors.data();
+    }
+    if (part.values() > 0) std::memcpy(to, from, 4 * part.values());
+    to += 4 * part.values();
+  }
+  return bytes;
+}
+
+void LowRankCodec::decode(std::span<const std::byte> in, std::span<float> out) const {
+  std::fill(out.begin(), out.end(), 0.0f);
+  decode_add(in, out, 1.0f);
+}
+
+void LowRankCodec::decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const {
+  check_length(name(), in.size(), encoded_bytes(out.size()), out.size());
+  std::vector<float> values(in.size() / 4);
+  if (!in.empty()) std::memcpy(values.data(), in.data(), in.size());
+  const float* from = values.data();
+  for (const LowRankPart& part : parts_) {
+    float* to = out.data() + part.offset;
+    if (part.rank > 0) {
+      add_product(from, from + part.p_size(), part.rank, scale, to, part.rows, part.cols);
+    } else {
+      for (size_t i = 0; i < part.size(); ++i) to[i] += scale * from[i];
+    }
+    from += part.values();
+  }
+}
+
+}  // namespace starling
