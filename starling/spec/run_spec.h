@@ -92,10 +92,11 @@ struct TrainSpec {
 
 // How replicas agree (docs/exchanges.md).
 struct ExchangeSpec {
-  std::string name = "all-reduce";  // exchange.name (--exchange): all-reduce central local-sgd parallel-sgd admm gossip
-  int64_t every = 8;                // exchange.every: local-sgd, parallel-sgd, admm: steps of a round
-  int64_t rounds = 0;               // exchange.rounds (--rounds): parallel-sgd: rounds of the run; 0 = by exchange.every
-  std::string combine = "average";  // exchange.combine (--combine): parallel-sgd: average best
+  std::string name =
+      "all-reduce";    // exchange.name (--exchange): all-reduce central local-sgd parallel-sgd admm gossip
+  int64_t every = 8;   // exchange.every: local-sgd, parallel-sgd, admm: steps of a round
+  int64_t rounds = 0;  // exchange.rounds (--rounds): parallel-sgd: rounds of the run; 0 = by exchange.every
+  std::string combine = "average";              // exchange.combine (--combine): parallel-sgd: average best
   CentralMode central = CentralMode::kDivided;  // exchange.central (--central): divided master
   std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
   double rho = 0.01;                            // exchange.rho: admm: penalty
