@@ -41,7 +41,9 @@ struct PullReport {
 template <typename T>
 class ServerClient {
  public:
-  // Meets all servers. meeting and store must stay until the client has gone.
+  using Value = T;
+
+  // Meets all servers. The store must stay until the client has gone.
   ServerClient(Store& store, const Meeting& meeting, int worker, Partitioning partitioning,
                ClientLayout layout);
   ~ServerClient();
@@ -91,7 +93,7 @@ class ServerClient {
   template <typename Work>
   auto with(int shard, const char* what, const Work& work);
 
-  const Meeting& meeting_;
+  const Meeting meeting_;
   const int worker_;
   const Partitioning partitioning_;
   const ClientLayout layout_;

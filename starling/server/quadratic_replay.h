@@ -30,6 +30,8 @@ class Quadratic {
   }
   size_t dimension() const { return n_; }
   const Values& start() const { return start_; }
+  const Values& a(int k) const { return a_[k]; }  // row by row
+  const Values& b(int k) const { return b_[k]; }
   // A_kᵀ (A_k x − b_k)
   Values gradient(int k, const Values& x) const {
     Values g(n_, 0.0);
@@ -68,6 +70,7 @@ struct ReplayOptions {
   double lr = 0.1;
   Values lambda;  // empty: 1 / workers
   bool weight_by_staleness = false;
+  int steps_a_push = 1;                  // downpour: gradients added up while the replica goes on by itself
   std::vector<int> shard_of;             // of each element of x
   std::vector<std::vector<bool>> owned;  // by worker and element; empty: all
 };
@@ -130,7 +133,7 @@ class Replay {
         return push(shard, e);
       case TableAction::kHold:
         if (!whole(w, e.clock)) return false;
-        held_[shard][w] = problem_.gradient(w, read_of_[w][e.clock].x);
+        held_[shard][w] = pushed(w, read_of_[w][e.clock].x);
         return true;
       case TableAction::kUpdate:
         update(shard);
@@ -138,6 +141,18 @@ class Replay {
       default:
         return true;
     }
+  }
+
+  Values pushed(int worker, Values x) const {
+    Values sum(x.size(), 0.0);
+    for (int step = 0; step < options_.steps_a_push; ++step) {
+      const Values g = problem_.gradient(worker, x);
+      for (size_t i = 0; i < x.size(); ++i) {
+        sum[i] += g[i];
+        x[i] -= options_.lr * g[i];
+      }
+    }
+    return sum;
   }
 
   bool whole(int worker, int64_t clock) {
@@ -153,7 +168,7 @@ class Replay {
     const int w = static_cast<int>(e.worker);
     if (!whole(w, e.clock)) return false;
     const View& view = read_of_[w][e.clock];
-    const Values g = problem_.gradient(w, view.x);
+    const Values g = pushed(w, view.x);
     double lr = options_.lr * (options_.lambda.empty() ? 1.0 / options_.workers : options_.lambda[w]);
     if (options_.weight_by_staleness)
       lr /= 1.0 + static_cast<double>(changes_[shard] - view.changes.at(shard));

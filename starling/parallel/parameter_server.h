@@ -1,0 +1,109 @@
+// The worker's side of the parameter server (server/table.h has the equations): parameters are pulled, a gradient is computed,
+// the gradient is pushed; only the servers hold optimizer states and the master copy.
+//
+// Downpour SGD (Dean et al., NIPS 2012, algorithm 7.1) is the same with n_push and n_fetch apart, asynchronous, with AdaGrad on
+// the servers:
+//
+//   if step mod n_fetch = 0: x ← pull()
+//   a ← a + g(x);  x ← x − α g(x)  (only where n_fetch > 1: between two pulls the replica goes on by itself)
+//   if step mod n_push = 0: push(a); a ← 0
+//
+// and with a model that is divided over the ranks of a group: each rank owns some parameters and pushes and pulls only these,
+// so only the shards that hold them hear of it (server/client.h).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "starling/base/clock.h"
+#include "starling/parallel/flat_replica.h"
+#include "starling/server/client.h"
+#include "starling/server/options.h"
+
+namespace starling {
+
+struct ParameterServerOptions {
+  ServerOptions server;        // as the servers have it; server.workers = all workers
+  FlatReplicaOptions replica;  // clip_norm: each worker's own gradient, before it is pushed
+  int64_t n_push = 1;          // steps whose gradients are added up for one push
+  int64_t n_fetch = 1;         // steps between pulls
+  // By parameter, in the order of the replica: those that this rank owns. Empty: all.
+  std::vector<bool> owned;
+  // Whether this rank's initial parameters, those that it owns, become the servers'. Exactly one worker a parameter.
+  bool loads = false;
+  // Computes the replica's gradients() and returns the loss, in place of FlatReplica::forward_backward: for models divided
+  // over a group.
+  std::function<double(FlatReplica&, const Batch&, int64_t step)> compute;
+};
+
+// ConfigError naming the option that cannot be.
+void check_parameter_server_options(const ParameterServerOptions& options);
+
+class ParameterServer final : public Strategy {
+ public:
+  // Meets the servers (CommError within meeting.server_timeout where one is not there). `workers`: the group of all workers,
+  // which averages buffers (running statistics) in consensus(), and nothing else; may be null where the model has none.
+  // store, workers and clock outlive this.
+  ParameterServer(const ModelFactory& factory, const ParameterServerOptions& options, Store& store,
+                  const Meeting& meeting, int worker, Group* workers, const Clock& clock);
+  // Says goodbye to the servers, except while an exception is under way: then they take the worker for lost.
+  ~ParameterServer() override;
+
+  // Pulls where it is due; waits only for the bound of staleness.
+  void begin_step(const Step& step) override;
+  double forward_backward(const Batch& batch) override;
+  // Pushes where it is due. Synchronous: pulls, too, so that it ends when the clock is complete and reports that clock's
+  // mean loss; otherwise the loss is the mean of the workers' last ones that the servers knew at the last pull.
+  StepReport update() override;
+  // Waits until the pushes of all workers are applied; all get the same parameters. Pushes what has been added up.
+  void consensus() override;
+  // On worker 0 everything, as the servers have it, when all workers have called it.
+  StrategyState state() override;
+  void load_state(const StrategyState& state) override;
+
+  // server_fingerprint() of all shards, and this worker's bytes: bytes_per_step_formula (a step that pushes and pulls) and
+  // bytes_exchanged, counted. Not collective.
+  std::map<std::string, double> fingerprint();
+  Replica& evaluated() { return replica_.replica(); }
+  // The order of events on a shard (ServerOptions::record_events).
+  std::vector<TableEvent> events(int shard);
+  // To the servers, at the end. Only destruction is allowed after it.
+  void leave();
+
+ private:
+  template <typename F>
+  auto with_client(const F& call);
+  void load(int64_t updates, bool with_states);
+  void fetch();
+  void push();
+  void clip();
+  void snapshot(std::vector<at::Tensor>* sections, int64_t* updates);
+  bool owns_all() const;
+
+  const ParameterServerOptions options_;
+  const int worker_;
+  Group* const workers_;
+  const Clock& clock_;
+  const std::vector<std::string> state_names_;
+  FlatReplica replica_;
+  std::unique_ptr<ServerClient<float>> fp32_;  // one of the two
+  std::unique_ptr<ServerClient<double>> fp64_;
+  at::Tensor added_up_;                    // with n_push > 1
+  std::vector<at::Tensor> loaded_states_;  // between load_state() and the load
+  Step step_;
+  PullReport last_pull_;
+  double own_loss_ = 0;
+  double forward_backward_s_ = 0;
+  double comm_s_ = 0;
+  uint64_t sent_before_ = 0;
+  int64_t steps_ = 0;
+  int64_t unpushed_ = 0;   // steps since the last push
+  int64_t unfetched_ = 0;  // steps since the last pull
+  bool fetched_ = false;
+  bool left_ = false;
+};
+
+}  // namespace starling

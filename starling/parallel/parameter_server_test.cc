@@ -1,0 +1,288 @@
+// The parameter server as a strategy: torch models on real processes, against all-reduce and against a replay of the recorded
+// events (server/quadratic_replay.h), in fp64.
+#include "starling/parallel/parameter_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstring>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/comm/forked_ranks.h"
+#include "starling/parallel/all_reduce.h"
+#include "starling/server/quadratic_replay.h"
+#include "starling/server/serve.h"
+#include "starling/testing/run_ranks.h"
+
+namespace starling {
+namespace {
+
+constexpr int kWorkers = 4;
+constexpr int kServers = 2;
+constexpr int kSteps = 20;
+constexpr size_t kX = 6, kY = 4;  // the model's two parameters; a server holds one each
+constexpr double kLr = 0.1;
+
+const Quadratic& problem() {
+  static const Quadratic quadratic(kWorkers, kX + kY);
+  return quadratic;
+}
+
+at::Tensor tensor_of(const Values& values, int64_t rows = 0) {
+  const at::Tensor flat = torch::tensor(values, torch::kDouble);
+  return rows > 0 ? flat.view({rows, -1}) : flat;
+}
+
+// f_k of the quadratic, where the batch is (A_k, b_k).
+Model quadratic_model() {
+  auto module = std::make_shared<torch::nn::Module>();
+  const Values& start = problem().start();
+  module->register_parameter("x", tensor_of({start.begin(), start.begin() + kX}));
+  module->register_parameter("y", tensor_of({start.begin() + kX, start.end()}));
+  Model model;
+  model.module = module;
+  model.forward = [m = module.get()](const at::Tensor& a) {
+    const auto parameters = m->named_parameters();
+    return a.matmul(torch::cat({parameters["x"], parameters["y"]}));
+  };
+  model.loss = [](const at::Tensor& y, const at::Tensor& b) { return (y - b).square().sum() / 2; };
+  return model;
+}
+
+Batch batch_of(int worker) {
+  return {tensor_of(problem().a(worker), kX + kY), tensor_of(problem().b(worker))};
+}
+
+struct Job {
+  ParameterServerOptions options;
+  Meeting meeting;
+
+  explicit Job(std::optional<int64_t> staleness, const std::string& rule = "sgd", int workers = kWorkers,
+               int servers = kServers) {
+    options.server.workers = workers;
+    options.server.staleness = staleness;
+    options.server.optimizer.name = rule;
+    options.server.optimizer.momentum = 0.9;
+    options.server.record_events = true;
+    options.replica.master = options.replica.working = at::kDouble;
+    meeting.workers = workers;
+    meeting.servers = servers;
+    meeting.server_timeout = std::chrono::seconds(30);
+  }
+  std::unique_ptr<ParameterServer> join(int worker, Store& store, const Clock& clock) const {
+    ParameterServerOptions own = options;
+    own.loads = worker == 0;
+    own.replica.rank = worker;
+    return std::make_unique<ParameterServer>(quadratic_model, own, store, meeting, worker, nullptr, clock);
+  }
+  ServeReport serve(int shard, Store& store) const {
+    return serve_shard(store, meeting, shard, options.server, DataType::kFp64);
+  }
+};
+
+Values x_of(const StrategyState& state) {
+  Values out;
+  for (const char* name : {"x", "y"}) {
+    const at::Tensor t = state.parameters.at(name).contiguous();
+    out.insert(out.end(), t.data_ptr<double>(), t.data_ptr<double>() + t.numel());
+  }
+  return out;
+}
+
+template <typename T>
+void put(Store& store, const std::string& key, const std::vector<T>& values) {
+  store.put(key, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
+}
+template <typename T>
+std::vector<T> take(Store& store, const std::string& key) {
+  const std::string bytes = store.try_get(key).value_or("");
+  std::vector<T> out(bytes.size() / sizeof(T));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+StepReport one_step(Strategy& strategy, int worker, int step, bool stop = false) {
+  strategy.begin_step({step, kLr, stop});
+  strategy.forward_backward(batch_of(worker));
+  return strategy.update();
+}
+
+struct Outcome {
+  Values x;
+  std::vector<std::vector<TableEvent>> events;
+  Values numbers;  // of worker 0's fingerprint: max_staleness, bytes_exchanged, bytes_per_step_formula
+};
+
+Outcome run(const Job& job) {
+  ForkedRanks ranks(kWorkers + kServers, [&](int rank, Store& store) {
+    at::set_num_threads(1);
+    if (rank >= kWorkers) {
+      const int shard = rank - kWorkers;
+      return put(store, "events/" + std::to_string(shard), encode_events(job.serve(shard, store).events));
+    }
+    const SystemClock clock;
+    const auto strategy = job.join(rank, store, clock);
+    for (int step = 1; step <= kSteps; ++step) one_step(*strategy, rank, step);
+    auto of = strategy->fingerprint();
+    if (rank == 0)
+      put(store, "numbers", Values{of["max_staleness"], of["bytes_exchanged"], of["bytes_per_step_formula"]});
+    strategy->consensus();
+    const StrategyState state = strategy->state();
+    if (rank == 0) put(store, "x", x_of(state));
+  });
+  for (int r = 0; r < kWorkers + kServers; ++r) {
+    EXPECT_EQ(ranks.wait(r), 0) << "rank " << r << ": "
+                                << ranks.store().try_get("error/" + std::to_string(r)).value_or("");
+  }
+  Outcome out{take<double>(ranks.store(), "x"), {}, take<double>(ranks.store(), "numbers")};
+  for (int s = 0; s < kServers; ++s)
+    out.events.push_back(
+        decode_events(take<int64_t>(ranks.store(), "events/" + std::to_string(s)), "server"));
+  return out;
+}
+
+void expect_equals_replay(const Job& job, const Outcome& out) {
+  ReplayOptions options;
+  options.workers = kWorkers;
+  options.rule = job.options.server.optimizer.name;
+  options.lr = kLr;
+  options.weight_by_staleness = job.options.server.weight_by_staleness;
+  options.steps_a_push = static_cast<int>(job.options.n_push);
+  options.shard_of.assign(kX, 0);
+  options.shard_of.insert(options.shard_of.end(), kY, 1);
+  Replay replay(problem(), options);
+  ASSERT_TRUE(replay.run(out.events));
+  ASSERT_EQ(out.x.size(), kX + kY);
+  for (size_t i = 0; i < kX + kY; ++i) EXPECT_NEAR(out.x[i], replay.x()[i], 1e-10) << "element " << i;
+}
+
+Values all_reduce_result() {
+  ForkedRanks ranks(kWorkers, [&](int rank, Store& store) {
+    at::set_num_threads(1);
+    GroupSetup setup;
+    setup.rank = rank;
+    setup.size = kWorkers;
+    setup.options.timeout = std::chrono::seconds(30);
+    const auto group = make_group(store, setup);
+    const SystemClock clock;
+    AllReduceOptions options;
+    options.master = options.working = at::kDouble;
+    OptimizerSpec spec;
+    spec.momentum = 0.9;
+    AllReduce strategy(quadratic_model, make_update_rule(spec), options, *group, clock);
+    for (int step = 1; step <= kSteps; ++step) one_step(strategy, rank, step);
+    const StrategyState state = strategy.state();
+    if (rank == 0) put(store, "x", x_of(state));
+    group->barrier();
+  });
+  for (int r = 0; r < kWorkers; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
+  return take<double>(ranks.store(), "x");
+}
+
+TEST(ParameterServerStrategy, AtStalenessZeroItEqualsAllReduceBitForBit) {
+  const Outcome out = run(Job(0));
+  ASSERT_EQ(out.x.size(), kX + kY);
+  EXPECT_EQ(out.x, all_reduce_result());
+  expect_equals_replay(Job(0), out);
+  EXPECT_EQ(out.numbers[0], 0);
+  // Twenty steps of the formula, one pull before the first (heads and |W|), and what begins and ends a run.
+  EXPECT_GE(out.numbers[1], kSteps * out.numbers[2]);
+  EXPECT_LE(out.numbers[1], (kSteps + 3) * out.numbers[2] + 4096);
+}
+
+TEST(ParameterServerStrategy, StaleAndAsynchronousEqualTheirReplay) {
+  Job stale(3, "adagrad");
+  const Outcome out = run(stale);
+  expect_equals_replay(stale, out);
+  EXPECT_LE(out.numbers[0], 3);
+  Job asynchronous(std::nullopt);
+  asynchronous.options.server.weight_by_staleness = true;
+  expect_equals_replay(asynchronous, run(asynchronous));
+}
+
+TEST(ParameterServerStrategy, DownpourPushesAndFetchesApart) {
+  Job downpour(std::nullopt, "adagrad");
+  downpour.options.n_push = downpour.options.n_fetch = 2;
+  expect_equals_replay(downpour, run(downpour));
+}
+
+TEST(ParameterServerStrategy, ResumesWhereItStopped) {
+  for (const char* rule : {"sgd", "adam"}) {
+    run_ranks(2, [&](const ThreadRank& at) {
+      const SystemClock clock;
+      const auto job_of = [&](int generation) {
+        Job job(0, rule, 1, 1);
+        job.meeting.generation = generation;
+        return job;
+      };
+      if (at.rank == 1) {
+        for (int generation = 0; generation < 3; ++generation) job_of(generation).serve(0, *at.store);
+        return;
+      }
+      const auto train = [&](int generation, int first, int last, const StrategyState* from) {
+        const auto strategy = job_of(generation).join(0, *at.store, clock);
+        if (from != nullptr) strategy->load_state(*from);
+        for (int step = first; step <= last; ++step) one_step(*strategy, 0, step);
+        strategy->consensus();
+        return strategy->state();
+      };
+      const StrategyState whole = train(0, 1, 10, nullptr);
+      const StrategyState half = train(1, 1, 5, nullptr);
+      const StrategyState rest = train(2, 6, 10, &half);
+      EXPECT_EQ(x_of(rest), x_of(whole)) << rule;
+      EXPECT_EQ(whole.step, 10);
+      for (const auto& [name, tensor] : whole.optimizer)
+        EXPECT_TRUE(tensor.equal(rest.optimizer.at(name))) << name;
+      EXPECT_EQ(whole.optimizer.size(), std::string(rule) == "sgd" ? 3u : 5u);
+    });
+  }
+}
+
+TEST(ParameterServerStrategy, AWishToStopReachesAllAfterTheSameStep) {
+  run_ranks(3, [](const ThreadRank& at) {
+    const SystemClock clock;
+    const Job job(0, "sgd", 2, 1);
+    if (at.rank == 2) {
+      EXPECT_TRUE(job.serve(0, *at.store).lost.empty());
+      return;
+    }
+    const auto strategy = job.join(at.rank, *at.store, clock);
+    int last = 0;
+    double loss = 0;
+    for (int step = 1; step <= 10 && last == 0; ++step) {
+      const StepReport report = one_step(*strategy, at.rank, step, at.rank == 1 && step == 4);
+      if (step == 1) loss = report.loss;
+      if (report.stop) last = step;
+    }
+    EXPECT_EQ(last, 4);
+    // The mean over the workers of the first step's losses, the same on both.
+    double sum = 0;
+    for (int k = 0; k < 2; ++k) {
+      const Model model = quadratic_model();
+      sum += model.loss(model.forward(batch_of(k).input), batch_of(k).target).item<double>();
+    }
+    EXPECT_NEAR(loss, sum / 2, 1e-12 * sum);
+  });
+}
+
+TEST(ParameterServerStrategy, RefusesWhatCannotBe) {
+  const auto refusal = [](auto change) {
+    Job job(0);
+    change(job.options);
+    try {
+      check_parameter_server_options(job.options);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_THAT(refusal([](auto& o) { o.n_push = 0; }), testing::HasSubstr("n_push is 0"));
+  EXPECT_THAT(refusal([](auto& o) { o.n_fetch = 2; }), testing::HasSubstr("must be equal"));
+  EXPECT_THAT(refusal([](auto& o) { o.server.staleness = -3; }), testing::HasSubstr("-3 is no staleness"));
+}
+
+}  // namespace
+}  // namespace starling
