@@ -13,6 +13,7 @@
 #include "starling/comm/forked_ranks.h"
 #include "starling/parallel/admm.h"
 #include "starling/parallel/central.h"
+#include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
@@ -90,6 +91,12 @@ Model quadratic() {
   return model;
 }
 
+Model quadratic_fp32() {
+  Model model = quadratic();
+  model.module->to(torch::kFloat);
+  return model;
+}
+
 Batch batch(int k, int step) {
   Vec a, b;
   for (int i = 0; i < kSamples; ++i) {
@@ -114,7 +121,8 @@ using Make =
     std::function<std::unique_ptr<Strategy>(UpdateRule, const FlatReplicaOptions&, Group&, const Clock&)>;
 
 // The agreed model after kSteps on kRanks processes, as every rank has it; `extra` numbers of rank 0 behind it.
-Vec run_real(const Make& make, const std::function<Vec(Strategy&)>& extra = {}) {
+Vec run_real(const Make& make, const std::function<Vec(Strategy&)>& extra = {},
+             at::ScalarType type = at::kDouble) {
   ForkedRanks ranks(kRanks, [&](int rank, Store& store) {
     at::set_num_threads(1);
     GroupSetup setup;
@@ -131,14 +139,15 @@ Vec run_real(const Make& make, const std::function<Vec(Strategy&)>& extra = {}) 
     const auto strategy = make(make_update_rule(spec), options, *group, clock);
     for (int step = 1; step <= kSteps; ++step) {
       strategy->begin_step({step, kLr, false});
-      strategy->forward_backward(batch(rank, step));
+      const Batch own = batch(rank, step);
+      strategy->forward_backward({own.input.to(type), own.target.to(type)});
       strategy->update();
     }
     strategy->consensus();
     const StrategyState state = strategy->state();
     const Vec more = extra ? extra(*strategy) : Vec();
     if (rank == 0) {
-      const at::Tensor x = state.parameters.at("x").contiguous();
+      const at::Tensor x = state.parameters.at("x").to(at::kDouble).contiguous();
       Vec result(x.data_ptr<double>(), x.data_ptr<double>() + kDim);
       result.insert(result.end(), more.begin(), more.end());
       store.put("result", bytes_of(result));
@@ -311,6 +320,43 @@ TEST(Exchange, GossipMixesWithItsNeighbours) {
             },
             [](Strategy& s) { return Vec{dynamic_cast<Gossip&>(s).fingerprint().at("disagreement")}; }),
         simulated);
+  }
+}
+
+// Encoded gradients with error feedback: the mean of what the messages say is applied, what they lack is added next time.
+TEST(Exchange, CompressedSgdAppliesTheMeanOfTheMessages) {
+  for (const std::string word : {"1bit", "int8", "prune:keep=0.4", "lowrank:form=pca,rank=1,feedback=on"}) {
+    const CodecSpec spec = parse_codec(word);
+    const std::vector<TensorShape> shapes = {{1, kDim, 64 - kDim}};
+    const auto codec = make_codec(spec, shapes);
+    std::vector<float> x(64, 0);
+    const Vec first = initial();
+    std::copy(first.begin(), first.end(), x.begin());
+    std::vector<std::vector<float>> residual(kRanks, std::vector<float>(64, 0));
+    for (int step = 1; step <= kSteps; ++step) {
+      std::vector<float> sum(64, 0);
+      for (int k = 0; k < kRanks; ++k) {
+        const Vec g = gradient(Vec(x.begin(), x.begin() + kDim), k, step);
+        std::vector<float> v(64, 0), decoded(64, 0);
+        for (int d = 0; d < kDim; ++d) v[d] = static_cast<float>(g[d]) + residual[k][d];
+        std::vector<std::byte> message(codec->encoded_bytes(64));
+        message.resize(codec->encode(v, message));
+        codec->decode(message, decoded);
+        for (int d = 0; d < kDim; ++d) {
+          if (spec.error_feedback) residual[k][d] = v[d] - decoded[d];
+          sum[d] += decoded[d];
+        }
+      }
+      for (int d = 0; d < kDim; ++d) x[d] -= static_cast<float>(kLr) * sum[d] / kRanks;
+    }
+    const Vec real = run_real(
+        [&](auto rule, FlatReplicaOptions options, Group& group, const Clock& clock) {
+          options.master = options.working = at::kFloat;
+          return std::make_unique<CompressedSgd>(quadratic_fp32, rule, options, spec, group, clock);
+        },
+        {}, at::kFloat);
+    ASSERT_EQ(real.size(), static_cast<size_t>(kDim)) << word;
+    for (int d = 0; d < kDim; ++d) EXPECT_NEAR(real[d], x[d], 2e-5) << word << ", number " << d;
   }
 }
 

@@ -93,6 +93,7 @@ int train_command(const RunSpec& spec, const CommandOptions& options) {
     return 0;
   }
   return on_every_rank(spec, options, /*keep=*/true, [](Session& session) {
+    if (session.server() >= 0) return serve(session.spec(), session.server(), session.surroundings());
     const Workload load = workload(session.spec());
     run_training(session.spec(), load.factory, load.data, session.surroundings());
     return 0;
@@ -118,6 +119,7 @@ int verify_command(const RunSpec& spec, const CommandOptions& options) {
   RunSpec exact = spec;
   exact.train.precision = Precision::kFp64;  // in fp32 the order of summation alone parts two right runs
   return on_every_rank(exact, options, /*keep=*/false, [&options](Session& session) {
+    if (session.server() >= 0) return serve(session.spec(), session.server(), session.surroundings());
     const Workload load = workload(session.spec());
     const VerifyReport report = verify(session.spec(), load.factory, load.data, session.surroundings());
     if (session.group().rank() != 0) return 0;

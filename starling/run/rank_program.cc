@@ -12,12 +12,12 @@
 
 namespace starling {
 bool must_launch(const RunSpec& spec, const Environment& environment) {
-  return environment.identity.origin == ProcessOrigin::kAlone && spec.train.ranks > 1;
+  return environment.identity.origin == ProcessOrigin::kAlone && spec.train.ranks + servers_of(spec) > 1;
 }
 
 int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment) {
   LaunchOptions options;
-  options.ranks = static_cast<int>(spec.train.ranks);
+  options.ranks = static_cast<int>(spec.train.ranks + servers_of(spec));
   options.threads = static_cast<int>(spec.train.threads);
   options.argv = program.argv;
   options.environment = ::environ;

@@ -11,6 +11,7 @@
 #include "starling/run/exit_status.h"
 #include "starling/run/plain_error.h"
 #include "starling/run/rank_program.h"
+#include "starling/run/strategies.h"
 #include "starling/run/training.h"
 #include "starling/spec/command_line.h"
 #include "starling/spec/validate.h"
@@ -78,7 +79,14 @@ Run init(int argc, const char* const* argv) {
     RankProgram program;
     program.argv.assign(argv, argv + argc);
     if (must_launch(spec, environment)) std::exit(launch_ranks(spec, program, environment));
-    return Run(std::make_unique<Session>(spec, environment, program.output, program.keep), config.rest);
+    auto session = std::make_unique<Session>(spec, environment, program.output, program.keep);
+    if (session->server() >=
+        0) {  // this process holds parameters and trains nothing: the user's code does not see it
+      const int status = serve(session->spec(), session->server(), session->surroundings());
+      session.reset();
+      std::exit(status);
+    }
+    return Run(std::move(session), config.rest);
   } catch (const std::exception& error) {  // the edge of the process
     end_with(environment, error);
   }

@@ -68,8 +68,19 @@ void make_run_folder(const std::string& path) {
   }
 }
 
+int64_t servers_of(const RunSpec& spec) {
+  const std::string& name = spec.exchange.name;
+  return name == "parameter-server" || name == "downpour" ? spec.exchange.servers : 0;
+}
+
 RunSpec resolved(RunSpec spec, const Environment& environment) {
-  spec.train.ranks = environment.identity.world_size;
+  spec.train.ranks = environment.identity.world_size - servers_of(spec);
+  if (spec.train.ranks < 1) {
+    throw ConfigError(
+        "exchange.servers",
+        fmt::format("{} processes are too few for {} servers and at least one worker: start {} or more",
+                    environment.identity.world_size, servers_of(spec), servers_of(spec) + 1));
+  }
   if (spec.train.threads == 0) {
     const int cores = count_cores(usable_cpus());
     // A rank that the launcher pinned sees its own cores only.
@@ -89,7 +100,8 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
     store_ = std::make_unique<JobStore>(spec_.comm, environment_);
     store_->announce(self.rank);
   }
-  group_ = make_named_group("world");
+  if (self.rank >= spec_.train.ranks) server_ = self.rank - static_cast<int>(spec_.train.ranks);
+  group_ = server_ < 0 ? make_named_group("world") : make_single_group({});
   if (environment_.board_fd >= 0) {
     board_ = std::make_unique<StepBoard>(StepBoard::open(environment_.board_fd, self.world_size));
   }
@@ -118,10 +130,10 @@ std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
   GroupOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
   options.shared_memory = spec_.comm.shared_memory;
-  if (!store_) return make_single_group(options);
+  if (!store_ || spec_.train.ranks == 1) return make_single_group(options);
   GroupSetup setup;
   setup.rank = environment_.identity.rank;
-  setup.size = environment_.identity.world_size;
+  setup.size = static_cast<int>(spec_.train.ranks);
   setup.name = name;
   setup.options = options;
   setup.host_id = host_id();
@@ -132,7 +144,7 @@ std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
 void Session::open_sinks(const OutputOptions& output, bool keep) {
   std::vector<std::unique_ptr<EventSink>> sinks;
   if (board_) sinks.push_back(std::make_unique<BoardSink>(*board_, group_->rank()));
-  if (group_->rank() == 0) {
+  if (group_->rank() == 0 && server_ < 0) {
     const int fd = output.json ? 2 : 1;  // standard output belongs to the JSON lines
     ProgressOptions progress;
     progress.terminal = ::isatty(fd) == 1 && environment_.term != "dumb";
@@ -155,10 +167,28 @@ void Session::open_sinks(const OutputOptions& output, bool keep) {
   sink_ = std::make_unique<FanoutSink>(std::move(sinks));
 }
 
+Meeting Session::meeting() const {
+  Meeting meeting;
+  meeting.workers = static_cast<int>(spec_.train.ranks);
+  meeting.servers = static_cast<int>(servers_of(spec_));
+  meeting.group.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
+  meeting.group.shared_memory = spec_.comm.shared_memory;
+  if (store_) {
+    meeting.host_id = host_id();
+    meeting.connect = tcp_mesh(bind_address(), store_->identity());
+  }
+  return meeting;
+}
+
 Surroundings Session::surroundings() {
-  return {*group_,      [this](const std::string& name) { return make_named_group(name); },
-          *sink_,       clock_,
-          stop_.flag(), run_dir_};
+  return {*group_,
+          [this](const std::string& name) { return make_named_group(name); },
+          *sink_,
+          clock_,
+          stop_.flag(),
+          run_dir_,
+          store_ ? &store_->store() : nullptr,
+          meeting()};
 }
 
 }  // namespace starling

@@ -34,12 +34,16 @@ class Session {
   const Environment& environment() const { return environment_; }
   Group& group() { return *group_; }
   EventSink& sink() { return *sink_; }
+  // The shard that this process serves, -1 where it is a worker.
+  int server() const { return server_; }
+  Store& store() { return store_->store(); }  // servers and workers of a job of several processes
   Surroundings surroundings();
 
  private:
   void open_sinks(const OutputOptions& output, bool keep);
   std::string bind_address() const;
   std::unique_ptr<Group> make_named_group(const std::string& name);
+  Meeting meeting() const;
 
   RunSpec spec_;
   Environment environment_;
@@ -50,7 +54,11 @@ class Session {
   std::unique_ptr<StepBoard> board_;
   std::unique_ptr<EventSink> sink_;
   std::string run_dir_;
+  int server_ = -1;
 };
+
+// Processes beside the ranks that hold parameters: exchange.servers, 0 for exchanges without servers.
+int64_t servers_of(const RunSpec& spec);
 
 // Where the run's files go: STARLING_RUN_DIR (our launcher has decided), run.dir, or runs/<date>-<model>.
 std::string run_folder_of(const RunSpec& spec, const Environment& environment);

@@ -1,14 +1,24 @@
 #include "starling/run/strategies.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
 
 #include "starling/base/error.h"
 #include "starling/parallel/admm.h"
 #include "starling/parallel/central.h"
+#include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/delayed.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
+#include "starling/parallel/parameter_server.h"
+#include "starling/parallel/pipeline/layer_per_core.h"
+#include "starling/parallel/pipeline/pipeline.h"
+#include "starling/plan/schedule_text.h"
+#include "starling/server/serve.h"
+#include "starling/spec/mesh.h"
 
 namespace starling {
 namespace {
@@ -47,6 +57,79 @@ BuiltStrategy all_reduce(const StrategyParts& parts, const UpdateRule& rule) {
   return built<AllReduce>(parts.factory, rule, options, parts.around.group, parts.around.clock);
 }
 
+ServerOptions server_options(const RunSpec& spec) {
+  ServerOptions options;
+  const ExchangeSpec& exchange = spec.exchange;
+  options.optimizer = spec.optimizer;
+  options.workers = static_cast<int>(spec.train.ranks);
+  options.backup = static_cast<int>(exchange.backup);
+  options.fixed_order = exchange.reduction_order == "fixed";
+  options.weight_by_staleness = exchange.staleness_weight;
+  if (exchange.name == "downpour" || exchange.staleness == "inf") {
+    options.staleness.reset();
+  } else {
+    options.staleness = std::stoll(exchange.staleness);
+  }
+  return options;
+}
+
+BuiltStrategy parameter_server(const StrategyParts& parts, const FlatReplicaOptions& flat) {
+  const Surroundings& around = parts.around;
+  if (around.store == nullptr)
+    throw ConfigError(
+        "exchange.name",
+        "the parameter server needs its server processes: start the run by -n, torchrun or srun");
+  ParameterServerOptions options;
+  options.server = server_options(parts.spec);
+  options.replica = flat;
+  options.n_push = parts.spec.exchange.push_every;
+  options.n_fetch = parts.spec.exchange.fetch_every;
+  options.loads = around.group.rank() == 0;
+  return built<ParameterServer>(parts.factory, options, *around.store, around.meeting, around.group.rank(),
+                                &around.group, around.clock);
+}
+
+BuiltStrategy compressed(const StrategyParts& parts, const UpdateRule& rule, const FlatReplicaOptions& flat) {
+  const CodecSpec codec = parse_codec(parts.spec.exchange.codec, "exchange.codec");
+  return built<CompressedSgd>(parts.factory, rule, flat, codec, parts.around.group, parts.around.clock);
+}
+
+constexpr std::string_view kFile = "file:";
+
+Schedule schedule_of(const PipelineSpec& pipeline, int ranks) {
+  if (std::string_view(pipeline.schedule).starts_with(kFile))
+    return read_schedule(pipeline.schedule.substr(kFile.size()));
+  const int chunks = pipeline.schedule == "interleaved" ? static_cast<int>(pipeline.chunks) : 1;
+  return make_schedule(pipeline.schedule, ranks, chunks, static_cast<int>(pipeline.micro_batches));
+}
+
+template <typename S, typename... Args>
+BuiltStrategy built_pipeline(Args&&... args) {
+  auto strategy = std::make_unique<S>(std::forward<Args>(args)...);
+  BuiltStrategy result;
+  result.evaluated = &strategy->replica();
+  result.fingerprint = [s = strategy.get()] {
+    const auto pairs = s->fingerprint();
+    return std::map<std::string, double>(pairs.begin(), pairs.end());
+  };
+  result.strategy = std::move(strategy);
+  return result;
+}
+
+// A stage a rank, or (threads_mode = layer) a stage a core of one process.
+BuiltStrategy pipeline(const StrategyParts& parts, const UpdateRule& rule, const FlatReplicaOptions& flat) {
+  const RunSpec& spec = parts.spec;
+  const bool layers = spec.train.threads_mode == ThreadsMode::kLayer;
+  PipelineOptions options;
+  options.schedule =
+      schedule_of(spec.pipeline, static_cast<int>(layers ? spec.train.threads : spec.train.ranks));
+  options.master = flat.master;
+  options.clip_norm = flat.clip_norm;
+  options.seed = flat.seed;
+  if (layers) return built_pipeline<LayerPerCore>(parts.factory, rule, options, parts.around.clock);
+  return built_pipeline<Pipeline>(parts.factory, rule, options, parts.around.group, parts.around.clock);
+}
+
 GossipGraph graph_of(const std::string& name) {
   return name == "torus"         ? GossipGraph::kTorus
          : name == "exponential" ? GossipGraph::kExponential
@@ -76,6 +159,21 @@ AllReduceOptions all_reduce_options(const RunSpec& spec, const Choices& choices)
   return options;
 }
 
+bool is_pipeline(const RunSpec& spec) {
+  return spec.train.threads_mode == ThreadsMode::kLayer ||
+         parse_mesh(spec.train.mesh, spec.train.ranks).stage > 1;
+}
+
+int serve(const RunSpec& spec, int shard, const Surroundings& around) {
+  const DataType type = spec.train.precision == Precision::kFp64 ? DataType::kFp64 : DataType::kFp32;
+  const ServeReport report = serve_shard(*around.store, around.meeting, shard, server_options(spec), type);
+  for (const LostWorker& lost : report.lost)
+    around.sink.emit(Message{Severity::kWarning, shard,
+                             fmt::format("server {}: worker {} was lost ({}); the others went on", shard,
+                                         lost.worker, lost.reason)});
+  return 0;
+}
+
 BuiltStrategy make_strategy(const StrategyParts& parts) {
   const ExchangeSpec& exchange = parts.spec.exchange;
   const UpdateRule rule = make_update_rule(parts.spec.optimizer);
@@ -83,7 +181,10 @@ BuiltStrategy make_strategy(const StrategyParts& parts) {
   Group& group = parts.around.group;
   const Clock& clock = parts.around.clock;
   const std::string& name = exchange.name;
+  if (is_pipeline(parts.spec)) return pipeline(parts, rule, flat);
+  if (name == "all-reduce" && exchange.codec != "none") return compressed(parts, rule, flat);
   if (name == "all-reduce") return all_reduce(parts, rule);
+  if (name == "parameter-server" || name == "downpour") return parameter_server(parts, flat);
   if (name == "central")
     return built<Central>(parts.factory, rule, flat, exchange.central == CentralMode::kDivided, group, clock);
   if (name == "local-sgd") return built<LocalSgd>(parts.factory, rule, flat, exchange.every, group, clock);
@@ -116,6 +217,19 @@ const std::vector<StrategyEntry>& strategies() {
        "primal_residual, dual_residual, samples_moved = 0"},
       {"gossip", "decentralised SGD: each rank mixes with its neighbours (--graph ring|torus|exponential)",
        "second_eigenvalue, disagreement"},
+      {"parameter-server",
+       "server shards hold the weights; workers pull and push (--servers S --staleness 0|s|inf)",
+       "staleness_<n>, max_staleness <= s, requests_<shard>, late_dropped"},
+      {"downpour", "asynchronous parameter server, pushes and pulls apart (exchange.push_every, fetch_every)",
+       "pushes_<worker>_<shard>"},
+      {"--codec NAME",
+       "all-reduce whose gradients travel as fp16, bf16, int8, 1bit, threshold, lowrank or prune",
+       "message_bytes, compression, residual_norm"},
+      {"--mesh stage=S",
+       "pipeline: layers divided over ranks, micro-batches in flight (--schedule, --micro-batches)",
+       "bubble beside bubble_planned"},
+      {"--threads-mode layer", "pipeline inside one process: a part of the layers a core",
+       "bubble beside bubble_planned"},
   };
   return kEntries;
 }

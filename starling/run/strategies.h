@@ -34,11 +34,17 @@ struct StrategyParts {
   std::function<void(int64_t, size_t, void*, size_t)> on_bucket;  // tests only, see AllReduceOptions
 };
 
+// Whether the model is cut into stages: then every rank reads the whole global batch.
+bool is_pipeline(const RunSpec& spec);
+
 // Collective. Errors: ConfigError where the spec asks for what cannot be.
 BuiltStrategy make_strategy(const StrategyParts& parts);
 
 // The options of the all-reduce strategy that the spec and the choices come to.
 AllReduceOptions all_reduce_options(const RunSpec& spec, const Choices& choices);
+
+// What a server shard does in a job of the parameter server: answers its workers until all have left. Returns the exit status.
+int serve(const RunSpec& spec, int shard, const Surroundings& around);
 
 // `starling strategies`.
 struct StrategyEntry {

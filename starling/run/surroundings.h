@@ -8,6 +8,8 @@
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
+#include "starling/net/store.h"
+#include "starling/server/meeting.h"
 #include "starling/telemetry/sink.h"
 
 namespace starling {
@@ -21,6 +23,9 @@ struct Surroundings {
   const Clock& clock;
   const std::atomic<bool>& stop;  // set by SIGTERM and Ctrl-C
   std::string run_dir;            // empty: nothing is kept
+  // Parameter servers only: how workers and servers meet; store is null when the process is alone.
+  Store* store = nullptr;
+  Meeting meeting = {};
 };
 
 }  // namespace starling

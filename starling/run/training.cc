@@ -129,6 +129,7 @@ std::map<std::string, double> with_shuffle(std::map<std::string, double> print, 
 
 std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, Group& group,
                                   int64_t first_step) {
+  if (is_pipeline(spec)) return make_loader(own.source, loader_options(spec, 0, 1, first_step));
   if (!own.partitioned)
     return make_loader(own.source, loader_options(spec, group.rank(), group.size(), first_step));
   LoaderOptions options = loader_options(spec, 0, 1, first_step);

@@ -19,7 +19,10 @@ namespace {
 
 void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& replica, int ranks) {
   const std::string& exchange = spec.exchange.name;
-  if (exchange != "all-reduce" && exchange != "central") {
+  const bool exact =
+      exchange == "all-reduce" || exchange == "central" ||
+      (exchange == "parameter-server" && spec.exchange.staleness == "0" && spec.exchange.backup == 0);
+  if (!exact || spec.exchange.codec != "none") {
     throw ConfigError("exchange.name",
                       exchange +
                           " is not synchronous SGD: no single process makes the same update; its "
@@ -143,7 +146,9 @@ VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, cons
   Strategy& strategy = *built.strategy;
   refuse_what_one_process_cannot_do(spec, *built.evaluated, group.size());
 
-  auto loader = make_loader(data.train, loader_options(spec, group.rank(), group.size(), 0));
+  const bool whole = is_pipeline(spec);  // every rank reads the whole batch
+  auto loader =
+      make_loader(data.train, loader_options(spec, whole ? 0 : group.rank(), whole ? 1 : group.size(), 0));
   std::unique_ptr<Reference> reference;
   if (group.rank() == 0) reference = std::make_unique<Reference>(spec, factory(ModelHooks{}), *data.train);
   std::map<std::string, Deviation> worst;
@@ -154,7 +159,8 @@ VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, cons
     strategy.begin_step(step);
     strategy.forward_backward(loader->next());
     strategy.update();
-    if (reference) compare(before, strategy.state(), reference->next(before, step), i, worst);
+    const StrategyState after = strategy.state();
+    if (reference) compare(before, after, reference->next(before, step), i, worst);
     if (group.size() > 1) group.barrier();  // the others wait here while rank 0 computes
   }
   VerifyReport report;

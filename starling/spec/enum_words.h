@@ -14,7 +14,7 @@ constexpr std::string_view words_of(Precision) {
   return "fp32 bf16 fp64";
 }
 constexpr std::string_view words_of(ThreadsMode) {
-  return "op batch";
+  return "op batch layer";
 }
 constexpr std::string_view words_of(Order) {
   return "shuffled sequential";

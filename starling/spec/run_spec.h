@@ -9,7 +9,7 @@
 namespace starling {
 
 enum class Precision { kFp32, kBf16, kFp64 };
-enum class ThreadsMode { kOp, kBatch };
+enum class ThreadsMode { kOp, kBatch, kLayer };
 enum class Order { kShuffled, kSequential };
 enum class BatchNorm { kLocal, kSync };
 enum class CentralMode { kDivided, kMaster };
@@ -75,7 +75,7 @@ struct ScheduleSpec {
 struct TrainSpec {
   int64_t ranks = 1;                            // train.ranks (-n): processes
   int64_t threads = 0;                          // train.threads: per rank; 0 = cores / ranks, at least 1
-  ThreadsMode threads_mode = ThreadsMode::kOp;  // train.threads_mode: op batch
+  ThreadsMode threads_mode = ThreadsMode::kOp;  // train.threads_mode: op batch layer
   double epochs = 1;                            // train.epochs: used when steps is 0
   int64_t steps = 0;                            // train.steps
   int64_t global_batch = 64;                    // train.global_batch: samples of one step over all ranks
@@ -87,6 +87,7 @@ struct TrainSpec {
   double bucket_mb = 8;         // train.bucket_mb: size of a gradient bucket
   std::string gemm = "auto";    // train.gemm: auto mkl onednn (fp32 matrix products)
   std::string layout = "auto";  // train.layout: auto contiguous channels-last
+  std::string mesh;             // train.mesh (--mesh): replica=R,stage=S,tensor=T (spec/mesh.h)
   std::string emulate;          // train.emulate (--emulate): slower ranks than there are (spec/emulation.h)
 };
 
@@ -100,7 +101,24 @@ struct ExchangeSpec {
   CentralMode central = CentralMode::kDivided;  // exchange.central (--central): divided master
   std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
   double rho = 0.01;                            // exchange.rho: admm: penalty
-  bool adaptive_rho = true;                     // exchange.adaptive_rho: admm
+  // exchange.codec (--codec): all-reduce: NAME[:KEY=VALUE,…], docs/codecs.md
+  std::string codec = "none";
+  int64_t servers = 1;  // exchange.servers (--servers): parameter-server, downpour: shards, beside the ranks
+  std::string staleness = "0";  // exchange.staleness (--staleness): parameter-server: 0, a bound, or inf
+  int64_t backup = 0;           // exchange.backup (--backup): late workers that a clock does without
+  std::string reduction_order = "fixed";  // exchange.reduction_order: parameter-server: fixed arrival
+  bool staleness_weight = false;  // exchange.staleness_weight: steps are divided by 1 + their staleness
+  int64_t push_every = 1;         // exchange.push_every: downpour: n_push
+  int64_t fetch_every = 1;        // exchange.fetch_every: downpour: n_fetch
+  bool adaptive_rho = true;       // exchange.adaptive_rho: admm
+};
+
+// Pipeline parallelism (docs/pipeline.md): used where the mesh has stages, or threads_mode is layer.
+struct PipelineSpec {
+  std::string schedule =
+      "1f1b";                 // pipeline.schedule (--schedule): naive gpipe 1f1b interleaved, or file:PATH
+  int64_t micro_batches = 8;  // pipeline.micro_batches (--micro-batches)
+  int64_t chunks = 2;         // pipeline.chunks: interleaved: stages a rank
 };
 
 struct RunFolderSpec {
@@ -133,6 +151,7 @@ struct RunSpec {
   ScheduleSpec schedule;
   TrainSpec train;
   ExchangeSpec exchange;
+  PipelineSpec pipeline;
   RunFolderSpec run;
   CheckpointSpec checkpoint;
   CommSpec comm;

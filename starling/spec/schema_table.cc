@@ -27,6 +27,7 @@ constexpr auto kOptimizer = &RunSpec::optimizer;
 constexpr auto kSchedule = &RunSpec::schedule;
 constexpr auto kTrain = &RunSpec::train;
 constexpr auto kExchange = &RunSpec::exchange;
+constexpr auto kPipeline = &RunSpec::pipeline;
 constexpr auto kRun = &RunSpec::run;
 constexpr auto kCheckpoint = &RunSpec::checkpoint;
 constexpr auto kComm = &RunSpec::comm;
@@ -154,7 +155,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .doc = "Threads of a rank; 0 = the cores shared out among the ranks, at least 1.",
    .unit = "threads", .range = within(0, 4096), .flags = "--threads", .placeholder = "N"},
   {.key = "train.threads_mode", .member = at<kTrain, &TrainSpec::threads_mode>(),
-   .doc = "Threads split each operation (op), or each takes its own part of the batch and gradients are averaged.",
+   .doc = "Threads split each operation (op), each takes its own part of the batch (batch), or each a part of the layers (layer).",
    .allowed = words_of(ThreadsMode{}), .flags = "--threads-mode", .placeholder = "MODE"},
   {.key = "train.epochs", .member = at<kTrain, &TrainSpec::epochs>(),
    .doc = "Passes over the data; counts only while train.steps is 0.", .unit = "epochs", .range = at_least(0),
@@ -189,13 +190,15 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
   {.key = "train.layout", .member = at<kTrain, &TrainSpec::layout>(),
    .doc = "Memory layout of pictures; auto measures at the start.", .allowed = "auto contiguous channels-last"},
 
+  {.key = "train.mesh", .member = at<kTrain, &TrainSpec::mesh>(),
+   .doc = "Axes of the ranks: replica=R,stage=S; empty = all of them replicas.", .flags = "--mesh", .placeholder = "AXES"},
   {.key = "train.emulate", .member = at<kTrain, &TrainSpec::emulate>(),
    .doc = "Slower ranks than there are: slow-rank=1:2x, jitter=4x@10%, several between commas; empty = none.",
    .flags = "--emulate", .placeholder = "WHAT", .shapes_training = false},
 
   {.key = "exchange.name", .member = at<kExchange, &ExchangeSpec::name>(),
    .doc = "How replicas agree; `starling strategies` describes each.",
-   .allowed = "all-reduce central local-sgd parallel-sgd admm gossip", .flags = "--exchange", .placeholder = "NAME"},
+   .allowed = "all-reduce central local-sgd parallel-sgd admm gossip parameter-server downpour", .flags = "--exchange", .placeholder = "NAME"},
   {.key = "exchange.every", .member = at<kExchange, &ExchangeSpec::every>(),
    .doc = "local-sgd, parallel-sgd, admm: steps of a round, after which the ranks exchange.", .unit = "steps",
    .range = at_least(1), .flags = "--every", .placeholder = "H"},
@@ -212,8 +215,37 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .doc = "gossip: who hears whom.", .allowed = "ring torus exponential", .flags = "--graph", .placeholder = "NAME"},
   {.key = "exchange.rho", .member = at<kExchange, &ExchangeSpec::rho>(),
    .doc = "admm: penalty on the distance to the consensus.", .range = above(0)},
+  {.key = "exchange.codec", .member = at<kExchange, &ExchangeSpec::codec>(),
+   .doc = "all-reduce: how gradients are written to travel: none, fp16, bf16, int8, 1bit, threshold, lowrank, prune (docs/codecs.md).",
+   .flags = "--codec", .placeholder = "NAME[:KEY=VALUE]"},
+  {.key = "exchange.servers", .member = at<kExchange, &ExchangeSpec::servers>(),
+   .doc = "parameter-server, downpour: server shards, processes beside the ranks.", .unit = "processes",
+   .range = within(1, 4096), .flags = "--servers", .placeholder = "S"},
+  {.key = "exchange.staleness", .member = at<kExchange, &ExchangeSpec::staleness>(),
+   .doc = "parameter-server: clocks that a read may miss: 0 = synchronous, a number, or inf.",
+   .flags = "--staleness", .placeholder = "0|S|inf"},
+  {.key = "exchange.backup", .member = at<kExchange, &ExchangeSpec::backup>(),
+   .doc = "parameter-server, synchronous: a clock does without its last so many gradients, and drops them.",
+   .unit = "workers", .range = at_least(0), .flags = "--backup", .placeholder = "B"},
+  {.key = "exchange.reduction_order", .member = at<kExchange, &ExchangeSpec::reduction_order>(),
+   .doc = "parameter-server, synchronous: gradients are added in rank order (fixed: the bits of all-reduce) or as they come.",
+   .allowed = "fixed arrival", .flags = "--reduction-order", .placeholder = "HOW"},
+  {.key = "exchange.staleness_weight", .member = at<kExchange, &ExchangeSpec::staleness_weight>(),
+   .doc = "parameter-server, asynchronous: a step is divided by 1 + its staleness."},
+  {.key = "exchange.push_every", .member = at<kExchange, &ExchangeSpec::push_every>(),
+   .doc = "downpour: steps whose gradients are added up for one push.", .unit = "steps", .range = at_least(1)},
+  {.key = "exchange.fetch_every", .member = at<kExchange, &ExchangeSpec::fetch_every>(),
+   .doc = "downpour: steps between two pulls.", .unit = "steps", .range = at_least(1)},
   {.key = "exchange.adaptive_rho", .member = at<kExchange, &ExchangeSpec::adaptive_rho>(),
    .doc = "admm: the penalty follows the residuals (Boyd et al. 2011, 3.4.1)."},
+
+  {.key = "pipeline.schedule", .member = at<kPipeline, &PipelineSpec::schedule>(),
+   .doc = "Order of the micro-batches through the stages: naive, gpipe, 1f1b, interleaved, or file:PATH with a table.",
+   .flags = "--schedule", .placeholder = "NAME"},
+  {.key = "pipeline.micro_batches", .member = at<kPipeline, &PipelineSpec::micro_batches>(),
+   .doc = "Pieces that a step's batch is cut into.", .range = at_least(1), .flags = "--micro-batches", .placeholder = "M"},
+  {.key = "pipeline.chunks", .member = at<kPipeline, &PipelineSpec::chunks>(),
+   .doc = "interleaved: stages that each rank holds.", .range = at_least(1)},
 
   {.key = "run.dir", .member = at<kRun, &RunFolderSpec::dir>(),
    .doc = "The run's folder: logs, events, checkpoints; empty = runs/<date>-<model>.", .flags = "--run-dir",

@@ -8,6 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
 #include "starling/spec/emulation.h"
+#include "starling/spec/mesh.h"
 
 namespace starling {
 namespace {
@@ -184,6 +185,12 @@ class Validator {
     if (exchange.rounds > 0 && name != "parallel-sgd")
       fail({"exchange.rounds", "exchange.name"}, "exchange.rounds belongs to parallel-sgd, not to \"{}\"",
            name);
+    if (exchange.codec != "none" && name != "all-reduce")
+      fail({"exchange.codec", "exchange.name"}, "codecs travel with all-reduce, not with \"{}\"", name);
+    if (exchange.codec != "none" && spec_.train.precision == Precision::kFp64)
+      fail({"exchange.codec", "train.precision"}, "codecs take fp32 gradients: use --precision fp32");
+    server();
+    mesh();
     const Emulation emulation = parse_emulation(spec_.train.emulate);
     for (const auto& slow : emulation.slow_ranks) {
       if (slow.rank >= spec_.train.ranks)
@@ -191,6 +198,47 @@ class Validator {
              slow.rank, spec_.train.ranks);
     }
     partition();
+  }
+
+  void server() const {
+    const ExchangeSpec& exchange = spec_.exchange;
+    const std::string& s = exchange.staleness;
+    const bool number = !s.empty() && s.size() < 10 && s.find_first_not_of("0123456789") == std::string::npos;
+    if (!number && s != "inf")
+      fail({"exchange.staleness"}, "exchange.staleness = \"{}\" must be 0, a number of clocks, or inf", s);
+    if (exchange.backup > 0 && s != "0")
+      fail({"exchange.backup", "exchange.staleness"}, "backup workers belong to --staleness 0, not to {}", s);
+    if (exchange.backup >= spec_.train.ranks && exchange.name == "parameter-server")
+      fail({"exchange.backup", "train.ranks"}, "{} backup workers of {} ranks leave nobody: use fewer",
+           exchange.backup, spec_.train.ranks);
+    const bool serves = exchange.name == "parameter-server" || exchange.name == "downpour";
+    if (serves && spec_.train.precision == Precision::kBf16)
+      fail({"train.precision", "exchange.name"}, "servers hold fp32 or fp64: use --precision fp32");
+    if (exchange.name != "downpour" && (exchange.push_every > 1 || exchange.fetch_every > 1))
+      fail({"exchange.push_every", "exchange.fetch_every"},
+           "exchange.push_every and fetch_every belong to downpour, not to \"{}\"", exchange.name);
+  }
+
+  void mesh() const {
+    const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
+    const bool layers = spec_.train.threads_mode == ThreadsMode::kLayer;
+    if (mesh.tensor > 1) fail({"train.mesh"}, "the tensor axis is not built yet: use replica or stage");
+    if (mesh.stage > 1 && mesh.replica > 1)
+      fail({"train.mesh"}, "several replicas of a pipeline are not built yet: use --mesh stage={} -n {}",
+           mesh.stage, mesh.stage);
+    if (mesh.stage == 1 && !layers) return;
+    if (layers && spec_.train.ranks > 1)
+      fail({"train.threads_mode", "train.ranks"},
+           "threads_mode = \"layer\" is the pipeline of one process: use -n 1, or --mesh stage=S");
+    if (spec_.exchange.name != "all-reduce" || spec_.exchange.codec != "none")
+      fail({"exchange.name", "exchange.codec"},
+           "a pipeline has one replica, so nothing is exchanged: leave out --exchange and --codec");
+    if (spec_.train.precision == Precision::kBf16)
+      fail({"train.precision"}, "the pipeline trains in fp32 or fp64");
+    if (spec_.train.global_batch % spec_.pipeline.micro_batches != 0)
+      fail({"pipeline.micro_batches", "train.global_batch"},
+           "train.global_batch = {} cannot be cut into {} micro-batches", spec_.train.global_batch,
+           spec_.pipeline.micro_batches);
   }
 
   void partition() const {

@@ -1,0 +1,67 @@
+#include "starling/spec/mesh.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "starling/base/error.h"
+
+namespace starling {
+namespace {
+
+constexpr const char* kKey = "train.mesh";
+
+[[noreturn]] void refuse(const std::string& text, const std::string& why) {
+  throw ConfigError(
+      kKey,
+      fmt::format("\"{}\" is no mesh: {}; write for example replica=2,stage=2 (axes: replica, stage, tensor)",
+                  text, why));
+}
+
+struct Axis {
+  std::string name;
+  int64_t size = 0;
+};
+
+Axis parse_axis(const std::string& text, const std::string& part) {
+  const size_t equals = part.find('=');
+  if (equals == std::string::npos) refuse(text, "\"" + part + "\" lacks =");
+  Axis axis{part.substr(0, equals), 0};
+  const char* end = part.data() + part.size();
+  const auto [stop, error] = std::from_chars(part.data() + equals + 1, end, axis.size);
+  if (error != std::errc() || stop != end || axis.size < 1 || axis.size > 65536)
+    refuse(text, "\"" + part + "\" needs a number from 1 to 65536");
+  return axis;
+}
+
+}  // namespace
+
+MeshSpec parse_mesh(const std::string& text, int64_t ranks) {
+  MeshSpec mesh;
+  bool replica_named = false;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t comma = std::min(text.find(',', begin), text.size());
+    const Axis axis = parse_axis(text, text.substr(begin, comma - begin));
+    if (axis.name == "replica") {
+      mesh.replica = axis.size;
+      replica_named = true;
+    } else if (axis.name == "stage") {
+      mesh.stage = axis.size;
+    } else if (axis.name == "tensor") {
+      mesh.tensor = axis.size;
+    } else {
+      refuse(text, "there is no axis \"" + axis.name + "\"");
+    }
+    begin = comma + 1;
+  }
+  const int64_t others = mesh.stage * mesh.tensor;
+  if (!replica_named && ranks % others == 0) mesh.replica = ranks / others;
+  if (mesh.ranks() != ranks) {
+    throw ConfigError(
+        kKey, fmt::format("replica={} x stage={} x tensor={} is {} ranks, but there are {}: use -n {}",
+                          mesh.replica, mesh.stage, mesh.tensor, mesh.ranks(), ranks, mesh.ranks()));
+  }
+  return mesh;
+}
+
+}  // namespace starling
