@@ -117,30 +117,33 @@ class Transformer : public torch::nn::Module {
  public:
   Transformer(const ModelSpec& spec, int64_t vocabulary) : dropout_(spec.dropout) {
     wte = register_module("wte", std::make_shared<Embedding>(vocabulary, spec.width));
-    wpe_ = register_module("wpe", std::make_shared<Embedding>(spec.tokens, spec.width));
+    wpe = register_module("wpe", std::make_shared<Embedding>(spec.tokens, spec.width));
     torch::nn::ModuleList h;
     for (int64_t i = 0; i < spec.layers; ++i) {
-      blocks_.push_back(std::make_shared<GptBlock>(spec));
-      h->push_back(blocks_.back());
+      blocks.push_back(std::make_shared<GptBlock>(spec));
+      h->push_back(blocks.back());
     }
     register_module("h", h);
-    ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(spec.width));
+    ln_f = register_module("ln_f", std::make_shared<LayerNorm>(spec.width));
+  }
+
+  at::Tensor embed(const at::Tensor& tokens) {
+    const at::Tensor x = at::embedding(wte->weight, tokens) + wpe->weight.narrow(0, 0, tokens.size(1));
+    return dropout_ > 0 ? at::dropout(x, dropout_, is_training()) : x;
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
-    at::Tensor x = at::embedding(wte->weight, tokens) + wpe_->weight.narrow(0, 0, tokens.size(1));
-    if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
-    for (auto& block : blocks_) x = block->forward(x);
-    return ln_f_->forward(x);
+    at::Tensor x = embed(tokens);
+    for (auto& block : blocks) x = block->forward(x);
+    return ln_f->forward(x);
   }
 
-  std::shared_ptr<Embedding> wte;
+  std::shared_ptr<Embedding> wte, wpe;
+  std::vector<std::shared_ptr<GptBlock>> blocks;
+  std::shared_ptr<LayerNorm> ln_f;
 
  private:
   double dropout_;
-  std::shared_ptr<Embedding> wpe_;
-  std::vector<std::shared_ptr<GptBlock>> blocks_;
-  std::shared_ptr<LayerNorm> ln_f_;
 };
 
 class Gpt : public torch::nn::Module {
@@ -151,15 +154,41 @@ class Gpt : public torch::nn::Module {
 
   // tokens [n, t] int64, t up to model.tokens -> logits [n, t, vocabulary]
   at::Tensor forward(const at::Tensor& tokens) {
+    check(tokens);
+    return logits(transformer_->forward(tokens));
+  }
+
+  // The embedding, each transformer block, and the head, whose weight is the embedding's once more.
+  std::vector<Block> blocks() {
+    Transformer& t = *transformer_;
+    std::vector<Block> blocks;
+    blocks.push_back(make_block("embedding", {t.wte, t.wpe}, [this](const at::Tensor& tokens) {
+      check(tokens);
+      return transformer_->embed(tokens);
+    }));
+    for (size_t i = 0; i < t.blocks.size(); ++i) {
+      blocks.push_back(
+          make_block(fmt::format("h.{}", i), {t.blocks[i]},
+                     [block = t.blocks[i].get()](const at::Tensor& x) { return block->forward(x); }));
+    }
+    blocks.push_back(make_block("head", {t.ln_f, t.wte}, [this](const at::Tensor& x) {
+      return logits(transformer_->ln_f->forward(x));
+    }));
+    return blocks;
+  }
+
+ private:
+  void check(const at::Tensor& tokens) const {
     if (tokens.dim() != 2 || tokens.size(1) > tokens_) {
       throw ConfigError("model.tokens",
                         fmt::format("gpt takes [batch, up to {} tokens], got a batch of shape [{}]", tokens_,
                                     fmt::join(tokens.sizes(), ", ")));
     }
-    return linear(transformer_->forward(tokens), transformer_->wte->weight, {}, WeightLayout::kOutIn);
+  }
+  at::Tensor logits(const at::Tensor& x) const {
+    return linear(x, transformer_->wte->weight, {}, WeightLayout::kOutIn);
   }
 
- private:
   int64_t tokens_;
   std::shared_ptr<Transformer> transformer_;
 };

@@ -29,6 +29,19 @@ class LeNet5 : public torch::nn::Module {
     return fc3_->forward(fc2_->forward(h).relu_());
   }
 
+  std::vector<Block> blocks() {
+    const auto pooled = [](torch::nn::Conv2dImpl* conv) {
+      return [conv](const at::Tensor& x) { return at::max_pool2d(conv->forward(x).relu_(), 2); };
+    };
+    return {
+        make_block("conv1", {conv1_.ptr()}, pooled(conv1_.get())),
+        make_block("conv2", {conv2_.ptr()}, pooled(conv2_.get())),
+        make_block("fc1", {fc1_},
+                   [l = fc1_.get()](const at::Tensor& x) { return l->forward(x.flatten(1)).relu_(); }),
+        make_block("fc2", {fc2_}, [l = fc2_.get()](const at::Tensor& x) { return l->forward(x).relu_(); }),
+        make_block("fc3", {fc3_}, [l = fc3_.get()](const at::Tensor& x) { return l->forward(x); })};
+  }
+
  private:
   torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr};
   std::shared_ptr<Linear> fc1_, fc2_, fc3_;

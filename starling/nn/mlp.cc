@@ -30,6 +30,19 @@ class Mlp : public torch::nn::Module {
     return h;
   }
 
+  std::vector<Block> blocks() const {
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const bool first = i == 0, last = i + 1 == layers_.size();
+      blocks.push_back(make_block(fmt::format("fc{}", i + 1), {layers_[i]},
+                                  [layer = layers_[i].get(), first, last](const at::Tensor& x) {
+                                    const at::Tensor h = layer->forward(first ? x.flatten(1) : x);
+                                    return last ? h : h.relu_();
+                                  }));
+    }
+    return blocks;
+  }
+
  private:
   std::vector<std::shared_ptr<Linear>> layers_;
 };

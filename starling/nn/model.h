@@ -14,6 +14,15 @@
 
 namespace starling {
 
+// A step of a model that can be cut (nn/blocks.h): a function of what the block before it returned, and the modules whose
+// parameters and buffers it uses. One tensor goes in and out as a rule; more where a skip connection passes the cut. It
+// must not change its input in place.
+struct Block {
+  std::string name;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> forward;
+};
+
 // A module with one forward: input batch -> output (logits). What every model of the zoo is, and what a
 // user's plain torch::nn::Module is wrapped into.
 struct Model {
@@ -21,6 +30,8 @@ struct Model {
   std::function<at::Tensor(const at::Tensor&)> forward;
   // mean loss of the batch (scalar): cross-entropy unless the user gives another
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss;
+  // The same computation as `forward`, in pieces that stages can divide among themselves; empty: cannot be cut.
+  std::vector<Block> blocks = {};
 };
 
 // Makes a fresh model, parameters initialised from torch's default generator (seed it with torch::manual_seed

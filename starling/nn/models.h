@@ -2,6 +2,7 @@
 // a model asks beyond that is checked before its factory is returned.
 #pragma once
 
+#include "starling/nn/blocks.h"
 #include "starling/nn/model.h"
 
 namespace starling {
@@ -13,10 +14,13 @@ ModelFactory make_lenet5(const ModelShape& shape, int64_t classes);
 ModelFactory make_resnet(int depth, const ModelSpec& spec, const ModelShape& shape, int64_t classes);
 ModelFactory make_gpt(const ModelSpec& spec, int64_t vocabulary);
 
-// A Model of a module type that has forward(Tensor) and cross-entropy as its loss.
+// A Model of a module type that has forward(Tensor) and cross-entropy as its loss; with blocks() it can be cut.
 template <typename Module>
 Model model_of(std::shared_ptr<Module> module) {
-  return {module, [module = module.get()](const at::Tensor& x) { return module->forward(x); }, cross_entropy};
+  Model model{module, [module = module.get()](const at::Tensor& x) { return module->forward(x); },
+              cross_entropy};
+  if constexpr (requires { module->blocks(); }) model.blocks = module->blocks();
+  return model;
 }
 
 }  // namespace starling

@@ -40,13 +40,13 @@ class Downsample : public torch::nn::Module {
 };
 
 // A residual block: convolutions conv1, conv2 (, conv3), each with its batch norm, around a shortcut.
-class Block : public torch::nn::Module {
+class ResidualBlock : public torch::nn::Module {
  public:
   struct Conv {
     int64_t in, out, kernel, stride;
   };
 
-  explicit Block(const std::vector<Conv>& convs) {
+  explicit ResidualBlock(const std::vector<Conv>& convs) {
     int64_t stride = 1;
     for (size_t i = 0; i < convs.size(); ++i) {
       const Conv& c = convs[i];
@@ -98,19 +98,41 @@ class ResNet : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor h = bn1_->forward(conv1_->forward(x)).relu_();
-    if (pool_stem_) h = at::max_pool2d(h, 3, 2, 1);
+    at::Tensor h = stem(x);
     for (auto& layer : layers_) h = layer->forward(h);
     return fc_->forward(h.mean({2, 3}));
   }
 
- private:
-  static std::shared_ptr<Block> basic(int64_t in, int64_t width, int64_t stride) {
-    return std::make_shared<Block>(std::vector<Block::Conv>{{in, width, 3, stride}, {width, width, 3, 1}});
+  // The stem, each residual block, and the classifier.
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks;
+    blocks.push_back(
+        make_block("stem", {conv1_.ptr(), bn1_}, [this](const at::Tensor& x) { return stem(x); }));
+    for (size_t stage = 0; stage < layers_.size(); ++stage) {
+      for (const auto& child : layers_[stage]->named_children()) {
+        auto residual = std::dynamic_pointer_cast<ResidualBlock>(child.value());
+        blocks.push_back(make_block(fmt::format("layer{}.{}", stage + 1, child.key()), {residual},
+                                    [r = residual.get()](const at::Tensor& x) { return r->forward(x); }));
+      }
+    }
+    blocks.push_back(make_block(
+        "fc", {fc_}, [fc = fc_.get()](const at::Tensor& x) { return fc->forward(x.mean({2, 3})); }));
+    return blocks;
   }
-  static std::shared_ptr<Block> bottleneck(int64_t in, int64_t width, int64_t stride) {
-    return std::make_shared<Block>(
-        std::vector<Block::Conv>{{in, width, 1, 1}, {width, width, 3, stride}, {width, 4 * width, 1, 1}});
+
+ private:
+  static std::shared_ptr<ResidualBlock> basic(int64_t in, int64_t width, int64_t stride) {
+    return std::make_shared<ResidualBlock>(
+        std::vector<ResidualBlock::Conv>{{in, width, 3, stride}, {width, width, 3, 1}});
+  }
+  static std::shared_ptr<ResidualBlock> bottleneck(int64_t in, int64_t width, int64_t stride) {
+    return std::make_shared<ResidualBlock>(std::vector<ResidualBlock::Conv>{
+        {in, width, 1, 1}, {width, width, 3, stride}, {width, 4 * width, 1, 1}});
+  }
+
+  at::Tensor stem(const at::Tensor& x) {
+    const at::Tensor h = bn1_->forward(conv1_->forward(x)).relu_();
+    return pool_stem_ ? at::max_pool2d(h, 3, 2, 1) : h;
   }
 
   bool pool_stem_;

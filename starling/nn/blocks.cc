@@ -1,0 +1,130 @@
+#include "starling/nn/blocks.h"
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "starling/base/check.h"
+#include "starling/base/error.h"
+
+namespace starling {
+
+Block make_block(std::string name, std::vector<std::shared_ptr<torch::nn::Module>> modules,
+                 std::function<at::Tensor(const at::Tensor&)> forward) {
+  return {name, std::move(modules), [name, forward = std::move(forward)](const Tensors& x) -> Tensors {
+            STARLING_CHECK(x.size() == 1, "block {} takes one tensor, got {}", name, x.size());
+            return {forward(x[0])};
+          }};
+}
+
+Tensors run_blocks(const std::vector<Block>& blocks, size_t begin, size_t end, Tensors x) {
+  for (size_t b = begin; b < end; ++b) x = blocks[b].forward(x);
+  return x;
+}
+
+namespace {
+
+using Names = std::map<const c10::TensorImpl*, std::string>;
+
+// The names of `tensors` of one module of a block, without those that `into` has.
+template <typename Dict>
+void add_names(const Dict& tensors, const Names& names, const std::string& block,
+               std::vector<std::string>& into) {
+  for (const auto& item : tensors) {
+    const auto it = names.find(item.value().unsafeGetTensorImpl());
+    if (it == names.end()) {
+      throw ConfigError(
+          "model.blocks",
+          fmt::format("block \"{}\" uses a tensor \"{}\" that is not part of the model's module; "
+                      "register its module with the model's",
+                      block, item.key()));
+    }
+    if (std::find(into.begin(), into.end(), it->second) == into.end()) into.push_back(it->second);
+  }
+}
+
+}  // namespace
+
+std::vector<BlockTensors> tensors_of_blocks(const Model& model) {
+  if (model.blocks.empty()) {
+    throw ConfigError(
+        "model.blocks",
+        "the model does not say where it can be cut; fill Model::blocks (starling/nn/blocks.h), or "
+        "train it without stages");
+  }
+  Names names;
+  for (const auto& p : model.module->named_parameters()) names[p.value().unsafeGetTensorImpl()] = p.key();
+  for (const auto& b : model.module->named_buffers()) names[b.value().unsafeGetTensorImpl()] = b.key();
+  std::vector<BlockTensors> result(model.blocks.size());
+  std::set<std::string> used;
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    for (const auto& module : model.blocks[b].modules) {
+      add_names(module->named_parameters(), names, model.blocks[b].name, result[b].parameters);
+      add_names(module->named_buffers(), names, model.blocks[b].name, result[b].buffers);
+    }
+    used.insert(result[b].parameters.begin(), result[b].parameters.end());
+  }
+  for (const auto& p : model.module->named_parameters()) {
+    if (used.count(p.key()) == 0)
+      throw ConfigError("model.blocks", fmt::format("parameter \"{}\" belongs to no block", p.key()));
+  }
+  return result;
+}
+
+namespace {
+
+// Leaves that the next block's backward fills.
+Tensors detached(const Tensors& tensors) {
+  Tensors leaves;
+  for (const at::Tensor& t : tensors) leaves.push_back(t.detach().requires_grad_(t.requires_grad()));
+  return leaves;
+}
+
+// Adds the seconds of one forward and backward to `seconds`, by block.
+void time_blocks(const Model& model, const at::Tensor& input, const at::Tensor& target, const Clock& clock,
+                 std::vector<double>& seconds) {
+  const size_t n = model.blocks.size();
+  std::vector<Tensors> inputs(n), outputs(n);
+  for (size_t b = 0; b < n; ++b) {
+    inputs[b] = b == 0 ? Tensors{input} : detached(outputs[b - 1]);
+    const Nanoseconds begin = clock.now();
+    outputs[b] = model.blocks[b].forward(inputs[b]);
+    if (b + 1 == n) outputs[b] = {model.loss(outputs[b].at(0), target)};
+    seconds[b] += to_seconds(clock.now() - begin);
+  }
+  for (size_t b = n; b-- > 0;) {
+    Tensors roots, gradients;
+    for (size_t i = 0; i < outputs[b].size(); ++i) {
+      if (!outputs[b][i].requires_grad()) continue;
+      if (b + 1 < n && !inputs[b + 1][i].grad().defined()) continue;
+      roots.push_back(outputs[b][i]);
+      gradients.push_back(b + 1 < n ? inputs[b + 1][i].grad() : at::Tensor());
+    }
+    const Nanoseconds begin = clock.now();
+    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    seconds[b] += to_seconds(clock.now() - begin);
+  }
+}
+
+}  // namespace
+
+std::vector<double> measure_blocks(const Model& model, const at::Tensor& input, const at::Tensor& target,
+                                   const Clock& clock, int rounds) {
+  tensors_of_blocks(model);
+  std::vector<double> least(model.blocks.size(), std::numeric_limits<double>::infinity());
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<double> seconds(model.blocks.size(), 0);
+    time_blocks(model, input, target, clock, seconds);
+    for (size_t b = 0; b < seconds.size(); ++b) least[b] = std::min(least[b], seconds[b]);
+  }
+  for (const at::Tensor& p : model.module->parameters()) p.mutable_grad().reset();
+  return least;
+}
+
+}  // namespace starling

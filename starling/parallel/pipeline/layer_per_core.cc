@@ -1,0 +1,104 @@
+#include "starling/parallel/pipeline/layer_per_core.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <numeric>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/net/memory/store.h"
+
+namespace starling {
+
+LayerPerCore::LayerPerCore(const ModelFactory& factory, UpdateRule rule, const PipelineOptions& options,
+                           const Clock& clock)
+    : store_(std::make_unique<MemoryStore>()),
+      groups_(options.schedule.ranks),
+      stages_(options.schedule.ranks),
+      team_(options.schedule.ranks) {
+  team_.run([&](int thread) {
+    GroupSetup setup;
+    setup.rank = thread;
+    setup.size = team_.size();
+    setup.name = "layer-per-core";
+    // The data loader may be slow; a thread that has died ends the process or throws here.
+    setup.options.timeout = std::chrono::minutes(10);
+    groups_[thread] = make_group(*store_, setup);
+  });
+  std::mutex generator;  // torch's default one, from which models are drawn, is the process's
+  const ModelFactory one_at_a_time = [&] {
+    const std::lock_guard lock(generator);
+    torch::manual_seed(options.seed);
+    return factory();
+  };
+  run([&](int thread) {
+    stages_[thread] = std::make_unique<Pipeline>(one_at_a_time, rule, options, *groups_[thread], clock);
+  });
+}
+
+LayerPerCore::~LayerPerCore() = default;
+
+void LayerPerCore::run(const std::function<void(int)>& task) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  team_.run([&](int thread) {
+    try {
+      task(thread);
+    } catch (const std::exception& error) {  // the edge of a thread: the first is rethrown below
+      const std::lock_guard lock(mutex);
+      if (first) return;
+      first = std::current_exception();
+      for (const auto& group : groups_) group->abort(error.what());
+    }
+  });
+  if (first) std::rethrow_exception(first);
+}
+
+void LayerPerCore::begin_step(const Step& step) {
+  run([&](int thread) { stages_[thread]->begin_step(step); });
+}
+
+double LayerPerCore::forward_backward(const Batch& batch) {
+  std::vector<double> losses(stages_.size());
+  run([&](int thread) { losses[thread] = stages_[thread]->forward_backward(batch); });
+  return std::accumulate(losses.begin(), losses.end(), 0.0);  // known on the last stage, 0 elsewhere
+}
+
+StepReport LayerPerCore::update() {
+  std::vector<StepReport> reports(stages_.size());
+  run([&](int thread) { reports[thread] = stages_[thread]->update(); });
+  StepReport report = reports[0];
+  for (const StepReport& r : reports) {
+    report.compute_s = std::max(report.compute_s, r.compute_s);
+    report.exposed_comm_s = std::min(report.exposed_comm_s, r.exposed_comm_s);
+  }
+  report.slowest_rank = -1;
+  return report;
+}
+
+void LayerPerCore::consensus() {
+  run([&](int thread) { stages_[thread]->consensus(); });
+}
+
+StrategyState LayerPerCore::state() {
+  std::vector<StrategyState> states(stages_.size());
+  run([&](int thread) { states[thread] = stages_[thread]->state(); });
+  return std::move(states[0]);
+}
+
+void LayerPerCore::load_state(const StrategyState& state) {
+  run([&](int thread) { stages_[thread]->load_state(state); });
+}
+
+std::vector<MeasuredAction> LayerPerCore::gather_timeline() {
+  std::vector<std::vector<MeasuredAction>> timelines(stages_.size());
+  run([&](int thread) { timelines[thread] = stages_[thread]->gather_timeline(); });
+  return std::move(timelines[0]);
+}
+
+}  // namespace starling

@@ -1,0 +1,410 @@
+// Pipelines of real processes against one process: the same steps, whatever the table and the cut.
+#include "starling/parallel/pipeline/pipeline.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <functional>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/comm/forked_ranks.h"
+#include "starling/optim/update_rule_reference.h"
+#include "starling/parallel/pipeline/layer_per_core.h"
+#include "starling/plan/schedule_check.h"
+#include "starling/plan/schedule_text.h"
+#include "starling/torch_testing/tensor_difference.h"
+
+namespace starling {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kSteps = 5;
+constexpr int64_t kBatch = 16;
+
+std::unique_ptr<Group> join(Store& store, int rank, int size) {
+  GroupSetup setup;
+  setup.rank = rank;
+  setup.size = size;
+  setup.options.timeout = std::chrono::seconds(60);
+  return make_group(store, setup);
+}
+
+// Throws where a rank's process finds something wrong: its message reaches the test.
+void require(bool condition, const std::string& message) {
+  if (!condition) throw Error(ErrorCode::kInternal, message);
+}
+
+void expect_all_end(ForkedRanks& ranks, int size) {
+  for (int r = 0; r < size; ++r) {
+    const int status = ranks.wait(r);
+    EXPECT_EQ(status, 0) << "rank " << r << ": "
+                         << (status == 1
+                                 ? ranks.store().get("error/" + std::to_string(r), std::chrono::seconds(1))
+                                 : "");
+  }
+}
+
+struct Task {
+  ModelFactory factory;
+  std::function<Batch(int64_t step)> batch;
+};
+
+Task mlp_task() {
+  ModelSpec spec;
+  spec.name = "mlp";
+  spec.widths = {12, 17, 13, 11, 9, 8, 7, 6, 5};  // eight blocks
+  return {zoo_model(spec, {{3, 2, 2}, 5, false}), [](int64_t step) {
+            torch::manual_seed(100 + step);
+            return Batch{torch::randn({kBatch, 3, 2, 2}), torch::randint(5, {kBatch}, torch::kLong)};
+          }};
+}
+
+Task gpt_task() {
+  ModelSpec spec;
+  spec.name = "gpt";
+  spec.layers = 6;
+  spec.width = 16;
+  spec.heads = 2;
+  spec.tokens = 6;
+  return {zoo_model(spec, {{6}, 11, true}), [](int64_t step) {
+            torch::manual_seed(100 + step);
+            const at::Tensor text = torch::randint(11, {kBatch, 7}, torch::kLong);
+            return Batch{text.narrow(1, 0, 6).contiguous(), text.narrow(1, 1, 6).contiguous()};
+          }};
+}
+
+// A user's model whose skip connection passes every cut: {h, skip} travels from the first layer to the head.
+struct SkipNet : torch::nn::Module {
+  SkipNet() {
+    for (int i = 0; i < 4; ++i) {
+      layers.push_back(register_module(fmt::format("layer{}", i), torch::nn::Linear(12, 12)));
+    }
+    head = register_module("head", torch::nn::Linear(12, 5));
+  }
+  std::vector<torch::nn::Linear> layers;
+  torch::nn::Linear head{nullptr};
+};
+
+Model skip_model() {
+  const auto net = std::make_shared<SkipNet>();
+  std::vector<Block> blocks;
+  blocks.push_back(
+      {"layer0", {net->layers[0].ptr()}, [l = net->layers[0]](const Tensors& x) mutable -> Tensors {
+         const at::Tensor h = l(x[0].flatten(1)).tanh();
+         return {h, h * 2};
+       }});
+  for (int i = 1; i < 4; ++i) {
+    blocks.push_back(
+        {fmt::format("layer{}", i),
+         {net->layers[i].ptr()},
+         [l = net->layers[i]](const Tensors& x) mutable -> Tensors { return {l(x[0]).tanh(), x[1]}; }});
+  }
+  blocks.push_back({"head", {net->head.ptr()}, [l = net->head](const Tensors& x) mutable -> Tensors {
+                      return {l(x[0] + x[1])};
+                    }});
+  return {net, [blocks](const at::Tensor& x) { return run_blocks(blocks, 0, blocks.size(), {x})[0]; },
+          cross_entropy, blocks};
+}
+
+OptimizerSpec optimizer(const std::string& name) {
+  OptimizerSpec spec;
+  spec.name = name;
+  spec.momentum = 0.9;
+  spec.weight_decay = 0.01;
+  return spec;
+}
+
+// One process, naively: the gradient of the whole batch, then the formulas element by element.
+std::map<std::string, at::Tensor> one_process(const Task& task, const OptimizerSpec& spec, int steps,
+                                              double clip = 0) {
+  Replica replica = make_replica(task.factory, at::kDouble, 3);
+  const UpdateRule rule = make_update_rule(spec);
+  std::map<std::string, std::vector<at::Tensor>> states;
+  for (int64_t step = 1; step <= steps; ++step) {
+    const Batch batch = task.batch(step);
+    const at::Tensor input = batch.input.is_floating_point() ? batch.input.to(at::kDouble) : batch.input;
+    for (NamedTensor& p : replica.parameters) p.tensor.mutable_grad().reset();
+    replica.model.loss(replica.model.forward(input), batch.target).backward();
+    double squares = 0;
+    for (NamedTensor& p : replica.parameters) squares += p.tensor.grad().square().sum().item<double>();
+    const double norm = std::sqrt(squares);
+    for (NamedTensor& p : replica.parameters) {
+      auto& own = states[p.name];
+      while (static_cast<int>(own.size()) < rule.state_count())
+        own.push_back(at::zeros_like(p.tensor.detach()));
+      const at::Tensor gradient = p.tensor.grad().contiguous();
+      const double* gradients[] = {gradient.data_ptr<double>()};
+      std::vector<double*> pointers;
+      for (const at::Tensor& s : own) pointers.push_back(s.data_ptr<double>());
+      UpdateArgs<double, double> args;
+      args.gradients = gradients;
+      args.gradient_scale = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+      args.parameter = args.parameter_out = p.tensor.data_ptr<double>();
+      args.state = args.state_out = pointers.data();
+      args.count = static_cast<size_t>(p.tensor.numel());
+      reference_update(args, spec, 0.05, step);
+    }
+  }
+  std::map<std::string, at::Tensor> result;
+  for (const NamedTensor& p : replica.parameters) result[p.name] = p.tensor.detach().clone();
+  return result;
+}
+
+PipelineOptions options_for(const std::string& schedule, int ranks, int chunks, int micro_batches) {
+  PipelineOptions options;
+  options.schedule = make_schedule(schedule, ranks, chunks, micro_batches);
+  options.master = at::kDouble;
+  options.seed = 3;
+  return options;
+}
+
+StepReport one_step(Pipeline& pipeline, const Task& task, int64_t step) {
+  pipeline.begin_step({step, 0.05, false});
+  pipeline.forward_backward(task.batch(step));
+  return pipeline.update();
+}
+
+void require_equal(const StrategyState& state, const std::map<std::string, at::Tensor>& expected,
+                   double bound, const std::string& what) {
+  const NamedDifference worst = largest_difference(state.parameters, expected);
+  require(worst.difference <= bound, fmt::format("{}: {} differs by {}", what, worst.name, worst.difference));
+}
+
+struct Form {
+  std::string schedule;
+  int chunks = 1;
+  int micro_batches = 4;
+};
+
+// All ranks of one process group run every form; rank 0 compares with one process after the first step and the last.
+void compare_with_one_process(const Task& task, int size, const std::vector<Form>& forms) {
+  ForkedRanks ranks(size, [&](int rank, Store& store) {
+    const auto group = join(store, rank, size);
+    for (const char* name : {"sgd", "adamw"}) {
+      std::map<std::string, at::Tensor> first, last;
+      if (rank == 0) first = one_process(task, optimizer(name), 1);
+      if (rank == 0) last = one_process(task, optimizer(name), kSteps);
+      for (const Form& form : forms) {
+        const std::string what =
+            fmt::format("{} v={} m={} {}", form.schedule, form.chunks, form.micro_batches, name);
+        SystemClock clock;
+        Pipeline pipeline(task.factory, make_update_rule(optimizer(name)),
+                          options_for(form.schedule, size, form.chunks, form.micro_batches), *group, clock);
+        for (int64_t step = 1; step <= kSteps; ++step) {
+          const StepReport report = one_step(pipeline, task, step);
+          require(std::isfinite(report.loss) && report.loss > 0 && !report.stop,
+                  what + ": the report is wrong");
+          if (step != 1 && step != kSteps) continue;
+          const StrategyState state = pipeline.state();
+          if (rank == 0)
+            require_equal(task, state, step == 1 ? first : last, 1e-10,
+                          fmt::format("{} step {}", what, step));
+        }
+      }
+    }
+    group->barrier();
+  });
+  expect_all_end(ranks, size);
+}
+
+TEST(PipelineTest, EveryScheduleEqualsOneProcess_Mlp_TwoRanks) {
+  compare_with_one_process(
+      mlp_task(), 2,
+      {{"naive"}, {"gpipe"}, {"1f1b"}, {"interleaved", 2}, {"interleaved", 3, 2}, {"1f1b", 1, 1}});
+}
+
+TEST(PipelineTest, EveryScheduleEqualsOneProcess_Gpt_TwoRanks) {
+  compare_with_one_process(gpt_task(), 2, {{"naive", 1, 2}, {"gpipe"}, {"1f1b", 1, 8}, {"interleaved", 2}});
+}
+
+TEST(PipelineTest, EveryScheduleEqualsOneProcess_Gpt_ThreeAndFourRanks) {
+  compare_with_one_process(gpt_task(), 3, {{"1f1b", 1, 16}, {"gpipe", 1, 2}});
+  compare_with_one_process(gpt_task(), 4, {{"1f1b"}, {"interleaved", 2, 8}});
+}
+
+TEST(PipelineTest, SkipConnectionsPassTheCuts) {
+  Task task = mlp_task();
+  task.factory = skip_model;
+  compare_with_one_process(task, 3, {{"1f1b"}, {"gpipe", 1, 2}});
+}
+
+TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
+  const Task task = gpt_task();
+  ForkedRanks ranks(2, [&](int rank, Store& store) {
+    const auto group = join(store, rank, 2);
+    SystemClock clock;
+    // Adam's update does not see the scale of the gradient; momentum does.
+    PipelineOptions options = options_for("1f1b", 2, 1, 2);
+    options.clip_norm = 0.1;
+    // The second micro-batch goes first.
+    options.schedule = parse_schedule(
+        "ranks 2 micro-batches 2\nrank 0: F1 SA1 F0 SA0 RG1 B1 RG0 B0\nrank 1: RA1 F1 B1 SG1 RA0 F0 B0 SG0\n",
+        "mine");
+    const UpdateRule rule = make_update_rule(optimizer("sgd"));
+    StrategyState at_2;
+    {
+      Pipeline pipeline(task.factory, rule, options, *group, clock);
+      one_step(pipeline, task, 1);
+      one_step(pipeline, task, 2);
+      pipeline.consensus();  // nothing that a later step or a snapshot could notice
+      at_2 = pipeline.state();
+      for (int64_t step = 3; step <= kSteps; ++step) one_step(pipeline, task, step);
+      const StrategyState state = pipeline.state();
+      if (rank == 0)
+        require_equal(task, state, one_process(task, optimizer("sgd"), kSteps, 0.1), 1e-10, "clipped");
+      require(rank == 0 || state.parameters.empty(), "a state elsewhere than on rank 0");
+    }
+    // The snapshot goes to all ranks and on in another table with another cut; rank 1 reads it as rank 0 wrote it.
+    for (auto* part : {&at_2.parameters, &at_2.optimizer}) {
+      for (const NamedTensor& p : make_replica(task.factory, at::kDouble, 9).parameters) {
+        const std::string name = part == &at_2.parameters ? p.name : "momentum/" + p.name;
+        at::Tensor& value = (*part)[name];
+        if (rank > 0) value = at::empty_like(p.tensor.detach());
+        group->broadcast(value.data_ptr(), value.numel(), DataType::kFp64, 0);
+      }
+    }
+    at_2.step = 2;
+    PipelineOptions other = options_for("interleaved", 2, 2, 4);
+    other.clip_norm = 0.1;
+    other.seed = 77;
+    other.cut = {0, 1, 4, 5, 8};
+    Pipeline pipeline(task.factory, rule, other, *group, clock);
+    pipeline.load_state(at_2);
+    for (int64_t step = 3; step <= kSteps; ++step) one_step(pipeline, task, step);
+    const StrategyState state = pipeline.state();
+    if (rank == 0)
+      require_equal(task, state, one_process(task, optimizer("sgd"), kSteps, 0.1), 1e-10, "resumed");
+    // What is evaluated is the whole model on every rank.
+    pipeline.consensus();
+    const at::Tensor out = pipeline.replica().model.forward(task.batch(9).input).detach().contiguous();
+    at::Tensor mean = out.clone();
+    group->all_reduce(mean.data_ptr(), mean.numel(), DataType::kFp64, ReduceOp::kSum);
+    require(at::equal(mean, out * 2), "the ranks evaluate different models");
+    group->barrier();
+  });
+  expect_all_end(ranks, 2);
+}
+
+TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
+  const Task task = gpt_task();
+  ForkedRanks ranks(2, [&](int rank, Store& store) {
+    const auto group = join(store, rank, 2);
+    SystemClock clock;
+    PipelineOptions options = options_for("1f1b", 2, 1, 4);
+    options.sample = {task.batch(1).input.narrow(0, 0, 4),
+                      task.batch(1).target.narrow(0, 0, 4)};  // measured cut
+    Pipeline pipeline(task.factory, make_update_rule(optimizer("adamw")), options, *group, clock);
+    for (int64_t step = 1; step <= 3; ++step) one_step(pipeline, task, step);
+    std::map<std::string, double> facts;
+    for (const auto& [name, value] : pipeline.fingerprint()) facts[name] = value;
+    require(facts["stages"] == 2 && facts["micro_batches"] == 4 && facts["live_activations"] == 2, "stages");
+    require(facts["bubble_planned"] == 0.2, "planned bubble");
+    require(facts["bubble"] >= 0 && facts["bubble"] < 1 && facts["bubble_balanced"] > 0, "measured bubble");
+    // One activation [4, 6, 16] of fp64 there and its gradient back, four times.
+    require(facts["stage_bytes"] == 2 * 4 * (4 * 6 * 16 * 8), fmt::format("{} bytes", facts["stage_bytes"]));
+    const std::vector<MeasuredAction> timeline = pipeline.gather_timeline();
+    require(timeline.size() == (rank == 0 ? 2 * 16u : 0u), fmt::format("{} actions", timeline.size()));
+    for (const MeasuredAction& a : timeline) require(0 <= a.begin_ns && a.begin_ns <= a.end_ns, "times");
+    // Between consensus and the next step alone the other stage's parameters are here.
+    const auto held = [&] { return parameter_count(pipeline.replica()); };
+    const int64_t part = held();
+    pipeline.consensus();
+    const int64_t whole = held();
+    pipeline.begin_step({4, 0.05, false});
+    require(part < whole && held() == part, fmt::format("{} of {} elements", part, whole));
+    group->barrier();
+  });
+  expect_all_end(ranks, 2);
+}
+
+// A core a stage, in one process.
+TEST(PipelineTest, StagesMayBeThreads) {
+  const Task task = mlp_task();
+  SystemClock clock;
+  LayerPerCore threads(task.factory, make_update_rule(optimizer("sgd")), options_for("1f1b", 4, 1, 8), clock);
+  double loss = 0;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    threads.begin_step({step, 0.05, false});
+    loss = threads.forward_backward(task.batch(step));
+    EXPECT_EQ(threads.update().loss, loss);
+  }
+  EXPECT_GT(loss, 0);
+  require_equal(task, threads.state(), one_process(task, optimizer("sgd"), kSteps), 1e-10, "threads");
+  EXPECT_EQ(threads.gather_timeline().size(), static_cast<size_t>(2 * 8 * 4 + 2 * 2 * 8 * 3));
+  threads.consensus();
+  EXPECT_EQ(parameter_count(threads.replica()), parameter_count(make_replica(task.factory, at::kFloat, 1)));
+}
+
+TEST(PipelineTest, AFaultInOneThreadEndsAllOfThem) {
+  const Task task = mlp_task();
+  SystemClock clock;
+  LayerPerCore threads(task.factory, make_update_rule(optimizer("sgd")), options_for("gpipe", 3, 1, 4),
+                       clock);
+  threads.begin_step({1, 0.05, false});
+  Batch batch = task.batch(1);
+  batch.input.fill_(std::nan(""));
+  try {
+    threads.forward_backward(batch);
+    FAIL() << "a loss that is not finite passed";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the loss is nan at step 1"));
+  }
+}
+
+// What one process alone can be refused for.
+std::string refusal(const PipelineOptions& options, const Task& task, int64_t step = 0) {
+  const auto group = make_single_group();
+  SystemClock clock;
+  try {
+    Pipeline pipeline(task.factory, make_update_rule(optimizer("sgd")), options, *group, clock);
+    if (step > 0) one_step(pipeline, task, step);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(PipelineTest, OneRankHoldsAllChunks) {
+  const Task task = gpt_task();
+  const auto group = make_single_group();
+  SystemClock clock;
+  Pipeline pipeline(task.factory, make_update_rule(optimizer("adamw")), options_for("interleaved", 1, 3, 4),
+                    *group, clock);
+  for (int64_t step = 1; step <= kSteps; ++step) one_step(pipeline, task, step);
+  EXPECT_LE(largest_difference(pipeline.state().parameters, one_process(task, optimizer("adamw"), kSteps))
+                .difference,
+            1e-10);
+}
+
+TEST(PipelineTest, BadInputIsRefused) {
+  const Task task = mlp_task();
+  EXPECT_THAT(refusal(options_for("interleaved", 1, 9, 4), task),
+              HasSubstr("9 stages, but the model has 8 blocks"));
+  EXPECT_THAT(refusal(options_for("1f1b", 2, 1, 4), task), HasSubstr("is for 2 ranks, but there are 1"));
+  EXPECT_THAT(refusal(options_for("1f1b", 1, 1, 3), task, 1), HasSubstr("16 samples does not divide into 3"));
+  PipelineOptions cut = options_for("interleaved", 1, 2, 4);
+  cut.cut = {0, 8, 8};
+  EXPECT_THAT(refusal(cut, task), HasSubstr("the cut does not divide 8 blocks into 2 stages"));
+  Task plain = task;
+  plain.factory = [&] {
+    Model model = task.factory();
+    model.blocks.clear();
+    return model;
+  };
+  EXPECT_THAT(refusal(options_for("1f1b", 1, 1, 4), plain), HasSubstr("does not say where it can be cut"));
+  Task broken = task;
+  broken.batch = [&](int64_t step) {
+    Batch batch = task.batch(step);
+    batch.input.fill_(std::nan(""));
+    return batch;
+  };
+  EXPECT_THAT(refusal(options_for("1f1b", 1, 1, 4), broken, 1), HasSubstr("the loss is nan at step 1"));
+}
+
+}  // namespace
+}  // namespace starling

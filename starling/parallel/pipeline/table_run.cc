@@ -1,0 +1,202 @@
+#include "starling/parallel/pipeline/table_run.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <utility>
+
+#include "starling/base/check.h"
+#include "starling/base/error.h"
+#include "starling/plan/schedule_check.h"
+
+namespace starling {
+namespace {
+
+// Of messages in one direction: what they are, the sender's chunk, the micro-batch. Several tensors of one activation share a
+// tag and arrive in order; shapes have no micro-batch, for the first that comes is the one they are told with.
+enum class Content : uint32_t { kShapes = 0, kActivation = 1, kGradient = 2 };
+constexpr int kMicroBatchBits = 20, kChunkBits = 6;
+
+uint32_t tag_of(Content content, int chunk, int micro_batch) {
+  return 0x50000000u | static_cast<uint32_t>(content) << (kMicroBatchBits + kChunkBits) |
+         static_cast<uint32_t>(chunk) << kMicroBatchBits | static_cast<uint32_t>(micro_batch);
+}
+
+at::Tensor sendable(const at::Tensor& tensor) {
+  return tensor.detach().contiguous();
+}
+
+}  // namespace
+
+TableRun::TableRun(const Schedule& schedule, const std::vector<size_t>& cut, const Model& model,
+                   at::ScalarType type, Group& group, const Clock& clock)
+    : schedule_(schedule),
+      cut_(cut),
+      model_(model),
+      type_(type),
+      group_(group),
+      clock_(clock),
+      outbox_(group) {
+  STARLING_CHECK(schedule.ranks == group.size() && cut.size() == static_cast<size_t>(schedule.stages()) + 1,
+                 "{} ranks in the table, {} in the group, {} cuts", schedule.ranks, group.size(), cut.size());
+  if (schedule.chunks > 1 << kChunkBits || schedule.micro_batches > 1 << kMicroBatchBits)
+    throw ConfigError("--schedule", fmt::format("at most {} chunks and {} micro-batches", 1 << kChunkBits,
+                                                1 << kMicroBatchBits));
+}
+
+Batch TableRun::micro_batch(int index) const {
+  const int64_t each = batch_.size() / schedule_.micro_batches;
+  return {batch_.input.narrow(0, index * each, each), batch_.target.narrow(0, index * each, each)};
+}
+
+TableResult TableRun::run(const Batch& batch, int64_t step) {
+  if (batch.size() == 0 || batch.size() % schedule_.micro_batches != 0) {
+    throw ConfigError("--micro-batches",
+                      fmt::format("a batch of {} samples does not divide into {} micro-batches", batch.size(),
+                                  schedule_.micro_batches));
+  }
+  batch_ = batch;
+  step_ = step;
+  result_ = {};
+  cells_.clear();
+  timeline_.clear();
+  const Nanoseconds begin = clock_.now();
+  result_.begin_ns = begin.count();
+  for (const Action& action : schedule_.actions[group_.rank()]) {
+    const Nanoseconds from = clock_.now();
+    execute(action);
+    const Nanoseconds to = clock_.now();
+    timeline_.push_back({group_.rank(), action, from.count(), to.count()});
+    const bool computes = action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward;
+    const bool waits = action.kind == ActionKind::kRecvActivation || action.kind == ActionKind::kRecvGradient;
+    if (computes) result_.busy_s += to_seconds(to - from);
+    if (waits) result_.wait_s += to_seconds(to - from);
+  }
+  result_.span_s = to_seconds(clock_.now() - begin);
+  const Nanoseconds from = clock_.now();
+  outbox_.flush();
+  result_.wait_s += to_seconds(clock_.now() - from);
+  result_.loss /= schedule_.micro_batches;
+  return result_;
+}
+
+void TableRun::execute(const Action& action) {
+  Cell& cell = cell_of(action.micro_batch, action.chunk);
+  switch (action.kind) {
+    case ActionKind::kForward:
+      return forward(action, cell);
+    case ActionKind::kBackward:
+      return backward(action, cell);
+    case ActionKind::kSendActivation:
+      return send_activation(action, cell);
+    case ActionKind::kRecvActivation:
+      return recv_activation(action, cell);
+    case ActionKind::kSendGradient:
+      return send_gradient(action, cell);
+    case ActionKind::kRecvGradient:
+      return recv_gradient(action, cell);
+  }
+}
+
+void TableRun::forward(const Action& action, Cell& cell) {
+  const int stage = stage_of(action);
+  const Batch batch = micro_batch(action.micro_batch);
+  if (stage == 0) cell.input = {batch.input.is_floating_point() ? batch.input.to(type_) : batch.input};
+  cell.output = run_blocks(model_.blocks, cut_[stage], cut_[stage + 1], cell.input);
+  if (is_last(action)) {
+    cell.output = {model_.loss(cell.output.at(0), batch.target)};
+    const double value = cell.output[0].item<double>();
+    if (!std::isfinite(value)) refuse_loss(value);
+    result_.loss += value;
+  } else if (schedule_.ranks == 1) {
+    Cell& next = cell_of(action.micro_batch, action.chunk + 1);
+    for (const at::Tensor& t : cell.output)
+      next.input.push_back(t.detach().requires_grad_(t.requires_grad()));
+  }
+}
+
+void TableRun::backward(const Action& action, Cell& cell) {
+  Tensors roots, gradients;
+  for (const at::Tensor& t : cell.output) {
+    if (t.requires_grad()) roots.push_back(t);
+  }
+  gradients = is_last(action) ? Tensors(roots.size()) : std::move(cell.output_gradients);
+  STARLING_CHECK(gradients.size() == roots.size(), "{} gradients of {} tensors", gradients.size(),
+                 roots.size());
+  if (!roots.empty()) torch::autograd::backward(roots, gradients);
+  cell.output.clear();
+  if (schedule_.ranks == 1 && action.chunk > 0) {
+    Cell& before = cell_of(action.micro_batch, action.chunk - 1);
+    for (const at::Tensor& t : cell.input) {
+      if (t.requires_grad())
+        before.output_gradients.push_back(t.grad().defined() ? t.grad() : at::zeros_like(t));
+    }
+  }
+  if (schedule_.ranks == 1 || stage_of(action) == 0) cells_.erase({action.micro_batch, action.chunk});
+}
+
+void TableRun::post(const at::Tensor& tensor, int peer, uint32_t tag) {
+  outbox_.post(tensor, peer, tag);
+  result_.payload_bytes += tensor.nbytes();
+}
+
+void TableRun::send_activation(const Action& action, const Cell& cell) {
+  const int peer = counterpart_of(schedule_, group_.rank(), action).rank;
+  const auto key = std::make_pair(action.chunk, micro_batch(action.micro_batch).input.sizes().vec());
+  if (told_shapes_.insert(key).second) {
+    outbox_.post(encode_shapes(shapes_of(cell.output)), peer, tag_of(Content::kShapes, action.chunk, 0));
+  }
+  for (const at::Tensor& t : cell.output)
+    post(sendable(t), peer, tag_of(Content::kActivation, action.chunk, action.micro_batch));
+}
+
+void TableRun::recv_activation(const Action& action, Cell& cell) {
+  const Counterpart from = counterpart_of(schedule_, group_.rank(), action);
+  const auto key = std::make_pair(action.chunk, micro_batch(action.micro_batch).input.sizes().vec());
+  auto known = received_shapes_.find(key);
+  if (known == received_shapes_.end()) {
+    at::Tensor words = at::empty({kShapeWords}, at::kLong);
+    group_.recv(words.data_ptr(), words.nbytes(), from.rank, tag_of(Content::kShapes, from.action.chunk, 0));
+    known = received_shapes_.emplace(key, decode_shapes(words)).first;
+  }
+  for (const TensorShape& shape : known->second) {
+    at::Tensor t = at::empty(shape.sizes, shape.type);
+    group_.recv(t.data_ptr(), t.nbytes(), from.rank,
+                tag_of(Content::kActivation, from.action.chunk, action.micro_batch));
+    cell.input.push_back(t.requires_grad_(shape.requires_grad));
+  }
+}
+
+void TableRun::send_gradient(const Action& action, Cell& cell) {
+  const int peer = counterpart_of(schedule_, group_.rank(), action).rank;
+  for (const at::Tensor& t : cell.input) {
+    if (!t.requires_grad()) continue;
+    const at::Tensor gradient =
+        t.grad().defined() ? sendable(t.grad()) : at::zeros(t.sizes(), t.scalar_type());
+    post(gradient, peer, tag_of(Content::kGradient, action.chunk, action.micro_batch));
+  }
+  cells_.erase({action.micro_batch, action.chunk});
+}
+
+void TableRun::recv_gradient(const Action& action, Cell& cell) {
+  const Counterpart from = counterpart_of(schedule_, group_.rank(), action);
+  for (const at::Tensor& t : cell.output) {
+    if (!t.requires_grad()) continue;
+    at::Tensor gradient = at::empty(t.sizes(), t.scalar_type());
+    group_.recv(gradient.data_ptr(), gradient.nbytes(), from.rank,
+                tag_of(Content::kGradient, from.action.chunk, action.micro_batch));
+    cell.output_gradients.push_back(gradient);
+  }
+}
+
+void TableRun::refuse_loss(double loss) const {
+  throw Error(ErrorCode::kNumeric,
+              fmt::format("rank {} (last stage): the loss is {} at step {}; try a lower --lr, warm-up (--set "
+                          "schedule.warmup_steps=…) or --set optimizer.clip_norm=1",
+                          group_.rank(), loss, step_),
+              group_.rank());
+}
+
+}  // namespace starling

@@ -1,0 +1,23 @@
+// What the tensors of an activation look like, as the message that tells the next stage before the first of them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace starling {
+
+struct TensorShape {
+  at::ScalarType type = at::kFloat;
+  bool requires_grad = false;
+  std::vector<int64_t> sizes;
+};
+
+std::vector<TensorShape> shapes_of(const std::vector<at::Tensor>& tensors);
+
+// int64, always of kShapeWords elements. Errors: ConfigError (model.blocks) when more than fits passes a cut.
+inline constexpr int64_t kShapeWords = 64;
+at::Tensor encode_shapes(const std::vector<TensorShape>& shapes);
+std::vector<TensorShape> decode_shapes(const at::Tensor& words);
+
+}  // namespace starling
