@@ -43,7 +43,9 @@ class Validator {
 
   void batch() {
     const TrainSpec& train = spec_.train;
-    if (train.global_batch % train.ranks != 0) {
+    // A pipeline's ranks all see the whole batch; mesh() checks its micro-batches.
+    const bool pipeline = parse_mesh(train.mesh, train.ranks).stage > 1;
+    if (!pipeline && train.global_batch % train.ranks != 0) {
       const int64_t up = (train.global_batch / train.ranks + 1) * train.ranks;
       const int64_t down = up - train.ranks;
       const std::string remedy = down > 0 ? fmt::format("{} or {}", down, up) : fmt::format("{}", up);

@@ -161,7 +161,7 @@ void TableRun::recv_activation(const Action& action, Cell& cell) {
     group_.recv(words.data_ptr(), words.nbytes(), from.rank, tag_of(Content::kShapes, from.action.chunk, 0));
     known = received_shapes_.emplace(key, decode_shapes(words)).first;
   }
-  for (const TensorShape& shape : known->second) {
+  for (const MessageShape& shape : known->second) {
     at::Tensor t = at::empty(shape.sizes, shape.type);
     group_.recv(t.data_ptr(), t.nbytes(), from.rank,
                 tag_of(Content::kActivation, from.action.chunk, action.micro_batch));

@@ -84,7 +84,7 @@ class TableRun {
   Outbox outbox_;
   // The shapes that stages have been told, by chunk and the sizes of the micro-batch. All ranks see the same batches, so
   // that sender and receiver agree on when the shapes are told.
-  std::map<std::pair<int, std::vector<int64_t>>, std::vector<TensorShape>> received_shapes_;
+  std::map<std::pair<int, std::vector<int64_t>>, std::vector<MessageShape>> received_shapes_;
   std::set<std::pair<int, std::vector<int64_t>>> told_shapes_;
 
   // Of the step that runs.

@@ -6,16 +6,16 @@
 
 namespace starling {
 
-std::vector<TensorShape> shapes_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<TensorShape> shapes;
+std::vector<MessageShape> shapes_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<MessageShape> shapes;
   for (const at::Tensor& t : tensors) shapes.push_back({t.scalar_type(), t.requires_grad(), t.sizes().vec()});
   return shapes;
 }
 
 // Words: the number of tensors; of each its type, whether it requires a gradient, its dimensions and their sizes.
-at::Tensor encode_shapes(const std::vector<TensorShape>& shapes) {
+at::Tensor encode_shapes(const std::vector<MessageShape>& shapes) {
   std::vector<int64_t> words = {static_cast<int64_t>(shapes.size())};
-  for (const TensorShape& s : shapes) {
+  for (const MessageShape& s : shapes) {
     words.push_back(static_cast<int64_t>(s.type));
     words.push_back(s.requires_grad ? 1 : 0);
     words.push_back(static_cast<int64_t>(s.sizes.size()));
@@ -29,10 +29,10 @@ at::Tensor encode_shapes(const std::vector<TensorShape>& shapes) {
   return at::tensor(words, at::kLong);
 }
 
-std::vector<TensorShape> decode_shapes(const at::Tensor& words) {
+std::vector<MessageShape> decode_shapes(const at::Tensor& words) {
   const auto* at = words.const_data_ptr<int64_t>();
-  std::vector<TensorShape> shapes(static_cast<size_t>(*at++));
-  for (TensorShape& s : shapes) {
+  std::vector<MessageShape> shapes(static_cast<size_t>(*at++));
+  for (MessageShape& s : shapes) {
     s.type = static_cast<at::ScalarType>(*at++);
     s.requires_grad = *at++ != 0;
     s.sizes.resize(static_cast<size_t>(*at++));
