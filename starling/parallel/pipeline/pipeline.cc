@@ -140,7 +140,8 @@ void Pipeline::let_go_of_others() {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < places_.size(); ++i) {
     at::Tensor& p = replica_.parameters[i].tensor;
-    if (!places_[i].own) p.set_data(at::empty({0}, p.options()));
+    // One element that has the parameter's shape: names, shapes and counts stay right.
+    if (!places_[i].own) p.set_data(at::empty({}, p.options()).expand(places_[i].sizes));
   }
   whole_ = false;
 }
