@@ -351,7 +351,7 @@ TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
     pipeline.consensus();
     const size_t whole = held();
     pipeline.begin_step({4, 0.05, false});
-    require(whole == 8u * parameter_count(pipeline.replica()), "the whole model's bytes");
+    require(whole == 8 * static_cast<size_t>(parameter_count(pipeline.replica())), "the whole model's bytes");
     require(part < 0.8 * whole && held() == part, fmt::format("{} of {} bytes", part, whole));
     group->barrier();
   });
