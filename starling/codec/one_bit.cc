@@ -1,5 +1,7 @@
 #include "starling/codec/one_bit.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "starling/codec/kernel.h"
@@ -18,45 +20,43 @@ struct Means {
   float positive = 0, negative = 0;
 };
 
-STARLING_INLINE Means means_of(const float* from, size_t m) {
-  float positive[kLanes] = {}, negative[kLanes] = {};
-  uint32_t count[kLanes] = {};
-  const auto add = [&](float x, size_t lane) STARLING_KERNEL {
-    const bool is_positive = x >= 0;  // NaN is not
-    positive[lane] += is_positive ? x : 0.0f;
-    negative[lane] += is_positive ? 0.0f : x;
-    count[lane] += is_positive ? 1 : 0;
-  };
+// The means of a block with that many values >= 0.
+STARLING_INLINE Means means_of(const float* from, size_t m, size_t positives) {
+  float above[kLanes] = {}, below[kLanes] = {};
   size_t i = 0;
-  for (; i + kLanes <= m; i += kLanes)
-    for (size_t k = 0; k < kLanes; ++k) add(from[i + k], k);
-  for (size_t k = 0; i < m; ++i, ++k) add(from[i], k);
-  double above = 0, below = 0;
-  size_t positives = 0;
+  for (; i + kLanes <= m; i += kLanes) {
+    for (size_t k = 0; k < kLanes; ++k) above[k] += from[i + k] >= 0 ? from[i + k] : 0.0f;
+    for (size_t k = 0; k < kLanes; ++k) below[k] += from[i + k] >= 0 ? 0.0f : from[i + k];  // NaN too
+  }
+  for (size_t k = 0; i < m; ++i, ++k) (from[i] >= 0 ? above : below)[k] += from[i];
+  double positive = 0, negative = 0;
   for (size_t k = 0; k < kLanes; ++k) {
-    above += positive[k];
-    below += negative[k];
-    positives += count[k];
+    positive += above[k];
+    negative += below[k];
   }
   Means means;
-  if (positives > 0) means.positive = static_cast<float>(above / static_cast<double>(positives));
-  if (positives < m) means.negative = static_cast<float>(below / static_cast<double>(m - positives));
+  if (positives > 0) means.positive = static_cast<float>(positive / static_cast<double>(positives));
+  if (positives < m) means.negative = static_cast<float>(negative / static_cast<double>(m - positives));
   return means;
 }
 
-STARLING_INLINE void encode_signs(const float* from, size_t m, std::byte* to) {
-  size_t i = 0;
-  for (; i + 32 <= m; i += 32) {
-    uint32_t bits[32], word = 0;
-    for (size_t k = 0; k < 32; ++k) bits[k] = (from[i + k] >= 0 ? 1u : 0u) << k;
-    for (size_t k = 0; k < 32; ++k) word |= bits[k];
-    store_value(to + i / 8, word);
+// Writes the signs of a block; returns how many are those of values >= 0.
+STARLING_INLINE size_t encode_signs(const float* from, size_t m, std::byte* to) {
+  constexpr size_t kGroup = 64;
+  size_t positives = 0;
+  for (size_t begin = 0; begin < m; begin += kGroup) {
+    const size_t n = std::min(kGroup, m - begin);
+    uint8_t signs[kGroup] = {};
+    for (size_t i = 0; i < n; ++i) signs[i] = from[begin + i] >= 0 ? 1 : 0;
+    for (size_t i = 0; i < n; i += 8) {
+      // Moves the low bit of byte k to bit 56 + k; no two of the 64 products meet.
+      const uint64_t eight = load_value<uint64_t>(reinterpret_cast<const std::byte*>(signs + i));
+      const auto bits = static_cast<uint8_t>(eight * 0x0102040810204080u >> 56);
+      store_value(to + (begin + i) / 8, bits);
+      positives += static_cast<size_t>(std::popcount(bits));
+    }
   }
-  for (; i < m; i += 8) {
-    uint8_t byte = 0;
-    for (size_t k = 0; k < 8 && i + k < m; ++k) byte |= static_cast<uint8_t>((from[i + k] >= 0 ? 1 : 0) << k);
-    store_value(to + i / 8, byte);
-  }
+  return positives;
 }
 
 template <typename Put>
@@ -86,10 +86,11 @@ size_t OneBitCodec::encode(std::span<const float> in, std::span<std::byte> out) 
   on_best_isa([&]() STARLING_KERNEL {
     std::byte* to = out.data();
     blocks_.for_each(in.size(), [&](size_t begin, size_t end) STARLING_KERNEL {
-      const Means means = means_of(in.data() + begin, end - begin);
+      const float* from = in.data() + begin;
+      const size_t positives = encode_signs(from, end - begin, to + 8);
+      const Means means = means_of(from, end - begin, positives);
       store_value(to, means.positive);
       store_value(to + 4, means.negative);
-      encode_signs(in.data() + begin, end - begin, to + 8);
       to += block_bytes(end - begin);
     });
   });
