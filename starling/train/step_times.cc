@@ -1,6 +1,7 @@
 #include "starling/train/step_times.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace starling {
 namespace {
@@ -27,6 +28,13 @@ double StepTimes::recent() const {
 double StepTimes::overall() const {
   const size_t skipped = all_.size() > kWarmUp ? kWarmUp : 0;
   return median({all_.begin() + static_cast<int64_t>(skipped), all_.end()});
+}
+
+double StepTimes::mean() const {
+  if (all_.empty()) return 0;
+  const size_t skip = all_.size() > kWarmUp ? kWarmUp : 0;
+  return std::accumulate(all_.begin() + static_cast<std::ptrdiff_t>(skip), all_.end(), 0.0) /
+         static_cast<double>(all_.size() - skip);
 }
 
 }  // namespace starling

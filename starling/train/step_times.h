@@ -16,6 +16,8 @@ class StepTimes {
   double recent() const;
   // Median of all but the first kWarmUp steps (of all, if there are no more).
   double overall() const;
+  // Mean of the same steps: where only some steps exchange, the median would leave those out.
+  double mean() const;
 
  private:
   std::vector<double> all_;

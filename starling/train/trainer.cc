@@ -100,7 +100,8 @@ class Loop {
     result_.ranks = parts_.group.size();
     result_.params = parameter_count(parts_.evaluated);
     result_.wall_s = to_seconds(parts_.clock.now() - start_);
-    const double step_s = times_.overall();
+    const bool even = spec_.exchange.name == "all-reduce" || spec_.exchange.name == "central";
+    const double step_s = even ? times_.overall() : times_.mean();
     result_.samples_per_s = step_s > 0 ? static_cast<double>(spec_.train.global_batch) / step_s : 0;
     if (!losses_.empty()) {
       result_.train_loss =

@@ -1,0 +1,121 @@
+"""Every exchange by name from the command line: it learns, its fingerprint is its own, its bytes are those of its formula."""
+import re
+import subprocess
+import unittest
+
+from program import BUILD, SMALL, STARLING, ProgramTest, distance, environment, main, result_of
+
+FLAT = 784 * 64 + 64 + 640 + 64  # elements of the flat range: every parameter begins at a multiple of 64
+WORDS = [*SMALL, "--epochs", 6, "--lr", 0.1, "--global-batch", 32, "--resume", "never"]
+
+
+class Exchanges(ProgramTest):
+    def strategy(self, *args, accuracy=0.5):
+        events, _ = self.train(*WORDS, *args)
+        result = result_of(events)
+        self.assertGreater(result["test_accuracy"], accuracy, args)
+        return result, result["strategy"]
+
+    def refused(self, *args):
+        _, err = self.run_program("train", *WORDS, *args, status=2)
+        errors = [line for line in err.splitlines() if "error" in line]
+        self.assertEqual(len(errors), 1, err)
+        return errors[0]
+
+    def test_local_sgd_counts_its_rounds(self):
+        result, strategy = self.strategy("--exchange", "local-sgd", "--every", 4, "-n", 4)
+        self.assertEqual(strategy["rounds"], 24)
+        self.assertGreater(strategy["loss_before_averaging"], 0)
+        sent = result["bytes_sent"]  # 24 rounds and the evaluations, each 2 (p - 1)/p |W| a rank; small notices
+        rounds = 24 + 6 + 2
+        self.assertLess(sent, 1.15 * 4 * rounds * 2 * 4 * FLAT)
+        self.assertGreater(sent, 24 * 2 * 3 / 4 * 4 * FLAT)
+
+    def test_parallel_sgd_moves_three_quarters_of_the_samples(self):
+        _, strategy = self.strategy("--exchange", "parallel-sgd", "--partition", "by-label", "-n", 4, "--every", 4)
+        self.assertEqual(strategy["samples_moved"], 512 * 3 / 4)
+        self.assertEqual(strategy["shuffle_bytes"], 512 * 3 / 4 * (784 * 4 + 8))
+        self.assertGreater(strategy["shuffle_share"], 0)
+        _, once = self.strategy("--exchange", "parallel-sgd", "--rounds", 1, "-n", 2, accuracy=0.1)  # far from convex
+        self.assertEqual(once["combines"], 1)
+        _, best = self.strategy("--exchange", "parallel-sgd", "--combine", "best", "-n", 2, accuracy=0.3)
+        self.assertGreaterEqual(best["best_rank"], 0)
+
+    def test_admm_moves_no_sample_and_its_residual_falls(self):
+        _, strategy = self.strategy("--exchange", "admm", "-n", 2, "--every", 4, "--set", "exchange.rho=0.1", accuracy=0.3)
+        self.assertEqual(strategy["samples_moved"], 0)
+        self.assertGreater(strategy["rounds"], 0)
+        self.assertGreater(strategy["primal_residual"], 0)
+
+    def test_gossip_sends_to_its_neighbours_only(self):
+        result, strategy = self.strategy("--exchange", "gossip", "-n", 4)
+        self.assertEqual(strategy["degree"], 2)
+        self.assertAlmostEqual(strategy["second_eigenvalue"], 1 / 3, places=9)
+        self.assertGreater(result["bytes_sent"], result["steps"] * 4 * 2 * 4 * FLAT)
+
+    def test_central_holds_one_copy(self):
+        for how in ("master", "divided"):
+            _, strategy = self.strategy("--exchange", "central", "--central", how, "-n", 4)
+            self.assertEqual(strategy["parameter_bytes"], 4 * FLAT)
+            self.assertLess(strategy["resident_parameter_bytes"], 4 * FLAT + 8 * 4096)
+
+    def test_servers_bound_the_staleness_of_reads(self):
+        for staleness in ("0", "2"):
+            _, strategy = self.strategy("--exchange", "parameter-server", "--servers", 2, "--staleness", staleness, "-n", 3,
+                                        "--global-batch", 30, "--set", "optimizer.momentum=0")
+            self.assertLessEqual(strategy["max_staleness"], int(staleness))
+            self.assertGreater(strategy["requests_0"], 0)
+        _, strategy = self.strategy("--exchange", "parameter-server", "--staleness", "inf", "-n", 2, "--set", "optimizer.momentum=0")
+        self.assertEqual(strategy["pushes_0_0"], strategy["updates_0"] / 2)
+        _, strategy = self.strategy("--exchange", "parameter-server", "--backup", 1, "-n", 4)
+        self.assertIn("late_dropped", strategy)
+        _, strategy = self.strategy("--exchange", "downpour", "-n", 2, "--set", "exchange.push_every=2", "--set",
+                                    "optimizer.momentum=0", accuracy=0.3)
+        self.assertEqual(strategy["pushes_0_0"], 48)
+
+    def test_codecs_send_what_they_state(self):
+        for codec, least in (("fp16", 1.99), ("int8", 3.9), ("1bit", 20), ("prune:keep=0.05", 6), ("lowrank:rank=2", 8)):
+            _, strategy = self.strategy("--codec", codec, "-n", 2)
+            self.assertGreater(strategy["compression"], least, codec)
+            self.assertLess(strategy["message_balance"], 1.5, codec)
+
+    def test_synchronous_servers_give_the_bits_of_all_reduce(self):
+        def weights(name, *args):
+            self.run_program("train", "-q", "--run-dir", self.path("run-" + name), "--save", self.path(name + ".safetensors"), *SMALL,
+                             "--steps", 12, "--global-batch", 24, "--precision", "fp64", "-n", 3, "--set", "train.hash_every=0", *args)
+            return self.path(name + ".safetensors")
+        synchronous = weights("all-reduce")
+        self.assertEqual(distance(synchronous, weights("servers", "--exchange", "parameter-server")), 0)
+        self.assertLess(distance(synchronous, weights("central", "--exchange", "central")), 1e-12)
+        self.assertLess(distance(synchronous, weights("pipeline", "--mesh", "stage=2", "-n", 2)), 1e-12)
+        self.assertLess(distance(synchronous, weights("layers", "--threads-mode", "layer", "-n", 1, "--threads", 2)), 1e-12)
+
+    def test_a_run_is_resumed_bit_for_bit(self):
+        for words in (["--exchange", "admm"], ["--exchange", "gossip"], ["--codec", "1bit"], ["--exchange", "local-sgd"]):
+            name = "-".join(words).strip("-")
+            common = [*SMALL, *words, "-n", 2, "--global-batch", 16, "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
+            whole, parts = self.path(f"{name}-whole"), self.path(f"{name}-parts")
+            self.run_program("train", *common, "--steps", 12, "--run-dir", whole, "--save", whole + ".safetensors")
+            self.run_program("train", *common, "--steps", 6, "--run-dir", parts)
+            self.run_program("train", *common, "--steps", 12, "--run-dir", parts, "--save", parts + ".safetensors")
+            with open(whole + ".safetensors", "rb") as a, open(parts + ".safetensors", "rb") as b:
+                self.assertEqual(a.read(), b.read(), words)
+
+    def test_what_cannot_be_is_refused_with_the_reason(self):
+        for words, reason in ((["--exchange", "admm", "--partition", "none"], "iid"),
+                              (["--exchange", "gossip", "--codec", "int8"], "codecs"),
+                              (["--exchange", "parameter-server", "--staleness", "-1"], "staleness"),
+                              (["--exchange", "parameter-server", "--staleness", "2", "--backup", "1"], "staleness 0"),
+                              (["--mesh", "stage=2,replica=2", "-n", "2"], "4 ranks"),
+                              (["--mesh", "stage=2", "--exchange", "gossip", "-n", "2"], "replica"),
+                              (["--every", "0"], "at least 1"),
+                              (["--rounds", "2"], "parallel-sgd"),
+                              (["--emulate", "slow"], "slow-rank=1:2x"),
+                              (["--codec", "zip"], "codec"),
+                              (["--mesh", "stage=9", "-n", "9", "--micro-batches", "4"], "blocks")):
+            with self.subTest(words=words):
+                self.assertIn(reason, self.refused(*words))
+
+
+if __name__ == "__main__":
+    main()
