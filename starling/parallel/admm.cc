@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "starling/base/check.h"
@@ -20,6 +21,7 @@ Admm::Admm(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOption
 
 bool Admm::advance(StepReport& report) {
   at::NoGradGuard no_grad;
+  max_lr_ = std::max(max_lr_, step_.lr);
   at::Tensor& g = replica_.gradients();
   const at::Tensor& x = replica_.parameters();
   g.add_(x, rho_).sub_(z_, rho_).add_(u_, rho_);
@@ -45,7 +47,7 @@ void Admm::round() {
 }
 
 void Admm::adapt_rho() {
-  if (primal_ > 10 * dual_) {
+  if (primal_ > 10 * dual_ && 2 * rho_ * max_lr_ <= 0.5) {
     rho_ *= 2;
     u_.div_(2);
   } else if (dual_ > 10 * primal_) {

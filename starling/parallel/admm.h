@@ -10,7 +10,8 @@
 // et al., ICML 2013.) A round costs one all-reduce of |W|: 2 (p − 1)/p · |W| bytes a rank; samples never move.
 //
 // Residuals: primal r = (Σ_k ‖x_k − z‖²)^½, dual s = ρ √p ‖z − z_before‖. Adaptive ρ (§3.4.1): ρ doubles when r > 10 s and
-// halves when s > 10 r; the scaled dual u_k = y_k/ρ is rescaled with it.
+// halves when s > 10 r; the scaled dual u_k = y_k/ρ is rescaled with it. ρ stays below 1/(2 lr) for the largest lr so far: the
+// penalty's own step, x − lr ρ (x − z + u), overshoots beyond 2.
 // The text of the seed ("f(x_k) = loss_k, minimise f over x = Σ x_k") is read as this: the loss is the sum of the ranks'
 // losses, and one x serves all of them.
 #pragma once
@@ -38,7 +39,7 @@ class Admm final : public ReplicaStrategy {
   bool advance(StepReport& report) override;
   at::Tensor agreed() override { return z_.clone(); }
   std::map<std::string, at::Tensor*> own_ranges() override { return {{"u", &u_}, {"z", &z_}}; }
-  std::map<std::string, double*> own_numbers() override { return {{"rho", &rho_}}; }
+  std::map<std::string, double*> own_numbers() override { return {{"rho", &rho_}, {"max_lr", &max_lr_}}; }
 
  private:
   void round();
@@ -46,6 +47,7 @@ class Admm final : public ReplicaStrategy {
 
   AdmmOptions admm_;
   double rho_;
+  double max_lr_ = 0;
   at::Tensor z_, u_;
   double rounds_ = 0, primal_ = 0, dual_ = 0, first_primal_ = -1;
 };

@@ -271,7 +271,8 @@ TEST(Exchange, AdmmFollowsBoydsEquations) {
       primal = std::sqrt(squares);
       dual = rho * std::sqrt(static_cast<double>(kRanks)) * std::sqrt(moved);
       if (!adaptive) continue;
-      const double factor = primal > 10 * dual ? 2 : dual > 10 * primal ? 0.5 : 1;
+      const bool room = 2 * rho * kLr <= 0.5;
+      const double factor = primal > 10 * dual && room ? 2 : dual > 10 * primal ? 0.5 : 1;
       rho *= factor;
       for (Vec& v : u) {
         for (double& d : v) d /= factor;

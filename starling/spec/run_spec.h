@@ -100,7 +100,7 @@ struct ExchangeSpec {
   std::string combine = "average";              // exchange.combine (--combine): parallel-sgd: average best
   CentralMode central = CentralMode::kDivided;  // exchange.central (--central): divided master
   std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
-  double rho = 0.01;                            // exchange.rho: admm: penalty
+  double rho = 0.1;                             // exchange.rho: admm: penalty
   // exchange.codec (--codec): all-reduce: NAME[:KEY=VALUE,…], docs/codecs.md
   std::string codec = "none";
   int64_t servers = 1;  // exchange.servers (--servers): parameter-server, downpour: shards, beside the ranks
