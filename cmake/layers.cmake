@@ -37,7 +37,7 @@ foreach(name none fp16 bf16 int8 one_bit threshold prune low_rank_kernels error_
     COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
 endforeach()
 starling_layer(codec     DEPS comm optim)
-starling_layer(server    DEPS optim comm)
+starling_layer(server    DEPS codec optim comm)
 starling_layer(parallel  TORCH DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH DEPS parallel nn optim data c10d plan)
 starling_layer(run       TORCH DEPS train launch)

@@ -20,6 +20,16 @@ UpdateRule no_rule() {
   return make_update_rule(spec);
 }
 
+// As matrices with a row for each output, for codecs that see them.
+std::vector<TensorShape> shapes_of(const Replica& replica) {
+  std::vector<TensorShape> shapes;
+  for (const NamedTensor& p : replica.parameters) {
+    const size_t rows = p.tensor.dim() >= 2 ? static_cast<size_t>(p.tensor.size(0)) : 1;
+    shapes.push_back({rows, static_cast<size_t>(p.tensor.numel()) / std::max<size_t>(1, rows)});
+  }
+  return shapes;
+}
+
 template <typename T>
 T* data_of(const at::Tensor& flat) {
   return flat.data_ptr<T>();
@@ -56,7 +66,8 @@ ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterSer
   check_parameter_server_options(options);
   const bool fp64 = options.replica.master == at::kDouble;
   const Partitioning partitioning = make_partitioning(replica_.sizes(), fp64 ? 8 : 4, meeting.servers);
-  const ClientLayout layout{replica_.layout().offset, options.owned};
+  const ClientLayout layout{replica_.layout().offset, options.owned, options.server.push_codec,
+                            options.server.pull_codec, shapes_of(replica_.replica())};
   if (fp64) {
     fp64_ = std::make_unique<ServerClient<double>>(store, meeting, worker, partitioning, layout);
   } else {

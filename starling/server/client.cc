@@ -50,14 +50,29 @@ ServerClient<T>::ServerClient(Store& store, const Meeting& meeting, int worker, 
 template <typename T>
 ServerClient<T>::~ServerClient() = default;
 
+// The parameter's, where the partition is all of it.
+template <typename T>
+TensorShape ServerClient<T>::shape_of(const Partition& partition) const {
+  if (!layout_.shapes.empty() && layout_.shapes[partition.parameter].size() == partition.count)
+    return layout_.shapes[partition.parameter];
+  return {1, partition.count};
+}
+
 template <typename T>
 void ServerClient<T>::greet(int shard) {
   with(shard, "hello", [&](Shard& s) {
-    ServerHello hello{sizeof(T), partitioning_.sizes_of(shard), {}};
-    for (size_t slot = 0; slot < partitioning_.of_shard[shard].size(); ++slot) {
-      if (std::binary_search(s.partitions.begin(), s.partitions.end(), partitioning_.of_shard[shard][slot]))
-        hello.slots.push_back(slot);
+    ServerHello hello{sizeof(T), {}, {}};
+    std::vector<TensorShape> own;
+    for (const size_t p : partitioning_.of_shard[shard]) {
+      const TensorShape shape = shape_of(partitioning_.partitions[p]);
+      if (std::binary_search(s.partitions.begin(), s.partitions.end(), p)) {
+        hello.slots.push_back(hello.shapes.size());
+        own.push_back(shape);
+      }
+      hello.shapes.push_back(shape);
     }
+    s.pushed = ValueCoder<T>(layout_.push_codec, own, true);
+    s.pulled = ValueCoder<T>(layout_.pull_codec, own, false);
     const std::vector<uint64_t> body = encode_hello(hello);
     s.link->send({.code = MessageCode::kHello, .count = body.size()}, bytes_of(body));
     const ServerMessage welcome = s.link->recv_head();
@@ -114,7 +129,7 @@ void ServerClient<T>::push(const T* gradients, const PushNotes& notes) {
                     .count = s.count,
                     .rate = notes.lr,
                     .loss = notes.loss},
-                   bytes_of(s.values));
+                   s.pushed.encode(s.values));
       ++s.clock;
       ++pushes_[i];
     });
@@ -122,13 +137,12 @@ void ServerClient<T>::push(const T* gradients, const PushNotes& notes) {
 }
 
 template <typename T>
-ServerMessage ServerClient<T>::receive(int shard, uint64_t count) {
+ServerMessage ServerClient<T>::receive(int shard, uint64_t count, ValueCoder<T>& coder) {
   return with(shard, "pull", [&](Shard& s) {
     const ServerMessage answer = s.link->recv_head();
     expect(answer, MessageCode::kParameters, s.link->peer());
     expect_count(answer, count, s.link->peer());
-    s.values.resize(count);
-    s.link->recv_body(writable_bytes_of(s.values));
+    coder.receive(*s.link, answer, s.values);
     return answer;
   });
 }
@@ -146,7 +160,7 @@ PullReport ServerClient<T>::pull(T* parameters) {
   for (size_t i = 0; i < shards_.size(); ++i) {
     Shard& s = shards_[i];
     if (s.count == 0) continue;
-    const ServerMessage answer = receive(static_cast<int>(i), s.count);
+    const ServerMessage answer = receive(static_cast<int>(i), s.count, s.pulled);
     scatter(s, parameters);
     s.clock = answer.clock;
     if (std::exchange(first, false)) report.loss = answer.loss;
@@ -166,7 +180,7 @@ PullReport ServerClient<T>::snapshot(T* parameters) {
   PullReport report;
   for (size_t i = 0; i < shards_.size(); ++i) {
     Shard& s = shards_[i];
-    const ServerMessage answer = receive(static_cast<int>(i), parameters == nullptr ? 0 : s.count);
+    const ServerMessage answer = receive(static_cast<int>(i), parameters == nullptr ? 0 : s.count, plain_);
     report.stop = report.stop || answer.stop;
     report.updates = std::max(report.updates, answer.extra);
     if (i == 0) report.loss = answer.loss;
@@ -187,7 +201,8 @@ PullReport ServerClient<T>::snapshot_whole(const Visit& visit) {
   for (size_t i = 0; i < shards_.size(); ++i) {
     size_t count = 0;
     for (const size_t size : partitioning_.sizes_of(static_cast<int>(i))) count += size;
-    const ServerMessage answer = receive(static_cast<int>(i), count * static_cast<size_t>(1 + states_));
+    const ServerMessage answer =
+        receive(static_cast<int>(i), count * static_cast<size_t>(1 + states_), plain_);
     report.updates = std::max(report.updates, answer.extra);
     const T* from = shards_[i].values.data();
     for (int section = 0; section <= states_; ++section) {
@@ -208,6 +223,7 @@ std::vector<int64_t> ServerClient<T>::ask_report(int shard, MessageCode code) {
     const ServerMessage answer = s.link->recv_head();
     expect(answer, MessageCode::kReport, s.link->peer());
     if (answer.count > kMaxReport) expect_count(answer, kMaxReport, s.link->peer());
+    expect_bytes(answer, answer.count * 8, s.link->peer());
     std::vector<int64_t> body(answer.count);
     s.link->recv_body(writable_bytes_of(body));
     return body;
@@ -239,7 +255,9 @@ void ServerClient<T>::goodbye() {
 template <typename T>
 uint64_t ServerClient<T>::step_bytes() const {
   uint64_t bytes = 0;
-  for (const Shard& s : shards_) bytes += s.count > 0 ? 3 * kHeadBytes + 2 * s.count * sizeof(T) : 0;
+  for (const Shard& s : shards_) {
+    if (s.count > 0) bytes += 3 * kHeadBytes + s.pushed.bytes_of(s.count) + s.pulled.bytes_of(s.count);
+  }
   return bytes;
 }
 

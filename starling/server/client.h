@@ -7,7 +7,7 @@
 //   client.goodbye();
 //
 // Bytes of a step with push and pull, heads included, summed over the shards on which this worker owns something:
-// step_bytes() = 2 · |W| · sizeof(T) + 3 · 48 a shard. Nothing goes to a shard on which it owns nothing.
+// step_bytes() = 2 · |W| · sizeof(T) + 3 · 56 a shard; with codecs their encoded_bytes() (the most, where these vary). Nothing goes to a shard on which it owns nothing.
 //
 // One thread at a time. Errors: CommError (TimeoutError) naming the server, its rank, and what was asked for; a server that is
 // dead is known within 5 s of the next pull.
@@ -22,6 +22,7 @@
 #include "starling/server/meeting.h"
 #include "starling/server/partition.h"
 #include "starling/server/table.h"
+#include "starling/server/value_coder.h"
 
 namespace starling {
 
@@ -29,6 +30,10 @@ namespace starling {
 struct ClientLayout {
   std::vector<size_t> offset;  // of each parameter in flat memory, in elements
   std::vector<bool> owned;     // by parameter; empty: all. The others are neither pushed nor pulled.
+  // The rest as the servers have it (ServerOptions).
+  CodecSpec push_codec;
+  CodecSpec pull_codec;
+  std::vector<TensorShape> shapes;  // of each parameter, for codecs that see matrices; empty: vectors
 };
 
 struct PullReport {
@@ -81,13 +86,15 @@ class ServerClient {
     std::vector<size_t> partitions;  // owned, indices into partitioning
     size_t count = 0;                // elements of these
     int64_t clock = 0;
+    ValueCoder<T> pushed, pulled;
     std::vector<T> values;
   };
 
   void greet(int shard);
   void gather(const T* from, const Shard& shard, std::vector<T>& out) const;
   void scatter(const Shard& shard, T* to) const;
-  ServerMessage receive(int shard, uint64_t count);
+  ServerMessage receive(int shard, uint64_t count, ValueCoder<T>& coder);
+  TensorShape shape_of(const Partition& partition) const;
   std::vector<int64_t> ask_report(int shard, MessageCode code);
   // Calls work() and adds to an error which server it was, and at which clock.
   template <typename Work>
@@ -99,6 +106,7 @@ class ServerClient {
   const ClientLayout layout_;
   std::vector<Shard> shards_;
   std::vector<uint64_t> pushes_;
+  ValueCoder<T> plain_;
   int states_ = 0;
   int64_t loads_ = 0;
 };

@@ -60,7 +60,9 @@ Link::Link(std::unique_ptr<Group> group, int peer, std::string peer_name)
     : group_(std::move(group)), peer_(peer), peer_name_(std::move(peer_name)) {}
 
 void Link::send(const ServerMessage& message, std::span<const std::byte> body) {
-  const HeadBytes head = encode(message);
+  ServerMessage whole = message;
+  whole.bytes = body.size();
+  const HeadBytes head = encode(whole);
   group_->send(head.data(), head.size(), peer_, kHeadTag);
   if (!body.empty()) group_->send(body.data(), body.size(), peer_, kBodyTag);
   sent_ += head.size() + body.size();

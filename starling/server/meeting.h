@@ -38,7 +38,7 @@ class Link {
  public:
   Link(std::unique_ptr<Group> group, int peer, std::string peer_name);
 
-  // Sends the head, and the body if there is one; body.size() must be count times the size of its elements.
+  // Sends the head, with the body's bytes filled in, and the body if there is one.
   void send(const ServerMessage& message, std::span<const std::byte> body = {});
   ServerMessage recv_head();
   void recv_body(std::span<std::byte> body);

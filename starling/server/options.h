@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "starling/codec/codec_spec.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
@@ -25,6 +26,10 @@ struct ServerOptions {
   std::vector<double> lambda;
   // … and divided by 1 + τ, τ = the updates that others (and the worker) have made since the worker's last read.
   bool weight_by_staleness = false;
+  // On the gradients that workers push, and on the weights that servers send. Where they are not none: fp32 only. Loads and
+  // snapshots are exact.
+  CodecSpec push_codec;
+  CodecSpec pull_codec;
   bool record_events = false;  // for tests that replay a run
 
   bool synchronous() const { return staleness == 0; }

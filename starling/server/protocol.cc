@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-constexpr uint32_t kMagic = 0x31735053;  // "SPs1"
+constexpr uint32_t kMagic = 0x32735053;  // "SPs2"
 constexpr uint16_t kStop = 1;
 constexpr int kWantShift = 1;
 constexpr uint16_t kAllFlags = 0b111;
@@ -40,9 +40,10 @@ HeadBytes encode(const ServerMessage& m) {
   store_le<uint16_t>(out.data() + 6, flags);
   store_le<uint64_t>(out.data() + 8, static_cast<uint64_t>(m.clock));
   store_le<uint64_t>(out.data() + 16, m.count);
-  store_le<uint64_t>(out.data() + 24, std::bit_cast<uint64_t>(m.rate));
-  store_le<uint64_t>(out.data() + 32, std::bit_cast<uint64_t>(m.loss));
-  store_le<uint64_t>(out.data() + 40, static_cast<uint64_t>(m.extra));
+  store_le<uint64_t>(out.data() + 24, m.bytes);
+  store_le<uint64_t>(out.data() + 32, std::bit_cast<uint64_t>(m.rate));
+  store_le<uint64_t>(out.data() + 40, std::bit_cast<uint64_t>(m.loss));
+  store_le<uint64_t>(out.data() + 48, static_cast<uint64_t>(m.extra));
   return out;
 }
 
@@ -58,15 +59,17 @@ ServerMessage decode(std::span<const std::byte, kHeadBytes> head, const std::str
   m.want = static_cast<SnapshotWant>(want);
   m.clock = static_cast<int64_t>(load_le<uint64_t>(head.data() + 8));
   m.count = load_le<uint64_t>(head.data() + 16);
-  m.rate = std::bit_cast<double>(load_le<uint64_t>(head.data() + 24));
-  m.loss = std::bit_cast<double>(load_le<uint64_t>(head.data() + 32));
-  m.extra = static_cast<int64_t>(load_le<uint64_t>(head.data() + 40));
+  m.bytes = load_le<uint64_t>(head.data() + 24);
+  m.rate = std::bit_cast<double>(load_le<uint64_t>(head.data() + 32));
+  m.loss = std::bit_cast<double>(load_le<uint64_t>(head.data() + 40));
+  m.extra = static_cast<int64_t>(load_le<uint64_t>(head.data() + 48));
   if (code < static_cast<uint16_t>(MessageCode::kHello) || code > static_cast<uint16_t>(MessageCode::kReport))
     refuse(peer, fmt::format("kind {}", code));
   if ((flags & ~kAllFlags) != 0 || m.want > SnapshotWant::kWhole)
     refuse(peer, fmt::format("flags {}", flags));
   if (m.clock < 0 || m.extra < 0) refuse(peer, fmt::format("clock {}, number {}", m.clock, m.extra));
   if (m.count > kMaxElements) refuse(peer, fmt::format("a body of {} elements", m.count));
+  if (m.bytes > 8 * kMaxElements) refuse(peer, fmt::format("a body of {} bytes", m.bytes));
   if (!std::isfinite(m.rate)) refuse(peer, fmt::format("rate {}", m.rate));
   return m;
 }
@@ -83,26 +86,34 @@ void expect_count(const ServerMessage& message, uint64_t count, const std::strin
                               message.count, count));
 }
 
+void expect_bytes(const ServerMessage& message, uint64_t bytes, const std::string& peer) {
+  if (message.bytes == bytes) return;
+  throw CommError(fmt::format("{} sent '{}' of {} bytes; {} elements can have {}", peer,
+                              name_of(message.code), message.bytes, message.count, bytes));
+}
+
 std::vector<uint64_t> encode_hello(const ServerHello& hello) {
-  std::vector<uint64_t> out = {hello.element_bytes, hello.sizes.size()};
-  out.insert(out.end(), hello.sizes.begin(), hello.sizes.end());
+  std::vector<uint64_t> out = {hello.element_bytes, hello.shapes.size()};
+  for (const TensorShape& shape : hello.shapes) out.insert(out.end(), {shape.rows, shape.cols});
   out.insert(out.end(), hello.slots.begin(), hello.slots.end());
   return out;
 }
 
 ServerHello decode_hello(std::span<const uint64_t> body, const std::string& peer) {
-  if (body.size() < 2 || body[1] > body.size() - 2 || body.size() - 2 - body[1] > body[1])
+  if (body.size() < 2 || body[1] > (body.size() - 2) / 2 || body.size() - 2 - 2 * body[1] > body[1])
     refuse(peer, fmt::format("a hello of {} numbers", body.size()));
   ServerHello hello;
   hello.element_bytes = body[0];
-  const auto sizes = body.subspan(2, body[1]), slots = body.subspan(2 + body[1]);
   uint64_t total = 0;
-  for (const uint64_t size : sizes) {
-    if (size == 0 || size > kMaxElements) refuse(peer, fmt::format("a partition of {} elements", size));
-    total += size;
+  for (size_t slot = 0; slot < body[1]; ++slot) {
+    const uint64_t rows = body[2 + 2 * slot], cols = body[3 + 2 * slot];
+    if (rows == 0 || cols == 0 || rows > kMaxElements || cols > kMaxElements / rows)
+      refuse(peer, fmt::format("a partition of {} times {} elements", rows, cols));
+    hello.shapes.push_back({rows, cols});
+    total += rows * cols;
   }
   if (total > kMaxElements) refuse(peer, fmt::format("a shard of {} elements", total));
-  hello.sizes.assign(sizes.begin(), sizes.end());
+  const auto slots = body.subspan(2 + 2 * body[1]);
   hello.slots.assign(slots.begin(), slots.end());
   return hello;
 }

@@ -39,6 +39,7 @@ TEST(ServerProtocol, HeadsComeBackAsTheyWere) {
                         .want = SnapshotWant::kWhole,
                         .clock = int64_t{1} << 40,
                         .count = 12345,
+                        .bytes = 777,
                         .rate = 1e-3,
                         .loss = std::numeric_limits<double>::infinity(),
                         .extra = 7};
@@ -48,6 +49,7 @@ TEST(ServerProtocol, HeadsComeBackAsTheyWere) {
   EXPECT_EQ(back.want, m.want);
   EXPECT_EQ(back.clock, m.clock);
   EXPECT_EQ(back.count, m.count);
+  EXPECT_EQ(back.bytes, m.bytes);
   EXPECT_EQ(back.rate, m.rate);
   EXPECT_EQ(back.loss, m.loss);
   EXPECT_EQ(back.extra, m.extra);
@@ -62,8 +64,9 @@ TEST(ServerProtocol, RefusesHostileHeads) {
   EXPECT_THAT(refusal(push_with(6, {6, 0})), HasSubstr("flags 6"));
   EXPECT_THAT(refusal(push_with(15, {0x80})), HasSubstr("clock -"));
   EXPECT_THAT(refusal(push_with(23, {1})), HasSubstr("a body of"));
-  EXPECT_THAT(refusal(push_with(30, {0xf8, 0x7f})), HasSubstr("rate"));
-  EXPECT_THAT(refusal(push_with(47, {0xff})), HasSubstr("number -"));
+  EXPECT_THAT(refusal(push_with(31, {1})), HasSubstr("bytes"));
+  EXPECT_THAT(refusal(push_with(38, {0xf8, 0x7f})), HasSubstr("rate"));
+  EXPECT_THAT(refusal(push_with(55, {0xff})), HasSubstr("number -"));
 }
 
 TEST(ServerProtocol, RandomBytesAreRefusedOrInRange) {
@@ -94,19 +97,20 @@ TEST(ServerProtocol, BodiesHaveTheLengthThatIsExpected) {
 }
 
 TEST(ServerProtocol, HelloIsReadWithCare) {
-  const ServerHello back = decode_hello(encode_hello({8, {5, 6, 7}, {0, 2}}), "worker 0");
+  const ServerHello back = decode_hello(encode_hello({8, {{1, 5}, {2, 3}, {1, 7}}, {0, 2}}), "worker 0");
   EXPECT_EQ(back.element_bytes, 8u);
-  EXPECT_EQ(back.sizes, std::vector<size_t>({5, 6, 7}));
+  EXPECT_EQ(back.shapes, std::vector<TensorShape>({{1, 5}, {2, 3}, {1, 7}}));
   EXPECT_EQ(back.slots, std::vector<size_t>({0, 2}));
   const uint64_t huge = ~uint64_t{0};
   const std::vector<std::vector<uint64_t>> hostile = {{},
                                                       {8},
                                                       {8, 1},
                                                       {8, huge},
-                                                      {8, 1, 5, 0, 0},
-                                                      {8, 1, 0},
-                                                      {8, 1, huge},
-                                                      {8, 2, kMaxElements, kMaxElements}};
+                                                      {8, 1, 1, 5, 0, 0},
+                                                      {8, 1, 0, 1},
+                                                      {8, 1, 2, huge},
+                                                      {8, 1, kMaxElements, 2},
+                                                      {8, 2, 1, kMaxElements, 1, kMaxElements}};
   for (const auto& body : hostile)
     EXPECT_NE(fault([&] { decode_hello(body, "worker 0"); }), "") << body.size();
 }

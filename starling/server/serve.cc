@@ -10,6 +10,7 @@
 
 #include "starling/base/error.h"
 #include "starling/server/table.h"
+#include "starling/server/value_coder.h"
 
 namespace starling {
 namespace {
@@ -22,21 +23,23 @@ class Shard {
  public:
   Shard(const ServerOptions& options, const Meeting& meeting) : options_(options), meeting_(meeting) {}
 
-  void join(int worker, ServerHello hello) {
+  void join(int worker, const ServerHello& hello) {
     change([&] {
       if (!table_) {
-        sizes_ = hello.sizes;
-        table_.emplace(hello.sizes, options_);
+        shapes_ = hello.shapes;
+        std::vector<size_t> sizes;
+        for (const TensorShape& shape : shapes_) sizes.push_back(shape.size());
+        table_.emplace(std::move(sizes), options_);
         for (const int gone : gone_) table_->retire(gone, true);
       }
-      if (hello.element_bytes != sizeof(T) || hello.sizes != sizes_) {
+      if (hello.element_bytes != sizeof(T) || hello.shapes != shapes_) {
         throw CommError(
             fmt::format("worker {} has another model than those before it: {} partitions of {}-byte "
                         "numbers, not {} of {}",
-                        worker, hello.sizes.size(), hello.element_bytes, sizes_.size(), sizeof(T)),
+                        worker, hello.shapes.size(), hello.element_bytes, shapes_.size(), sizeof(T)),
             worker);
       }
-      table_->join(worker, std::move(hello.slots));
+      table_->join(worker, hello.slots);
     });
   }
 
@@ -87,6 +90,7 @@ class Shard {
     });
   }
 
+  const ServerOptions& options() const { return options_; }
   // Call within change() or await(), or when no thread is left; after the first join.
   Table<T>& table() { return *table_; }
   ServeReport take_report() {
@@ -103,7 +107,7 @@ class Shard {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Table<T>> table_;  // guarded by mutex_, as all below
-  std::vector<size_t> sizes_;
+  std::vector<TensorShape> shapes_;
   std::vector<int> gone_;
   ServeReport report_;
 };
@@ -131,9 +135,15 @@ class Conversation {
     const ServerMessage hello = link_.recv_head();
     expect(hello, MessageCode::kHello, link_.peer());
     if (hello.count > kMaxHello) expect_count(hello, kMaxHello, link_.peer());
+    expect_bytes(hello, hello.count * 8, link_.peer());
     std::vector<uint64_t> body(hello.count);
     link_.recv_body(writable_bytes_of(body));
-    shard_.join(worker_, decode_hello(body, link_.peer()));
+    const ServerHello said = decode_hello(body, link_.peer());
+    shard_.join(worker_, said);
+    std::vector<TensorShape> shapes;
+    for (const size_t slot : said.slots) shapes.push_back(said.shapes[slot]);
+    pushed_ = ValueCoder<T>(shard_.options().push_codec, shapes, false);
+    pulled_ = ValueCoder<T>(shard_.options().pull_codec, shapes, false);
     const auto [own, states] = shard_.change(
         [&] { return std::pair(shard_.table().count_of(worker_), shard_.table().state_count()); });
     own_ = own;
@@ -163,15 +173,14 @@ class Conversation {
 
   void load(const ServerMessage& request) {
     if (request.count != own_) expect_count(request, own_ * (1 + states_), link_.peer());
-    std::vector<T> values(request.count);
-    link_.recv_body(writable_bytes_of(values));
+    std::vector<T> values;
+    plain_.receive(link_, request, values);
     shard_.change([&] { shard_.table().load(worker_, request.extra, values); });
   }
 
   void push(const ServerMessage& request) {
     expect_count(request, own_, link_.peer());
-    gradient_.resize(own_);
-    link_.recv_body(writable_bytes_of(gradient_));
+    pushed_.receive(link_, request, gradient_);
     const PushNotes notes{request.rate, request.loss, request.stop};
     shard_.await(worker_, "push", [&] {
       if (!shard_.table().may_push(worker_)) return false;
@@ -185,7 +194,7 @@ class Conversation {
     const auto grant = shard_.await(worker_, "pull", [&] {
       return shard_.table().try_read(worker_, request.clock, request.extra, values_);
     });
-    send_parameters(*grant, grant->staleness);
+    send_parameters(*grant, grant->staleness, pulled_);
   }
 
   void snapshot(const ServerMessage& request) {
@@ -199,17 +208,17 @@ class Conversation {
       updates = shard_.table().updates();
       return shard_.table().try_snapshot(worker_, want, values_);
     });
-    send_parameters(*grant, updates);
+    send_parameters(*grant, updates, plain_);
   }
 
-  void send_parameters(const ReadGrant& grant, int64_t extra) {
+  void send_parameters(const ReadGrant& grant, int64_t extra, ValueCoder<T>& coder) {
     link_.send({.code = MessageCode::kParameters,
                 .stop = grant.stop,
                 .clock = grant.clock,
                 .count = values_.size(),
                 .loss = grant.loss,
                 .extra = extra},
-               bytes_of(values_));
+               coder.encode(values_));
   }
 
   void report(const std::vector<int64_t>& numbers) {
@@ -221,6 +230,7 @@ class Conversation {
   const int worker_;
   size_t own_ = 0;
   size_t states_ = 0;
+  ValueCoder<T> plain_, pushed_, pulled_;
   std::vector<T> gradient_;
   std::vector<T> values_;
 };
@@ -264,6 +274,9 @@ ServeReport serve_shard(Store& store, const Meeting& meeting, int shard, const S
                                   "fp32 or fp64",
                                   options.workers, meeting.workers, name_of(type)));
   }
+  // Refuses codecs that cannot be, before a worker waits.
+  if (type == DataType::kFp64) ValueCoder<double>(options.push_codec, {}, false);
+  if (type == DataType::kFp64) ValueCoder<double>(options.pull_codec, {}, false);
   announce_server(store, meeting, shard);
   if (type == DataType::kFp64) return serve<double>(store, meeting, shard, options);
   return serve<float>(store, meeting, shard, options);

@@ -42,17 +42,23 @@ std::string fault_of(const std::function<void()>& call) {
   return "";
 }
 
+ClientLayout at_zero() {
+  ClientLayout layout;
+  layout.offset = {0};
+  return layout;
+}
+
 const Partitioning kOne = make_partitioning({4}, 8, 1);
 
 TEST(ServerFaults, AServerThatIsNotThereIsNamed) {
   run_ranks(1, [](const ThreadRank& at) {
     Meeting m = meeting_of(2);
     m.server_timeout = milliseconds(50);
-    EXPECT_THAT(fault_of([&] { ServerClient<double>(*at.store, m, 0, kOne, {{0}, {}}); }),
+    EXPECT_THAT(fault_of([&] { ServerClient<double>(*at.store, m, 0, kOne, at_zero()); }),
                 testing::AllOf(HasSubstr("server 0 (rank 2) is not there"), HasSubstr("within 50 ms")));
     m.server_timeout = milliseconds(20'000);
     at.store->put(lost_key(2), "killed by signal 9");
-    EXPECT_THAT(fault_of([&] { ServerClient<double>(*at.store, m, 0, kOne, {{0}, {}}); }),
+    EXPECT_THAT(fault_of([&] { ServerClient<double>(*at.store, m, 0, kOne, at_zero()); }),
                 HasSubstr("server 0 (rank 2) is lost: killed by signal 9"));
   });
 }
@@ -70,7 +76,7 @@ std::string refusal_of(const std::function<void(Link&)>& misbehave) {
       return;
     }
     if (at.rank == 0) {
-      ServerClient<double> client(*at.store, m, 0, kOne, {{0}, {}});
+      ServerClient<double> client(*at.store, m, 0, kOne, at_zero());
       std::vector<double> x(4, 1.0);
       client.load(x.data(), {}, 0);
       for (int i = 0; i < 3; ++i) {
@@ -103,20 +109,20 @@ TEST(ServerFaults, AWorkerThatSaysWhatItMustNotIsToldAndRetired) {
   EXPECT_THAT(
       refusal_of([&](Link& link) { link.send({.code = MessageCode::kHello, .count = kMaxElements}); }),
       HasSubstr("'hello' with"));
-  EXPECT_THAT(refusal_of([&](Link& link) { greet(link, {8, {4}, {1}}); }),
+  EXPECT_THAT(refusal_of([&](Link& link) { greet(link, {8, {{1, 4}}, {1}}); }),
               HasSubstr("claims partition 1 of 1"));
   EXPECT_THAT(refusal_of([&](Link& link) {
-                greet(link, {8, {4}, {0}});
+                greet(link, {8, {{1, 4}}, {0}});
                 link.send({.code = MessageCode::kPush, .count = kMaxElements}, bytes_of(four));
               }),
               HasSubstr("it must have 4"));
   EXPECT_THAT(refusal_of([&](Link& link) {
-                greet(link, {8, {4}, {0}});
+                greet(link, {8, {{1, 4}}, {0}});
                 link.send({.code = MessageCode::kPush, .clock = 9, .count = 4}, bytes_of(four));
               }),
               HasSubstr("push of worker 1 at clock 9; it is at clock 0"));
   EXPECT_THAT(refusal_of([&](Link& link) {
-                greet(link, {8, {4}, {0}});
+                greet(link, {8, {{1, 4}}, {0}});
                 link.send({.code = MessageCode::kWelcome});
               }),
               HasSubstr("'welcome', which a server does not take"));
@@ -131,7 +137,7 @@ TEST(ServerFaults, AWorkerWithAnotherModelIsRefused) {
       return;
     }
     if (at.rank == 0) {
-      ServerClient<double> client(*at.store, m, 0, kOne, {{0}, {}});
+      ServerClient<double> client(*at.store, m, 0, kOne, at_zero());
       at.store->put("first", "joined");
       at.store->get("second", milliseconds(20'000));
       client.goodbye();
@@ -139,7 +145,7 @@ TEST(ServerFaults, AWorkerWithAnotherModelIsRefused) {
     }
     at.store->get("first", milliseconds(20'000));
     EXPECT_THAT(
-        fault_of([&] { ServerClient<double>(*at.store, m, 1, make_partitioning({5}, 8, 1), {{0}, {}}); }),
+        fault_of([&] { ServerClient<double>(*at.store, m, 1, make_partitioning({5}, 8, 1), at_zero()); }),
         HasSubstr("another model"));
     at.store->put("second", "refused");
   });

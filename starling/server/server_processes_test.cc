@@ -59,6 +59,13 @@ struct Job {
   }
 };
 
+ClientLayout layout_of(std::vector<bool> owned) {
+  ClientLayout layout;
+  layout.offset = kOffset;
+  layout.owned = std::move(owned);
+  return layout;
+}
+
 std::string text_of(const void* data, size_t bytes) {
   return {static_cast<const char*>(data), bytes};
 }
@@ -102,7 +109,7 @@ void train(ServerClient<double>& client, const Job& job, const Quadratic& proble
 void work(const Job& job, const Quadratic& problem, int worker, Store& store) {
   const Meeting meeting = job.meeting();
   ServerClient<double> client(store, meeting, worker, make_partitioning(kSizes, 8, kServers),
-                              {kOffset, job.owned(worker)});
+                              layout_of(job.owned(worker)));
   Values flat = flat_of(problem.start());
   if (worker == 0 || (worker == 1 && job.divided)) {
     client.load(flat.data(), {}, 0);
@@ -319,7 +326,7 @@ TEST(ServerProcesses, AKilledServerIsNamedByEveryWorker) {
   ForkedRanks ranks(kWorkers + kServers, [&](int rank, Store& store) {
     if (rank >= kWorkers) return serve(job, rank - kWorkers, store);
     const Meeting meeting = job.meeting();
-    ServerClient<double> client(store, meeting, rank, make_partitioning(kSizes, 8, kServers), {kOffset, {}});
+    ServerClient<double> client(store, meeting, rank, make_partitioning(kSizes, 8, kServers), layout_of({}));
     Values flat = flat_of(problem.start());
     if (rank == 0) client.load(flat.data(), {}, 0);
     try {

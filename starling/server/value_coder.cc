@@ -1,0 +1,61 @@
+#include "starling/server/value_coder.h"
+
+#include <fmt/format.h>
+
+#include <type_traits>
+
+#include "starling/base/error.h"
+
+namespace starling {
+
+template <typename T>
+ValueCoder<T>::ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>& shapes, bool feedback) {
+  if (spec.kind == CodecKind::kNone) return;
+  if constexpr (!std::is_same_v<T, float>) {
+    throw ConfigError("--codec",
+                      name_of(spec.kind) + " codes fp32 values; this run trains in fp64: use --codec none");
+  }
+  codec_ = make_codec(spec, shapes);
+  size_t count = 0;
+  for (const TensorShape& shape : shapes) count += shape.size();
+  if (feedback && spec.error_feedback) feedback_.emplace(count);
+}
+
+template <typename T>
+std::span<const std::byte> ValueCoder<T>::encode(const std::vector<T>& values) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (codec_ && !values.empty()) {
+      bytes_.resize(codec_->encoded_bytes(values.size()));
+      const size_t bytes =
+          feedback_ ? feedback_->encode(*codec_, values, bytes_) : codec_->encode(values, bytes_);
+      return std::span(bytes_).first(bytes);
+    }
+  }
+  return std::as_bytes(std::span(values));
+}
+
+template <typename T>
+void ValueCoder<T>::receive(Link& link, const ServerMessage& message, std::vector<T>& values) {
+  values.resize(message.count);
+  if constexpr (std::is_same_v<T, float>) {
+    if (codec_ && message.count > 0) {
+      if (message.bytes > codec_->encoded_bytes(message.count))
+        expect_bytes(message, codec_->encoded_bytes(message.count), link.peer());
+      bytes_.resize(message.bytes);
+      link.recv_body(bytes_);
+      return codec_->decode(bytes_, values);
+    }
+  }
+  expect_bytes(message, message.count * sizeof(T), link.peer());
+  link.recv_body(writable_bytes_of(values));
+}
+
+template <typename T>
+uint64_t ValueCoder<T>::bytes_of(size_t count) const {
+  return codec_ && count > 0 ? codec_->encoded_bytes(count) : count * sizeof(T);
+}
+
+template class ValueCoder<float>;
+template class ValueCoder<double>;
+
+}  // namespace starling
