@@ -32,11 +32,15 @@ std::string clean(std::string path) {
   return path == "." ? "" : path;
 }
 
-[[noreturn]] void fail(const std::string& path, ::archive* reader, const std::string& member) {
-  const char* text = archive_error_string(reader);
-  throw DataError(fmt::format("{}: offset {}: {}{}; fetch the file again", path,
-                              archive_filter_bytes(reader, -1), member.empty() ? "" : "in " + member + ": ",
-                              text != nullptr ? text : "damaged archive"));
+// size: of the file. A small file that ends too early is read to its end when it is opened, and libarchive does not say so.
+[[noreturn]] void fail(const std::string& path, ::archive* reader, size_t size, const std::string& member) {
+  const char* said = archive_error_string(reader);
+  const std::string text = said != nullptr ? said : "damaged archive";
+  const la_int64_t read = archive_filter_bytes(reader, -1);
+  const bool ended = text.find("runcated") != std::string::npos;
+  const size_t offset = read >= 0 ? static_cast<size_t>(read) : ended ? size : 0;
+  throw DataError(fmt::format("{}: offset {}: {}{}; fetch the file again", path, offset,
+                              member.empty() ? "" : "in " + member + ": ", text));
 }
 
 }  // namespace
@@ -76,12 +80,12 @@ void Archive::index(bool (*wanted)(const std::string& name)) {
   archive_read_support_filter_xz(reader.get());
   archive_read_support_filter_zstd(reader.get());
   if (archive_read_open_memory(reader.get(), map_.data(), map_.size()) != ARCHIVE_OK)
-    fail(path_, reader.get(), "");
+    fail(path_, reader.get(), map_.size(), "");
   uint64_t total = 0;
   for (struct archive_entry* entry = nullptr;;) {
     const int code = archive_read_next_header(reader.get(), &entry);
     if (code == ARCHIVE_EOF) break;
-    if (code < ARCHIVE_WARN) fail(path_, reader.get(), "");
+    if (code < ARCHIVE_WARN) fail(path_, reader.get(), map_.size(), "");
     const char* name = archive_entry_pathname(entry);
     if (name == nullptr) name = archive_entry_pathname_utf8(entry);
     Member member;
@@ -113,7 +117,7 @@ std::span<const uint8_t> Archive::content(::archive* reader, const Member& membe
     la_int64_t offset = 0;
     const int code = archive_read_data_block(reader, &block, &size, &offset);
     if (code == ARCHIVE_EOF) break;
-    if (code < ARCHIVE_WARN) fail(path_, reader, member.path);
+    if (code < ARCHIVE_WARN) fail(path_, reader, map_.size(), member.path);
     if (size == 0) continue;
     if (offset != end)
       throw DataError(

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
 
 namespace starling {
@@ -31,7 +32,10 @@ struct LaunchOptions {
   std::string run_dir;  // logs go to run_dir/log/rank-N.log; empty: no logs
   int message_fd = 2;   // where the launcher itself speaks
   bool color = false;
+  bool quiet = false;                      // no warnings
   std::function<Rendezvous()> rendezvous;  // makes the job key and starts the store
+  // The exit status for the error that a rank reported first; without it, or where none was reported: the rank's own.
+  std::function<int(ErrorCode)> status_of;
 
   std::chrono::milliseconds fold_window{
       300};                               // how long a line of one rank waits for the others to say it too

@@ -87,6 +87,7 @@ class Launch {
   void signal_running(int signal, bool whole_group);
   void say(Color color, const std::string& label, const std::string& text);
   int running() const;
+  int still_working() const;
   int result() const;
 
   const LaunchOptions& options_;
@@ -136,7 +137,7 @@ void Launch::start_all() {
   const std::vector<Cpu> cpus = usable_cpus();
   const int cores = static_cast<int>(cpus.size());
   const int threads = threads_per_rank(options_, count_cores(cpus));
-  if (cores > 0 && options_.ranks * threads > cores) {
+  if (!options_.quiet && cores > 0 && options_.ranks * threads > cores) {
     say(Color::kYellow, "warning: ",
         fmt::format(
             "{} rank{} of {} thread{} on {} core{}: they take turns; fewer ranks or threads would be faster",
@@ -180,6 +181,17 @@ void Launch::start(int r, const std::string& program, int threads, int master_po
 int Launch::running() const {
   return static_cast<int>(
       std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; }));
+}
+
+// Ranks that run and have reported no fault.
+int Launch::still_working() const {
+  int left = 0;
+  for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
+    const bool faulty =
+        std::any_of(faults_.begin(), faults_.end(), [r](const Fault& f) { return f.rank == r; });
+    left += ranks_[static_cast<size_t>(r)].running && !faulty ? 1 : 0;
+  }
+  return left;
 }
 
 int Launch::run() {
@@ -339,7 +351,7 @@ void Launch::announce() {
   });
   if (same > 0) text += fmt::format(" ({} other rank{} said the same)", same, same == 1 ? "" : "s");
   text += evidence(first);
-  const int left = running();
+  const int left = still_working();
   if (left > 0) text += fmt::format("\n  {} other rank{} being ended", left, left == 1 ? " is" : "s are");
   if (!log_folder_.empty()) text += fmt::format("\n  logs: {}", log_folder_);
   fold_.forget(first.rank);  // it is in the evidence
@@ -360,6 +372,8 @@ std::string Launch::evidence(const Fault& first) const {
 
 int Launch::result() const {
   if (const Fault* first = first_fault(faults_)) {
+    // Not the status of its process, which may have been ended before it could exit by itself.
+    if (first->reported && options_.status_of) return options_.status_of(first->code);
     const int status = ranks_[static_cast<size_t>(first->rank)].status;
     return status >= 2 && status <= 6 ? status : 1;
   }

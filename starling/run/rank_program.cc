@@ -27,7 +27,9 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
   }
   options.color = program.output.color == "always" ||
                   (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
+  options.quiet = program.output.verbosity < 0;
   options.rendezvous = start_local_rendezvous;
+  options.status_of = [](ErrorCode code) -> int { return exit_status(code); };
   const SystemClock clock;
   return launch(options, clock);
 }
