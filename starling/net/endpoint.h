@@ -6,7 +6,7 @@
 // operation is complete or has thrown. A message is a `head` and a `body` that are sent joined and without a
 // copy; the receiver may divide the same number of bytes differently. Receiving: the caller knows tag, kind
 // and size of what comes next (collectives do), or asks by peek(). A message that differs is a CommError that
-// states both sides, before any of its bytes are stored. Kinds: control messages are authenticated
+// states both sides; by then some of its bytes may lie in the receiver's memory, never more than were asked for. Kinds: control messages are authenticated
 // (HMAC-SHA256 under a key of this connection, with a counter) and at most 64 KiB + 1 KiB; data messages are
 // plain in this version: their frame headers are checked, their bytes are not. Threads: one thread may send
 // while another receives. Two sends at once, or two receives, are the caller's fault. Errors: CommError when

@@ -1,54 +1,16 @@
 #include "starling/run/choices.h"
 
-#include <ATen/Context.h>
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <vector>
 
-#include "starling/base/clock.h"
 #include "starling/parallel/replica.h"
+#include "starling/run/broadcast_text.h"
+#include "starling/run/gemm_measurement.h"
 
 namespace starling {
 namespace {
-
-constexpr double kFp32Error = 2e-6;
-
-double seconds_of(const std::function<void()>& work, int repeats) {
-  const SystemClock clock;
-  work();
-  double best = 1e30;
-  for (int i = 0; i < repeats; ++i) {
-    const Nanoseconds start = clock.now();
-    work();
-    best = std::min(best, to_seconds(clock.now() - start));
-  }
-  return best;
-}
-
-void select_gemm(const std::string& name) {
-  at::globalContext().setFloat32MatmulPrecision(name == "onednn" ? "medium" : "highest");
-}
-
-GemmMeasurement measure_one(int64_t rows) {
-  const int64_t shapes[][2] = {{1024, 1024}, {384, 1536}};
-  GemmMeasurement result;
-  double log_sum = 0;
-  for (const auto& shape : shapes) {
-    const at::Tensor a = torch::randn({rows, shape[0]}), b = torch::randn({shape[1], shape[0]});
-    at::Tensor c = torch::empty({rows, shape[1]});
-    const double s = seconds_of([&] { at::mm_out(c, a, b.t()); }, 5);
-    const double flops = 2.0 * static_cast<double>(rows * shape[0] * shape[1]);
-    log_sum += std::log(flops / s / 1e9) / std::size(shapes);
-    const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble).t());
-    const double error = ((c.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
-    result.relative_error = std::max(result.relative_error, error);
-  }
-  result.gflops = std::exp(log_sum);
-  return result;
-}
 
 bool has_convolutions(const Replica& replica) {
   return std::any_of(replica.parameters.begin(), replica.parameters.end(),
@@ -62,7 +24,7 @@ double pass_seconds(const ModelFactory& factory, const Batch& sample, at::Scalar
   if (channels_last) to_channels_last(replica);
   at::Tensor input = sample.input.is_floating_point() ? sample.input.to(type) : sample.input;
   if (channels_last) input = input.contiguous(at::MemoryFormat::ChannelsLast);
-  return seconds_of([&] { replica.model.loss(replica.model.forward(input), sample.target).backward(); }, 3);
+  return best_seconds([&] { loss_of(replica.model, input, sample).backward(); });
 }
 
 at::ScalarType working_type(Precision precision) {
@@ -75,29 +37,12 @@ std::string choose_layout(const RunSpec& spec, const ModelFactory& factory, cons
   const at::ScalarType type = working_type(spec.train.precision);
   if (sample.input.dim() != 4 || type == at::kDouble || !has_convolutions(make_replica(factory, type, 0)))
     return "contiguous";
-  const Batch part{sample.input.narrow(0, 0, std::min<int64_t>(8, sample.size())),
-                   sample.target.narrow(0, 0, std::min<int64_t>(8, sample.size()))};
+  const Batch part = sample.part(0, std::min<int64_t>(8, sample.size()));
   return pass_seconds(factory, part, type, true) < pass_seconds(factory, part, type, false) ? "channels-last"
                                                                                             : "contiguous";
 }
 
 }  // namespace
-
-std::string GemmComparison::faster() const {
-  return onednn.relative_error <= kFp32Error && onednn.gflops > mkl.gflops ? "onednn" : "mkl";
-}
-
-GemmComparison measure_gemm(int64_t rows) {
-  at::NoGradGuard no_grad;
-  const bool medium = at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;
-  GemmComparison result;
-  select_gemm("mkl");
-  result.mkl = measure_one(rows);
-  select_gemm("onednn");
-  result.onednn = measure_one(rows);
-  select_gemm(medium ? "onednn" : "mkl");
-  return result;
-}
 
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
                      const Choices& earlier, Group& group) {
@@ -117,13 +62,7 @@ Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Bat
     }
     text = nlohmann::json(choices).dump();
   }
-  if (group.size() > 1) {
-    int64_t size = static_cast<int64_t>(text.size());
-    group.broadcast(&size, 1, DataType::kInt64, 0);
-    text.resize(size);
-    group.broadcast(text.data(), text.size(), DataType::kUint8, 0);
-  }
-  return nlohmann::json::parse(text).get<Choices>();
+  return nlohmann::json::parse(broadcast_text(group, text)).get<Choices>();
 }
 
 void apply_choices(const Choices& choices) {

@@ -15,21 +15,6 @@ namespace starling {
 using Choices =
     std::map<std::string, std::string>;  // "gemm": mkl | onednn; "layout": contiguous | channels-last
 
-// One measured matrix product library.
-struct GemmMeasurement {
-  double gflops = 0;          // geometric mean over the shapes
-  double relative_error = 0;  // the largest |C - C64| / |C64| over the shapes, Frobenius norm
-};
-
-// Times fp32 products through MKL and through oneDNN's switch (setFloat32MatmulPrecision("medium"), which on CPUs with
-// AMX would round the factors to bf16) on the calling thread's ATen threads. Restores the setting.
-struct GemmComparison {
-  GemmMeasurement mkl, onednn;
-  // oneDNN where it is faster and as exact as fp32 (relative error at most 2e-6), else MKL.
-  std::string faster() const;
-};
-GemmComparison measure_gemm(int64_t rows);
-
 // Collective: what the spec leaves to "auto" is measured by rank 0 unless `earlier` (a resumed run's) has it.
 // sample: a small batch for measuring the layout of convolutions.
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,

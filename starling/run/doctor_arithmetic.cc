@@ -6,81 +6,35 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <algorithm>
-#include <functional>
-#include <vector>
+#include <string>
+#include <utility>
 
-#include "starling/base/clock.h"
 #include "starling/run/doctor_parts.h"
+#include "starling/run/gemm_measurement.h"
 #include "starling/telemetry/text_style.h"
 
 namespace starling::doctor {
 namespace {
 
-// Seconds of one call: the median of five after a warm-up.
-double median_time(const std::function<void()>& call) {
-  const SystemClock clock;
-  call();
-  std::vector<double> times;
-  for (int i = 0; i < 5; ++i) {
-    const Nanoseconds begin = clock.now();
-    call();
-    times.push_back(to_seconds(clock.now() - begin));
-  }
-  std::nth_element(times.begin(), times.begin() + 2, times.end());
-  return times[2];
-}
-
-// Sets the precision of fp32 products: "highest" is MKL, "medium" is oneDNN. Restored at the end.
-class MatmulPrecision {
- public:
-  explicit MatmulPrecision(const char* precision) : before_(at::globalContext().float32MatmulPrecision()) {
-    at::globalContext().setFloat32MatmulPrecision(precision);
-  }
-  ~MatmulPrecision() {
-    static constexpr const char* kNames[] = {"highest", "high", "medium"};
-    at::globalContext().setFloat32MatmulPrecision(kNames[static_cast<int>(before_)]);
-  }
-  MatmulPrecision(const MatmulPrecision&) = delete;
-  MatmulPrecision& operator=(const MatmulPrecision&) = delete;
-
- private:
-  at::Float32MatmulPrecision before_;
-};
-
-double relative_error(const at::Tensor& got, const at::Tensor& exact) {
-  return (got.to(at::kDouble) - exact).norm().item<double>() / exact.norm().item<double>();
-}
-
 void measure_products(Findings& out) {
   constexpr int64_t kN = 1024;
-  const double flops = 2.0 * kN * kN * kN;
-  const at::Tensor a = at::randn({kN, kN}), b = at::randn({kN, kN});
-  at::Tensor c = at::empty({kN, kN});
-  const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble));
-  struct Way {
-    const char* precision;
-    const char* key;
-    const char* name;
+  const GemmComparison fp32 = measure_gemm(kN);
+  const auto report = [&out](const std::string& key, std::string name, const GemmMeasurement& measured) {
+    out.number(
+        key + "_gflops", std::move(name), measured.gflops,
+        fmt::format("{:.0f} GFLOP/s, relative error {:.1e}", measured.gflops, measured.relative_error));
+    out.number(key + "_error", "", measured.relative_error, "");
   };
-  double error_onednn = 0;
-  for (const Way& way : {Way{"highest", "gemm_fp32_mkl", "fp32 product, MKL"},
-                         Way{"medium", "gemm_fp32_onednn", "fp32 product, oneDNN"}}) {
-    const MatmulPrecision precision(way.precision);
-    const double rate = flops / median_time([&] { at::mm_out(c, a, b); }) / 1e9;
-    const double error = error_onednn = relative_error(c, exact);
-    out.number(std::string(way.key) + "_gflops", way.name, rate,
-               fmt::format("{:.0f} GFLOP/s, relative error {:.1e}", rate, error));
-    out.number(std::string(way.key) + "_error", "", error, "");
-  }
-  const at::Tensor a16 = a.to(at::kBFloat16), b16 = b.to(at::kBFloat16);
-  at::Tensor c16 = at::empty({kN, kN}, at::kBFloat16);
-  const double rate = flops / median_time([&] { at::mm_out(c16, a16, b16); }) / 1e9;
+  report("gemm_fp32_mkl", "fp32 product, MKL", fp32.mkl);
+  report("gemm_fp32_onednn", "fp32 product, oneDNN", fp32.onednn);
+  const at::Tensor a = at::randn({kN, kN}).to(at::kBFloat16), b = at::randn({kN, kN}).to(at::kBFloat16);
+  at::Tensor c = at::empty({kN, kN}, at::kBFloat16);
+  const double rate = 2.0 * kN * kN * kN / best_seconds([&] { at::mm_out(c, a, b); }, 5) / 1e9;
   out.number("gemm_bf16_gflops", "bf16 product", rate, fmt::format("{:.0f} GFLOP/s", rate));
-  if (error_onednn > 1e-5) {
+  if (fp32.onednn.relative_error > kFp32Error) {
     out.problems.push_back(
         {fmt::format("oneDNN's fp32 products round to less than fp32 on this CPU (relative error {:.1e})",
-                     error_onednn),
+                     fp32.onednn.relative_error),
          "nothing to do: train.gemm = auto keeps MKL here; for speed use --precision bf16", false});
   }
 }
@@ -90,7 +44,7 @@ void measure_bandwidth(Findings& out) {
   if (meminfo("MemAvailable") < 4 * static_cast<uint64_t>(kBytes)) return;
   const at::Tensor from = at::ones({kBytes / 4});
   at::Tensor to = at::zeros({kBytes / 4});
-  const double rate = 2.0 * kBytes / median_time([&] { to.copy_(from); }) / 1e9;
+  const double rate = 2.0 * kBytes / best_seconds([&] { to.copy_(from); }, 5) / 1e9;
   out.number("copy_gb_per_s", "memory copy", rate,
              fmt::format("{:.1f} GB/s read and written (256 MiB)", rate));
 }

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <system_error>
 
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
+#include "starling/run/broadcast_text.h"
 #include "starling/train/checkpoint_match.h"
 
 namespace starling {
@@ -27,13 +31,13 @@ void set_aside(const fs::path& run_dir) {
   }
 }
 
-std::string broadcast_text(Group& group, std::string text) {
-  if (group.size() == 1) return text;
-  int64_t size = static_cast<int64_t>(text.size());
-  group.broadcast(&size, 1, DataType::kInt64, 0);
-  text.resize(static_cast<size_t>(size));
-  if (size > 0) group.broadcast(text.data(), text.size(), DataType::kUint8, 0);
-  return text;
+// Before the training, not after it.
+void require_folder_of(const std::string& file) {
+  const fs::path parent = fs::absolute(file).parent_path();
+  if (::access(parent.c_str(), W_OK | X_OK) == 0) return;
+  throw ConfigError("--save",
+                    fmt::format("{} cannot be written: {}: {}; make the folder, or give another place", file,
+                                parent.string(), std::strerror(errno)));
 }
 
 CheckpointState checkpoint_of(const StrategyState& state) {
@@ -54,6 +58,7 @@ CheckpointState checkpoint_of(const StrategyState& state) {
 RunFolder::RunFolder(const RunSpec& spec, const Surroundings& around)
     : spec_(spec), around_(around), path_(around.run_dir) {
   std::string found;
+  if (around.group.rank() == 0 && !spec.train.save.empty()) require_folder_of(spec.train.save);
   if (around.group.rank() == 0) found = find_checkpoint().string();
   found = broadcast_text(around.group, found);
   if (found.empty()) return;
