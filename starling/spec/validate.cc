@@ -109,7 +109,7 @@ class Validator {
 
   void source() {
     const bool text = check_source("data.source", spec_.data.source);
-    if (!spec_.data.test_source.empty() && check_source("data.test_source", spec_.data.test_source) != text) {
+    if (!spec_.data.test_source.empty() && check_source("data.test_source", test_source()) != text) {
       fail({"data.test_source", "data.source"},
            "data.test_source = \"{}\" is of another kind than data.source = \"{}\"", spec_.data.test_source,
            spec_.data.source);
@@ -122,6 +122,14 @@ class Validator {
            reads_text ? "grammar or text:FILE" : "digits, idx:DIR, cifar-bin:DIR or images:PATH");
     }
     if (text && spec_.data.augment) warnings_.push_back("data.augment has no effect on text");
+  }
+
+  // data.test_source with its kind: a path alone is of the kind of data.source, as data/factory.cc reads it.
+  std::string test_source() const {
+    const std::string &test = spec_.data.test_source, &train = spec_.data.source;
+    const bool has_kind = test.find(':') != std::string::npos || test == "digits" || test == "grammar";
+    const size_t colon = train.find(':');
+    return has_kind || colon == std::string::npos ? test : train.substr(0, colon + 1) + test;
   }
 
   // Whether a source is of text; fails if it is none.
@@ -261,8 +269,9 @@ class Validator {
   void files() const {
     static constexpr std::string_view kSuffix = ".safetensors";
     const std::string& save = spec_.train.save;
-    if (!save.empty() && !std::string_view(save).ends_with(kSuffix)) {
-      fail({"train.save"}, "train.save = \"{}\" must end in {}, the only format written", save, kSuffix);
+    if (!save.empty() && !save.ends_with(kSuffix) && !save.ends_with(".safetensors.index.json")) {
+      fail({"train.save"}, "train.save = \"{}\" must end in {} (or {}.index.json for several files)", save,
+           kSuffix, kSuffix);
     }
   }
 

@@ -87,6 +87,10 @@ TEST(Validate, SourcesAreKnownAndFitTheModel) {
               HasSubstr("learns from text, and data.source = \"digits\" is pictures"));
   EXPECT_THAT(error_of({"data.source=grammar"}), HasSubstr("learns from pictures"));
   EXPECT_THAT(error_of({"data.test_source=grammar"}), HasSubstr("of another kind"));
+  EXPECT_EQ(error_of({"model.name=mlp", "data.source=idx:train", "data.test_source=test"}), "");
+  EXPECT_EQ(error_of({"model.name=mlp", "data.source=idx:train", "data.test_source=digits"}), "");
+  EXPECT_EQ(error_of({"model.name=mlp", "data.source=idx:train", "data.test_source=images:test.tar"}), "");
+  EXPECT_THAT(error_of({"data.test_source=test"}), HasSubstr("\"test\" is unknown"));  // digits have no path
 }
 
 TEST(Validate, SchedulesAreComplete) {
@@ -95,6 +99,7 @@ TEST(Validate, SchedulesAreComplete) {
               HasSubstr("[2.0, 1.0] must rise"));
   EXPECT_THAT(error_of({"schedule.name=cosine", "schedule.min_lr=1"}), HasSubstr("above optimizer.lr"));
   EXPECT_THAT(error_of({"train.save=weights.pt"}), HasSubstr("must end in .safetensors"));
+  EXPECT_EQ(error_of({"train.save=weights.safetensors.index.json"}), "");
 }
 
 TEST(Validate, MoreRanksThanCoresIsAWarning) {
