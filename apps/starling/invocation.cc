@@ -1,20 +1,28 @@
 #include "apps/starling/invocation.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <thread>
 
+#include "starling/launch/environment.h"
 #include "starling/spec/validate.h"
 
 namespace starling {
 
 Config checked_config(const Invocation& invocation) {
   Config config = invocation.flags.read();
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const ProcessIdentity self = read_environment(::environ).identity;
+  // The launcher itself warns when its ranks are more than the cores, and has given the other warnings before it began.
+  const int cores = self.origin == ProcessOrigin::kTorchrun || self.origin == ProcessOrigin::kSlurm
+                        ? static_cast<int>(std::thread::hardware_concurrency())
+                        : 0;
+  const bool silent =
+      invocation.options.verbosity < 0 || self.rank > 0 || self.origin == ProcessOrigin::kLauncher;
   for (const std::string& warning : validate(config.spec, config.origins, cores)) {
-    if (invocation.options.verbosity >= 0) fmt::print(stderr, "starling: warning: {}\n", warning);
+    if (!silent) fmt::print(stderr, "starling: warning: {}\n", warning);
   }
   return config;
 }

@@ -6,12 +6,16 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <regex>
 
+#include "apps/starling/help.h"
 #include "apps/starling/invocation.h"
 #include "starling/base/suggest.h"
 #include "starling/run/exit_status.h"
+#include "starling/telemetry/output.h"
 
 namespace starling {
 namespace {
@@ -48,14 +52,6 @@ const CLI::App& innermost(const CLI::App& app) {
   return parsed.empty() ? app : innermost(*parsed.front());
 }
 
-std::string full_name(const CLI::App& app) {
-  return app.get_parent() ? full_name(*app.get_parent()) + " " + app.get_name() : app.get_name();
-}
-
-std::string help_of(const CLI::App& app) {
-  return app.help(app.get_parent() ? full_name(*app.get_parent()) : "");
-}
-
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -80,6 +76,12 @@ void refuse_extras(const CLI::App& app) {
       first, {"--json", "--dry-run", "--quiet", "--verbose", "--color", "--help", "--version", "--markdown"});
 }
 
+// CLI11's "--steps: 1 required N missing" as "--steps needs N".
+std::string in_words(const std::string& said) {
+  static const std::regex missing("^(-\\S+): 1 required (\\S+) missing$");
+  return std::regex_replace(said, missing, "$1 needs $2");
+}
+
 int report(const std::vector<std::string>& argv, ErrorCode code, const std::string& message, int rank) {
   std::fflush(stdout);
   fmt::print(stderr, "starling: error: {}\n", message);
@@ -98,8 +100,8 @@ int run(int argc, const char* const* argv) {
   invocation.options.argv.assign(argv, argv + argc);
   CLI::App app("Starling trains neural networks on one core, all cores, or many processes", "starling");
   app.allow_extras();
-  app.get_formatter()->column_width(34);
-  app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  const int columns = FdOutput(1).columns();
+  app.formatter(std::make_shared<WrappedHelp>(columns > 0 ? columns : 120));
   app.footer(
       "starling COMMAND --help describes one; starling config explain KEY describes a value of the "
       "configuration.");
@@ -115,9 +117,13 @@ int run(int argc, const char* const* argv) {
     return kExitOk;
   } catch (const CLI::ParseError& error) {
     refuse_extras(app);  // what was misspelt says more than what is then missing
-    throw ConfigError(full_name(innermost(app)), error.what());
+    throw ConfigError(full_name(innermost(app)), in_words(error.what()));
   }
   refuse_extras(app);
+  if (!invocation.action && argc == 1) {
+    fmt::print("{}", help_of(app));
+    return kExitOk;
+  }
   if (!invocation.action) {
     throw ConfigError(full_name(innermost(app)), fmt::format("name a command: {}; --help explains them",
                                                              fmt::join(command_names(innermost(app)), ", ")));

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,7 @@
 #include "starling/run/strategies.h"
 #include "starling/run/training.h"
 #include "starling/run/verify.h"
+#include "starling/telemetry/output.h"
 #include "starling/train/evaluate.h"
 
 namespace starling {
@@ -101,7 +103,9 @@ int train_command(const RunSpec& spec, const CommandOptions& options) {
 }
 
 int eval_command(const RunSpec& spec, const CommandOptions& options) {
-  return on_every_rank(spec, options, /*keep=*/false, [](Session& session) {
+  CommandOptions shown = options;
+  shown.verbosity = std::max(0, options.verbosity);  // the evaluation is the result: -q does not hide it
+  return on_every_rank(spec, shown, /*keep=*/false, [](Session& session) {
     const Workload load = workload(session.spec());
     if (!load.data.test) {
       throw ConfigError("data.source", session.spec().data.source +
@@ -131,7 +135,8 @@ int verify_command(const RunSpec& spec, const CommandOptions& options) {
 int doctor_command(const CommandOptions& options) {
   const DoctorReport report = examine();
   const bool color = options.color == "always" || (options.color == "auto" && ::isatty(1) == 1);
-  print_line(options.json ? to_json(report) : to_text(report, color));
+  const int columns = FdOutput(1).columns();
+  print_line(options.json ? to_json(report) : to_text(report, color, columns > 0 ? columns : 100));
   return 0;
 }
 

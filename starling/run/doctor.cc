@@ -40,33 +40,6 @@ uint64_t meminfo(const std::string& name) {
 
 }  // namespace doctor
 
-namespace {
-
-// Breaks `text` at spaces into lines of at most `columns`; the second and later ones begin with `indent` spaces.
-std::string wrapped(const std::string& text, int columns, int used, int indent) {
-  if (columns <= 0) return text;
-  std::string out;
-  int at = used;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    const int width = display_width(word);
-    if (begin > 0 && at + 1 + width > columns) {
-      out += "\n" + std::string(static_cast<size_t>(indent), ' ');
-      at = indent;
-    } else if (begin > 0) {
-      out += ' ';
-      ++at;
-    }
-    out += word;
-    at += width;
-    begin = end + 1;
-  }
-  return out;
-}
-
-}  // namespace
-
 DoctorReport examine() {
   DoctorReport report;
   for (auto* part : {doctor::examine_build, doctor::examine_cpu, doctor::examine_memory,

@@ -150,7 +150,7 @@ void ProgressSink::show(const RunResult& e) {
   draw_pending();
   std::string text = drawn_ ? "\n" : "";
   drawn_ = false;
-  if (options_.verbosity != Verbosity::kQuiet) write(text + summary(e, options_.color));
+  write(text + summary(e, options_.color));
 }
 
 }  // namespace starling

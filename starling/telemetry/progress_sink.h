@@ -19,7 +19,7 @@ enum class Verbosity {
   kQuiet,
   kNormal,
   kVerbose
-};  // -q: errors only; -v: debug messages, learning rate, step times
+};  // -q: the result and errors only; -v: debug messages, learning rate, step times
 
 struct ProgressOptions {
   bool terminal = false;  // a live line; false: plain lines

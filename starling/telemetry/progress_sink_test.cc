@@ -12,6 +12,7 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 class ManualClock final : public Clock {
  public:
@@ -158,13 +159,14 @@ TEST_F(Progress, ALongRunDoesNotFillADisk) {
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 250);
 }
 
-TEST_F(Progress, QuietShowsErrorsOnlyAndVerboseMore) {
+TEST_F(Progress, QuietShowsErrorsAndTheResultAndVerboseMore) {
   auto quiet = make({.terminal = true, .verbosity = Verbosity::kQuiet});
   quiet->emit(start_);
   quiet->emit(step(1));
   quiet->emit(Message{Severity::kWarning, -1, "w"});
-  quiet->emit(RunResult{});
   EXPECT_EQ(taken(), "");
+  quiet->emit(RunResult{});
+  EXPECT_THAT(taken(), StartsWith("Finished"));
   quiet->emit(Message{Severity::kError, -1, "e"});
   EXPECT_EQ(taken(), "error: e\n");
   quiet.reset();
@@ -196,7 +198,7 @@ TEST(Summary, SharesAddUpAndUnmeasuredRowsAreAbsent) {
   r.bytes_sent = 1'234'567;
   r.peak_rss_mb = {310, 312};
   const std::string text = summary(r, false);
-  EXPECT_THAT(text, HasSubstr("compute 80.0 %, exposed communication 5.0 %, data wait 0.2 %, other 14.8 %"));
+  EXPECT_THAT(text, HasSubstr("compute 80.0 %, waiting for ranks 5.0 %, data 0.2 %, other 14.8 %"));
   EXPECT_THAT(text, HasSubstr("98.91 %"));
   EXPECT_THAT(text, Not(HasSubstr("test loss")));
   EXPECT_THAT(text, HasSubstr("1.2 MB by all ranks"));

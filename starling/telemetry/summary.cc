@@ -14,9 +14,9 @@ std::string where_time_went(const RunResult& r) {
   const double known = r.compute_s + r.exposed_comm_s + r.data_wait_s;
   const double wall = std::max(r.wall_s, known);
   if (!(wall > 0)) return {};
-  return fmt::format("compute {}, exposed communication {}, data wait {}, other {}",
-                     percent(r.compute_s / wall), percent(r.exposed_comm_s / wall),
-                     percent(r.data_wait_s / wall), percent((wall - known) / wall));
+  return fmt::format("compute {}, waiting for ranks {}, data {}, other {}", percent(r.compute_s / wall),
+                     percent(r.exposed_comm_s / wall), percent(r.data_wait_s / wall),
+                     percent((wall - known) / wall));
 }
 
 std::string memory_text(const std::vector<double>& mb) {

@@ -100,4 +100,26 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string wrapped(std::string_view text, int columns, int used, int indent) {
+  if (columns <= 0) return std::string(text);
+  std::string out;
+  int at = used;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string_view word = text.substr(begin, end - begin);
+    const int width = display_width(word);
+    if (begin > 0 && at + 1 + width > columns) {
+      out += "\n" + std::string(static_cast<size_t>(indent), ' ');
+      at = indent;
+    } else if (begin > 0) {
+      out += ' ';
+      ++at;
+    }
+    out += word;
+    at += width;
+    begin = end + 1;
+  }
+  return out;
+}
+
 }  // namespace starling

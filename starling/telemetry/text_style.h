@@ -23,6 +23,9 @@ std::string bytes_text(uint64_t bytes);  // "512 B", "1.2 MB", powers of 1000
 int display_width(std::string_view text);
 // The first `columns` code points of `text`.
 std::string_view cut(std::string_view text, int columns);
+// `text` broken at spaces into lines of at most `columns` (0: no limit): the first begins at column `used`, the others with
+// `indent` spaces. A longer word stays whole.
+std::string wrapped(std::string_view text, int columns, int used, int indent);
 // `text` with every control character but newline and tab replaced by '?', so that it cannot steer the
 // terminal.
 std::string printable(std::string_view text);
