@@ -39,13 +39,14 @@ std::string GemmComparison::faster() const {
 
 GemmComparison measure_gemm(int64_t rows) {
   at::NoGradGuard no_grad;
-  const bool medium = at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;
+  static constexpr const char* kNames[] = {"highest", "high", "medium"};
+  const char* before = kNames[static_cast<int>(at::globalContext().float32MatmulPrecision())];
   GemmComparison result;
   select_gemm("mkl");
   result.mkl = measure_one(rows);
   select_gemm("onednn");
   result.onednn = measure_one(rows);
-  select_gemm(medium ? "onednn" : "mkl");
+  at::globalContext().setFloat32MatmulPrecision(before);
   return result;
 }
 
