@@ -24,7 +24,7 @@ double pass_seconds(const ModelFactory& factory, const Batch& sample, at::Scalar
   if (channels_last) to_channels_last(replica);
   at::Tensor input = sample.input.is_floating_point() ? sample.input.to(type) : sample.input;
   if (channels_last) input = input.contiguous(at::MemoryFormat::ChannelsLast);
-  return best_seconds([&] { loss_of(replica.model, input, sample).backward(); });
+  return best_seconds([&] { replica.model.loss(replica.model.forward(input), sample.target).backward(); });
 }
 
 at::ScalarType working_type(Precision precision) {
@@ -37,7 +37,8 @@ std::string choose_layout(const RunSpec& spec, const ModelFactory& factory, cons
   const at::ScalarType type = working_type(spec.train.precision);
   if (sample.input.dim() != 4 || type == at::kDouble || !has_convolutions(make_replica(factory, type, 0)))
     return "contiguous";
-  const Batch part = sample.part(0, std::min<int64_t>(8, sample.size()));
+  const int64_t count = std::min<int64_t>(8, sample.size());
+  const Batch part{sample.input.narrow(0, 0, count), sample.target.narrow(0, 0, count)};
   return pass_seconds(factory, part, type, true) < pass_seconds(factory, part, type, false) ? "channels-last"
                                                                                             : "contiguous";
 }
