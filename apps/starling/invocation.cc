@@ -12,13 +12,12 @@
 
 namespace starling {
 
-Config checked_config(const Invocation& invocation) {
+Config checked_config(const Invocation& invocation, bool launches) {
   Config config = invocation.flags.read();
   const ProcessIdentity self = read_environment(::environ).identity;
   // The launcher itself warns when its ranks are more than the cores, and has given the other warnings before it began.
-  const int cores = self.origin == ProcessOrigin::kTorchrun || self.origin == ProcessOrigin::kSlurm
-                        ? static_cast<int>(std::thread::hardware_concurrency())
-                        : 0;
+  const bool launcher_warns = launches && self.origin == ProcessOrigin::kAlone;
+  const int cores = launcher_warns ? 0 : static_cast<int>(std::thread::hardware_concurrency());
   const bool silent =
       invocation.options.verbosity < 0 || self.rank > 0 || self.origin == ProcessOrigin::kLauncher;
   for (const std::string& warning : validate(config.spec, config.origins, cores)) {

@@ -24,8 +24,9 @@ struct Invocation {
   bool markdown = false;  // config schema --markdown
 };
 
-// The configuration of the command line, checked as a whole; warnings go to standard error unless -q.
-Config checked_config(const Invocation& invocation);
+// The configuration of the command line, checked as a whole; warnings go to standard error unless -q, once for all ranks.
+// launches: the command may start ranks.
+Config checked_config(const Invocation& invocation, bool launches = false);
 
 // A subcommand that takes the options of its parents too, before or after its name. action: run after parsing.
 CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::string& name,

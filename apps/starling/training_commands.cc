@@ -8,7 +8,7 @@ void add_training_commands(CLI::App& app, Invocation& invocation) {
   using Command = int (*)(const RunSpec&, const CommandOptions&);
   const auto add = [&app, &invocation](const char* name, const char* help, Command command) {
     CLI::App& added = add_command(app, invocation, name, help, [&invocation, command] {
-      return command(checked_config(invocation).spec, invocation.options);
+      return command(checked_config(invocation, /*launches=*/true).spec, invocation.options);
     });
     invocation.flags.add_flags(added);
   };
