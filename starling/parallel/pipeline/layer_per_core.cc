@@ -1,5 +1,6 @@
 #include "starling/parallel/pipeline/layer_per_core.h"
 
+#include <ATen/Parallel.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -14,6 +15,21 @@
 #include "starling/net/memory/store.h"
 
 namespace starling {
+namespace {
+
+// A stage computes with one thread. The calling thread carries out a stage too, and has all threads again afterwards, for
+// evaluation.
+class OneThreadEach {
+ public:
+  OneThreadEach() { at::set_num_threads(1); }
+  ~OneThreadEach() { at::set_num_threads(before_); }
+  OneThreadEach(const OneThreadEach&) = delete;
+
+ private:
+  const int before_ = at::get_num_threads();
+};
+
+}  // namespace
 
 LayerPerCore::LayerPerCore(const ModelFactory& factory, UpdateRule rule, const PipelineOptions& options,
                            const Clock& clock)
@@ -44,6 +60,7 @@ LayerPerCore::LayerPerCore(const ModelFactory& factory, UpdateRule rule, const P
 LayerPerCore::~LayerPerCore() = default;
 
 void LayerPerCore::run(const std::function<void(int)>& task) {
+  const OneThreadEach one_thread_each;
   std::mutex mutex;
   std::exception_ptr first;
   team_.run([&](int thread) {
