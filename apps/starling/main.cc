@@ -122,7 +122,7 @@ int run(int argc, const char* const* argv) {
   refuse_extras(app);
   if (!invocation.action && argc == 1) {
     fmt::print("{}", help_of(app));
-    return kExitOk;
+    return kExitConfig;
   }
   if (!invocation.action) {
     throw ConfigError(full_name(innermost(app)), fmt::format("name a command: {}; --help explains them",
