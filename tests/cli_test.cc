@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -181,7 +183,7 @@ TEST(Cli, TrainingCommandsCheckTheirConfigurationFirst) {
   expect_refused({"eval", "--modle", "lenet5"}, "--modle: unknown flag: did you mean --model?");
   expect_refused({"train", "eval"}, "eval: unexpected argument");
   expect_refused({"data", "make"}, "starling data make: DIR is required");
-  expect_refused({"zoo"}, "starling zoo: name a command: ls; --help explains them");
+  expect_refused({"zoo"}, "starling zoo: name a command: ls, show; --help explains them");
   for (const char* command : {"train", "eval", "verify"}) {
     expect_refused(
         {command, "-n", "2", "--global-batch", "65"},
@@ -193,6 +195,53 @@ TEST(Cli, TrainingCommandsCheckTheirConfigurationFirst) {
         "images:PATH, text:FILE, digits or grammar");
   }
   EXPECT_THAT(run({"--lr", "0.1", "train"}).err, HasSubstr("--lr: this command does not take the flag"));
+}
+
+TEST(Cli, ZooShowSaysWhatTheLayersOfAModelMove) {
+  const Outcome outcome = run({"zoo", "show", "lenet5", "--batch", "100", "--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(outcome.out);
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines[0]["name"], "conv1");
+  EXPECT_EQ(lines[0]["kind"], "conv");
+  EXPECT_DOUBLE_EQ(lines[0]["weight_mb"], 150 * 4 / 1e6);
+  EXPECT_DOUBLE_EQ(lines[0]["input_mb"], 784 * 4 * 100 / 1e6);
+  EXPECT_DOUBLE_EQ(lines[0]["gflop"], 150 * 784 * 6 * 100 / 1e9);
+  EXPECT_EQ(lines[0]["fewer_bytes"], "data");
+  EXPECT_EQ(lines[2]["fewer_bytes"], "model");  // fc1: 400 × 120 weights, 400 × 100 inputs
+  EXPECT_EQ(lines[5]["event"], "volumes");
+  EXPECT_EQ(lines[5]["model"], "lenet5");
+  EXPECT_THAT(run({"zoo", "show", "nin"}).out, AllOf(HasSubstr("cccp8"), HasSubstr("|D| = 5793 MB")));
+  expect_refused(
+      {"zoo", "show", "nin", "--pixels", "38"},
+      "model.name: nin needs pictures of at least 39×39 pixels, the data has 38×38; use lenet5 or a "
+      "resnet, or larger pictures");
+  expect_refused(
+      {"zoo", "show", "gpt", "--pixels", "38"},
+      "--pixels: gpt reads no pictures; its input follows from model.widths or model.tokens (--set)");
+  expect_refused({"zoo", "show", "nin", "--batch", "0"}, "--batch: is 0, must be at least 1");
+  EXPECT_THAT(run({"zoo", "show", "alexnt"}).err, HasSubstr("did you mean \"alexnet\"?"));
+}
+
+TEST(Cli, BenchLayersTimesEachAlgorithmAndPass) {
+  const Outcome outcome = run({"bench", "layers", "--seconds", "0", "--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  std::set<std::string> measured;
+  std::istringstream text(outcome.out);
+  for (std::string line; std::getline(text, line);) {
+    const nlohmann::json event = nlohmann::json::parse(line);
+    if (event["event"] != "layer_timing" || event["device"] != "cpu") continue;
+    EXPECT_GT(event["min_ms"], 0);
+    EXPECT_GE(event["median_ms"], event["min_ms"]);
+    EXPECT_GE(event["max_ms"], event["median_ms"]);
+    EXPECT_GT(event["gflop_per_s"], 0);
+    measured.insert(event["algorithm"].get<std::string>() + " " + event["pass"].get<std::string>());
+  }
+  EXPECT_THAT(measured, testing::ElementsAre("direct backward", "direct forward", "im2col backward",
+                                             "im2col forward", "product backward", "product forward"));
+  EXPECT_EQ(run({"bench", "layers", "--seconds", "-1"}).status, 2);
 }
 
 }  // namespace

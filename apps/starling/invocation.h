@@ -18,8 +18,11 @@ struct Invocation {
   CommandOptions options;
   std::function<int()> action;  // the command; returns the exit status; empty until one is parsed
   // Positional arguments and flags of single commands.
-  std::string key;        // config explain KEY
-  std::string source;     // data inspect SOURCE
+  std::string key;     // config explain KEY
+  std::string source;  // data inspect SOURCE
+  std::string model;   // zoo show MODEL
+  ZooShowOptions zoo_show;
+  double bench_seconds = 6;
   std::string out_dir;    // data make DIR
   bool markdown = false;  // config schema --markdown
 };
@@ -36,7 +39,11 @@ CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::strin
 void add_config_commands(CLI::App& app, Invocation& invocation);
 // train, eval, verify
 void add_training_commands(CLI::App& app, Invocation& invocation);
-// data make | inspect, zoo ls, doctor
+// data make | inspect, doctor
 void add_tool_commands(CLI::App& app, Invocation& invocation);
+// zoo ls | show
+void add_zoo_commands(CLI::App& app, Invocation& invocation);
+// bench layers
+void add_bench_commands(CLI::App& app, Invocation& invocation);
 
 }  // namespace starling

@@ -29,11 +29,6 @@ void add_tool_commands(CLI::App& app, Invocation& invocation) {
   inspect.add_option("SOURCE", invocation.source, "As data.source; without it, what the configuration names")
       ->type_name("");
   invocation.flags.add_flags(inspect);
-
-  CLI::App& zoo = add_command(app, invocation, "zoo", "The networks that Starling knows", nullptr);
-  zoo.require_subcommand(0, 1);
-  add_command(zoo, invocation, "ls", "List them",
-              [&invocation] { return zoo_ls_command(invocation.options); });
 }
 
 }  // namespace starling

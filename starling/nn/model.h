@@ -45,6 +45,10 @@ struct ModelShape {
   bool text = false;
 };
 
+// The input and outputs that a model of the zoo is published for: 224×224 pixels and 1000 classes for those of ImageNet,
+// MNIST's for lenet5, model.widths for mlp, model.tokens and GPT-2's vocabulary for gpt.
+ModelShape usual_shape(const ModelSpec& spec);
+
 // What a model asks of the run it trains in.
 struct ModelHooks {
   // Adds a tensor over all replicas in place; needed for model.batch_norm = sync, unused otherwise

@@ -25,13 +25,15 @@ void check_gpt(const ModelSpec& spec, const ModelShape& shape) {
     throw ConfigError("model.heads",
                       fmt::format("model.width {} does not divide by {} heads", spec.width, spec.heads));
   }
-  if (!(spec.dropout >= 0.0 && spec.dropout < 1.0)) {
-    throw ConfigError("model.dropout", fmt::format("is {}, must be at least 0 and below 1", spec.dropout));
-  }
   if (!shape.input_shape.empty() && shape.input_shape[0] > spec.tokens) {
     throw ConfigError("model.tokens", fmt::format("is {}, but a sample of the data has {} tokens",
                                                   spec.tokens, shape.input_shape[0]));
   }
+}
+
+void check_dropout(const ModelSpec& spec) {
+  if (spec.dropout >= 0.0 && spec.dropout < 1.0) return;
+  throw ConfigError("model.dropout", fmt::format("is {}, must be at least 0 and below 1", spec.dropout));
 }
 
 void check_kind(const ModelSpec& spec, const ModelShape& shape) {
@@ -67,6 +69,10 @@ ModelFactory model_factory(const ModelSpec& spec, const ModelShape& shape, int64
   if (spec.name == "resnet18") return make_resnet(18, spec, shape, classes);
   if (spec.name == "resnet34") return make_resnet(34, spec, shape, classes);
   if (spec.name == "resnet50") return make_resnet(50, spec, shape, classes);
+  if (spec.name == "alexnet") return make_alexnet(spec, shape, classes);
+  if (spec.name == "nin") return make_nin(spec, shape, classes);
+  if (spec.name == "googlenet") return make_googlenet(spec, shape, classes);
+  if (spec.name == "vgg19") return make_vgg19(spec, shape, classes);
   return make_gpt(spec, classes);
 }
 
@@ -89,9 +95,32 @@ const std::vector<ZooEntry>& zoo() {
       {"resnet18", "ResNet-18 as in torchvision, model.stem imagenet or cifar"},
       {"resnet34", "ResNet-34 as in torchvision, model.stem imagenet or cifar"},
       {"resnet50", "ResNet-50 as in torchvision, model.stem imagenet or cifar"},
+      {"alexnet", "AlexNet in one group, with the original's channels, for large pictures"},
+      {"nin", "Network in Network for ImageNet, without fully connected layers"},
+      {"googlenet", "GoogLeNet as published: no batch norm, both auxiliary heads in training"},
+      {"vgg19", "VGG-19 as in torchvision"},
       {"gpt", "GPT-2 as in Hugging Face: model.layers, .width, .heads, .tokens"},
   };
   return entries;
+}
+
+ModelShape usual_shape(const ModelSpec& spec) {
+  if (spec.name == "gpt") return {{spec.tokens}, 50257, true};
+  if (spec.name == "lenet5") return {{1, 28, 28}, 10, false};
+  if (spec.name == "mlp" && spec.widths.size() >= 2) {
+    return {{spec.widths.front()}, spec.widths.back(), false};
+  }
+  return {{3, 224, 224}, 1000, false};
+}
+
+void check_pixels(const std::string& model, const ModelShape& shape, int64_t least) {
+  const int64_t h = shape.input_shape[1], w = shape.input_shape[2];
+  if (h >= least && w >= least) return;
+  throw ConfigError(
+      "model.name",
+      fmt::format("{} needs pictures of at least {}×{} pixels, the data has {}×{}; use lenet5 or "
+                  "a resnet, or larger pictures",
+                  model, least, least, h, w));
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
@@ -102,6 +131,7 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
 ModelFactory zoo_model(const ModelSpec& spec, const ModelShape& shape, const ModelHooks& hooks) {
   check_name(spec.name);
   check_kind(spec, shape);
+  check_dropout(spec);
   if (spec.name == "gpt") check_gpt(spec, shape);
   const int64_t classes = outputs(spec, shape);
   const ModelFactory local = model_factory(spec, shape, classes);

@@ -25,6 +25,17 @@ int verify_command(const RunSpec& spec, const CommandOptions& options);
 int doctor_command(const CommandOptions& options);
 int zoo_ls_command(const CommandOptions& options);
 int strategies_command(const CommandOptions& options);
+
+struct ZooShowOptions {
+  int64_t batch = 1024;  // samples of a step over all ranks
+  int64_t pixels = 0;    // of a side of the picture; 0 = the usual size of the model
+};
+// Prints what each layer of a model weighs, takes in and computes. Errors: ConfigError for a batch below 1, pixels for a
+// model without pictures, or too few for it.
+int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const CommandOptions& options);
+
+// Times layers for about so many seconds (run/bench_layers.h) and prints a table.
+int bench_layers_command(double seconds, const CommandOptions& options);
 // Writes the generated data that data.source names into out_dir, as files that idx: and text: read.
 int data_make_command(const RunSpec& spec, const std::string& out_dir, const CommandOptions& options);
 int data_inspect_command(const RunSpec& spec, const CommandOptions& options);

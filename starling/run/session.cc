@@ -95,6 +95,7 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
     : spec_(resolved(std::move(spec), environment)), environment_(environment) {
   at::set_num_threads(
       spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
+  if (spec_.model.conv == ConvAlgorithm::kIm2col) im2col_ = std::make_unique<Im2colConvolution>();
   const ProcessIdentity& self = environment_.identity;
   if (self.world_size > 1) {
     store_ = std::make_unique<JobStore>(spec_.comm, environment_);

@@ -1,5 +1,5 @@
 // Session: one rank's place in its job, from the environment to the group: it finds the others (launcher, torchrun, srun,
-// or nobody), sets the threads, opens the sinks, and turns signals into a flag.
+// or nobody), sets the threads and the algorithm of convolutions, opens the sinks, and turns signals into a flag.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include "starling/comm/group.h"
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
+#include "starling/nn/conv_im2col.h"
 #include "starling/run/job_store.h"
 #include "starling/run/stop_signal.h"
 #include "starling/run/surroundings.h"
@@ -47,6 +48,7 @@ class Session {
 
   RunSpec spec_;
   Environment environment_;
+  std::unique_ptr<Im2colConvolution> im2col_;  // model.conv = im2col
   SystemClock clock_;
   StopSignal stop_;  // before everything that has threads
   std::unique_ptr<JobStore> store_;

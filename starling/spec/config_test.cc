@@ -96,7 +96,7 @@ TEST(ConfigToml, PlacesEachMistake) {
   EXPECT_EQ(
       toml_error("[model]\n\nname = \"lenet6\"\n"),
       "run.toml:3:8: model.name = \"lenet6\" is unknown: did you mean \"lenet5\"? use one of mlp, lenet5, "
-      "resnet18, resnet34, resnet50, gpt");
+      "resnet18, resnet34, resnet50, alexnet, nin, googlenet, vgg19, gpt");
   EXPECT_EQ(toml_error("[model]\nwidths = [784, \"ten\"]\n"),
             "run.toml:2:10: model.widths is a list of integers, not a list of mixed or nested values");
 }

@@ -25,6 +25,9 @@ constexpr std::string_view words_of(BatchNorm) {
 constexpr std::string_view words_of(CentralMode) {
   return "divided master";
 }
+constexpr std::string_view words_of(ConvAlgorithm) {
+  return "auto im2col";
+}
 constexpr std::string_view words_of(OptimizerShare) {
   return "auto replicated divided";
 }

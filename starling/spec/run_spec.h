@@ -13,12 +13,13 @@ enum class ThreadsMode { kOp, kBatch, kLayer };
 enum class Order { kShuffled, kSequential };
 enum class BatchNorm { kLocal, kSync };
 enum class CentralMode { kDivided, kMaster };
+enum class ConvAlgorithm { kAuto, kIm2col };  // kAuto: libtorch's own
 // Who runs the optimizer pass over parameters that the ranks of a host hold: every rank over all of its own copy, or
 // every rank over its share of the one copy in shared memory.
 enum class OptimizerShare { kAuto, kReplicated, kDivided };
 
 struct ModelSpec {
-  std::string name = "lenet5";                   // model.name: mlp lenet5 resnet18 resnet34 resnet50 gpt
+  std::string name = "lenet5";                   // model.name: as `starling zoo ls`
   std::vector<int64_t> widths = {784, 256, 10};  // model.widths: mlp only, inputs first, classes last
   std::string stem = "auto";                     // model.stem: auto imagenet cifar (resnets)
   int64_t classes = 0;                           // model.classes: 0 = what the data has
@@ -27,8 +28,9 @@ struct ModelSpec {
   int64_t heads = 6;                             // model.heads: gpt
   int64_t tokens = 256;                          // model.tokens: gpt, context length
   int64_t vocabulary = 0;                        // model.vocabulary: 0 = what the data has
-  double dropout = 0.0;                          // model.dropout: gpt
+  double dropout = 0.0;                          // model.dropout: gpt and the networks that drop
   BatchNorm batch_norm = BatchNorm::kLocal;      // model.batch_norm: local sync
+  ConvAlgorithm conv = ConvAlgorithm::kAuto;     // model.conv: auto im2col (--conv)
   std::string init;                              // model.init: FILE.safetensors (--init)
 };
 

@@ -131,7 +131,7 @@ TEST(Schema, RefusesWrongTypesWordsAndRanges) {
   EXPECT_EQ(
       error_of("model.name", std::string("lenet")),
       "here: model.name = \"lenet\" is unknown: did you mean \"lenet5\"? use one of mlp, lenet5, resnet18, "
-      "resnet34, resnet50, gpt");
+      "resnet34, resnet50, alexnet, nin, googlenet, vgg19, gpt");
   EXPECT_EQ(error_of("optimizer.lr", int64_t{1}), "");  // an integer is a number
 }
 

@@ -1,0 +1,188 @@
+// GoogLeNet (Szegedy et al., Going Deeper with Convolutions, 2014) as published and as FireCaffe counts it: 5×5
+// convolutions in the third branch, local response normalisation after the stem's first and last convolution, no batch
+// norm, and both auxiliary heads. Modules are named as in torchvision.models.googlenet (conv1.conv,
+// inception4a.branch2.0.conv, aux1.fc1, …), whose network differs: batch norm, 3×3 in the third branch. Weights are
+// Caffe's "xavier", uniform within sqrt(3 / fan_in), and biases of convolutions 0.2.
+//
+// In training the output is [n, 3, classes]: the answer and those of aux1 and aux2; the loss is
+//   L(answer) + 0.3 (L(aux1) + L(aux2)).
+// In evaluation it is the answer alone, [n, classes]. Any picture of at least 31 pixels: the pools before the
+// classifiers adapt.
+#include <torch/nn/init.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "starling/nn/layer_chain.h"
+#include "starling/nn/linear.h"
+#include "starling/nn/models.h"
+
+namespace starling {
+namespace {
+
+constexpr int64_t kLeastPixels = 31;  // 16×16 after conv1, then four poolings halve
+constexpr double kAuxWeight = 0.3;
+
+at::Tensor max_pool_ceil(const at::Tensor& x, int64_t stride, int64_t padding) {
+  return at::max_pool2d(x, 3, stride, padding, /*dilation=*/1, /*ceil_mode=*/true);
+}
+
+// y = x / (1 + α/5 Σ x²)^0.75 over the 5 channels around each, α = 1e-4 (Krizhevsky et al., 2012, section 3.3).
+at::Tensor local_response_norm(const at::Tensor& x) {
+  constexpr int64_t kWindow = 5;
+  const at::Tensor squares = at::constant_pad_nd(x * x, {0, 0, 0, 0, kWindow / 2, kWindow / 2});
+  at::Tensor sum = squares.narrow(1, 0, x.size(1));
+  for (int64_t i = 1; i < kWindow; ++i) sum = sum + squares.narrow(1, i, x.size(1));
+  return x * (sum * (1e-4 / kWindow) + 1.0).pow(-0.75);
+}
+
+void fill_xavier(at::Tensor weight) {
+  const double bound = std::sqrt(3.0 / static_cast<double>(weight.numel() / weight.size(0)));
+  torch::nn::init::uniform_(weight, -bound, bound);
+}
+
+std::shared_ptr<Linear> linear_layer(int64_t in, int64_t out) {
+  auto layer = std::make_shared<Linear>(in, out);
+  fill_xavier(layer->weight);
+  torch::nn::init::zeros_(layer->bias);
+  return layer;
+}
+
+// A convolution and its ReLU; the parameters are conv.weight and conv.bias.
+class Conv : public torch::nn::Module {
+ public:
+  Conv(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1)
+      : conv_(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2)) {
+    register_module("conv", conv_);
+    fill_xavier(conv_->weight);
+    torch::nn::init::constant_(conv_->bias, 0.2);
+  }
+  at::Tensor forward(const at::Tensor& x) { return conv_->forward(x).relu_(); }
+
+ private:
+  torch::nn::Conv2d conv_;
+};
+
+// Output channels of the branches, as in table 1 of the paper.
+struct Widths {
+  int64_t in, one, three_reduce, three, five_reduce, five, pool;
+};
+
+// Four branches side by side, joined along the channels.
+class Inception : public torch::nn::Module {
+ public:
+  explicit Inception(const Widths& w) {
+    branch1_ = register_module("branch1", std::make_shared<Conv>(w.in, w.one, 1));
+    branch2_->add(std::make_shared<Conv>(w.in, w.three_reduce, 1));
+    branch2_->add(std::make_shared<Conv>(w.three_reduce, w.three, 3));
+    branch3_->add(std::make_shared<Conv>(w.in, w.five_reduce, 1));
+    branch3_->add(std::make_shared<Conv>(w.five_reduce, w.five, 5));
+    branch4_->add_step([](const at::Tensor& x) { return max_pool_ceil(x, 1, 1); });
+    branch4_->add(std::make_shared<Conv>(w.in, w.pool, 1));
+    register_module("branch2", branch2_);
+    register_module("branch3", branch3_);
+    register_module("branch4", branch4_);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return at::cat({branch1_->forward(x), branch2_->forward(x), branch3_->forward(x), branch4_->forward(x)},
+                   1);
+  }
+
+ private:
+  std::shared_ptr<Conv> branch1_;
+  std::shared_ptr<LayerChain> branch2_ = std::make_shared<LayerChain>(),
+                              branch3_ = std::make_shared<LayerChain>(),
+                              branch4_ = std::make_shared<LayerChain>();
+};
+
+// A classifier on the maps in the middle of the network.
+class AuxiliaryHead : public torch::nn::Module {
+ public:
+  AuxiliaryHead(int64_t in, int64_t classes, double dropout) : dropout_(dropout) {
+    conv_ = register_module("conv", std::make_shared<Conv>(in, 128, 1));
+    fc1_ = register_module("fc1", linear_layer(128 * 4 * 4, 1024));
+    fc2_ = register_module("fc2", linear_layer(1024, classes));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor h = conv_->forward(at::adaptive_avg_pool2d(x, {4, 4})).flatten(1);
+    h = fc1_->forward(h).relu_();
+    return fc2_->forward(dropout_ > 0 ? at::dropout(h, dropout_, is_training()) : h);
+  }
+
+ private:
+  double dropout_;
+  std::shared_ptr<Conv> conv_;
+  std::shared_ptr<Linear> fc1_, fc2_;
+};
+
+class GoogLeNet : public torch::nn::Module {
+ public:
+  GoogLeNet(int64_t channels, int64_t classes, double dropout) : dropout_(dropout) {
+    conv1_ = register_module("conv1", std::make_shared<Conv>(channels, 64, 7, 2));
+    conv2_ = register_module("conv2", std::make_shared<Conv>(64, 64, 1));
+    conv3_ = register_module("conv3", std::make_shared<Conv>(64, 192, 3));
+    add("inception3a", {192, 64, 96, 128, 16, 32, 32});
+    add("inception3b", {256, 128, 128, 192, 32, 96, 64});
+    add("inception4a", {480, 192, 96, 208, 16, 48, 64});
+    add("inception4b", {512, 160, 112, 224, 24, 64, 64});
+    add("inception4c", {512, 128, 128, 256, 24, 64, 64});
+    add("inception4d", {512, 112, 144, 288, 32, 64, 64});
+    add("inception4e", {528, 256, 160, 320, 32, 128, 128});
+    add("inception5a", {832, 256, 160, 320, 32, 128, 128});
+    add("inception5b", {832, 384, 192, 384, 48, 128, 128});
+    aux1_ = register_module("aux1", std::make_shared<AuxiliaryHead>(512, classes, dropout));
+    aux2_ = register_module("aux2", std::make_shared<AuxiliaryHead>(528, classes, dropout));
+    fc_ = register_module("fc", linear_layer(1024, classes));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor h = local_response_norm(max_pool_ceil(conv1_->forward(x), 2, 0));
+    h = local_response_norm(conv3_->forward(conv2_->forward(h)));
+    h = inceptions(max_pool_ceil(h, 2, 0), 0, 2);     // 3a, 3b
+    h = inceptions(max_pool_ceil(h, 2, 0), 2, 3);     // 4a
+    const at::Tensor late = inceptions(h, 3, 6);      // 4b, 4c, 4d
+    at::Tensor top = inceptions(late, 6, 7);          // 4e
+    top = inceptions(max_pool_ceil(top, 2, 0), 7, 9)  // 5a, 5b
+              .mean({2, 3});
+    if (dropout_ > 0) top = at::dropout(top, dropout_, is_training());
+    const at::Tensor answer = fc_->forward(top);
+    return is_training() ? at::stack({answer, aux1_->forward(h), aux2_->forward(late)}, 1) : answer;
+  }
+
+ private:
+  void add(const char* name, const Widths& widths) {
+    inceptions_.push_back(register_module(name, std::make_shared<Inception>(widths)));
+  }
+  at::Tensor inceptions(const at::Tensor& x, size_t begin, size_t end) {
+    at::Tensor h = x;
+    for (size_t i = begin; i < end; ++i) h = inceptions_[i]->forward(h);
+    return h;
+  }
+
+  double dropout_;
+  std::shared_ptr<Conv> conv1_, conv2_, conv3_;
+  std::vector<std::shared_ptr<Inception>> inceptions_;
+  std::shared_ptr<AuxiliaryHead> aux1_, aux2_;
+  std::shared_ptr<Linear> fc_;
+};
+
+// output: [n, 3, classes] of training, or [n, classes].
+at::Tensor googlenet_loss(const at::Tensor& output, const at::Tensor& target) {
+  if (output.dim() == 2) return cross_entropy(output, target);
+  const auto loss_of = [&](int64_t head) { return cross_entropy(output.select(1, head), target); };
+  return loss_of(0) + kAuxWeight * (loss_of(1) + loss_of(2));
+}
+
+}  // namespace
+
+ModelFactory make_googlenet(const ModelSpec& spec, const ModelShape& shape, int64_t classes) {
+  check_pixels(spec.name, shape, kLeastPixels);
+  return [channels = shape.input_shape[0], classes, dropout = spec.dropout] {
+    Model model = model_of(std::make_shared<GoogLeNet>(channels, classes, dropout));
+    model.loss = googlenet_loss;
+    return model;
+  };
+}
+
+}  // namespace starling

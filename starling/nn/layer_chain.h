@@ -1,0 +1,44 @@
+// LayerChain: layers one after the other, with the parameter names of torch::nn::Sequential: a layer's name is its
+// number, and steps that have no parameters (ReLU, pooling, dropout) take a number too. So the networks of
+// torchvision that are written as a Sequential keep their names.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace starling {
+
+class LayerChain : public torch::nn::Module {
+ public:
+  using Step = std::function<at::Tensor(const at::Tensor&)>;
+
+  // A layer with parameters; returns it, so that the caller can initialise it.
+  template <class Layer>
+  std::shared_ptr<Layer> add(std::shared_ptr<Layer> layer) {
+    register_module(std::to_string(steps_.size()), layer);
+    steps_.push_back([layer = layer.get()](const at::Tensor& x) { return layer->forward(x); });
+    return layer;
+  }
+
+  // A step without parameters.
+  void add_step(Step step) { steps_.push_back(std::move(step)); }
+
+  // Common steps. relu works in place: the step before must make a fresh tensor.
+  void relu();
+  // ceil: a last window that is cut by the border counts, as in Caffe.
+  void max_pool(int64_t kernel, int64_t stride, bool ceil = false);
+  // While training, drops activations with probability p; p = 0 does nothing. The step keeps its number.
+  void dropout(double p);
+
+  at::Tensor forward(const at::Tensor& x) const;
+
+ private:
+  std::vector<Step> steps_;
+};
+
+}  // namespace starling

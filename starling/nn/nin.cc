@@ -1,0 +1,69 @@
+// Network in Network for ImageNet (Lin, Chen, Yan, Network In Network, 2013): four convolutions, each followed by two of
+// 1×1 ("cccp"), pooling between them that counts windows cut by the border (Caffe's way), and the mean of the last maps
+// as the answer. Layers are named as in the authors' Caffe model: conv1, cccp1, cccp2, conv2, …, cccp8; weights are drawn
+// from N(0, 2 / fan_in). Any picture of at least 39 pixels.
+#include <torch/nn/init.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/types.h>
+
+#include <string>
+
+#include "starling/nn/models.h"
+
+namespace starling {
+namespace {
+
+constexpr int64_t kLeastPixels = 39;  // 8×8 after conv1, then 4×4, 2×2 and 1×1
+
+class NetworkInNetwork : public torch::nn::Module {
+ public:
+  NetworkInNetwork(int64_t channels, int64_t classes, double dropout) : dropout_(dropout) {
+    add("conv1", channels, 96, 11, 4, 0);
+    add("cccp1", 96, 96, 1, 1, 0);
+    add("cccp2", 96, 96, 1, 1, 0);
+    add("conv2", 96, 256, 5, 1, 2);
+    add("cccp3", 256, 256, 1, 1, 0);
+    add("cccp4", 256, 256, 1, 1, 0);
+    add("conv3", 256, 384, 3, 1, 1);
+    add("cccp5", 384, 384, 1, 1, 0);
+    add("cccp6", 384, 384, 1, 1, 0);
+    add("conv4", 384, 1024, 3, 1, 1);
+    add("cccp7", 1024, 1024, 1, 1, 0);
+    add("cccp8", 1024, classes, 1, 1, 0);
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor h = x;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      h = layers_[i]->forward(h).relu_();
+      const size_t group = i / 3;
+      if (i % 3 != 2 || group == 3) continue;
+      h = at::max_pool2d(h, 3, 2, /*padding=*/0, /*dilation=*/1, /*ceil_mode=*/true);
+      if (group == 2 && dropout_ > 0) h = at::dropout(h, dropout_, is_training());
+    }
+    return h.mean({2, 3});
+  }
+
+ private:
+  void add(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
+           int64_t padding) {
+    torch::nn::Conv2d layer(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(padding));
+    torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanIn, torch::kReLU);
+    torch::nn::init::zeros_(layer->bias);
+    layers_.push_back(register_module(name, layer));
+  }
+
+  double dropout_;
+  std::vector<torch::nn::Conv2d> layers_;
+};
+
+}  // namespace
+
+ModelFactory make_nin(const ModelSpec& spec, const ModelShape& shape, int64_t classes) {
+  check_pixels(spec.name, shape, kLeastPixels);
+  return [channels = shape.input_shape[0], classes, dropout = spec.dropout] {
+    return model_of(std::make_shared<NetworkInNetwork>(channels, classes, dropout));
+  };
+}
+
+}  // namespace starling

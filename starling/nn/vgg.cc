@@ -1,0 +1,77 @@
+// VGG-19, configuration E of Simonyan, Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition
+// (2014), with the names, shapes and initialisation of torchvision.models.vgg19: 16 convolutions of 3×3 in five blocks,
+// each followed by pooling, and three fully connected layers. The 7×7 average pooling before the classifier adapts to
+// any picture of at least 32 pixels.
+#include <torch/nn/init.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/types.h>
+
+#include "starling/nn/layer_chain.h"
+#include "starling/nn/linear.h"
+#include "starling/nn/models.h"
+
+namespace starling {
+namespace {
+
+constexpr int64_t kLeastPixels = 32;  // five poolings halve the picture
+
+struct Block {
+  int convolutions;
+  int64_t channels;
+};
+constexpr Block kBlocks[] = {{2, 64}, {2, 128}, {4, 256}, {4, 512}, {4, 512}};
+
+class Vgg : public torch::nn::Module {
+ public:
+  Vgg(int64_t channels, int64_t classes, double dropout) {
+    register_module("features", features_);
+    register_module("classifier", classifier_);
+    int64_t in = channels;
+    for (const Block& block : kBlocks) {
+      for (int i = 0; i < block.convolutions; ++i) {
+        conv(in, block.channels);
+        in = block.channels;
+      }
+      features_->max_pool(2, 2);
+    }
+    for (const int64_t inputs : {int64_t{512 * 7 * 7}, int64_t{4096}}) {
+      linear(inputs, 4096);
+      classifier_->relu();
+      classifier_->dropout(dropout);
+    }
+    linear(4096, classes);
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    return classifier_->forward(at::adaptive_avg_pool2d(features_->forward(x), {7, 7}).flatten(1));
+  }
+
+ private:
+  void conv(int64_t in, int64_t out) {
+    const auto layer =
+        features_->add(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1)).ptr());
+    torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
+    torch::nn::init::zeros_(layer->bias);
+    features_->relu();
+  }
+
+  void linear(int64_t in, int64_t out) {
+    const auto layer = classifier_->add(std::make_shared<Linear>(in, out));
+    torch::nn::init::normal_(layer->weight, 0.0, 0.01);
+    torch::nn::init::zeros_(layer->bias);
+  }
+
+  std::shared_ptr<LayerChain> features_ = std::make_shared<LayerChain>();
+  std::shared_ptr<LayerChain> classifier_ = std::make_shared<LayerChain>();
+};
+
+}  // namespace
+
+ModelFactory make_vgg19(const ModelSpec& spec, const ModelShape& shape, int64_t classes) {
+  check_pixels(spec.name, shape, kLeastPixels);
+  return [channels = shape.input_shape[0], classes, dropout = spec.dropout] {
+    return model_of(std::make_shared<Vgg>(channels, classes, dropout));
+  };
+}
+
+}  // namespace starling
