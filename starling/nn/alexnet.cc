@@ -37,11 +37,17 @@ class AlexNet : public torch::nn::Module {
     classifier_->add(std::make_shared<Linear>(4096, classes));
   }
 
-  at::Tensor forward(const at::Tensor& x) {
-    return classifier_->forward(at::adaptive_avg_pool2d(features_->forward(x), {6, 6}).flatten(1));
+  at::Tensor forward(const at::Tensor& x) { return classifier_->forward(flat_maps(features_->forward(x))); }
+
+  std::vector<Block> blocks() const {
+    std::vector<Block> blocks = features_->blocks("features");
+    for (Block& block : classifier_->blocks("classifier", flat_maps)) blocks.push_back(std::move(block));
+    return blocks;
   }
 
  private:
+  static at::Tensor flat_maps(const at::Tensor& x) { return at::adaptive_avg_pool2d(x, {6, 6}).flatten(1); }
+
   void conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding) {
     features_->add(
         torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(padding)).ptr());

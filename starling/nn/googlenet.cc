@@ -14,6 +14,7 @@
 
 #include <cmath>
 
+#include "starling/nn/blocks.h"
 #include "starling/nn/layer_chain.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
@@ -119,52 +120,78 @@ class AuxiliaryHead : public torch::nn::Module {
 class GoogLeNet : public torch::nn::Module {
  public:
   GoogLeNet(int64_t channels, int64_t classes, double dropout) : dropout_(dropout) {
-    conv1_ = register_module("conv1", std::make_shared<Conv>(channels, 64, 7, 2));
-    conv2_ = register_module("conv2", std::make_shared<Conv>(64, 64, 1));
-    conv3_ = register_module("conv3", std::make_shared<Conv>(64, 192, 3));
+    add_stem(channels);
     add("inception3a", {192, 64, 96, 128, 16, 32, 32});
-    add("inception3b", {256, 128, 128, 192, 32, 96, 64});
+    add("inception3b", {256, 128, 128, 192, 32, 96, 64}, /*pooled=*/true);
     add("inception4a", {480, 192, 96, 208, 16, 48, 64});
+    add_head("aux1", 512, classes);
     add("inception4b", {512, 160, 112, 224, 24, 64, 64});
     add("inception4c", {512, 128, 128, 256, 24, 64, 64});
     add("inception4d", {512, 112, 144, 288, 32, 64, 64});
-    add("inception4e", {528, 256, 160, 320, 32, 128, 128});
+    add_head("aux2", 528, classes);
+    add("inception4e", {528, 256, 160, 320, 32, 128, 128}, /*pooled=*/true);
     add("inception5a", {832, 256, 160, 320, 32, 128, 128});
     add("inception5b", {832, 384, 192, 384, 48, 128, 128});
-    aux1_ = register_module("aux1", std::make_shared<AuxiliaryHead>(512, classes, dropout));
-    aux2_ = register_module("aux2", std::make_shared<AuxiliaryHead>(528, classes, dropout));
-    fc_ = register_module("fc", linear_layer(1024, classes));
+    add_classifier(classes);
   }
 
-  at::Tensor forward(const at::Tensor& x) {
-    at::Tensor h = local_response_norm(max_pool_ceil(conv1_->forward(x), 2, 0));
-    h = local_response_norm(conv3_->forward(conv2_->forward(h)));
-    h = inceptions(max_pool_ceil(h, 2, 0), 0, 2);     // 3a, 3b
-    h = inceptions(max_pool_ceil(h, 2, 0), 2, 3);     // 4a
-    const at::Tensor late = inceptions(h, 3, 6);      // 4b, 4c, 4d
-    at::Tensor top = inceptions(late, 6, 7);          // 4e
-    top = inceptions(max_pool_ceil(top, 2, 0), 7, 9)  // 5a, 5b
-              .mean({2, 3});
-    if (dropout_ > 0) top = at::dropout(top, dropout_, is_training());
-    const at::Tensor answer = fc_->forward(top);
-    return is_training() ? at::stack({answer, aux1_->forward(h), aux2_->forward(late)}, 1) : answer;
-  }
+  at::Tensor forward(const at::Tensor& x) { return run_blocks(blocks_, 0, blocks_.size(), {x}).front(); }
+
+  // The stem's convolutions, each inception module, and the classifier. In training the answers of the auxiliary heads
+  // travel behind the activation, from inception4a and inception4d to the end.
+  std::vector<Block> blocks() const { return blocks_; }
 
  private:
-  void add(const char* name, const Widths& widths) {
-    inceptions_.push_back(register_module(name, std::make_shared<Inception>(widths)));
+  void add_stem(int64_t channels) {
+    auto conv1 = register_module("conv1", std::make_shared<Conv>(channels, 64, 7, 2));
+    auto conv2 = register_module("conv2", std::make_shared<Conv>(64, 64, 1));
+    auto conv3 = register_module("conv3", std::make_shared<Conv>(64, 192, 3));
+    blocks_.push_back(make_block("conv1", {conv1}, [conv = conv1.get()](const at::Tensor& x) {
+      return local_response_norm(max_pool_ceil(conv->forward(x), 2, 0));
+    }));
+    blocks_.push_back(
+        make_block("conv2", {conv2}, [conv = conv2.get()](const at::Tensor& x) { return conv->forward(x); }));
+    blocks_.push_back(make_block("conv3", {conv3}, [conv = conv3.get()](const at::Tensor& x) {
+      return max_pool_ceil(local_response_norm(conv->forward(x)), 2, 0);
+    }));
   }
-  at::Tensor inceptions(const at::Tensor& x, size_t begin, size_t end) {
-    at::Tensor h = x;
-    for (size_t i = begin; i < end; ++i) h = inceptions_[i]->forward(h);
-    return h;
+
+  // An inception module that works on the first tensor and hands the others on; `pooled`: a pooling follows.
+  void add(const char* name, const Widths& widths, bool pooled = false) {
+    auto inception = register_module(name, std::make_shared<Inception>(widths));
+    blocks_.push_back({name, {inception}, [i = inception.get(), pooled](const Tensors& x) {
+                         Tensors y = x;
+                         y[0] = i->forward(x[0]);
+                         if (pooled) y[0] = max_pool_ceil(y[0], 2, 0);
+                         return y;
+                       }});
+  }
+
+  // A head on the activation that the last block gives.
+  void add_head(const char* name, int64_t in, int64_t classes) {
+    auto head = register_module(name, std::make_shared<AuxiliaryHead>(in, classes, dropout_));
+    Block& block = blocks_.back();
+    block.modules.push_back(head);
+    block.forward = [this, body = block.forward, head = head.get()](const Tensors& x) {
+      Tensors y = body(x);
+      if (is_training()) y.push_back(head->forward(y[0]));
+      return y;
+    };
+  }
+
+  void add_classifier(int64_t classes) {
+    auto fc = register_module("fc", linear_layer(1024, classes));
+    blocks_.push_back({"fc", {fc}, [this, fc = fc.get()](const Tensors& x) {
+                         at::Tensor h = x[0].mean({2, 3});
+                         if (dropout_ > 0) h = at::dropout(h, dropout_, is_training());
+                         Tensors answers = x;
+                         answers[0] = fc->forward(h);
+                         return is_training() ? Tensors{at::stack(answers, 1)} : answers;
+                       }});
   }
 
   double dropout_;
-  std::shared_ptr<Conv> conv1_, conv2_, conv3_;
-  std::vector<std::shared_ptr<Inception>> inceptions_;
-  std::shared_ptr<AuxiliaryHead> aux1_, aux2_;
-  std::shared_ptr<Linear> fc_;
+  std::vector<Block> blocks_;
 };
 
 // output: [n, 3, classes] of training, or [n, classes].

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "starling/nn/model.h"
+
 namespace starling {
 
 class LayerChain : public torch::nn::Module {
@@ -21,12 +23,12 @@ class LayerChain : public torch::nn::Module {
   template <class Layer>
   std::shared_ptr<Layer> add(std::shared_ptr<Layer> layer) {
     register_module(std::to_string(steps_.size()), layer);
-    steps_.push_back([layer = layer.get()](const at::Tensor& x) { return layer->forward(x); });
+    steps_.push_back({[layer = layer.get()](const at::Tensor& x) { return layer->forward(x); }, layer});
     return layer;
   }
 
   // A step without parameters.
-  void add_step(Step step) { steps_.push_back(std::move(step)); }
+  void add_step(Step step) { steps_.push_back({std::move(step), nullptr}); }
 
   // Common steps. relu works in place: the step before must make a fresh tensor.
   void relu();
@@ -35,10 +37,21 @@ class LayerChain : public torch::nn::Module {
   // While training, drops activations with probability p; p = 0 does nothing. The step keeps its number.
   void dropout(double p);
 
-  at::Tensor forward(const at::Tensor& x) const;
+  at::Tensor forward(const at::Tensor& x) const { return run(0, steps_.size(), x); }
+
+  // A block for each layer and the steps behind it, named "<prefix>.<number>"; `first` is done before everything else. They
+  // refer to this chain, which must outlive them.
+  std::vector<Block> blocks(const std::string& prefix, const Step& first = {}) const;
 
  private:
-  std::vector<Step> steps_;
+  struct NumberedStep {
+    Step run;
+    std::shared_ptr<torch::nn::Module> layer;  // null for a step without parameters
+  };
+
+  at::Tensor run(size_t begin, size_t end, at::Tensor x) const;
+
+  std::vector<NumberedStep> steps_;
 };
 
 }  // namespace starling

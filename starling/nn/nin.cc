@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "starling/nn/blocks.h"
 #include "starling/nn/models.h"
 
 namespace starling {
@@ -34,27 +35,41 @@ class NetworkInNetwork : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     at::Tensor h = x;
+    for (size_t i = 0; i < layers_.size(); ++i) h = step(i, h);
+    return h;
+  }
+
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks;
     for (size_t i = 0; i < layers_.size(); ++i) {
-      h = layers_[i]->forward(h).relu_();
-      const size_t group = i / 3;
-      if (i % 3 != 2 || group == 3) continue;
-      h = at::max_pool2d(h, 3, 2, /*padding=*/0, /*dilation=*/1, /*ceil_mode=*/true);
-      if (group == 2 && dropout_ > 0) h = at::dropout(h, dropout_, is_training());
+      blocks.push_back(
+          make_block(names_[i], {layers_[i].ptr()}, [this, i](const at::Tensor& x) { return step(i, x); }));
     }
-    return h.mean({2, 3});
+    return blocks;
   }
 
  private:
+  // Layer i and what follows it: ReLU, and after each group of three the pooling, or at the end the mean of the maps.
+  at::Tensor step(size_t i, const at::Tensor& x) {
+    at::Tensor h = layers_[i]->forward(x).relu_();
+    if (i % 3 != 2) return h;
+    if (i + 1 == layers_.size()) return h.mean({2, 3});
+    h = at::max_pool2d(h, 3, 2, /*padding=*/0, /*dilation=*/1, /*ceil_mode=*/true);
+    return i == 8 && dropout_ > 0 ? at::dropout(h, dropout_, is_training()) : h;
+  }
+
   void add(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
            int64_t padding) {
     torch::nn::Conv2d layer(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(padding));
     torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanIn, torch::kReLU);
     torch::nn::init::zeros_(layer->bias);
     layers_.push_back(register_module(name, layer));
+    names_.push_back(name);
   }
 
   double dropout_;
   std::vector<torch::nn::Conv2d> layers_;
+  std::vector<std::string> names_;
 };
 
 }  // namespace

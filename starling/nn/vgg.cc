@@ -15,11 +15,11 @@ namespace {
 
 constexpr int64_t kLeastPixels = 32;  // five poolings halve the picture
 
-struct Block {
+struct Stage {
   int convolutions;
   int64_t channels;
 };
-constexpr Block kBlocks[] = {{2, 64}, {2, 128}, {4, 256}, {4, 512}, {4, 512}};
+constexpr Stage kStages[] = {{2, 64}, {2, 128}, {4, 256}, {4, 512}, {4, 512}};
 
 class Vgg : public torch::nn::Module {
  public:
@@ -27,10 +27,10 @@ class Vgg : public torch::nn::Module {
     register_module("features", features_);
     register_module("classifier", classifier_);
     int64_t in = channels;
-    for (const Block& block : kBlocks) {
-      for (int i = 0; i < block.convolutions; ++i) {
-        conv(in, block.channels);
-        in = block.channels;
+    for (const Stage& stage : kStages) {
+      for (int i = 0; i < stage.convolutions; ++i) {
+        conv(in, stage.channels);
+        in = stage.channels;
       }
       features_->max_pool(2, 2);
     }
@@ -42,11 +42,17 @@ class Vgg : public torch::nn::Module {
     linear(4096, classes);
   }
 
-  at::Tensor forward(const at::Tensor& x) {
-    return classifier_->forward(at::adaptive_avg_pool2d(features_->forward(x), {7, 7}).flatten(1));
+  at::Tensor forward(const at::Tensor& x) { return classifier_->forward(flat_maps(features_->forward(x))); }
+
+  std::vector<Block> blocks() const {
+    std::vector<Block> blocks = features_->blocks("features");
+    for (Block& block : classifier_->blocks("classifier", flat_maps)) blocks.push_back(std::move(block));
+    return blocks;
   }
 
  private:
+  static at::Tensor flat_maps(const at::Tensor& x) { return at::adaptive_avg_pool2d(x, {7, 7}).flatten(1); }
+
   void conv(int64_t in, int64_t out) {
     const auto layer =
         features_->add(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1)).ptr());

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "starling/base/error.h"
+#include "starling/nn/blocks.h"
 #include "starling/nn/model.h"
 #include "starling/nn/state.h"
 
@@ -231,6 +232,16 @@ TEST_P(LargeNetworks, HaveTheSizesOfTheOriginalsAndTrain) {
   for (const auto& [name, shape] : network.shapes) EXPECT_EQ(state.at(name).sizes(), shape) << name;
   for (const auto& p : model.module->parameters()) p.set_requires_grad(p.numel() < 100'000'000);
   expect_gradients(model, torch::randn({2, 3, least, least}), torch::randint(0, 1000, {2}), network.name);
+
+  EXPECT_EQ(tensors_of_blocks(model).size(), model.blocks.size());  // every parameter is in one
+  const at::Tensor x = torch::randn({1, 3, least, least});
+  const torch::NoGradGuard no_grad;
+  for (const bool training : {true, false}) {
+    model.module->train(training);
+    const Tensors y = run_blocks(model.blocks, 0, model.blocks.size(), {x});
+    ASSERT_EQ(y.size(), 1u);
+    EXPECT_TRUE(torch::equal(y[0], model.forward(x)));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Zoo, LargeNetworks, ::testing::ValuesIn(large_networks()),
