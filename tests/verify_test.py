@@ -37,6 +37,11 @@ class Verify(ProgramTest):
         self.check("mlp", 2, 5, "--set", "optimizer.clip_norm=0.1")
         self.check("mlp", 2, 5, "--set", "optimizer.share=replicated", "--optimizer", "adam", "--lr", "0.001")
 
+    def test_shards(self):
+        self.check("lenet5", 2, 3, "--shard", "optimizer")
+        self.check("mlp", 3, 5, "--shard", "gradients", "--optimizer", "adam", "--lr", "0.001")
+        self.check("gpt", 3, 3, "--shard", "parameters", "--set", "optimizer.clip_norm=0.1")
+
     def test_local_batch_norm_is_refused(self):
         _, err = self.run_program("verify", *MODELS["resnet18"][:4], "-n", 2, "--global-batch", 4, status=2)
         self.assertIn("batch_norm=sync", err)

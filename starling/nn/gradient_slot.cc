@@ -29,7 +29,7 @@ GradientSlot* GradientSlot::of(const at::Tensor& parameter) {
 
 void GradientSlot::fill_unused() {
   if (filled_) return;
-  if (!written_) place_.zero_();
+  if (!written_) place().zero_();
   filled_ = true;
   on_filled_();
 }
@@ -41,13 +41,13 @@ torch::autograd::variable_list GradientSlot::operator()(const torch::autograd::v
     // What did not go straight into place(). AccumulateGrad has put it into the parameter's .grad as well (by stealing
     // the buffer, not by a copy); it is dropped there.
     if (written_) {
-      place_.add_(inputs[0]);
+      place().add_(inputs[0]);
     } else {
-      place_.copy_(inputs[0]);
+      place().copy_(inputs[0]);
     }
     if (auto impl = parameter_.lock()) at::Tensor(std::move(impl)).mutable_grad().reset();
   } else if (!written_) {
-    place_.zero_();
+    place().zero_();
   }
   written_ = filled_ = true;
   on_filled_();

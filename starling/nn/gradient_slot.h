@@ -30,7 +30,14 @@ class GradientSlot final : public torch::autograd::FunctionPostHook {
 
   // place: shape and dtype of the parameter; where gradients go from now on.
   void bind(at::Tensor place) { place_ = std::move(place); }
-  const at::Tensor& place() const { return place_; }
+  // For places that exist only while backward fills them: where none is bound, place() first calls make_place, which binds
+  // one; unbind() forgets it.
+  void bind_when_needed(std::function<void()> make_place) { make_place_ = std::move(make_place); }
+  void unbind() { place_.reset(); }
+  const at::Tensor& place() {
+    if (!place_.defined() && make_place_) make_place_();
+    return place_;
+  }
   // Begins a pass: nothing written, nothing filled.
   void begin() { written_ = filled_ = false; }
   bool filled() const { return filled_; }
@@ -49,6 +56,7 @@ class GradientSlot final : public torch::autograd::FunctionPostHook {
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
       parameter_;  // which owns us, through its node
   at::Tensor place_;
+  std::function<void()> make_place_;
   std::function<void()> on_filled_;
   bool written_ = false;
   bool filled_ = false;

@@ -16,6 +16,7 @@
 #include "starling/parallel/parameter_server.h"
 #include "starling/parallel/pipeline/layer_per_core.h"
 #include "starling/parallel/pipeline/pipeline.h"
+#include "starling/parallel/zero.h"
 #include "starling/plan/schedule_text.h"
 #include "starling/server/serve.h"
 #include "starling/spec/mesh.h"
@@ -130,6 +131,14 @@ BuiltStrategy pipeline(const StrategyParts& parts, const UpdateRule& rule, const
   return built_pipeline<Pipeline>(parts.factory, rule, options, parts.around.group, parts.around.clock);
 }
 
+BuiltStrategy zero(const StrategyParts& parts, const UpdateRule& rule, const FlatReplicaOptions& flat) {
+  ZeroOptions options;
+  options.stage = static_cast<int>(parts.spec.train.shard);
+  options.replica = flat;
+  options.bucket_bytes = all_reduce_options(parts.spec, parts.choices).bucket_bytes;
+  return built<Zero>(parts.factory, rule, options, parts.around.group, parts.around.clock);
+}
+
 GossipGraph graph_of(const std::string& name) {
   return name == "torus"         ? GossipGraph::kTorus
          : name == "exponential" ? GossipGraph::kExponential
@@ -182,6 +191,7 @@ BuiltStrategy make_strategy(const StrategyParts& parts) {
   const Clock& clock = parts.around.clock;
   const std::string& name = exchange.name;
   if (is_pipeline(parts.spec)) return pipeline(parts, rule, flat);
+  if (parts.spec.train.shard != Shard::kNone) return zero(parts, rule, flat);
   if (name == "all-reduce" && exchange.codec != "none") return compressed(parts, rule, flat);
   if (name == "all-reduce") return all_reduce(parts, rule);
   if (name == "parameter-server" || name == "downpour") return parameter_server(parts, flat);
@@ -225,6 +235,9 @@ const std::vector<StrategyEntry>& strategies() {
       {"--codec NAME",
        "all-reduce whose gradients travel as fp16, bf16, int8, 1bit, threshold, lowrank or prune",
        "message_bytes, compression, residual_norm"},
+      {"--shard WHAT",
+       "ZeRO 1, 2, 3: ranks divide optimizer states, gradients too, parameters too (docs/zero.md)",
+       "held_bytes = formula_bytes, traffic_elements = 2 (stage 3: 3) |W| (p-1)/p"},
       {"--mesh stage=S",
        "pipeline: layers divided over ranks, micro-batches in flight (--schedule, --micro-batches)",
        "bubble beside bubble_planned"},

@@ -28,6 +28,9 @@ constexpr std::string_view words_of(CentralMode) {
 constexpr std::string_view words_of(ConvAlgorithm) {
   return "auto im2col";
 }
+constexpr std::string_view words_of(Shard) {
+  return "none optimizer gradients parameters";
+}
 constexpr std::string_view words_of(OptimizerShare) {
   return "auto replicated divided";
 }

@@ -14,6 +14,8 @@ enum class Order { kShuffled, kSequential };
 enum class BatchNorm { kLocal, kSync };
 enum class CentralMode { kDivided, kMaster };
 enum class ConvAlgorithm { kAuto, kIm2col };  // kAuto: libtorch's own
+// What the ranks of a replica axis divide among themselves instead of holding a copy each (ZeRO stages 1, 2, 3).
+enum class Shard { kNone, kOptimizer, kGradients, kParameters };
 // Who runs the optimizer pass over parameters that the ranks of a host hold: every rank over all of its own copy, or
 // every rank over its share of the one copy in shared memory.
 enum class OptimizerShare { kAuto, kReplicated, kDivided };
@@ -90,6 +92,7 @@ struct TrainSpec {
   std::string gemm = "auto";    // train.gemm: auto mkl onednn (fp32 matrix products)
   std::string layout = "auto";  // train.layout: auto contiguous channels-last
   std::string mesh;             // train.mesh (--mesh): replica=R,stage=S,tensor=T (spec/mesh.h)
+  Shard shard = Shard::kNone;   // train.shard (--shard): none optimizer gradients parameters (docs/zero.md)
   std::string emulate;          // train.emulate (--emulate): slower ranks than there are (spec/emulation.h)
 };
 

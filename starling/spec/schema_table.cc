@@ -195,6 +195,9 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
 
   {.key = "train.mesh", .member = at<kTrain, &TrainSpec::mesh>(),
    .doc = "Axes of the ranks: replica=R,stage=S; empty = all of them replicas.", .flags = "--mesh", .placeholder = "AXES"},
+  {.key = "train.shard", .member = at<kTrain, &TrainSpec::shard>(),
+   .doc = "What ranks divide instead of holding a copy each: optimizer states, gradients too, parameters too (ZeRO 1, 2, 3; docs/zero.md).",
+   .allowed = words_of(Shard{}), .flags = "--shard", .placeholder = "WHAT"},
   {.key = "train.emulate", .member = at<kTrain, &TrainSpec::emulate>(),
    .doc = "Slower ranks than there are: slow-rank=1:2x, jitter=4x@10%, several between commas; empty = none.",
    .flags = "--emulate", .placeholder = "WHAT", .shapes_training = false},

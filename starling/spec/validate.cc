@@ -201,6 +201,7 @@ class Validator {
       fail({"exchange.codec", "train.precision"}, "codecs take fp32 gradients: use --precision fp32");
     server();
     mesh();
+    shard();
     const Emulation emulation = parse_emulation(spec_.train.emulate);
     for (const auto& slow : emulation.slow_ranks) {
       if (slow.rank >= spec_.train.ranks)
@@ -249,6 +250,22 @@ class Validator {
       fail({"pipeline.micro_batches", "train.global_batch"},
            "train.global_batch = {} cannot be cut into {} micro-batches", spec_.train.global_batch,
            spec_.pipeline.micro_batches);
+  }
+
+  void shard() const {
+    if (spec_.train.shard == Shard::kNone) return;
+    if (spec_.exchange.name != "all-reduce" || spec_.exchange.codec != "none")
+      fail({"train.shard", "exchange.name", "exchange.codec"},
+           "train.shard divides what synchronous SGD holds: leave out --exchange {} and --codec {}",
+           spec_.exchange.name, spec_.exchange.codec);
+    if (parse_mesh(spec_.train.mesh, spec_.train.ranks).stage > 1)
+      fail({"train.shard", "train.mesh"},
+           "train.shard divides states between replicas, and each stage of a pipeline has one: use either");
+    if (spec_.train.threads_mode != ThreadsMode::kOp)
+      fail({"train.shard", "train.threads_mode"}, "train.shard works with --threads-mode op only");
+    if (spec_.optimizer.share != OptimizerShare::kAuto)
+      fail({"optimizer.share", "train.shard"},
+           "with train.shard every rank updates its own share: leave out optimizer.share");
   }
 
   void partition() const {

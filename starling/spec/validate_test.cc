@@ -110,5 +110,18 @@ TEST(Validate, MoreRanksThanCoresIsAWarning) {
   EXPECT_THAT(validate(spec, {}, 0), IsEmpty());
 }
 
+TEST(Validate, ShardingBelongsToAllReduce) {
+  EXPECT_EQ(error_of({"train.shard=gradients", "train.ranks=2"}), "");
+  EXPECT_THAT(error_of({"train.shard=optimizer", "exchange.name=gossip"}),
+              HasSubstr("leave out --exchange gossip"));
+  EXPECT_THAT(error_of({"train.shard=optimizer", "exchange.codec=int8"}), HasSubstr("--codec int8"));
+  EXPECT_THAT(error_of({"train.shard=parameters", "train.ranks=2", "train.mesh=stage=2"}),
+              HasSubstr("each stage of a pipeline has one"));
+  EXPECT_THAT(error_of({"train.shard=optimizer", "train.threads_mode=batch", "train.threads=2"}),
+              HasSubstr("--threads-mode op"));
+  EXPECT_THAT(error_of({"train.shard=optimizer", "optimizer.share=divided"}),
+              HasSubstr("leave out optimizer.share"));
+}
+
 }  // namespace
 }  // namespace starling
