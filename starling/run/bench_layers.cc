@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "starling/nn/conv_im2col.h"
-#include "starling/run/commands.h"
 
 namespace starling {
 namespace {
@@ -113,18 +111,6 @@ nlohmann::ordered_json json_of(const LayerTiming& t) {
           {"gflop_per_s", t.gflop / t.median()}};
 }
 
-void print_table(const std::vector<LayerTiming>& timings) {
-  fmt::print("{:<36} {:<8} {:<9} {:<5} {:>9} {:>9} {:>9} {:>9}\n", "layer", "by", "pass", "on", "min ms",
-             "median", "max", "GFLOP/s");
-  for (const LayerTiming& t : timings) {
-    fmt::print("{:<36} {:<8} {:<9} {:<5} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.1f}\n", t.layer, t.algorithm, t.pass,
-               t.device, t.minimum() * 1e3, t.median() * 1e3, t.maximum() * 1e3, t.gflop / t.median());
-  }
-  fmt::print("{} rounds in turn, fp32, {} threads; GFLOP/s at the median.{}\n",
-             timings.front().seconds.size(), at::get_num_threads(),
-             has_gpu() ? "" : " No GPU: nothing was measured on one.");
-}
-
 }  // namespace
 
 double LayerTiming::minimum() const {
@@ -160,19 +146,27 @@ std::vector<LayerTiming> bench_layers(double seconds) {
   return timings;
 }
 
-int bench_layers_command(double seconds, const CommandOptions& options) {
-  if (options.dry_run) {
-    fmt::print("would time convolutions and fully connected layers for {:g} s\n", seconds);
-    return 0;
+std::string to_text(const std::vector<LayerTiming>& timings) {
+  std::string out = fmt::format("{:<36} {:<8} {:<9} {:<5} {:>9} {:>9} {:>9} {:>9}\n", "layer", "by", "pass",
+                                "on", "min ms", "median", "max", "GFLOP/s");
+  for (const LayerTiming& t : timings) {
+    out += fmt::format("{:<36} {:<8} {:<9} {:<5} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.1f}\n", t.layer, t.algorithm,
+                       t.pass, t.device, t.minimum() * 1e3, t.median() * 1e3, t.maximum() * 1e3,
+                       t.gflop / t.median());
   }
-  const std::vector<LayerTiming> timings = bench_layers(seconds);
-  if (!options.json) {
-    print_table(timings);
-    return 0;
+  return out + fmt::format("{} rounds in turn, fp32, {} threads; GFLOP/s at the median.{}",
+                           timings.front().seconds.size(), at::get_num_threads(),
+                           has_gpu() ? "" : " No GPU: nothing was measured on one.");
+}
+
+std::string to_json(const std::vector<LayerTiming>& timings) {
+  std::string lines;
+  for (const LayerTiming& timing : timings) {
+    if (!lines.empty()) lines += "\n";
+    lines += json_of(timing).dump();
   }
-  for (const LayerTiming& timing : timings) fmt::print("{}\n", json_of(timing).dump());
-  if (!has_gpu()) fmt::print("{}\n", nlohmann::json{{"event", "note"}, {"message", "no GPU"}}.dump());
-  return 0;
+  if (has_gpu()) return lines;
+  return lines + "\n" + nlohmann::json{{"event", "note"}, {"message", "no GPU"}}.dump();
 }
 
 }  // namespace starling

@@ -27,4 +27,8 @@ std::vector<LayerTiming> bench_layers(double seconds);
 
 bool has_gpu();
 
+// A table, or one JSON object a line; both say so where there is no GPU.
+std::string to_text(const std::vector<LayerTiming>& timings);
+std::string to_json(const std::vector<LayerTiming>& timings);
+
 }  // namespace starling

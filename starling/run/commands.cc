@@ -14,11 +14,13 @@
 #include "starling/data/make_data.h"
 #include "starling/launch/fault.h"
 #include "starling/nn/model.h"
+#include "starling/run/bench_layers.h"
 #include "starling/run/doctor.h"
 #include "starling/run/rank_program.h"
 #include "starling/run/strategies.h"
 #include "starling/run/training.h"
 #include "starling/run/verify.h"
+#include "starling/run/zoo_show.h"
 #include "starling/telemetry/output.h"
 #include "starling/train/evaluate.h"
 
@@ -159,6 +161,21 @@ int strategies_command(const CommandOptions& options) {
                             : fmt::format("{:<18} {}\n{:<18} fingerprint: {}", entry.name, entry.what, "",
                                           entry.fingerprint));
   }
+  return 0;
+}
+
+int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const CommandOptions& options) {
+  print_line(zoo_show(spec, show, options.json));
+  return 0;
+}
+
+int bench_layers_command(double seconds, const CommandOptions& options) {
+  if (options.dry_run) {
+    print_line(fmt::format("would time convolutions and fully connected layers for {:g} s", seconds));
+    return 0;
+  }
+  const std::vector<LayerTiming> timings = bench_layers(seconds);
+  print_line(options.json ? to_json(timings) : to_text(timings));
   return 0;
 }
 

@@ -1,15 +1,12 @@
-// `starling zoo show MODEL`: what each layer of a model weighs, takes in and computes (nn/layer_volumes.h), and whether
-// data or model parallelism moves fewer bytes for it.
+#include "starling/run/zoo_show.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
 #include "starling/nn/layer_volumes.h"
-#include "starling/run/commands.h"
 
 namespace starling {
 namespace {
@@ -102,7 +99,7 @@ VolumeRow total_of(const std::vector<VolumeRow>& rows) {
 
 }  // namespace
 
-int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const CommandOptions& options) {
+std::string zoo_show(const ModelSpec& spec, const ZooShowOptions& show, bool json) {
   if (show.batch < 1) throw ConfigError("--batch", fmt::format("is {}, must be at least 1", show.batch));
   const ModelShape shape = shape_to_show(spec, show);
   std::vector<VolumeRow> rows;
@@ -110,17 +107,14 @@ int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const Co
     rows.push_back(row_of(layer, show.batch));
   }
   const VolumeRow total = total_of(rows);
-  if (!options.json) {
-    fmt::print("{}\n", text_of(rows, total, show.batch));
-    return 0;
-  }
-  for (const VolumeRow& row : rows) fmt::print("{}\n", json_of(row).dump());
+  if (!json) return text_of(rows, total, show.batch);
+  std::string lines;
+  for (const VolumeRow& row : rows) lines += json_of(row).dump() + "\n";
   nlohmann::ordered_json sum = json_of(total);
   sum["model"] = spec.name;
   sum["batch"] = show.batch;
   sum["hybrid_mb"] = hybrid_mb(rows);
-  fmt::print("{}\n", sum.dump());
-  return 0;
+  return lines + sum.dump();
 }
 
 }  // namespace starling
