@@ -329,6 +329,7 @@ TEST(ServerProcesses, AKilledServerIsNamedByEveryWorker) {
     ServerClient<double> client(store, meeting, rank, make_partitioning(kSizes, 8, kServers), layout_of({}));
     Values flat = flat_of(problem.start());
     if (rank == 0) client.load(flat.data(), {}, 0);
+    store.put(key("met", rank), "both servers");
     try {
       for (;;) train(client, job, problem, rank, store, flat);
     } catch (const CommError& error) {
@@ -336,6 +337,8 @@ TEST(ServerProcesses, AKilledServerIsNamedByEveryWorker) {
     }
   });
   ranks.store().get("round 5", milliseconds(30'000));
+  for (int w = 0; w < kWorkers; ++w)
+    ranks.store().get(key("met", w), milliseconds(30'000));  // asynchronous: not by then
   ranks.signal(kWorkers + 1, SIGKILL);
   for (int w = 0; w < kWorkers; ++w) {
     // Far less than the timeout of 60 s: it is known dead, not late.
