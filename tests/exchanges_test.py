@@ -1,9 +1,8 @@
 """Every exchange by name from the command line: it learns, its fingerprint is its own, its bytes are those of its formula."""
-import re
-import subprocess
-import unittest
+import os
+import time
 
-from program import BUILD, SMALL, STARLING, ProgramTest, distance, environment, main, result_of
+from program import SMALL, ProgramTest, distance, environment, main, result_of
 
 FLAT = 784 * 64 + 64 + 640 + 64  # elements of the flat range: every parameter begins at a multiple of 64
 WORDS = [*SMALL, "--epochs", 6, "--lr", 0.1, "--global-batch", 32, "--resume", "never"]
@@ -71,10 +70,37 @@ class Exchanges(ProgramTest):
                                     "optimizer.momentum=0", accuracy=0)
         self.assertEqual(strategy["pushes_0_0"], strategy["updates_0"] / 2)
         _, strategy = self.strategy("--exchange", "parameter-server", "--backup", 1, "-n", 4, accuracy=0)
-        self.assertIn("late_dropped", strategy)
+        self.assertGreater(strategy["late_dropped"], 0)  # the fourth gradient of the first clock, at least
+        self.assertLess(strategy["late_dropped"], 4 * 96)
         _, strategy = self.strategy("--exchange", "downpour", "-n", 2, "--set", "exchange.push_every=2", "--set",
                                     "optimizer.momentum=0", accuracy=0)
         self.assertEqual(strategy["pushes_0_0"], 48)
+
+    def test_a_server_tells_which_worker_it_lost(self):
+        processes = []
+        for rank in range(3):  # two workers and, behind them, the server; no launcher that would end them all
+            env = environment(RANK=rank, WORLD_SIZE=3, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=3, MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT=29631, TORCHELASTIC_RUN_ID=f"server-{os.getpid()}")
+            processes.append(self.start("train", "--run-dir", self.path("run"), *SMALL, "--exchange", "parameter-server",
+                                        "--staleness", "inf", "--steps", 100000, "--global-batch", 16, env=env))
+        self.wait_for_steps(processes[0])
+        processes[1].kill()
+        processes[0].terminate()
+        _, _, err = self.ended(processes[2])
+        self.assertIn("worker 1 was lost", err)
+        self.assertEqual(processes[2].returncode, 0, err)
+
+    def wait_for_steps(self, process):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                with open(self.path("run/events.jsonl"), encoding="utf-8") as f:
+                    if '"event":"step"' in f.read():
+                        return
+            except FileNotFoundError:
+                pass
+            time.sleep(0.05)
+        self.fail("no step within 60 s")
 
     def test_codecs_send_what_they_state(self):
         for codec, least in (("fp16", 1.99), ("int8", 3.9), ("1bit", 20), ("prune:keep=0.05", 6), ("lowrank:rank=2", 8)):

@@ -164,9 +164,7 @@ void AllReduce::bucket_complete(size_t bucket) {
 
 double AllReduce::member_forward_backward(int member, const Batch& batch) {
   const Model& model = replicas_[member].model;
-  at::Tensor input = batch.input;
-  if (input.is_floating_point()) input = input.to(options_.working);
-  if (options_.channels_last && input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor input = input_of(batch, options_.working, options_.channels_last);
   const at::Tensor loss = model.loss(model.forward(input), batch.target);
   const double value = loss.item<double>();
   if (!std::isfinite(value)) refuse_loss(replicas_[0], group_.rank(), step_.index, value);

@@ -64,9 +64,7 @@ at::Tensor Central::view(const at::Tensor& flat, size_t parameter) const {
 double Central::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
   for (auto& s : slots_) s.slot->begin();
-  at::Tensor input = batch.input;
-  if (input.is_floating_point()) input = input.to(options_.working);
-  if (options_.channels_last && input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor input = input_of(batch, options_.working, options_.channels_last);
   const at::Tensor loss = replica_.model.loss(replica_.model.forward(input), batch.target);
   own_loss_ = loss.item<double>();
   if (!std::isfinite(own_loss_)) refuse_loss(replica_, group_.rank(), step_.index, own_loss_);

@@ -61,17 +61,11 @@ void FlatReplica::parameters_changed() {
   memory_->working_view(0, flat).copy_(parameters_);
 }
 
-at::Tensor FlatReplica::input_of(const Batch& batch) const {
-  at::Tensor input = batch.input;
-  if (input.is_floating_point()) input = input.to(options_.working);
-  if (options_.channels_last && input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
-  return input;
-}
-
 double FlatReplica::forward_backward(const Batch& batch, int64_t step) {
   for (auto& s : slots_) s.slot->begin();
   const Model& model = replica_.model;
-  const at::Tensor loss = model.loss(model.forward(input_of(batch)), batch.target);
+  const at::Tensor loss =
+      model.loss(model.forward(input_of(batch, options_.working, options_.channels_last)), batch.target);
   const double value = loss.item<double>();
   if (!std::isfinite(value)) refuse_loss(replica_, options_.rank, step, value);
   loss.backward();
@@ -83,7 +77,11 @@ double FlatReplica::forward_backward(const Batch& batch, int64_t step) {
 double FlatReplica::loss_of(const Batch& batch) {
   at::NoGradGuard no_grad;
   const Model& model = replica_.model;
-  return model.loss(model.forward(input_of(batch)), batch.target).item<double>();
+  model.module->eval();  // running statistics stay, nothing is dropped
+  const at::Tensor output = model.forward(input_of(batch, options_.working, options_.channels_last));
+  const double loss = model.loss(output, batch.target).item<double>();
+  model.module->train();
+  return loss;
 }
 
 namespace {

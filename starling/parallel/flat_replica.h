@@ -52,7 +52,7 @@ class FlatReplica {
   // Forward and backward; afterwards gradients() holds the gradient of the batch's mean loss, which is returned.
   // Errors: Error(kNumeric) for a loss that is not finite, naming rank, step and the first bad parameter.
   double forward_backward(const Batch& batch, int64_t step);
-  // The mean loss of the batch under the present parameters, nothing else changed.
+  // The mean loss of the batch under the present parameters, the module in evaluation mode: nothing is changed.
   double loss_of(const Batch& batch);
   // The update rule, in place, on gradients() (clipped where the options say so).
   void update(const Step& step);
@@ -69,8 +69,6 @@ class FlatReplica {
                at::Tensor& flat) const;
 
  private:
-  at::Tensor input_of(const Batch& batch) const;
-
   FlatReplicaOptions options_;
   UpdateRule rule_;
   std::unique_ptr<Group> alone_;

@@ -37,6 +37,13 @@ void to_channels_last(Replica& replica) {
   }
 }
 
+at::Tensor input_of(const Batch& batch, at::ScalarType type, bool channels_last) {
+  at::Tensor input = batch.input;
+  if (input.is_floating_point()) input = input.to(type);
+  if (channels_last && input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
+  return input;
+}
+
 int64_t parameter_count(const Replica& replica) {
   int64_t count = 0;
   for (const NamedTensor& p : replica.parameters) count += p.tensor.numel();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/data/source.h"
 #include "starling/nn/model.h"
 
 namespace starling {
@@ -29,6 +30,10 @@ Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t 
 
 // Stores 4-dimensional parameters (convolutions) in channels-last order.
 void to_channels_last(Replica& replica);
+
+// The batch's input as a replica computes it: pictures in `type`, and in channels-last order where that is asked for; tokens
+// as they are.
+at::Tensor input_of(const Batch& batch, at::ScalarType type, bool channels_last);
 
 int64_t parameter_count(const Replica& replica);
 

@@ -64,10 +64,7 @@ double Zero::forward_backward(const Batch& batch) {
   account_.communication_s = account_.received_elements = 0;
   reduced_ = 0;
   for (auto& unit : units_) unit->begin_pass();
-  at::Tensor input = batch.input;
-  if (input.is_floating_point()) input = input.to(options_.replica.working);
-  if (options_.replica.channels_last && input.dim() == 4)
-    input = input.contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor input = input_of(batch, options_.replica.working, options_.replica.channels_last);
   own_loss_ = options_.stage == 3 ? run_by_blocks(batch, input) : run_whole(batch, input);
   forward_backward_s_ = to_seconds(clock_.now() - start) - account_.communication_s;
   return own_loss_;

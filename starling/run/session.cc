@@ -165,6 +165,9 @@ void Session::open_sinks(const OutputOptions& output, bool keep) {
       sinks.push_back(open_run_store(run_dir_, clock_));
     }
   }
+  if (server_ >= 0) {  // trains nothing, but tells which workers it lost
+    sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(2), clock_, ProgressOptions{}));
+  }
   sink_ = std::make_unique<FanoutSink>(std::move(sinks));
 }
 

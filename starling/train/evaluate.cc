@@ -18,8 +18,7 @@ EvalDone evaluate(Replica& replica, const Source& source, int64_t batch, Group& 
     std::vector<int64_t> indices(std::min(batch, end - at));
     std::iota(indices.begin(), indices.end(), at);
     const Batch samples = source.read(indices, /*epoch=*/0);
-    const at::Tensor input = samples.input.is_floating_point() ? samples.input.to(type) : samples.input;
-    const at::Tensor output = replica.model.forward(input);
+    const at::Tensor output = replica.model.forward(input_of(samples, type, /*channels_last=*/false));
     const auto n = static_cast<double>(indices.size());
     sums[0] += replica.model.loss(output, samples.target).item<double>() * n;
     if (!source.info().text) sums[1] += output.argmax(1).eq(samples.target).sum().item<double>();
