@@ -31,6 +31,9 @@ constexpr std::string_view words_of(ConvAlgorithm) {
 constexpr std::string_view words_of(Shard) {
   return "none optimizer gradients parameters";
 }
+constexpr std::string_view words_of(OnFailure) {
+  return "auto stop continue";
+}
 constexpr std::string_view words_of(OptimizerShare) {
   return "auto replicated divided";
 }

@@ -16,6 +16,8 @@ enum class CentralMode { kDivided, kMaster };
 enum class ConvAlgorithm { kAuto, kIm2col };  // kAuto: libtorch's own
 // What the ranks of a replica axis divide among themselves instead of holding a copy each (ZeRO stages 1, 2, 3).
 enum class Shard { kNone, kOptimizer, kGradients, kParameters };
+// What the others do when a rank dies. auto: continue where ranks do not wait for each other, else stop.
+enum class OnFailure { kAuto, kStop, kContinue };
 // Who runs the optimizer pass over parameters that the ranks of a host hold: every rank over all of its own copy, or
 // every rank over its share of the one copy in shared memory.
 enum class OptimizerShare { kAuto, kReplicated, kDivided };
@@ -93,7 +95,10 @@ struct TrainSpec {
   std::string layout = "auto";  // train.layout: auto contiguous channels-last
   std::string mesh;             // train.mesh (--mesh): replica=R,stage=S,tensor=T (spec/mesh.h)
   Shard shard = Shard::kNone;   // train.shard (--shard): none optimizer gradients parameters (docs/zero.md)
-  std::string emulate;          // train.emulate (--emulate): slower ranks than there are (spec/emulation.h)
+  // train.hybrid (--hybrid): none, auto (each layer by bytes), or the names of the layers that are model-parallel
+  std::string hybrid = "none";
+  OnFailure on_failure = OnFailure::kAuto;  // train.on_failure (--on-failure): auto stop continue
+  std::string emulate;  // train.emulate (--emulate): slower ranks than there are (spec/emulation.h)
 };
 
 // How replicas agree (docs/exchanges.md).
@@ -108,6 +113,8 @@ struct ExchangeSpec {
   double rho = 0.1;                             // exchange.rho: admm: penalty
   // exchange.codec (--codec): all-reduce: NAME[:KEY=VALUE,…], docs/codecs.md
   std::string codec = "none";
+  // exchange.pull_codec: parameter-server, downpour: how weights travel from a server
+  std::string pull_codec = "none";
   int64_t servers = 1;  // exchange.servers (--servers): parameter-server, downpour: shards, beside the ranks
   std::string staleness = "0";  // exchange.staleness (--staleness): parameter-server: 0, a bound, or inf
   int64_t backup = 0;           // exchange.backup (--backup): late workers that a clock does without
@@ -124,6 +131,8 @@ struct PipelineSpec {
       "1f1b";                 // pipeline.schedule (--schedule): naive gpipe 1f1b interleaved, or file:PATH
   int64_t micro_batches = 8;  // pipeline.micro_batches (--micro-batches)
   int64_t chunks = 2;         // pipeline.chunks: interleaved: stages a rank
+  std::string activations =
+      "none";  // pipeline.activations: how they travel between stages: none fp16 bf16 int8
 };
 
 struct RunFolderSpec {
@@ -140,8 +149,10 @@ struct CommSpec {
   double timeout_s = 60;  // comm.timeout_s: of every wait
   std::string
       interface;  // comm.interface: name or address to bind between hosts; empty = the route to the store
-  std::string key_file;       // comm.key_file: 256-bit job key, mode 0600
-  bool shared_memory = true;  // comm.shared_memory: false = TCP between ranks of one host too
+  std::string key_file;            // comm.key_file: 256-bit job key, mode 0600
+  std::string algorithm = "auto";  // comm.algorithm (--collective): all-reduce between hosts, by name
+  std::string security = "none";   // comm.security (--net-security): none auth encrypt: of data frames
+  bool shared_memory = true;       // comm.shared_memory: false = TCP between ranks of one host too
 };
 
 struct VerifySpec {

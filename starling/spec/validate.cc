@@ -199,6 +199,7 @@ class Validator {
       fail({"exchange.codec", "exchange.name"}, "codecs travel with all-reduce, not with \"{}\"", name);
     if (exchange.codec != "none" && spec_.train.precision == Precision::kFp64)
       fail({"exchange.codec", "train.precision"}, "codecs take fp32 gradients: use --precision fp32");
+    unbuilt();
     server();
     mesh();
     shard();
@@ -209,6 +210,19 @@ class Validator {
              slow.rank, spec_.train.ranks);
     }
     partition();
+  }
+
+  // Values whose part of the program is not there yet; each goes with the line that refuses it.
+  void unbuilt() const {
+    const auto refuse = [&](bool asked, std::string_view key) {
+      if (asked) fail({key}, "{} takes its default only in this version: leave it out", key);
+    };
+    refuse(spec_.train.hybrid != "none", "train.hybrid");
+    refuse(spec_.train.on_failure == OnFailure::kContinue, "train.on_failure");
+    refuse(spec_.exchange.pull_codec != "none", "exchange.pull_codec");
+    refuse(spec_.pipeline.activations != "none", "pipeline.activations");
+    refuse(spec_.comm.algorithm != "auto", "comm.algorithm");
+    refuse(spec_.comm.security != "none", "comm.security");
   }
 
   void server() const {
