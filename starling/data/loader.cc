@@ -9,9 +9,11 @@
 #include <thread>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
+#include "starling/base/keyed_random.h"
 
 namespace starling {
 namespace {
@@ -36,7 +38,21 @@ struct Plan {
       indices[static_cast<size_t>(i)] =
           sample_at(options.seed, epoch, first + i, source->size(), options.order);
     }
-    return source->read(indices, epoch);
+    Batch batch = source->read(indices, epoch);
+    batch.keys = keys_of(indices, epoch);
+    return batch;
+  }
+
+  at::Tensor keys_of(const std::vector<int64_t>& indices, int64_t epoch) const {
+    constexpr uint64_t kStream =
+        0x6B657973ULL;  // apart from the numbers that the order and augmentation draw
+    const at::Tensor keys = at::empty({static_cast<int64_t>(indices.size())}, at::kLong);
+    auto* out = keys.mutable_data_ptr<int64_t>();
+    for (size_t i = 0; i < indices.size(); ++i) {
+      out[i] = static_cast<int64_t>(
+          key_of(options.seed + kStream, static_cast<uint64_t>(epoch), static_cast<uint64_t>(indices[i])));
+    }
+    return keys;
   }
 };
 

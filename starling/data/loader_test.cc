@@ -219,5 +219,32 @@ TEST(Loader, CountsWaiting) {
   EXPECT_GT(loader->waited_s(), 0);
 }
 
+std::vector<int64_t> keys_of(Loader& loader) {
+  const at::Tensor keys = loader.next().keys;
+  return {keys.const_data_ptr<int64_t>(), keys.const_data_ptr<int64_t>() + keys.numel()};
+}
+
+TEST(Loader, KeysBelongToSamplesNotToRanksOrSteps) {
+  const auto source = std::make_shared<CountingSource>(16);
+  LoaderOptions options;
+  options.seed = 3;
+  options.global_batch = 8;
+  const auto alone = make_loader(source, options);
+  const std::vector<int64_t> first = keys_of(*alone), second = keys_of(*alone), next_epoch = keys_of(*alone);
+  EXPECT_EQ(std::set<int64_t>(first.begin(), first.end()).size(), 8u);
+
+  options.ranks = 2;
+  options.rank = 1;
+  EXPECT_EQ(keys_of(*make_loader(source, options)), std::vector<int64_t>(first.begin() + 4, first.end()));
+  options.ranks = 1;
+  options.rank = 0;
+  options.first_step = 1;
+  EXPECT_EQ(keys_of(*make_loader(source, options)), second);
+
+  std::vector<int64_t> both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  for (const int64_t key : next_epoch) EXPECT_THAT(both, ::testing::Not(::testing::Contains(key)));
+}
+
 }  // namespace
 }  // namespace starling

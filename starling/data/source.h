@@ -16,7 +16,14 @@ namespace starling {
 struct Batch {
   at::Tensor input;
   at::Tensor target;
+  at::Tensor keys =
+      {};  // [n] int64: what is random about a sample comes from its key, made of (seed, epoch, sample)
   int64_t size() const { return input.defined() ? input.size(0) : 0; }
+  // The samples first … first + count - 1, sharing memory.
+  Batch part(int64_t first, int64_t count) const {
+    return {input.narrow(0, first, count), target.narrow(0, first, count),
+            keys.defined() ? keys.narrow(0, first, count) : at::Tensor()};
+  }
 };
 
 struct SourceInfo {
@@ -34,7 +41,8 @@ class Source {
   virtual ~Source() = default;
   virtual const SourceInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // Reads the samples `indices` (each in 0 … size() - 1) of `epoch` into one batch, augmentation included.
+  // Reads the samples `indices` (each in 0 … size() - 1) of `epoch` into one batch, augmentation included. The loader
+  // adds the keys.
   // Errors: DataError naming file and offset.
   virtual Batch read(const std::vector<int64_t>& indices, int64_t epoch) const = 0;
 };

@@ -9,9 +9,11 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <limits>
 
 #include "starling/base/error.h"
 #include "starling/nn/bias_gelu.h"
+#include "starling/nn/keyed_dropout.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
 
@@ -46,10 +48,42 @@ std::shared_ptr<Linear> residual_projection(int64_t in, int64_t out, int64_t lay
   return layer;
 }
 
+using Samples = std::shared_ptr<const SampleKeys>;
+
+// Dropout at one place of the model; nothing where p is 0 or the model is evaluated. Places: 0 is the embedding, block i
+// has 3 i + 1 (attention weights), 3 i + 2 (attention) and 3 i + 3 (feed-forward).
+class Dropout {
+ public:
+  Dropout(double p, Samples samples, int64_t place)
+      : p_(p), samples_(std::move(samples)), place_(static_cast<uint64_t>(place)) {}
+  bool on(bool training) const { return training && p_ > 0; }
+  at::Tensor operator()(const at::Tensor& x, bool training) const {
+    return on(training) ? keyed_dropout(x, p_, *samples_, place_) : x;
+  }
+
+ private:
+  double p_;
+  Samples samples_;
+  uint64_t place_;
+};
+
+// softmax(q k^T / sqrt(head width)) v with dropout of the weights, which the fused kernel cannot key. All [n, heads, t,
+// head width].
+at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const Dropout& dropout) {
+  const int64_t t = q.size(2);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+  const at::Tensor later = torch::ones({t, t}, torch::kBool).triu(1);
+  const at::Tensor scores =
+      at::matmul(q * scale, k.transpose(2, 3)).masked_fill(later, -std::numeric_limits<double>::infinity());
+  return at::matmul(dropout(at::softmax(scores, -1), true), v);
+}
+
 // Causal self-attention, softmax(q k^T / sqrt(head width)) v, of [n, t, width].
 class Attention : public torch::nn::Module {
  public:
-  explicit Attention(const ModelSpec& spec) : heads_(spec.heads), dropout_(spec.dropout) {
+  Attention(const ModelSpec& spec, const Samples& samples, int64_t block)
+      : heads_(spec.heads), dropout_(spec.dropout, samples, 3 * block + 1) {
     c_attn_ =
         register_module("c_attn", std::make_shared<Linear>(spec.width, 3 * spec.width, WeightLayout::kInOut));
     c_proj_ = register_module("c_proj", residual_projection(spec.width, spec.width, spec.layers));
@@ -62,15 +96,16 @@ class Attention : public torch::nn::Module {
     const auto by_head = [&](const at::Tensor& part) {
       return part.view({n, t, heads_, width / heads_}).transpose(1, 2);
     };
-    const at::Tensor y =
-        at::scaled_dot_product_attention(by_head(qkv[0]), by_head(qkv[1]), by_head(qkv[2]), {},
-                                         is_training() ? dropout_ : 0.0, /*is_causal=*/true);
+    const at::Tensor q = by_head(qkv[0]), k = by_head(qkv[1]), v = by_head(qkv[2]);
+    const at::Tensor y = dropout_.on(is_training())
+                             ? attention_with_dropout(q, k, v, dropout_)
+                             : at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true);
     return c_proj_->forward(y.transpose(1, 2).reshape({n, t, width}));
   }
 
  private:
   int64_t heads_;
-  double dropout_;
+  Dropout dropout_;
   std::shared_ptr<Linear> c_attn_, c_proj_;
 };
 
@@ -92,22 +127,22 @@ class FeedForward : public torch::nn::Module {
 
 class GptBlock : public torch::nn::Module {
  public:
-  explicit GptBlock(const ModelSpec& spec) : dropout_(spec.dropout) {
+  GptBlock(const ModelSpec& spec, const Samples& samples, int64_t block)
+      : drop_attention_(spec.dropout, samples, 3 * block + 2),
+        drop_mlp_(spec.dropout, samples, 3 * block + 3) {
     ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(spec.width));
-    attn_ = register_module("attn", std::make_shared<Attention>(spec));
+    attn_ = register_module("attn", std::make_shared<Attention>(spec, samples, block));
     ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(spec.width));
     mlp_ = register_module("mlp", std::make_shared<FeedForward>(spec));
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor h = drop(attn_->forward(ln_1_->forward(x))).add_(x);
-    return drop(mlp_->forward(ln_2_->forward(h))).add_(h);
+    const at::Tensor h = drop_attention_(attn_->forward(ln_1_->forward(x)), is_training()).add_(x);
+    return drop_mlp_(mlp_->forward(ln_2_->forward(h)), is_training()).add_(h);
   }
 
  private:
-  at::Tensor drop(const at::Tensor& x) { return dropout_ > 0 ? at::dropout(x, dropout_, is_training()) : x; }
-
-  double dropout_;
+  Dropout drop_attention_, drop_mlp_;
   std::shared_ptr<LayerNorm> ln_1_, ln_2_;
   std::shared_ptr<Attention> attn_;
   std::shared_ptr<FeedForward> mlp_;
@@ -115,12 +150,13 @@ class GptBlock : public torch::nn::Module {
 
 class Transformer : public torch::nn::Module {
  public:
-  Transformer(const ModelSpec& spec, int64_t vocabulary) : dropout_(spec.dropout) {
+  Transformer(const ModelSpec& spec, int64_t vocabulary, const Samples& samples)
+      : drop_(spec.dropout, samples, 0) {
     wte = register_module("wte", std::make_shared<Embedding>(vocabulary, spec.width));
     wpe = register_module("wpe", std::make_shared<Embedding>(spec.tokens, spec.width));
     torch::nn::ModuleList h;
     for (int64_t i = 0; i < spec.layers; ++i) {
-      blocks.push_back(std::make_shared<GptBlock>(spec));
+      blocks.push_back(std::make_shared<GptBlock>(spec, samples, i));
       h->push_back(blocks.back());
     }
     register_module("h", h);
@@ -129,7 +165,7 @@ class Transformer : public torch::nn::Module {
 
   at::Tensor embed(const at::Tensor& tokens) {
     const at::Tensor x = at::embedding(wte->weight, tokens) + wpe->weight.narrow(0, 0, tokens.size(1));
-    return dropout_ > 0 ? at::dropout(x, dropout_, is_training()) : x;
+    return drop_(x, is_training());
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
@@ -143,13 +179,13 @@ class Transformer : public torch::nn::Module {
   std::shared_ptr<LayerNorm> ln_f;
 
  private:
-  double dropout_;
+  Dropout drop_;
 };
 
 class Gpt : public torch::nn::Module {
  public:
-  Gpt(const ModelSpec& spec, int64_t vocabulary) : tokens_(spec.tokens) {
-    transformer_ = register_module("transformer", std::make_shared<Transformer>(spec, vocabulary));
+  Gpt(const ModelSpec& spec, int64_t vocabulary, const Samples& samples) : tokens_(spec.tokens) {
+    transformer_ = register_module("transformer", std::make_shared<Transformer>(spec, vocabulary, samples));
   }
 
   // tokens [n, t] int64, t up to model.tokens -> logits [n, t, vocabulary]
@@ -196,7 +232,12 @@ class Gpt : public torch::nn::Module {
 }  // namespace
 
 ModelFactory make_gpt(const ModelSpec& spec, int64_t vocabulary) {
-  return [spec, vocabulary] { return model_of(std::make_shared<Gpt>(spec, vocabulary)); };
+  return [spec, vocabulary] {
+    auto samples = std::make_shared<SampleKeys>();
+    Model model = model_of(std::make_shared<Gpt>(spec, vocabulary, samples));
+    model.samples = std::move(samples);
+    return model;
+  };
 }
 
 }  // namespace starling

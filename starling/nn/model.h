@@ -23,6 +23,11 @@ struct Block {
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> forward;
 };
 
+// The samples of the mini-batch that a model is about to see; set before each forward pass in training.
+struct SampleKeys {
+  at::Tensor keys;  // [n] int64, Batch::keys of the rows
+};
+
 // A module with one forward: input batch -> output (logits). What every model of the zoo is, and what a
 // user's plain torch::nn::Module is wrapped into.
 struct Model {
@@ -32,6 +37,8 @@ struct Model {
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss;
   // The same computation as `forward`, in pieces that stages can divide among themselves; empty: cannot be cut.
   std::vector<Block> blocks = {};
+  // What the model draws its random numbers from (keyed_dropout.h); null where it draws none.
+  std::shared_ptr<SampleKeys> samples = {};
 };
 
 // Makes a fresh model, parameters initialised from torch's default generator (seed it with torch::manual_seed

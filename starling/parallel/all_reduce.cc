@@ -165,7 +165,7 @@ void AllReduce::bucket_complete(size_t bucket) {
 double AllReduce::member_forward_backward(int member, const Batch& batch) {
   const Model& model = replicas_[member].model;
   const at::Tensor input = input_of(batch, options_.working, options_.channels_last);
-  const at::Tensor loss = model.loss(model.forward(input), batch.target);
+  const at::Tensor loss = loss_of(model, input, batch);
   const double value = loss.item<double>();
   if (!std::isfinite(value)) refuse_loss(replicas_[0], group_.rank(), step_.index, value);
   if (member == 0) {
@@ -184,10 +184,7 @@ double AllReduce::forward_backward(const Batch& batch) {
   } else {
     const int64_t each = batch.size() / team_->size();
     std::vector<double> losses(team_->size());
-    team_->run([&](int m) {
-      losses[m] = member_forward_backward(
-          m, {batch.input.narrow(0, m * each, each), batch.target.narrow(0, m * each, each)});
-    });
+    team_->run([&](int m) { losses[m] = member_forward_backward(m, batch.part(m * each, each)); });
     own_loss_ = std::accumulate(losses.begin(), losses.end(), 0.0) / team_->size();
     post_notice();
     for (size_t b = 0; b < layout_.buckets.size(); ++b) bucket_complete(b);

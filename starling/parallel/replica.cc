@@ -30,6 +30,11 @@ Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t 
   return replica;
 }
 
+at::Tensor loss_of(const Model& model, const at::Tensor& input, const Batch& batch) {
+  if (model.samples) model.samples->keys = batch.keys;
+  return model.loss(model.forward(input), batch.target);
+}
+
 void to_channels_last(Replica& replica) {
   at::NoGradGuard no_grad;
   for (NamedTensor& p : replica.parameters) {

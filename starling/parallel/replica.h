@@ -28,6 +28,10 @@ struct Replica {
 // The parameters are a function of `seed` alone.
 Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t seed);
 
+// Forward: the loss of `model` over `batch`, whose input the caller has brought into the model's type and layout. Tells
+// the model which samples it sees.
+at::Tensor loss_of(const Model& model, const at::Tensor& input, const Batch& batch);
+
 // Stores 4-dimensional parameters (convolutions) in channels-last order.
 void to_channels_last(Replica& replica);
 

@@ -38,10 +38,6 @@ void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& repli
                       "makes the same update; "
                       "verify with --set model.batch_norm=sync");
   }
-  if (spec.model.dropout > 0) {
-    throw ConfigError("model.dropout",
-                      "dropout draws other masks in one process; verify with --set model.dropout=0");
-  }
 }
 
 // One process's update, naively: the gradients of the whole global batch in one pass, then the formulas element by element.
@@ -63,7 +59,7 @@ class Reference {
       torch::AutoGradMode grad(true);
       const at::Tensor input = batch.input.is_floating_point() ? batch.input.to(at::kDouble) : batch.input;
       for (NamedTensor& p : replica_.parameters) p.tensor.mutable_grad().reset();
-      replica_.model.loss(replica_.model.forward(input), batch.target).backward();
+      loss_of(replica_.model, input, batch).backward();
     }
     const double scale = clip_scale();
     std::map<std::string, at::Tensor> after;

@@ -24,7 +24,7 @@ struct VerifyReport {
 
 // Collective. Runs spec.verify.steps steps as configured; before each, rank 0 takes the weights and optimizer states and
 // makes the same update alone in fp64, from the whole global batch and by the naive update rule. on_bucket: tests only,
-// see AllReduceOptions. Errors: ConfigError where one process cannot make the same update (local batch norm, dropout).
+// see AllReduceOptions. Errors: ConfigError where one process cannot make the same update (local batch norm).
 VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
                     const Surroundings& around, const decltype(AllReduceOptions::on_bucket)& on_bucket = {});
 
