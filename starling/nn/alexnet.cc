@@ -17,7 +17,7 @@ constexpr int64_t kLeastPixels = 63;  // 15×15, 7×7, 3×3 and 1×1 after conv 
 
 class AlexNet : public torch::nn::Module {
  public:
-  AlexNet(int64_t channels, int64_t classes, double dropout) {
+  AlexNet(int64_t channels, int64_t classes, double p, const SharedKeys& samples) {
     register_module("features", features_);
     register_module("classifier", classifier_);
     conv(channels, 96, 11, 4, 2);
@@ -28,10 +28,10 @@ class AlexNet : public torch::nn::Module {
     conv(384, 384, 3, 1, 1);
     conv(384, 256, 3, 1, 1);
     features_->max_pool(3, 2);
-    classifier_->dropout(dropout);
+    classifier_->dropout({p, samples, 0});
     classifier_->add(std::make_shared<Linear>(256 * 6 * 6, 4096));
     classifier_->relu();
-    classifier_->dropout(dropout);
+    classifier_->dropout({p, samples, 1});
     classifier_->add(std::make_shared<Linear>(4096, 4096));
     classifier_->relu();
     classifier_->add(std::make_shared<Linear>(4096, classes));
@@ -63,7 +63,9 @@ class AlexNet : public torch::nn::Module {
 ModelFactory make_alexnet(const ModelSpec& spec, const ModelShape& shape, int64_t classes) {
   check_pixels(spec.name, shape, kLeastPixels);
   return [channels = shape.input_shape[0], classes, dropout = spec.dropout] {
-    return model_of(std::make_shared<AlexNet>(channels, classes, dropout));
+    return model_with_keys([&](const SharedKeys& samples) {
+      return model_of(std::make_shared<AlexNet>(channels, classes, dropout, samples));
+    });
   };
 }
 

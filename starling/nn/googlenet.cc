@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "starling/nn/blocks.h"
+#include "starling/nn/keyed_dropout.h"
 #include "starling/nn/layer_chain.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
@@ -100,7 +101,7 @@ class Inception : public torch::nn::Module {
 // A classifier on the maps in the middle of the network.
 class AuxiliaryHead : public torch::nn::Module {
  public:
-  AuxiliaryHead(int64_t in, int64_t classes, double dropout) : dropout_(dropout) {
+  AuxiliaryHead(int64_t in, int64_t classes, const Dropout& dropout) : dropout_(dropout) {
     conv_ = register_module("conv", std::make_shared<Conv>(in, 128, 1));
     fc1_ = register_module("fc1", linear_layer(128 * 4 * 4, 1024));
     fc2_ = register_module("fc2", linear_layer(1024, classes));
@@ -108,31 +109,32 @@ class AuxiliaryHead : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     at::Tensor h = conv_->forward(at::adaptive_avg_pool2d(x, {4, 4})).flatten(1);
     h = fc1_->forward(h).relu_();
-    return fc2_->forward(dropout_ > 0 ? at::dropout(h, dropout_, is_training()) : h);
+    return fc2_->forward(dropout_(h, is_training()));
   }
 
  private:
-  double dropout_;
+  Dropout dropout_;
   std::shared_ptr<Conv> conv_;
   std::shared_ptr<Linear> fc1_, fc2_;
 };
 
 class GoogLeNet : public torch::nn::Module {
  public:
-  GoogLeNet(int64_t channels, int64_t classes, double dropout) : dropout_(dropout) {
+  // Dropout has three places: the heads, then the classifier.
+  GoogLeNet(int64_t channels, int64_t classes, double p, const SharedKeys& samples) {
     add_stem(channels);
     add("inception3a", {192, 64, 96, 128, 16, 32, 32});
     add("inception3b", {256, 128, 128, 192, 32, 96, 64}, /*pooled=*/true);
     add("inception4a", {480, 192, 96, 208, 16, 48, 64});
-    add_head("aux1", 512, classes);
+    add_head("aux1", 512, classes, {p, samples, 0});
     add("inception4b", {512, 160, 112, 224, 24, 64, 64});
     add("inception4c", {512, 128, 128, 256, 24, 64, 64});
     add("inception4d", {512, 112, 144, 288, 32, 64, 64});
-    add_head("aux2", 528, classes);
+    add_head("aux2", 528, classes, {p, samples, 1});
     add("inception4e", {528, 256, 160, 320, 32, 128, 128}, /*pooled=*/true);
     add("inception5a", {832, 256, 160, 320, 32, 128, 128});
     add("inception5b", {832, 384, 192, 384, 48, 128, 128});
-    add_classifier(classes);
+    add_classifier(classes, {p, samples, 2});
   }
 
   at::Tensor forward(const at::Tensor& x) { return run_blocks(blocks_, 0, blocks_.size(), {x}).front(); }
@@ -168,8 +170,8 @@ class GoogLeNet : public torch::nn::Module {
   }
 
   // A head on the activation that the last block gives.
-  void add_head(const char* name, int64_t in, int64_t classes) {
-    auto head = register_module(name, std::make_shared<AuxiliaryHead>(in, classes, dropout_));
+  void add_head(const char* name, int64_t in, int64_t classes, const Dropout& dropout) {
+    auto head = register_module(name, std::make_shared<AuxiliaryHead>(in, classes, dropout));
     Block& block = blocks_.back();
     block.modules.push_back(head);
     block.forward = [this, body = block.forward, head = head.get()](const Tensors& x) {
@@ -179,18 +181,15 @@ class GoogLeNet : public torch::nn::Module {
     };
   }
 
-  void add_classifier(int64_t classes) {
+  void add_classifier(int64_t classes, const Dropout& dropout) {
     auto fc = register_module("fc", linear_layer(1024, classes));
-    blocks_.push_back({"fc", {fc}, [this, fc = fc.get()](const Tensors& x) {
-                         at::Tensor h = x[0].mean({2, 3});
-                         if (dropout_ > 0) h = at::dropout(h, dropout_, is_training());
+    blocks_.push_back({"fc", {fc}, [this, dropout, fc = fc.get()](const Tensors& x) {
                          Tensors answers = x;
-                         answers[0] = fc->forward(h);
+                         answers[0] = fc->forward(dropout(x[0].mean({2, 3}), is_training()));
                          return is_training() ? Tensors{at::stack(answers, 1)} : answers;
                        }});
   }
 
-  double dropout_;
   std::vector<Block> blocks_;
 };
 
@@ -206,7 +205,9 @@ at::Tensor googlenet_loss(const at::Tensor& output, const at::Tensor& target) {
 ModelFactory make_googlenet(const ModelSpec& spec, const ModelShape& shape, int64_t classes) {
   check_pixels(spec.name, shape, kLeastPixels);
   return [channels = shape.input_shape[0], classes, dropout = spec.dropout] {
-    Model model = model_of(std::make_shared<GoogLeNet>(channels, classes, dropout));
+    Model model = model_with_keys([&](const SharedKeys& samples) {
+      return model_of(std::make_shared<GoogLeNet>(channels, classes, dropout, samples));
+    });
     model.loss = googlenet_loss;
     return model;
   };

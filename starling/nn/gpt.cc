@@ -48,25 +48,6 @@ std::shared_ptr<Linear> residual_projection(int64_t in, int64_t out, int64_t lay
   return layer;
 }
 
-using Samples = std::shared_ptr<const SampleKeys>;
-
-// Dropout at one place of the model; nothing where p is 0 or the model is evaluated. Places: 0 is the embedding, block i
-// has 3 i + 1 (attention weights), 3 i + 2 (attention) and 3 i + 3 (feed-forward).
-class Dropout {
- public:
-  Dropout(double p, Samples samples, int64_t place)
-      : p_(p), samples_(std::move(samples)), place_(static_cast<uint64_t>(place)) {}
-  bool on(bool training) const { return training && p_ > 0; }
-  at::Tensor operator()(const at::Tensor& x, bool training) const {
-    return on(training) ? keyed_dropout(x, p_, *samples_, place_) : x;
-  }
-
- private:
-  double p_;
-  Samples samples_;
-  uint64_t place_;
-};
-
 // softmax(q k^T / sqrt(head width)) v with dropout of the weights, which the fused kernel cannot key. All [n, heads, t,
 // head width].
 at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -79,10 +60,13 @@ at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, cons
   return at::matmul(dropout(at::softmax(scores, -1), true), v);
 }
 
+// Dropout counts its places so: 0 is the embedding, block i has 3 i + 1 (attention weights), 3 i + 2 (attention) and
+// 3 i + 3 (feed-forward).
+
 // Causal self-attention, softmax(q k^T / sqrt(head width)) v, of [n, t, width].
 class Attention : public torch::nn::Module {
  public:
-  Attention(const ModelSpec& spec, const Samples& samples, int64_t block)
+  Attention(const ModelSpec& spec, const SharedKeys& samples, int64_t block)
       : heads_(spec.heads), dropout_(spec.dropout, samples, 3 * block + 1) {
     c_attn_ =
         register_module("c_attn", std::make_shared<Linear>(spec.width, 3 * spec.width, WeightLayout::kInOut));
@@ -127,7 +111,7 @@ class FeedForward : public torch::nn::Module {
 
 class GptBlock : public torch::nn::Module {
  public:
-  GptBlock(const ModelSpec& spec, const Samples& samples, int64_t block)
+  GptBlock(const ModelSpec& spec, const SharedKeys& samples, int64_t block)
       : drop_attention_(spec.dropout, samples, 3 * block + 2),
         drop_mlp_(spec.dropout, samples, 3 * block + 3) {
     ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(spec.width));
@@ -150,7 +134,7 @@ class GptBlock : public torch::nn::Module {
 
 class Transformer : public torch::nn::Module {
  public:
-  Transformer(const ModelSpec& spec, int64_t vocabulary, const Samples& samples)
+  Transformer(const ModelSpec& spec, int64_t vocabulary, const SharedKeys& samples)
       : drop_(spec.dropout, samples, 0) {
     wte = register_module("wte", std::make_shared<Embedding>(vocabulary, spec.width));
     wpe = register_module("wpe", std::make_shared<Embedding>(spec.tokens, spec.width));
@@ -184,7 +168,7 @@ class Transformer : public torch::nn::Module {
 
 class Gpt : public torch::nn::Module {
  public:
-  Gpt(const ModelSpec& spec, int64_t vocabulary, const Samples& samples) : tokens_(spec.tokens) {
+  Gpt(const ModelSpec& spec, int64_t vocabulary, const SharedKeys& samples) : tokens_(spec.tokens) {
     transformer_ = register_module("transformer", std::make_shared<Transformer>(spec, vocabulary, samples));
   }
 
@@ -233,10 +217,9 @@ class Gpt : public torch::nn::Module {
 
 ModelFactory make_gpt(const ModelSpec& spec, int64_t vocabulary) {
   return [spec, vocabulary] {
-    auto samples = std::make_shared<SampleKeys>();
-    Model model = model_of(std::make_shared<Gpt>(spec, vocabulary, samples));
-    model.samples = std::move(samples);
-    return model;
+    return model_with_keys([&](const SharedKeys& samples) {
+      return model_of(std::make_shared<Gpt>(spec, vocabulary, samples));
+    });
   };
 }
 

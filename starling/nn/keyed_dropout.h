@@ -11,6 +11,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "starling/nn/model.h"
 
@@ -23,5 +25,32 @@ at::Tensor keyed_dropout(const at::Tensor& x, double p, const SampleKeys& sample
 // The mask, naively: 0 or 1 / (1 - p), the shape and type of x.
 at::Tensor keyed_dropout_mask_reference(const at::Tensor& x, double p, const SampleKeys& samples,
                                         uint64_t layer);
+
+using SharedKeys = std::shared_ptr<const SampleKeys>;
+
+// Dropout at one place of a model (each has its own number); nothing where p is 0 or the model is evaluated.
+class Dropout {
+ public:
+  Dropout(double p, SharedKeys samples, int64_t place)
+      : p_(p), samples_(std::move(samples)), place_(static_cast<uint64_t>(place)) {}
+  bool on(bool training) const { return training && p_ > 0; }
+  at::Tensor operator()(const at::Tensor& x, bool training) const {
+    return on(training) ? keyed_dropout(x, p_, *samples_, place_) : x;
+  }
+
+ private:
+  double p_;
+  SharedKeys samples_;
+  uint64_t place_;
+};
+
+// `make` with the keys that a model draws from: makes the module, and the model tells it its samples.
+template <class MakeModel>
+Model model_with_keys(const MakeModel& make) {
+  auto samples = std::make_shared<SampleKeys>();
+  Model model = make(SharedKeys(samples));
+  model.samples = std::move(samples);
+  return model;
+}
 
 }  // namespace starling

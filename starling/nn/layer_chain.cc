@@ -17,8 +17,8 @@ void LayerChain::max_pool(int64_t kernel, int64_t stride, bool ceil) {
   });
 }
 
-void LayerChain::dropout(double p) {
-  add_step([this, p](const at::Tensor& x) { return p > 0 ? at::dropout(x, p, is_training()) : x; });
+void LayerChain::dropout(const Dropout& dropout) {
+  add_step([this, dropout](const at::Tensor& x) { return dropout(x, is_training()); });
 }
 
 at::Tensor LayerChain::run(size_t begin, size_t end, at::Tensor x) const {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/nn/keyed_dropout.h"
 #include "starling/nn/model.h"
 
 namespace starling {
@@ -34,8 +35,8 @@ class LayerChain : public torch::nn::Module {
   void relu();
   // ceil: a last window that is cut by the border counts, as in Caffe.
   void max_pool(int64_t kernel, int64_t stride, bool ceil = false);
-  // While training, drops activations with probability p; p = 0 does nothing. The step keeps its number.
-  void dropout(double p);
+  // While training, drops activations. A probability of 0 does nothing; the step keeps its number.
+  void dropout(const Dropout& dropout);
 
   at::Tensor forward(const at::Tensor& x) const { return run(0, steps_.size(), x); }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "starling/nn/blocks.h"
+#include "starling/nn/keyed_dropout.h"
 #include "starling/nn/models.h"
 
 namespace starling {
@@ -18,7 +19,7 @@ constexpr int64_t kLeastPixels = 39;  // 8×8 after conv1, then 4×4, 2×2 and 1
 
 class NetworkInNetwork : public torch::nn::Module {
  public:
-  NetworkInNetwork(int64_t channels, int64_t classes, double dropout) : dropout_(dropout) {
+  NetworkInNetwork(int64_t channels, int64_t classes, const Dropout& dropout) : dropout_(dropout) {
     add("conv1", channels, 96, 11, 4, 0);
     add("cccp1", 96, 96, 1, 1, 0);
     add("cccp2", 96, 96, 1, 1, 0);
@@ -55,7 +56,7 @@ class NetworkInNetwork : public torch::nn::Module {
     if (i % 3 != 2) return h;
     if (i + 1 == layers_.size()) return h.mean({2, 3});
     h = at::max_pool2d(h, 3, 2, /*padding=*/0, /*dilation=*/1, /*ceil_mode=*/true);
-    return i == 8 && dropout_ > 0 ? at::dropout(h, dropout_, is_training()) : h;
+    return i == 8 ? dropout_(h, is_training()) : h;
   }
 
   void add(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
@@ -67,7 +68,7 @@ class NetworkInNetwork : public torch::nn::Module {
     names_.push_back(name);
   }
 
-  double dropout_;
+  Dropout dropout_;
   std::vector<torch::nn::Conv2d> layers_;
   std::vector<std::string> names_;
 };
@@ -77,7 +78,9 @@ class NetworkInNetwork : public torch::nn::Module {
 ModelFactory make_nin(const ModelSpec& spec, const ModelShape& shape, int64_t classes) {
   check_pixels(spec.name, shape, kLeastPixels);
   return [channels = shape.input_shape[0], classes, dropout = spec.dropout] {
-    return model_of(std::make_shared<NetworkInNetwork>(channels, classes, dropout));
+    return model_with_keys([&](const SharedKeys& samples) {
+      return model_of(std::make_shared<NetworkInNetwork>(channels, classes, Dropout(dropout, samples, 0)));
+    });
   };
 }
 

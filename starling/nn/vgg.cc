@@ -23,7 +23,7 @@ constexpr Stage kStages[] = {{2, 64}, {2, 128}, {4, 256}, {4, 512}, {4, 512}};
 
 class Vgg : public torch::nn::Module {
  public:
-  Vgg(int64_t channels, int64_t classes, double dropout) {
+  Vgg(int64_t channels, int64_t classes, double p, const SharedKeys& samples) {
     register_module("features", features_);
     register_module("classifier", classifier_);
     int64_t in = channels;
@@ -34,10 +34,11 @@ class Vgg : public torch::nn::Module {
       }
       features_->max_pool(2, 2);
     }
+    int64_t place = 0;
     for (const int64_t inputs : {int64_t{512 * 7 * 7}, int64_t{4096}}) {
       linear(inputs, 4096);
       classifier_->relu();
-      classifier_->dropout(dropout);
+      classifier_->dropout({p, samples, place++});
     }
     linear(4096, classes);
   }
@@ -76,7 +77,9 @@ class Vgg : public torch::nn::Module {
 ModelFactory make_vgg19(const ModelSpec& spec, const ModelShape& shape, int64_t classes) {
   check_pixels(spec.name, shape, kLeastPixels);
   return [channels = shape.input_shape[0], classes, dropout = spec.dropout] {
-    return model_of(std::make_shared<Vgg>(channels, classes, dropout));
+    return model_with_keys([&](const SharedKeys& samples) {
+      return model_of(std::make_shared<Vgg>(channels, classes, dropout, samples));
+    });
   };
 }
 

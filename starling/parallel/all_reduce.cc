@@ -164,8 +164,7 @@ void AllReduce::bucket_complete(size_t bucket) {
 
 double AllReduce::member_forward_backward(int member, const Batch& batch) {
   const Model& model = replicas_[member].model;
-  const at::Tensor input = input_of(batch, options_.working, options_.channels_last);
-  const at::Tensor loss = loss_of(model, input, batch);
+  const at::Tensor loss = batch_loss(model, batch, options_.working, options_.channels_last);
   const double value = loss.item<double>();
   if (!std::isfinite(value)) refuse_loss(replicas_[0], group_.rank(), step_.index, value);
   if (member == 0) {

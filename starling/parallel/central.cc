@@ -64,8 +64,7 @@ at::Tensor Central::view(const at::Tensor& flat, size_t parameter) const {
 double Central::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
   for (auto& s : slots_) s.slot->begin();
-  const at::Tensor input = input_of(batch, options_.working, options_.channels_last);
-  const at::Tensor loss = replica_.model.loss(replica_.model.forward(input), batch.target);
+  const at::Tensor loss = batch_loss(replica_.model, batch, options_.working, options_.channels_last);
   own_loss_ = loss.item<double>();
   if (!std::isfinite(own_loss_)) refuse_loss(replica_, group_.rank(), step_.index, own_loss_);
   loss.backward();

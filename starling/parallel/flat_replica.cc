@@ -64,8 +64,7 @@ void FlatReplica::parameters_changed() {
 double FlatReplica::forward_backward(const Batch& batch, int64_t step) {
   for (auto& s : slots_) s.slot->begin();
   const Model& model = replica_.model;
-  const at::Tensor loss =
-      model.loss(model.forward(input_of(batch, options_.working, options_.channels_last)), batch.target);
+  const at::Tensor loss = batch_loss(model, batch, options_.working, options_.channels_last);
   const double value = loss.item<double>();
   if (!std::isfinite(value)) refuse_loss(replica_, options_.rank, step, value);
   loss.backward();
@@ -78,8 +77,7 @@ double FlatReplica::loss_of(const Batch& batch) {
   at::NoGradGuard no_grad;
   const Model& model = replica_.model;
   model.module->eval();  // running statistics stay, nothing is dropped
-  const at::Tensor output = model.forward(input_of(batch, options_.working, options_.channels_last));
-  const double loss = model.loss(output, batch.target).item<double>();
+  const double loss = batch_loss(model, batch, options_.working, options_.channels_last).item<double>();
   model.module->train();
   return loss;
 }

@@ -30,11 +30,6 @@ Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t 
   return replica;
 }
 
-at::Tensor loss_of(const Model& model, const at::Tensor& input, const Batch& batch) {
-  if (model.samples) model.samples->keys = batch.keys;
-  return model.loss(model.forward(input), batch.target);
-}
-
 void to_channels_last(Replica& replica) {
   at::NoGradGuard no_grad;
   for (NamedTensor& p : replica.parameters) {
@@ -47,6 +42,11 @@ at::Tensor input_of(const Batch& batch, at::ScalarType type, bool channels_last)
   if (input.is_floating_point()) input = input.to(type);
   if (channels_last && input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
   return input;
+}
+
+at::Tensor batch_loss(const Model& model, const Batch& batch, at::ScalarType type, bool channels_last) {
+  if (model.samples) model.samples->keys = batch.keys;
+  return model.loss(model.forward(input_of(batch, type, channels_last)), batch.target);
 }
 
 int64_t parameter_count(const Replica& replica) {

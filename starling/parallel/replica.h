@@ -28,16 +28,15 @@ struct Replica {
 // The parameters are a function of `seed` alone.
 Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t seed);
 
-// Forward: the loss of `model` over `batch`, whose input the caller has brought into the model's type and layout. Tells
-// the model which samples it sees.
-at::Tensor loss_of(const Model& model, const at::Tensor& input, const Batch& batch);
-
 // Stores 4-dimensional parameters (convolutions) in channels-last order.
 void to_channels_last(Replica& replica);
 
 // The batch's input as a replica computes it: pictures in `type`, and in channels-last order where that is asked for; tokens
 // as they are.
 at::Tensor input_of(const Batch& batch, at::ScalarType type, bool channels_last);
+
+// Forward: the mean loss of `model` over `batch`, computed in that type and order. Tells the model which samples it sees.
+at::Tensor batch_loss(const Model& model, const Batch& batch, at::ScalarType type, bool channels_last);
 
 int64_t parameter_count(const Replica& replica);
 

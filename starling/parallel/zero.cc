@@ -64,14 +64,14 @@ double Zero::forward_backward(const Batch& batch) {
   account_.communication_s = account_.received_elements = 0;
   reduced_ = 0;
   for (auto& unit : units_) unit->begin_pass();
-  const at::Tensor input = input_of(batch, options_.replica.working, options_.replica.channels_last);
-  own_loss_ = options_.stage == 3 ? run_by_blocks(batch, input) : run_whole(batch, input);
+  own_loss_ = options_.stage == 3 ? run_by_blocks(batch) : run_whole(batch);
   forward_backward_s_ = to_seconds(clock_.now() - start) - account_.communication_s;
   return own_loss_;
 }
 
-double Zero::run_whole(const Batch& batch, const at::Tensor& input) {
-  const at::Tensor loss = replica_.model.loss(replica_.model.forward(input), batch.target);
+double Zero::run_whole(const Batch& batch) {
+  const at::Tensor loss =
+      batch_loss(replica_.model, batch, options_.replica.working, options_.replica.channels_last);
   const double value = loss.item<double>();
   if (!std::isfinite(value)) refuse(value);
   loss.backward();
@@ -91,13 +91,14 @@ void Zero::gather_for(size_t block) {
   }
 }
 
-double Zero::run_by_blocks(const Batch& batch, const at::Tensor& input) {
+double Zero::run_by_blocks(const Batch& batch) {
+  if (replica_.model.samples) replica_.model.samples->keys = batch.keys;
   const std::vector<Block>& blocks = replica_.model.blocks;
   const size_t n = blocks.size();
   std::vector<Tensors> inputs(n), outputs(n);
   for (size_t b = 0; b < n; ++b) {
     if (b == 0) {
-      inputs[b] = {input};
+      inputs[b] = {input_of(batch, options_.replica.working, options_.replica.channels_last)};
     } else {  // leaves, whose gradients go back to the block before
       for (const at::Tensor& t : outputs[b - 1])
         inputs[b].push_back(t.detach().requires_grad_(t.requires_grad()));

@@ -52,8 +52,8 @@ class Zero final : public Strategy {
 
  private:
   void share_initial_values();
-  double run_whole(const Batch& batch, const at::Tensor& input);
-  double run_by_blocks(const Batch& batch, const at::Tensor& input);
+  double run_whole(const Batch& batch);
+  double run_by_blocks(const Batch& batch);
   void backward_block(size_t block, const Tensors& inputs, const Tensors& outputs, const Tensors& gradients);
   void gather_for(size_t block);
   void reduce_filled();

@@ -22,9 +22,7 @@ double pass_seconds(const ModelFactory& factory, const Batch& sample, at::Scalar
                     bool channels_last) {
   Replica replica = make_replica(factory, type, 0);
   if (channels_last) to_channels_last(replica);
-  at::Tensor input = sample.input.is_floating_point() ? sample.input.to(type) : sample.input;
-  if (channels_last) input = input.contiguous(at::MemoryFormat::ChannelsLast);
-  return best_seconds([&] { replica.model.loss(replica.model.forward(input), sample.target).backward(); });
+  return best_seconds([&] { batch_loss(replica.model, sample, type, channels_last).backward(); });
 }
 
 at::ScalarType working_type(Precision precision) {
@@ -38,7 +36,7 @@ std::string choose_layout(const RunSpec& spec, const ModelFactory& factory, cons
   if (sample.input.dim() != 4 || type == at::kDouble || !has_convolutions(make_replica(factory, type, 0)))
     return "contiguous";
   const int64_t count = std::min<int64_t>(8, sample.size());
-  const Batch part{sample.input.narrow(0, 0, count), sample.target.narrow(0, 0, count)};
+  const Batch part = sample.part(0, count);
   return pass_seconds(factory, part, type, true) < pass_seconds(factory, part, type, false) ? "channels-last"
                                                                                             : "contiguous";
 }

@@ -57,9 +57,8 @@ class Reference {
     const Batch batch = loader_->next();
     {
       torch::AutoGradMode grad(true);
-      const at::Tensor input = batch.input.is_floating_point() ? batch.input.to(at::kDouble) : batch.input;
       for (NamedTensor& p : replica_.parameters) p.tensor.mutable_grad().reset();
-      loss_of(replica_.model, input, batch).backward();
+      batch_loss(replica_.model, batch, at::kDouble, false).backward();
     }
     const double scale = clip_scale();
     std::map<std::string, at::Tensor> after;

@@ -5,7 +5,7 @@
 //   g = 1/m Σ_i ∇ loss(micro-batch i),   w := w − lr · U(g)    by the stage that holds w
 //
 // (Huang et al., GPipe, arXiv 1811.06965; Narayanan et al., arXiv 2104.04473.) What is not the same as in one process: batch
-// norm takes its statistics from each micro-batch, and dropout from the rank's generator.
+// norm takes its statistics from each micro-batch.
 //
 // Parameters that blocks of several ranks use (tied embeddings) live on each of them: their gradients are added up before
 // the update, which all of them make alike, so the copies stay equal bit for bit. The order of the sum is that of the ranks.

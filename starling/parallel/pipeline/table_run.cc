@@ -48,7 +48,7 @@ TableRun::TableRun(const Schedule& schedule, const std::vector<size_t>& cut, con
 
 Batch TableRun::micro_batch(int index) const {
   const int64_t each = batch_.size() / schedule_.micro_batches;
-  return {batch_.input.narrow(0, index * each, each), batch_.target.narrow(0, index * each, each)};
+  return batch_.part(index * each, each);
 }
 
 TableResult TableRun::run(const Batch& batch, int64_t step) {
@@ -103,6 +103,7 @@ void TableRun::execute(const Action& action) {
 void TableRun::forward(const Action& action, Cell& cell) {
   const int stage = stage_of(action);
   const Batch batch = micro_batch(action.micro_batch);
+  if (model_.samples) model_.samples->keys = batch.keys;
   if (stage == 0) cell.input = {batch.input.is_floating_point() ? batch.input.to(type_) : batch.input};
   cell.output = run_blocks(model_.blocks, cut_[stage], cut_[stage + 1], cell.input);
   if (is_last(action)) {
