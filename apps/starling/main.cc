@@ -103,7 +103,7 @@ int run(int argc, const char* const* argv) {
   CLI::App app("Starling trains neural networks on one core, all cores, or many processes", "starling");
   app.allow_extras();
   const int columns = FdOutput(1).columns();
-  app.formatter(std::make_shared<WrappedHelp>(columns > 0 ? columns : 120));
+  app.formatter(std::make_shared<WrappedHelp>(columns > 0 ? columns : 80));
   app.footer(
       "starling COMMAND --help describes one; starling config explain KEY describes a value of the "
       "configuration.");

@@ -138,7 +138,7 @@ int doctor_command(const CommandOptions& options) {
   const DoctorReport report = examine();
   const bool color = options.color == "always" || (options.color == "auto" && ::isatty(1) == 1);
   const int columns = FdOutput(1).columns();
-  print_line(options.json ? to_json(report) : to_text(report, color, columns > 0 ? columns : 100));
+  print_line(options.json ? to_json(report) : to_text(report, color, columns > 0 ? columns : 80));
   return 0;
 }
 
