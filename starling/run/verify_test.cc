@@ -25,6 +25,7 @@ class SilentSink final : public EventSink {
 VerifyReport verify_three_ranks(const decltype(AllReduceOptions::on_bucket)& on_bucket, RunSpec spec,
                                 const SyncedModelFactory& factory, const DataSets& data) {
   spec.train.precision = Precision::kFp64;
+  spec.train.ranks = 3;
   spec.train.global_batch = 12;
   spec.verify.steps = 3;
   const SystemClock clock;
@@ -103,10 +104,15 @@ SyncedModelFactory small_gpt(const RunSpec& spec) {
 }
 
 TEST(Verify, DropoutIsThatOfOneProcess) {
-  RunSpec spec = dropping();
-  const VerifyReport report = verify_three_ranks({}, spec, small_gpt(spec), tokens());
-  EXPECT_TRUE(report.passed());
-  EXPECT_LT(report.deviations.front().relative, 1e-10);
+  RunSpec replicas = dropping(), stages = dropping(), shards = dropping();
+  stages.train.mesh = "stage=3";
+  stages.pipeline.micro_batches = 3;
+  shards.train.shard = Shard::kParameters;
+  for (const RunSpec& spec : {replicas, stages, shards}) {
+    const VerifyReport report = verify_three_ranks({}, spec, small_gpt(spec), tokens());
+    EXPECT_TRUE(report.passed()) << spec.train.mesh;
+    EXPECT_LT(report.deviations.front().relative, 1e-10) << spec.train.mesh;
+  }
 }
 
 // Weights after `last` steps: the first `cut` by one strategy, the others by a new one that took over its state and
