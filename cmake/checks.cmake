@@ -16,7 +16,7 @@ add_dependencies(launcher_test launcher_child)
 
 # The program as a user runs it: real processes, real signals, real files.
 if(TARGET starling AND NOT STARLING_SANITIZE)
-  foreach(name train exchanges verify resume faults bad_input hosts)
+  foreach(name train exchanges verify resume faults bad_input hosts slurm)
     add_test(NAME ${name}_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${name}_test.py")
     set_tests_properties(${name}_test PROPERTIES TIMEOUT 900 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
       SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")

@@ -1,0 +1,143 @@
+"""A real Slurm (munged, slurmctld and slurmd of the distribution, on loopback): `srun` starts two ranks that train together."""
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+import unittest
+
+from program import SMALL, STARLING, ProgramTest, environment, events_of, main, result_of
+
+DAEMONS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+
+
+def missing():
+    """Why no Slurm can be started here, or ""."""
+    absent = [d for d in DAEMONS if shutil.which(d, path=PATH) is None]
+    if absent:
+        return f"Slurm is not installed here: {' '.join(absent)}"
+    return "" if os.geteuid() == 0 else "Slurm is not installed here for this user: its daemons want root"
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Cluster:
+    """One node with two processors, its daemons' files under `folder`."""
+
+    def __init__(self, folder):
+        self.folder, self.processes = folder, []
+        host = socket.gethostname().split(".")[0]
+        control, node = free_ports(2)
+        os.makedirs(self.path("munge"), mode=0o755)
+        with open(self.path("munge/key"), "wb") as f:
+            f.write(os.urandom(1024))
+        os.chmod(self.path("munge/key"), 0o400)
+        for name in ("state", "spool"):
+            os.makedirs(self.path(name))
+        with open(self.path("slurm.conf"), "w", encoding="utf-8") as f:
+            f.write(f"""ClusterName=starling
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={pwd.getpwuid(os.geteuid()).pw_name}
+SlurmctldPort={control}
+SlurmdPort={node}
+AuthType=auth/munge
+AuthInfo=socket={self.path("munge/socket")}
+CredType=cred/munge
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+StateSaveLocation={self.path("state")}
+SlurmdSpoolDir={self.path("spool")}
+SlurmctldPidFile={self.path("slurmctld.pid")}
+SlurmdPidFile={self.path("slurmd.pid")}
+SlurmctldLogFile={self.path("slurmctld.log")}
+SlurmdLogFile={self.path("slurmd.log")}
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
+""")
+        self.daemon("munged", "--foreground", "--force", "--key-file", self.path("munge/key"), "--socket", self.path("munge/socket"),
+                    "--pid-file", self.path("munge/pid"), "--log-file", self.path("munge/log"), "--seed-file", self.path("munge/seed"))
+        self.wait(lambda: os.path.exists(self.path("munge/socket")), "munged made no socket")
+        self.daemon("slurmctld", "-D", "-i", "-f", self.path("slurm.conf"))
+        self.daemon("slurmd", "-D", "-f", self.path("slurm.conf"), "-N", host)
+        self.wait(self.idle, "the node did not become idle")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def environment(self, **extra):
+        return environment(SLURM_CONF=self.path("slurm.conf"), PATH=PATH, **extra)
+
+    def daemon(self, *words):
+        with open(self.path(words[0] + ".out"), "wb") as out:
+            self.processes.append(subprocess.Popen([shutil.which(words[0], path=PATH), *words[1:]], stdout=out,
+                                                   stderr=subprocess.STDOUT, env=self.environment()))
+
+    def idle(self):
+        done = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=20, env=self.environment())
+        return done.stdout.strip() == "idle"
+
+    def wait(self, condition, otherwise):
+        deadline = time.monotonic() + 60
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{otherwise}\n{self.logs()}")
+            time.sleep(0.1)
+
+    def logs(self):
+        text = ""
+        for name in ("munged.out", "munge/log", "slurmctld.out", "slurmctld.log", "slurmd.out", "slurmd.log"):
+            try:
+                with open(self.path(name), encoding="utf-8", errors="replace") as f:
+                    text += f"== {name}\n{f.read()[-1500:]}\n"
+            except FileNotFoundError:
+                pass
+        return text
+
+    def close(self):
+        for process in reversed(self.processes):
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+REASON = missing()
+
+
+@unittest.skipIf(REASON, REASON)
+class Slurm(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.dir)
+        self.addCleanup(self.cluster.close)
+
+    def test_srun_trains_two_ranks(self):
+        done = subprocess.run(["srun", "-n", "2", "--overcommit", STARLING, "train", "--json", "--run-dir", self.path("run"), *map(str, SMALL),
+                               "--epochs", "4", "--lr", "0.1", "--global-batch", "32"], capture_output=True, text=True, timeout=120,
+                              cwd=self.dir, env=self.cluster.environment())
+        self.assertEqual(done.returncode, 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n{self.cluster.logs()}")
+        result = result_of(events_of(done.stdout))
+        self.assertEqual(result["ranks"], 2)
+        self.assertEqual(result["steps"], 64)
+        self.assertGreater(result["bytes_sent"], 0)
+
+
+if __name__ == "__main__":
+    main()
