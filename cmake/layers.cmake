@@ -18,10 +18,10 @@ starling_layer(torch_testing TORCH DEPS testing)
 # These files of data do not see torch and compile much faster without its precompiled header.
 foreach(name archive byte_file cifar digit_strokes digits grammar idx image_codec image_folder image_folder_test image_store
         make_data resize stored_images_test text_store)
-  set_source_files_properties(starling/data/${name}.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(starling/data/${name}.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endforeach()
 starling_layer(data      TORCH DEPS net spec telemetry LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
-set_source_files_properties(starling/nn/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+set_source_files_properties(starling/nn/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 starling_layer(nn        TORCH DEPS c10d spec)
 starling_layer(optim     DEPS spec)

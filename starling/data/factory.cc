@@ -56,9 +56,9 @@ int64_t generated_size(int64_t asked, int64_t usual) {
 
 // A fixed part of a source: `count` samples, spread over all of it by a permutation that no seed changes.
 // Augmentation stays keyed by the index in the whole source.
-class Subset final : public Source {
+class Excerpt final : public Source {
  public:
-  Subset(std::shared_ptr<const Source> whole, int64_t count) : whole_(std::move(whole)), count_(count) {}
+  Excerpt(std::shared_ptr<const Source> whole, int64_t count) : whole_(std::move(whole)), count_(count) {}
   const SourceInfo& info() const override { return whole_->info(); }
   int64_t size() const override { return count_; }
   Batch read(const std::vector<int64_t>& indices, int64_t epoch) const override {
@@ -81,7 +81,7 @@ std::shared_ptr<const Source> limited(const std::string& key, std::shared_ptr<co
         key, fmt::format("{} samples asked for, {} has {}; use a number up to that, or 0 for all", count,
                          source->info().name, source->size()));
   }
-  return std::make_shared<Subset>(std::move(source), count);
+  return std::make_shared<Excerpt>(std::move(source), count);
 }
 
 ImageParts open_images(const DataSpec& spec, const Place& place, uint64_t seed, const ImageStore* like) {

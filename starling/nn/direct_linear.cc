@@ -33,7 +33,7 @@ void write_sum(GradientSlot& slot, const at::Tensor& rows) {
 }
 
 // y = x W + b with W = wᵀ, or w itself if in_out. b: empty for none (autograd takes no undefined tensor here).
-struct Linear : torch::autograd::Function<Linear> {
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& w,
                             const at::Tensor& b, bool in_out) {
     saved->save_for_backward({x, w});
@@ -87,7 +87,7 @@ bool has_direct_place(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor direct_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool in_out) {
-  return Linear::apply(x, weight, bias.defined() ? bias : at::empty({0}, weight.options()), in_out);
+  return LinearFunction::apply(x, weight, bias.defined() ? bias : at::empty({0}, weight.options()), in_out);
 }
 
 DirectLinear::DirectLinear()

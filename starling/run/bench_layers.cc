@@ -14,12 +14,12 @@
 namespace starling {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kMostRounds = 15;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
 // One layer by one algorithm, with where its two timings go.
@@ -86,7 +86,7 @@ class Layers {
 
   double seconds_of(const std::function<void()>& work) const {
     if (device_.is_cuda()) torch::cuda::synchronize();
-    const auto start = Clock::now();
+    const auto start = SteadyClock::now();
     work();
     if (device_.is_cuda()) torch::cuda::synchronize();
     return seconds_since(start);
@@ -139,7 +139,7 @@ std::vector<LayerTiming> bench_layers(double seconds) {
   devices.emplace_back(at::kCPU, timings);
   if (has_gpu()) devices.emplace_back(at::kCUDA, timings);
   for (Layers& layers : devices) layers.round(/*counts=*/false);
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   for (int round = 0; round < kMostRounds && (round == 0 || seconds_since(start) < seconds); ++round) {
     for (Layers& layers : devices) layers.round(/*counts=*/true);
   }

@@ -11,7 +11,7 @@ namespace starling {
 namespace fs = std::filesystem;
 namespace {
 
-[[noreturn]] void fail(const fs::path& folder, const std::string& what) {
+[[noreturn]] void refuse(const fs::path& folder, const std::string& what) {
   throw Error(
       ErrorCode::kCheckpoint,
       fmt::format(
@@ -40,18 +40,18 @@ void require_same_tensors(const fs::path& folder, const std::map<std::string, St
                           const TensorMap& target) {
   for (const auto& [name, tensor] : target) {
     const auto found = stored.find(name);
-    if (found == stored.end()) fail(folder, fmt::format("it has no tensor {}", name));
+    if (found == stored.end()) refuse(folder, fmt::format("it has no tensor {}", name));
     const auto shape = global_shape(found->second);
     if (shape != tensor.sizes().vec())
-      fail(folder, fmt::format("{} is [{}] there and [{}] here", name, fmt::join(shape, ", "),
+      refuse(folder, fmt::format("{} is [{}] there and [{}] here", name, fmt::join(shape, ", "),
                                fmt::join(tensor.sizes().vec(), ", ")));
     if (found->second.value.scalar_type() != tensor.scalar_type())
-      fail(folder,
+      refuse(folder,
            fmt::format("{} is {} there and {} here", name, c10::toString(found->second.value.scalar_type()),
                        c10::toString(tensor.scalar_type())));
   }
   for (const auto& [name, tensor] : stored)
-    if (target.count(name) == 0) fail(folder, fmt::format("its tensor {} is not in this run's model", name));
+    if (target.count(name) == 0) refuse(folder, fmt::format("its tensor {} is not in this run's model", name));
 }
 
 void restore_tensors(const fs::path& folder, const std::map<std::string, StoredTensor>& stored,
@@ -59,7 +59,7 @@ void restore_tensors(const fs::path& folder, const std::map<std::string, StoredT
   require_same_tensors(folder, stored, target);
   for (const auto& [name, tensor] : stored)
     if (tensor.value.sizes() != target.at(name).sizes())
-      fail(folder, fmt::format("it holds only a slice of {}", name));
+      refuse(folder, fmt::format("it holds only a slice of {}", name));
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : target) tensor.copy_(stored.at(name).value);
 }
