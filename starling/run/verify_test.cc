@@ -11,6 +11,7 @@
 #include "starling/comm/bootstrap.h"
 #include "starling/data/loader.h"
 #include "starling/data/tensor_source.h"
+#include "starling/run/strategies.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
