@@ -44,14 +44,15 @@ void require_same_tensors(const fs::path& folder, const std::map<std::string, St
     const auto shape = global_shape(found->second);
     if (shape != tensor.sizes().vec())
       refuse(folder, fmt::format("{} is [{}] there and [{}] here", name, fmt::join(shape, ", "),
-                               fmt::join(tensor.sizes().vec(), ", ")));
+                                 fmt::join(tensor.sizes().vec(), ", ")));
     if (found->second.value.scalar_type() != tensor.scalar_type())
       refuse(folder,
-           fmt::format("{} is {} there and {} here", name, c10::toString(found->second.value.scalar_type()),
-                       c10::toString(tensor.scalar_type())));
+             fmt::format("{} is {} there and {} here", name, c10::toString(found->second.value.scalar_type()),
+                         c10::toString(tensor.scalar_type())));
   }
   for (const auto& [name, tensor] : stored)
-    if (target.count(name) == 0) refuse(folder, fmt::format("its tensor {} is not in this run's model", name));
+    if (target.count(name) == 0)
+      refuse(folder, fmt::format("its tensor {} is not in this run's model", name));
 }
 
 void restore_tensors(const fs::path& folder, const std::map<std::string, StoredTensor>& stored,
