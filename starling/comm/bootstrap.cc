@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -186,6 +187,18 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
   if (parts.places.hosts.size() > 1) connect_remote(meeting, setup, parts);
   parts.team = std::make_unique<LocalTeam>(std::move(local));
   return std::make_unique<Engine>(std::move(parts));
+}
+
+GroupSetup subset_of(const GroupSetup& whole, const std::string& name, const std::vector<int>& ranks) {
+  const auto own = std::find(ranks.begin(), ranks.end(), whole.rank);
+  if (own == ranks.end()) throw CommError(fmt::format("rank {} is not in group '{}'", whole.rank, name));
+  GroupSetup setup = whole;
+  setup.rank = static_cast<int>(own - ranks.begin());
+  setup.size = static_cast<int>(ranks.size());
+  setup.name = fmt::format("{}-of-{}", name, ranks.front());  // disjoint subsets differ in their first rank
+  setup.world_ranks.clear();
+  for (const int r : ranks) setup.world_ranks.push_back(whole.world_ranks.empty() ? r : whole.world_ranks[r]);
+  return setup;
 }
 
 std::unique_ptr<Group> make_single_group(const GroupOptions& options) {

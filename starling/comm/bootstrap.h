@@ -42,6 +42,10 @@ struct GroupSetup {
 // Store keys begin with "comm/<name>/<generation>/".
 std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup);
 
+// The setup of a group of some ranks of `whole`, of which this one is: `ranks` are ranks of whole, ascending. Several disjoint
+// subsets (the stages of each replica) may use one name. Errors: CommError where this rank is not among them.
+GroupSetup subset_of(const GroupSetup& whole, const std::string& name, const std::vector<int>& ranks);
+
 // A group of one rank, without a store: collectives copy, windows are private memory.
 std::unique_ptr<Group> make_single_group(const GroupOptions& options = {});
 

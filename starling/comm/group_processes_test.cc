@@ -11,6 +11,7 @@
 #include "starling/comm/collective_test_values.h"
 #include "starling/comm/forked_ranks.h"
 #include "starling/comm/tcp_mesh.h"
+#include "starling/spec/mesh.h"
 
 namespace starling {
 namespace {
@@ -26,7 +27,7 @@ struct Job {
   bool shared_memory = true;
   milliseconds timeout{20'000};
 
-  std::unique_ptr<Group> join(int rank, Store& store) const {
+  GroupSetup setup_of(int rank) const {
     GroupSetup setup;
     setup.rank = rank;
     setup.size = size;
@@ -34,8 +35,9 @@ struct Job {
     setup.options.shared_memory = shared_memory;
     setup.host_name = "node-a";
     setup.connect = tcp_mesh("127.0.0.1", identity);
-    return make_group(store, setup);
+    return setup;
   }
+  std::unique_ptr<Group> join(int rank, Store& store) const { return make_group(store, setup_of(rank)); }
 };
 
 std::string name(const char* what, int rank) {
@@ -85,6 +87,31 @@ TEST_P(ProcessesTest, CollectivesGiveTheNaiveResult) {
   });
   for (int r = 0; r < job.size; ++r)
     EXPECT_EQ(ranks.wait(r), 0) << ranks.store().try_get(name("error", r)).value_or("");
+}
+
+// The groups of a mesh's axes, beside that of all: each sums what its own ranks have.
+TEST_P(ProcessesTest, SubsetsOfTheRanksMakeGroupsOfTheirOwn) {
+  Job job = this->job();
+  const MeshSpec mesh{2, 3, 1};
+  job.size = static_cast<int>(mesh.ranks());
+  ForkedRanks ranks(job.size, [&](int rank, Store& store) {
+    const auto world = job.join(rank, store);
+    const MeshPlace place = place_of(mesh, rank);
+    for (const auto& [axis, members] :
+         {std::pair{"replica", place.replica_ranks}, std::pair{"stage", place.stage_ranks}}) {
+      const auto group = make_group(store, subset_of(job.setup_of(rank), axis, members));
+      if (group->size() != static_cast<int>(members.size()) || members[group->rank()] != rank)
+        throw CommError("the subset has other ranks");
+      double sum = rank, want = 0;
+      for (const int member : members) want += member;
+      group->all_reduce(&sum, 1, DataType::kFp64, ReduceOp::kSum);
+      if (sum != want) throw CommError(std::string("the sum over the axis is wrong: ") + axis);
+      world->barrier();
+    }
+  });
+  for (int r = 0; r < job.size; ++r)
+    EXPECT_EQ(ranks.wait(r), 0) << ranks.store().try_get(name("error", r)).value_or("");
+  EXPECT_THROW(subset_of(job.setup_of(2), "stage", {0, 1}), CommError);
 }
 
 TEST_P(ProcessesTest, AKilledRankIsNamedToTheOthersWithinFiveSeconds) {

@@ -127,19 +127,27 @@ std::string Session::bind_address() const {
       .host();
 }
 
-std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
-  GroupOptions options;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
-  options.shared_memory = spec_.comm.shared_memory;
-  if (!store_ || spec_.train.ranks == 1) return make_single_group(options);
+GroupSetup Session::setup_of_workers(const std::string& name) const {
   GroupSetup setup;
+  setup.options.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
+  setup.options.shared_memory = spec_.comm.shared_memory;
+  if (!store_ || spec_.train.ranks == 1) return setup;
   setup.rank = environment_.identity.rank;
   setup.size = static_cast<int>(spec_.train.ranks);
   setup.name = name;
-  setup.options = options;
   setup.host_id = host_id();
   setup.connect = tcp_mesh(bind_address(), store_->identity());
-  return make_group(store_->store(), setup);
+  return setup;
+}
+
+std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
+  const GroupSetup setup = setup_of_workers(name);
+  return setup.size == 1 ? make_single_group(setup.options) : make_group(store_->store(), setup);
+}
+
+std::unique_ptr<Group> Session::make_subgroup(const std::string& name, const std::vector<int>& ranks) {
+  const GroupSetup setup = subset_of(setup_of_workers(name), name, ranks);
+  return setup.size == 1 ? make_single_group(setup.options) : make_group(store_->store(), setup);
 }
 
 void Session::open_sinks(const OutputOptions& output, bool keep) {
@@ -185,14 +193,16 @@ Meeting Session::meeting() const {
 }
 
 Surroundings Session::surroundings() {
-  return {*group_,
-          [this](const std::string& name) { return make_named_group(name); },
-          *sink_,
-          clock_,
-          stop_.flag(),
-          run_dir_,
-          store_ ? &store_->store() : nullptr,
-          meeting()};
+  return {
+      *group_,
+      [this](const std::string& name) { return make_named_group(name); },
+      [this](const std::string& name, const std::vector<int>& ranks) { return make_subgroup(name, ranks); },
+      *sink_,
+      clock_,
+      stop_.flag(),
+      run_dir_,
+      store_ ? &store_->store() : nullptr,
+      meeting()};
 }
 
 }  // namespace starling

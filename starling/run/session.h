@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "starling/base/clock.h"
+#include "starling/comm/bootstrap.h"
 #include "starling/comm/group.h"
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
@@ -43,7 +45,9 @@ class Session {
  private:
   void open_sinks(const OutputOptions& output, bool keep);
   std::string bind_address() const;
+  GroupSetup setup_of_workers(const std::string& name) const;
   std::unique_ptr<Group> make_named_group(const std::string& name);
+  std::unique_ptr<Group> make_subgroup(const std::string& name, const std::vector<int>& ranks);
   Meeting meeting() const;
 
   RunSpec spec_;

@@ -39,7 +39,7 @@ VerifyReport verify_three_ranks(const decltype(AllReduceOptions::on_bucket)& on_
     setup.size = self.size;
     const auto group = make_group(*self.store, setup);
     SilentSink sink;
-    const Surroundings around{*group, {}, sink, clock, stop, "", nullptr, {}};
+    const Surroundings around{*group, {}, {}, sink, clock, stop, "", nullptr, {}};
     const VerifyReport own = verify(spec, factory, data, around, rank == 1 ? on_bucket : nullptr);
     if (rank == 0) report = own;
   });

@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "starling/base/check.h"
 #include "starling/base/error.h"
 
 namespace starling {
@@ -62,6 +63,22 @@ MeshSpec parse_mesh(const std::string& text, int64_t ranks) {
                           mesh.replica, mesh.stage, mesh.tensor, mesh.ranks(), ranks, mesh.ranks()));
   }
   return mesh;
+}
+
+MeshPlace place_of(const MeshSpec& mesh, int rank) {
+  STARLING_CHECK(0 <= rank && rank < mesh.ranks(), "rank {} of a mesh of {}", rank, mesh.ranks());
+  const int stages = static_cast<int>(mesh.stage), slices = static_cast<int>(mesh.tensor);
+  const int model = stages * slices;  // ranks of a replica
+  MeshPlace place;
+  place.replica = rank / model;
+  place.stage = rank % model / slices;
+  place.tensor = rank % slices;
+  for (int r = 0; r < mesh.replica; ++r) place.replica_ranks.push_back(r * model + rank % model);
+  for (int s = 0; s < stages; ++s)
+    place.stage_ranks.push_back(place.replica * model + s * slices + place.tensor);
+  for (int t = 0; t < slices; ++t) place.tensor_ranks.push_back(rank - place.tensor + t);
+  for (int m = 0; m < model; ++m) place.model_ranks.push_back(place.replica * model + m);
+  return place;
 }
 
 }  // namespace starling

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace starling {
 
@@ -18,5 +19,23 @@ struct MeshSpec {
 // leave of `ranks`. Empty: replica = ranks. Errors: ConfigError ("train.mesh") that shows the form, or where the axes do not
 // multiply to `ranks`.
 MeshSpec parse_mesh(const std::string& text, int64_t ranks);
+
+// Where a rank stands: tensor is the innermost axis, replica the outermost, so that the ranks of one replica are neighbours:
+//
+//   rank = (replica · S + stage) · T + tensor
+//
+// The lists hold ranks of the job, ascending, this one among them.
+struct MeshPlace {
+  int replica = 0;
+  int stage = 0;
+  int tensor = 0;
+  std::vector<int> replica_ranks;  // same stage and tensor slice: they hold the same parameters
+  std::vector<int> stage_ranks;    // same replica and tensor slice: a pipeline
+  std::vector<int> tensor_ranks;   // same replica and stage: they divide its layers
+  std::vector<int> model_ranks;    // same replica: they hold one model between them
+};
+
+// rank: 0 … mesh.ranks() − 1.
+MeshPlace place_of(const MeshSpec& mesh, int rank);
 
 }  // namespace starling
