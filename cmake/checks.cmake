@@ -14,9 +14,13 @@ set_target_properties(launcher_child PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAK
 starling_test(launcher_test SOURCES tests/launcher_test.cc LIBS starling_base)
 add_dependencies(launcher_test launcher_child)
 
-# The program as a user runs it: real processes, real signals, real files.
-if(TARGET starling AND NOT STARLING_SANITIZE)
-  foreach(name train exchanges verify resume faults bad_input hosts slurm)
+# The program as a user runs it: real processes, real signals, real files. Under sanitizers the smoke test alone.
+if(TARGET starling)
+  set(names smoke)
+  if(NOT STARLING_SANITIZE)
+    list(APPEND names train exchanges verify resume faults bad_input hosts slurm)
+  endif()
+  foreach(name ${names})
     add_test(NAME ${name}_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${name}_test.py")
     set_tests_properties(${name}_test PROPERTIES TIMEOUT 900 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
       SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
