@@ -22,7 +22,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
-void on_backends(int ranks, const std::function<void(StarlingBackend&)>& body) {
+void with_backends(int ranks, const std::function<void(StarlingBackend&)>& body) {
   run_ranks(ranks, [&](const ThreadRank& at) {
     const auto backend = c10::make_intrusive<StarlingBackend>(join(*at.store, at.rank, at.size));
     body(*backend);
@@ -40,7 +40,7 @@ std::string error_of(const std::function<void()>& body) {
 }
 
 TEST(WorkTest, FutureGivesTheOutputs) {
-  on_backends(2, [](StarlingBackend& backend) {
+  with_backends(2, [](StarlingBackend& backend) {
     Tensors tensors{at::full({1000}, backend.getRank() + 1.0)};
     const auto work = backend.allreduce(tensors, {});
     std::promise<double> chained;
@@ -60,7 +60,7 @@ TEST(WorkTest, FutureGivesTheOutputs) {
 TEST(WorkTest, WaitEndsByItsTimeoutAndTheOperationGoesOn) {
   std::promise<void> waited;
   auto wait_over = waited.get_future().share();
-  on_backends(2, [&](StarlingBackend& backend) {
+  with_backends(2, [&](StarlingBackend& backend) {
     Tensors tensors{at::ones({10})};
     if (backend.getRank() == 1) {
       wait_over.wait();
@@ -77,7 +77,7 @@ TEST(WorkTest, WaitEndsByItsTimeoutAndTheOperationGoesOn) {
 }
 
 TEST(WorkTest, FaultsComeOutOfWaitAndOfTheFuture) {
-  on_backends(2, [](StarlingBackend& backend) {
+  with_backends(2, [](StarlingBackend& backend) {
     Tensors tensors{at::ones({backend.getRank() + 1})};  // shapes that differ
     const auto work = backend.allreduce(tensors, {});
     EXPECT_NE(error_of<CommError>([&] { work->wait(); }), "no error");
