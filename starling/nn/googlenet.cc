@@ -9,12 +9,12 @@
 // In evaluation it is the answer alone, [n, classes]. Any picture of at least 31 pixels: the pools before the
 // classifiers adapt.
 #include <torch/nn/init.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
 #include <cmath>
 
 #include "starling/nn/blocks.h"
+#include "starling/nn/conv.h"
 #include "starling/nn/keyed_dropout.h"
 #include "starling/nn/layer_chain.h"
 #include "starling/nn/linear.h"
@@ -55,7 +55,8 @@ std::shared_ptr<Linear> linear_layer(int64_t in, int64_t out) {
 class Conv : public torch::nn::Module {
  public:
   Conv(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1)
-      : conv_(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2)) {
+      : conv_(std::make_shared<Conv2d>(
+            torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2))) {
     register_module("conv", conv_);
     fill_xavier(conv_->weight);
     torch::nn::init::constant_(conv_->bias, 0.2);
@@ -63,7 +64,7 @@ class Conv : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return conv_->forward(x).relu_(); }
 
  private:
-  torch::nn::Conv2d conv_;
+  std::shared_ptr<Conv2d> conv_;
 };
 
 // Output channels of the branches, as in table 1 of the paper.

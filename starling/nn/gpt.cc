@@ -16,6 +16,9 @@
 #include "starling/nn/keyed_dropout.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
+#include "starling/nn/tensor_parallel/divide.h"
+#include "starling/nn/tensor_parallel/regions.h"
+#include "starling/nn/tensor_parallel/vocabulary.h"
 
 namespace starling {
 namespace {
@@ -64,10 +67,12 @@ at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, cons
 // 3 i + 3 (feed-forward).
 
 // Causal self-attention, softmax(q k^T / sqrt(head width)) v, of [n, t, width].
-class Attention : public torch::nn::Module {
+class Attention : public torch::nn::Module, public TensorDivisible {
  public:
   Attention(const ModelSpec& spec, const SharedKeys& samples, int64_t block)
-      : heads_(spec.heads), dropout_(spec.dropout, samples, 3 * block + 1) {
+      : heads_(spec.heads),
+        head_width_(spec.width / spec.heads),
+        dropout_(spec.dropout, samples, 3 * block + 1) {
     c_attn_ =
         register_module("c_attn", std::make_shared<Linear>(spec.width, 3 * spec.width, WeightLayout::kInOut));
     c_proj_ = register_module("c_proj", residual_projection(spec.width, spec.width, spec.layers));
@@ -75,10 +80,11 @@ class Attention : public torch::nn::Module {
 
   // q, k and v are strided views of one product, and so is the result of the fused kernel: nothing is copied.
   at::Tensor forward(const at::Tensor& x) {
-    const int64_t n = x.size(0), t = x.size(1), width = x.size(2);
-    const std::vector<at::Tensor> qkv = c_attn_->forward(x).split(width, 2);
+    const int64_t n = x.size(0), t = x.size(1);
+    const std::vector<at::Tensor> qkv = c_attn_->forward(x).chunk(3, 2);
+    const int64_t width = qkv[0].size(2);  // of this rank's heads
     const auto by_head = [&](const at::Tensor& part) {
-      return part.view({n, t, heads_, width / heads_}).transpose(1, 2);
+      return part.view({n, t, width / head_width_, head_width_}).transpose(1, 2);
     };
     const at::Tensor q = by_head(qkv[0]), k = by_head(qkv[1]), v = by_head(qkv[2]);
     const at::Tensor y = dropout_.on(is_training())
@@ -87,13 +93,27 @@ class Attention : public torch::nn::Module {
     return c_proj_->forward(y.transpose(1, 2).reshape({n, t, width}));
   }
 
+  // Whole heads: each rank computes the queries, keys and values of its own, and their part of the projection.
+  void divide(Divider& divider) override {
+    if (heads_ % divider.size() != 0) {
+      throw ConfigError(
+          "model.heads",
+          fmt::format(
+              "{} heads cannot be divided among the {} ranks of the tensor axis, which take whole heads: "
+              "use model.heads = {}, or a tensor axis that divides {}",
+              heads_, divider.size(), (heads_ / divider.size() + 1) * divider.size(), heads_));
+    }
+    divider.by_columns(*c_attn_, 3);
+    divider.by_rows(*c_proj_);
+  }
+
  private:
-  int64_t heads_;
+  int64_t heads_, head_width_;
   Dropout dropout_;
   std::shared_ptr<Linear> c_attn_, c_proj_;
 };
 
-class FeedForward : public torch::nn::Module {
+class FeedForward : public torch::nn::Module, public TensorDivisible {
  public:
   explicit FeedForward(const ModelSpec& spec) {
     c_fc_ =
@@ -101,9 +121,12 @@ class FeedForward : public torch::nn::Module {
     c_proj_ = register_module("c_proj", residual_projection(4 * spec.width, spec.width, spec.layers));
   }
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor hidden = linear(x, c_fc_->weight, {}, WeightLayout::kInOut);
+    if (c_fc_->has_leave()) return c_proj_->forward(at::gelu(c_fc_->forward(x), "tanh"));
+    const at::Tensor hidden = linear(c_fc_->entered(x), c_fc_->weight, {}, WeightLayout::kInOut);
     return c_proj_->forward(bias_gelu(hidden, c_fc_->bias));
   }
+
+  void divide(Divider& divider) override { divider.in_pairs({c_fc_.get(), c_proj_.get()}); }
 
  private:
   std::shared_ptr<Linear> c_fc_, c_proj_;
@@ -148,7 +171,7 @@ class Transformer : public torch::nn::Module {
   }
 
   at::Tensor embed(const at::Tensor& tokens) {
-    const at::Tensor x = at::embedding(wte->weight, tokens) + wpe->weight.narrow(0, 0, tokens.size(1));
+    const at::Tensor x = vectors_of(tokens) + wpe->weight.narrow(0, 0, tokens.size(1));
     return drop_(x, is_training());
   }
 
@@ -162,20 +185,50 @@ class Transformer : public torch::nn::Module {
   std::vector<std::shared_ptr<GptBlock>> blocks;
   std::shared_ptr<LayerNorm> ln_f;
 
+  // wte holds the rows from `begin` on; each rank finds the vectors of its tokens, `add` makes the whole.
+  void divide_vocabulary(int64_t begin, TensorFunction add) {
+    vocabulary_begin_ = begin;
+    add_parts_ = std::move(add);
+  }
+
  private:
+  at::Tensor vectors_of(const at::Tensor& tokens) const {
+    if (!add_parts_) return at::embedding(wte->weight, tokens);
+    return add_parts_(partial_embedding(tokens, wte->weight, vocabulary_begin_));
+  }
+
   Dropout drop_;
+  int64_t vocabulary_begin_ = 0;
+  TensorFunction add_parts_;  // empty: wte is whole
 };
 
-class Gpt : public torch::nn::Module {
+class Gpt : public torch::nn::Module, public TensorDivisible {
  public:
   Gpt(const ModelSpec& spec, int64_t vocabulary, const SharedKeys& samples) : tokens_(spec.tokens) {
     transformer_ = register_module("transformer", std::make_shared<Transformer>(spec, vocabulary, samples));
   }
 
-  // tokens [n, t] int64, t up to model.tokens -> logits [n, t, vocabulary]
+  // tokens [n, t] int64, t up to model.tokens -> logits [n, t, vocabulary]; of a divided vocabulary this rank's, which the
+  // model's loss takes.
   at::Tensor forward(const at::Tensor& tokens) {
     check(tokens);
     return logits(transformer_->forward(tokens));
+  }
+
+  // The vocabulary, of the embedding and with it of the head and the loss; attention and feed-forward layers divide
+  // themselves.
+  void divide(Divider& divider) override {
+    Transformer& t = *transformer_;
+    TensorGroup& group = divider.group();
+    const std::string name = divider.name_of(*t.wte), head = "head";
+    const int64_t begin = divider.rows_of_table(t.wte->weight);
+    t.divide_vocabulary(begin, sum_region(group, name));
+    enter_head_ = enter_region(group, head);
+    divider.model().loss = [begin, &group, head](const at::Tensor& logits, const at::Tensor& target) {
+      return vocabulary_cross_entropy(logits, target, begin, group, head);
+    };
+    divider.division.transformer_layers = static_cast<int64_t>(t.blocks.size());
+    divider.division.width = t.wte->weight.size(1);
   }
 
   // The embedding, each transformer block, and the head, whose weight is the embedding's once more.
@@ -206,10 +259,12 @@ class Gpt : public torch::nn::Module {
     }
   }
   at::Tensor logits(const at::Tensor& x) const {
-    return linear(x, transformer_->wte->weight, {}, WeightLayout::kOutIn);
+    const at::Tensor in = enter_head_ ? enter_head_(x) : x;
+    return linear(in, transformer_->wte->weight, {}, WeightLayout::kOutIn);
   }
 
   int64_t tokens_;
+  TensorFunction enter_head_;  // empty: the vocabulary is whole
   std::shared_ptr<Transformer> transformer_;
 };
 

@@ -1,22 +1,24 @@
 // LeNet-5 (LeCun et al., Gradient-Based Learning Applied to Document Recognition, 1998) with ReLU and
 // max-pooling: conv1 1->6 5×5 pad 2, pool, conv2 6->16 5×5, pool, fc1 120, fc2 84, fc3 classes.
 #include <fmt/format.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
 #include "starling/base/error.h"
+#include "starling/nn/conv.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
+#include "starling/nn/tensor_parallel/divide.h"
 
 namespace starling {
 namespace {
 
-class LeNet5 : public torch::nn::Module {
+class LeNet5 : public torch::nn::Module, public TensorDivisible {
  public:
   // pooled_h, pooled_w: the image after both convolutions and poolings
   LeNet5(int64_t channels, int64_t pooled_h, int64_t pooled_w, int64_t classes) {
-    conv1_ = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, 6, 5).padding(2)));
-    conv2_ = register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(6, 16, 5)));
+    conv1_ = register_module("conv1",
+                             std::make_shared<Conv2d>(torch::nn::Conv2dOptions(channels, 6, 5).padding(2)));
+    conv2_ = register_module("conv2", std::make_shared<Conv2d>(torch::nn::Conv2dOptions(6, 16, 5)));
     fc1_ = register_module("fc1", std::make_shared<Linear>(16 * pooled_h * pooled_w, 120));
     fc2_ = register_module("fc2", std::make_shared<Linear>(120, 84));
     fc3_ = register_module("fc3", std::make_shared<Linear>(84, classes));
@@ -29,13 +31,15 @@ class LeNet5 : public torch::nn::Module {
     return fc3_->forward(fc2_->forward(h).relu_());
   }
 
+  void divide(Divider& divider) override { divider.in_pairs({fc1_.get(), fc2_.get(), fc3_.get()}); }
+
   std::vector<Block> blocks() {
-    const auto pooled = [](torch::nn::Conv2dImpl* conv) {
+    const auto pooled = [](Conv2d* conv) {
       return [conv](const at::Tensor& x) { return at::max_pool2d(conv->forward(x).relu_(), 2); };
     };
     return {
-        make_block("conv1", {conv1_.ptr()}, pooled(conv1_.get())),
-        make_block("conv2", {conv2_.ptr()}, pooled(conv2_.get())),
+        make_block("conv1", {conv1_}, pooled(conv1_.get())),
+        make_block("conv2", {conv2_}, pooled(conv2_.get())),
         make_block("fc1", {fc1_},
                    [l = fc1_.get()](const at::Tensor& x) { return l->forward(x.flatten(1)).relu_(); }),
         make_block("fc2", {fc2_}, [l = fc2_.get()](const at::Tensor& x) { return l->forward(x).relu_(); }),
@@ -43,7 +47,7 @@ class LeNet5 : public torch::nn::Module {
   }
 
  private:
-  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr};
+  std::shared_ptr<Conv2d> conv1_, conv2_;
   std::shared_ptr<Linear> fc1_, fc2_, fc3_;
 };
 

@@ -41,4 +41,10 @@ Linear::Linear(int64_t in, int64_t out, WeightLayout layout) : layout_(layout) {
   }
 }
 
+at::Tensor Linear::forward(const at::Tensor& x) const {
+  const at::Tensor y = linear(entered(x), weight, exchange_.bias_last ? at::Tensor() : bias, layout_);
+  const at::Tensor whole = exchange_.leave ? exchange_.leave(y) : y;
+  return exchange_.bias_last ? whole + bias : whole;
+}
+
 }  // namespace starling

@@ -8,11 +8,12 @@
 #include "starling/base/error.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
+#include "starling/nn/tensor_parallel/divide.h"
 
 namespace starling {
 namespace {
 
-class Mlp : public torch::nn::Module {
+class Mlp : public torch::nn::Module, public TensorDivisible {
  public:
   explicit Mlp(const std::vector<int64_t>& widths) {
     for (size_t i = 1; i < widths.size(); ++i) {
@@ -28,6 +29,12 @@ class Mlp : public torch::nn::Module {
       if (i + 1 < layers_.size()) h = h.relu_();
     }
     return h;
+  }
+
+  void divide(Divider& divider) override {
+    std::vector<Linear*> layers;
+    for (const auto& layer : layers_) layers.push_back(layer.get());
+    divider.in_pairs(layers);
   }
 
   std::vector<Block> blocks() const {

@@ -3,12 +3,12 @@
 // as the answer. Layers are named as in the authors' Caffe model: conv1, cccp1, cccp2, conv2, …, cccp8; weights are drawn
 // from N(0, 2 / fan_in). Any picture of at least 39 pixels.
 #include <torch/nn/init.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
 #include <string>
 
 #include "starling/nn/blocks.h"
+#include "starling/nn/conv.h"
 #include "starling/nn/keyed_dropout.h"
 #include "starling/nn/models.h"
 
@@ -44,7 +44,7 @@ class NetworkInNetwork : public torch::nn::Module {
     std::vector<Block> blocks;
     for (size_t i = 0; i < layers_.size(); ++i) {
       blocks.push_back(
-          make_block(names_[i], {layers_[i].ptr()}, [this, i](const at::Tensor& x) { return step(i, x); }));
+          make_block(names_[i], {layers_[i]}, [this, i](const at::Tensor& x) { return step(i, x); }));
     }
     return blocks;
   }
@@ -61,7 +61,8 @@ class NetworkInNetwork : public torch::nn::Module {
 
   void add(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
            int64_t padding) {
-    torch::nn::Conv2d layer(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(padding));
+    const auto layer =
+        std::make_shared<Conv2d>(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(padding));
     torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanIn, torch::kReLU);
     torch::nn::init::zeros_(layer->bias);
     layers_.push_back(register_module(name, layer));
@@ -69,7 +70,7 @@ class NetworkInNetwork : public torch::nn::Module {
   }
 
   Dropout dropout_;
-  std::vector<torch::nn::Conv2d> layers_;
+  std::vector<std::shared_ptr<Conv2d>> layers_;
   std::vector<std::string> names_;
 };
 

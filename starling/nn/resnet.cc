@@ -5,21 +5,21 @@
 #include <fmt/format.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
 #include <array>
 
 #include "starling/base/error.h"
 #include "starling/nn/batch_norm.h"
+#include "starling/nn/conv.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
 
 namespace starling {
 namespace {
 
-torch::nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
-  torch::nn::Conv2d layer(
+std::shared_ptr<Conv2d> conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
+  auto layer = std::make_shared<Conv2d>(
       torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
   torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
   return layer;
@@ -35,7 +35,7 @@ class Downsample : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return norm_->forward(conv_->forward(x)); }
 
  private:
-  torch::nn::Conv2d conv_{nullptr};
+  std::shared_ptr<Conv2d> conv_;
   std::shared_ptr<BatchNorm2d> norm_;
 };
 
@@ -71,7 +71,7 @@ class ResidualBlock : public torch::nn::Module {
   }
 
  private:
-  std::vector<torch::nn::Conv2d> convs_;
+  std::vector<std::shared_ptr<Conv2d>> convs_;
   std::vector<std::shared_ptr<BatchNorm2d>> norms_;
   std::shared_ptr<Downsample> downsample_;
 };
@@ -106,8 +106,7 @@ class ResNet : public torch::nn::Module {
   // The stem, each residual block, and the classifier.
   std::vector<Block> blocks() {
     std::vector<Block> blocks;
-    blocks.push_back(
-        make_block("stem", {conv1_.ptr(), bn1_}, [this](const at::Tensor& x) { return stem(x); }));
+    blocks.push_back(make_block("stem", {conv1_, bn1_}, [this](const at::Tensor& x) { return stem(x); }));
     for (size_t stage = 0; stage < layers_.size(); ++stage) {
       for (const auto& child : layers_[stage]->named_children()) {
         auto residual = std::dynamic_pointer_cast<ResidualBlock>(child.value());
@@ -136,7 +135,7 @@ class ResNet : public torch::nn::Module {
   }
 
   bool pool_stem_;
-  torch::nn::Conv2d conv1_{nullptr};
+  std::shared_ptr<Conv2d> conv1_;
   std::shared_ptr<BatchNorm2d> bn1_;
   std::vector<torch::nn::Sequential> layers_;
   std::shared_ptr<Linear> fc_;

@@ -3,12 +3,13 @@
 // each followed by pooling, and three fully connected layers. The 7×7 average pooling before the classifier adapts to
 // any picture of at least 32 pixels.
 #include <torch/nn/init.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
+#include "starling/nn/conv.h"
 #include "starling/nn/layer_chain.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
+#include "starling/nn/tensor_parallel/divide.h"
 
 namespace starling {
 namespace {
@@ -21,7 +22,7 @@ struct Stage {
 };
 constexpr Stage kStages[] = {{2, 64}, {2, 128}, {4, 256}, {4, 512}, {4, 512}};
 
-class Vgg : public torch::nn::Module {
+class Vgg : public torch::nn::Module, public TensorDivisible {
  public:
   Vgg(int64_t channels, int64_t classes, double p, const SharedKeys& samples) {
     register_module("features", features_);
@@ -45,6 +46,8 @@ class Vgg : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) { return classifier_->forward(flat_maps(features_->forward(x))); }
 
+  void divide(Divider& divider) override { divider.in_pairs(fully_connected_); }
+
   std::vector<Block> blocks() const {
     std::vector<Block> blocks = features_->blocks("features");
     for (Block& block : classifier_->blocks("classifier", flat_maps)) blocks.push_back(std::move(block));
@@ -56,7 +59,7 @@ class Vgg : public torch::nn::Module {
 
   void conv(int64_t in, int64_t out) {
     const auto layer =
-        features_->add(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1)).ptr());
+        features_->add(std::make_shared<Conv2d>(torch::nn::Conv2dOptions(in, out, 3).padding(1)));
     torch::nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
     torch::nn::init::zeros_(layer->bias);
     features_->relu();
@@ -64,12 +67,14 @@ class Vgg : public torch::nn::Module {
 
   void linear(int64_t in, int64_t out) {
     const auto layer = classifier_->add(std::make_shared<Linear>(in, out));
+    fully_connected_.push_back(layer.get());
     torch::nn::init::normal_(layer->weight, 0.0, 0.01);
     torch::nn::init::zeros_(layer->bias);
   }
 
   std::shared_ptr<LayerChain> features_ = std::make_shared<LayerChain>();
   std::shared_ptr<LayerChain> classifier_ = std::make_shared<LayerChain>();
+  std::vector<Linear*> fully_connected_;  // of the classifier
 };
 
 }  // namespace

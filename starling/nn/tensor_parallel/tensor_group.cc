@@ -1,0 +1,127 @@
+#include "starling/nn/tensor_parallel/tensor_group.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "starling/c10d/data_type.h"
+
+namespace starling {
+
+template <typename F>
+void TensorGroup::measured(const std::string& layer, bool all_reduce, size_t element_bytes, F operation) {
+  const TrafficCount before = group_.traffic();
+  const Nanoseconds begin = clock_.now();
+  operation();
+  seconds_ += to_seconds(clock_.now() - begin);
+  const TrafficCount after = group_.traffic();
+  const auto moved = [&](uint64_t TrafficCount::* count) {
+    return static_cast<double>(after.*count - before.*count);
+  };
+  LayerTraffic& own = traffic_[layer];
+  const double bytes = moved(&TrafficCount::window_read) +
+                       (all_reduce ? moved(&TrafficCount::window_written) + moved(&TrafficCount::socket_sent)
+                                   : moved(&TrafficCount::socket_received));
+  own.bytes += bytes;
+  own.elements += bytes / static_cast<double>(element_bytes);
+  ++own.calls;
+}
+
+// Windows live as long as the group, so a larger one is at least twice as large.
+std::byte* TensorGroup::window(size_t bytes) {
+  if (!window_ || window_->bytes() < bytes)
+    window_ = group_.allocate_window(window_ ? std::max(bytes, 2 * window_->bytes()) : bytes);
+  return window_->region(group_.local_rank());
+}
+
+at::Tensor TensorGroup::all_reduce(const at::Tensor& x, ReduceOp op, const std::string& layer) {
+  if (size() == 1 || x.numel() == 0) return x.clone();
+  const at::Tensor place = at::from_blob(window(x.nbytes()), x.sizes(), x.options());
+  place.copy_(x);
+  measured(layer, true, x.element_size(),
+           [&] { group_.all_reduce(place.data_ptr(), place.numel(), data_type_of(x.scalar_type()), op); });
+  return place.clone();
+}
+
+at::Tensor TensorGroup::sum(const at::Tensor& x, const std::string& layer) {
+  return all_reduce(x, ReduceOp::kSum, layer);
+}
+
+at::Tensor TensorGroup::maximum(const at::Tensor& x, const std::string& layer) {
+  return all_reduce(x, ReduceOp::kMax, layer);
+}
+
+at::Tensor TensorGroup::gather(const at::Tensor& part, int64_t dim, int64_t whole, const std::string& layer) {
+  if (size() == 1) return part.clone();
+  std::vector<int64_t> sizes = part.sizes().vec();
+  const auto sizes_of = [&](int rank) {
+    sizes[static_cast<size_t>(dim)] = part_of_range(whole, size(), rank).count();
+    return sizes;
+  };
+  int64_t longest = 0;  // parts may differ by one entry: all send as much as the longest
+  for (int r = 0; r < size(); ++r) longest = std::max(longest, part_of_range(whole, size(), r).count());
+  sizes[static_cast<size_t>(dim)] = longest;
+  const int64_t each = c10::multiply_integers(sizes);
+  at::Tensor own = part.contiguous();
+  if (own.numel() < each) {
+    own = at::zeros({each}, part.options());
+    own.narrow(0, 0, part.numel()).copy_(part.reshape({-1}));
+  }
+  const at::Tensor all = at::empty({size() * each}, part.options());
+  measured(layer, false, part.element_size(), [&] {
+    group_.all_gather(own.data_ptr(), all.data_ptr(), each, data_type_of(part.scalar_type()));
+  });
+  std::vector<at::Tensor> parts;
+  for (int r = 0; r < size(); ++r) {
+    const std::vector<int64_t> shape = sizes_of(r);
+    parts.push_back(all.narrow(0, r * each, c10::multiply_integers(shape)).view(shape));
+  }
+  return at::cat(parts, dim);
+}
+
+at::Tensor TensorGroup::sum_scatter(const at::Tensor& x, const std::string& layer) {
+  if (size() == 1) return x.clone();
+  const at::Tensor in = x.contiguous();
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[0] /= size();
+  const at::Tensor out = at::empty(sizes, x.options());
+  measured(layer, false, x.element_size(), [&] {
+    group_.reduce_scatter(in.data_ptr(), out.data_ptr(), out.numel(), data_type_of(x.scalar_type()),
+                          ReduceOp::kSum);
+  });
+  return out;
+}
+
+std::vector<at::Tensor> TensorGroup::exchange(const std::vector<at::Tensor>& pieces,
+                                              const std::vector<std::vector<int64_t>>& sizes,
+                                              const std::string& layer) {
+  std::vector<size_t> out_counts, in_counts;
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& piece : pieces) {
+    flat.push_back(piece.reshape({-1}));
+    out_counts.push_back(static_cast<size_t>(piece.numel()));
+  }
+  for (const auto& shape : sizes) in_counts.push_back(static_cast<size_t>(c10::multiply_integers(shape)));
+  const at::Tensor out = at::cat(flat);
+  int64_t received = 0;
+  for (const size_t count : in_counts) received += static_cast<int64_t>(count);
+  const at::Tensor in = at::empty({received}, out.options());
+  measured(layer, false, out.element_size(), [&] {
+    group_.all_to_all(out.data_ptr(), out_counts, in.data_ptr(), in_counts, data_type_of(out.scalar_type()));
+  });
+  std::vector<at::Tensor> result;
+  int64_t at = 0;
+  for (const auto& shape : sizes) {
+    const int64_t count = c10::multiply_integers(shape);
+    result.push_back(in.narrow(0, at, count).view(shape));
+    at += count;
+  }
+  return result;
+}
+
+void TensorGroup::reset_traffic() {
+  traffic_.clear();
+  seconds_ = 0;
+}
+
+}  // namespace starling
