@@ -28,7 +28,6 @@ function(starling_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
   if(arg_TORCH)
     starling_torch_program(${name})
-    starling_unity(${name} 3)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   # One OpenMP thread: ranks that are threads of a test would each start a team, and the teams would fight for the cores.
