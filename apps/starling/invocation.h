@@ -23,6 +23,8 @@ struct Invocation {
   std::string model;   // zoo show MODEL
   ZooShowOptions zoo_show;
   double bench_seconds = 6;
+  CommBenchOptions bench_comm;
+  std::string recorder;   // doctor --recorder DIR
   std::string out_dir;    // data make DIR
   bool markdown = false;  // config schema --markdown
 };
@@ -43,7 +45,7 @@ void add_training_commands(CLI::App& app, Invocation& invocation);
 void add_tool_commands(CLI::App& app, Invocation& invocation);
 // zoo ls | show
 void add_zoo_commands(CLI::App& app, Invocation& invocation);
-// bench layers
+// bench layers | comm
 void add_bench_commands(CLI::App& app, Invocation& invocation);
 
 }  // namespace starling

@@ -5,8 +5,15 @@
 namespace starling {
 
 void add_tool_commands(CLI::App& app, Invocation& invocation) {
-  add_command(app, invocation, "doctor", "Examine this machine, with a fix for each problem",
-              [&invocation] { return doctor_command(invocation.options); });
+  CLI::App& doctor = add_command(
+      app, invocation, "doctor", "Examine this machine, with a fix for each problem", [&invocation] {
+        return invocation.recorder.empty() ? doctor_command(invocation.options)
+                                           : doctor_recorder_command(invocation.recorder, invocation.options);
+      });
+  doctor
+      .add_option("--recorder", invocation.recorder,
+                  "Say instead who waited for whom in the run of this folder")
+      ->type_name("DIR");
 
   add_command(app, invocation, "strategies", "List the ways in which ranks can train together",
               [&invocation] { return strategies_command(invocation.options); });

@@ -128,6 +128,7 @@ LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places
   setup.staging = window("staging", p > 1 ? kStagingBytes : 0);
   setup.timeout = options.timeout;
   setup.policy = WaitPolicy::for_ranks(p, usable_cores());
+  setup.warn = options.warn;
   return setup;
 }
 
@@ -171,6 +172,7 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
   parts.options = setup.options;
   parts.store = &store;
   parts.key = meeting.prefix();
+  parts.name = setup.name;
   const int p = static_cast<int>(parts.places.local().size());
   LocalTeamSetup local = local_setup(&store, meeting.prefix(), parts.places, setup.options);
   auto lost = std::make_shared<LostRanks>(store, setup, parts.places);
@@ -184,7 +186,15 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
                  .populate = false,
                  .timeout = setup.options.timeout});
   }
-  if (parts.places.hosts.size() > 1) connect_remote(meeting, setup, parts);
+  if (parts.places.hosts.size() > 1) {
+    connect_remote(meeting, setup, parts);
+    if (setup.rank == 0) {
+      const Tuning all = Tuning::parse(setup.options.tuning, "tuning");
+      const auto hosts = static_cast<int>(parts.places.hosts.size());
+      meeting.put("tuning", all.of(setup.size, hosts, setup.options.link).text());
+    }
+    parts.tuning = meeting.get("tuning", 0);
+  }
   parts.team = std::make_unique<LocalTeam>(std::move(local));
   return std::make_unique<Engine>(std::move(parts));
 }

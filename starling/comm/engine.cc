@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -12,6 +14,8 @@
 #include "starling/comm/collective/shm_broadcast.h"
 #include "starling/comm/collective/shm_direct_all_reduce.h"
 #include "starling/comm/collective/shm_reduce_scatter.h"
+#include "starling/comm/link_probe.h"
+#include "starling/comm/recorder.h"
 #include "starling/comm/shared_memory.h"
 
 namespace starling {
@@ -21,25 +25,50 @@ Engine::Engine(EngineParts parts)
       options_(parts.options),
       store_(parts.store),
       key_(std::move(parts.key)),
-      team_(std::move(parts.team)) {
+      team_(std::move(parts.team)),
+      choice_({.named = options_.algorithm,
+               .tuning = Tuning::parse(parts.tuning, "tuning"),
+               .ranks = places_.size(),
+               .hosts = static_cast<int>(places_.hosts.size()),
+               .link = options_.link}) {
+  if (options_.recorder && size() > 1) recorded_group_ = options_.recorder->add_group(parts.name);
   if (parts.rings != nullptr) local_mail_ = std::make_unique<LocalMail>(*team_, std::move(parts.rings));
   if (!parts.collective_endpoints.empty()) connect(parts);
 }
 
 void Engine::connect(EngineParts& parts) {
   const auto setup = [&](std::vector<std::unique_ptr<Endpoint>> endpoints) {
-    return RemoteSetup{rank(), places_.host_names, std::move(endpoints), options_.timeout,
-                       [this] { return team_->trouble(-1); }};
+    return RemoteSetup{rank(),
+                       places_.host_names,
+                       std::move(endpoints),
+                       options_.timeout,
+                       [this] { return team_->trouble(-1); },
+                       options_.warn};
   };
   peers_ = std::make_unique<RemotePeers>(setup(std::move(parts.collective_endpoints)));
   remote_mail_ =
       std::make_unique<RemoteMail>(setup(std::move(parts.mail_endpoints)),
                                    [this](const Failure& failure) { team_->liveness().fail(failure); });
-  std::vector<int> all(size()), leaders;
+  std::vector<int> all(size()), lane;
   std::iota(all.begin(), all.end(), 0);
   everyone_ = std::make_unique<RemoteTeam>(*peers_, all, rank());
-  for (const auto& ranks : places_.hosts) leaders.push_back(ranks.front());
-  if (places_.is_leader()) leaders_ = std::make_unique<RemoteTeam>(*peers_, leaders, places_.my_host());
+  lanes_ = size();
+  for (const auto& ranks : places_.hosts) lanes_ = std::min(lanes_, static_cast<int>(ranks.size()));
+  if (team_->rank() < lanes_) {
+    for (const auto& ranks : places_.hosts) lane.push_back(ranks[team_->rank()]);
+    lane_ = std::make_unique<RemoteTeam>(*peers_, lane, places_.my_host());
+  }
+  if (choice_.needs_link()) measure_link();
+}
+
+// Rank 0 measures, with the leader of the second host; all learn what it found.
+void Engine::measure_link() {
+  const Operation what{.kind = CollectiveKind::kBroadcast, .root = 0, .bytes = sizeof(LinkCost)};
+  peers_->begin(what);
+  LinkCost link;
+  if (places_.is_leader()) link = probe_link(*lane_);
+  hierarchical_broadcast(hierarchy(), what, &link);
+  choice_.set_link(link);
 }
 
 Engine::~Engine() {
@@ -68,16 +97,39 @@ std::shared_ptr<Window> Engine::allocate_window(size_t bytes) {
   return window;
 }
 
+namespace {
+
+// The flight recorder's entry of one operation, which lasts as long as this.
+class Entry {
+ public:
+  Entry(Recorder* recorder, int group, const Operation& operation, int peer = -1, uint32_t tag = 0)
+      : recorder_(group >= 0 ? recorder : nullptr), exceptions_(std::uncaught_exceptions()) {
+    if (recorder_ != nullptr) number_ = recorder_->begin(group, operation, peer, tag);
+  }
+  ~Entry() {
+    if (recorder_ != nullptr) recorder_->end(number_, std::uncaught_exceptions() > exceptions_);
+  }
+  Entry(const Entry&) = delete;
+
+ private:
+  Recorder* const recorder_;
+  const int exceptions_;
+  uint64_t number_ = 0;
+};
+
+}  // namespace
+
 template <typename Body>
 void Engine::carry_out(Operation operation, const Body& body) {
   const std::lock_guard lock(order_);
   team_->check_usable();
   operation.sequence = ++sequence_;
+  const Entry entry(options_.recorder.get(), recorded_group_, operation);
   if (!peers_) return body(operation, nullptr);
-  const Hierarchy hierarchy{places_, *team_, leaders_.get(), *everyone_};
+  const Hierarchy hosts = hierarchy();
   peers_->begin(operation);
   try {
-    body(operation, &hierarchy);
+    body(operation, &hosts);
   } catch (const CommError& error) {
     // A fault of one transport ends the waits on the other.
     const Failure failure{error.what(), error.peer(), error.code() == ErrorCode::kTimeout};
@@ -164,6 +216,8 @@ void Engine::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   check_peer(peer, "send");
   if (peer == rank()) throw CommError("send: a rank cannot send to itself; copy instead");
   team_->check_usable();
+  const Entry entry(options_.recorder.get(), recorded_group_, {.kind = CollectiveKind::kSend, .bytes = bytes},
+                    peer, tag);
   if (is_local(peer)) return local_mail_->send(data, bytes, places_.local_rank_of(peer), tag);
   remote_mail_->send(data, bytes, peer, tag);
 }
@@ -172,6 +226,8 @@ void Engine::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   check_peer(peer, "recv");
   if (peer == rank()) throw CommError("recv: a rank cannot receive from itself; copy instead");
   team_->check_usable();
+  const Entry entry(options_.recorder.get(), recorded_group_, {.kind = CollectiveKind::kRecv, .bytes = bytes},
+                    peer, tag);
   if (is_local(peer)) return local_mail_->recv(data, bytes, places_.local_rank_of(peer), tag);
   remote_mail_->recv(data, bytes, peer, tag);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/comm/choice.h"
 #include "starling/comm/collective/hierarchical.h"
 #include "starling/comm/group.h"
 #include "starling/comm/local_mail.h"
@@ -24,6 +25,8 @@ struct EngineParts {
   GroupOptions options;
   Store* store = nullptr;  // null: one rank
   std::string key;         // prefix of store keys
+  std::string tuning;      // of rank 0 (GroupOptions)
+  std::string name;        // of the group
   std::unique_ptr<LocalTeam> team;
   std::shared_ptr<Window> rings;  // null: one local rank
   // By rank; empty: one host. endpoints of the first are for collectives, of the second for send and recv.
@@ -61,6 +64,8 @@ class Engine final : public Group {
   template <typename Body>
   void carry_out(Operation operation, const Body& body);
   void connect(EngineParts& parts);
+  void measure_link();
+  Hierarchy hierarchy() const { return {places_, *team_, lane_.get(), lanes_, *everyone_, choice_}; }
   void check_peer(int peer, const char* what) const;
   bool is_local(int peer) const { return places_.host_of[peer] == places_.my_host(); }
 
@@ -73,8 +78,11 @@ class Engine final : public Group {
   std::unique_ptr<RemotePeers> peers_;     // these four null: one host
   std::unique_ptr<RemoteMail> remote_mail_;
   std::unique_ptr<RemoteTeam> everyone_;
-  std::unique_ptr<RemoteTeam> leaders_;  // null on other ranks than leaders, too
-  std::mutex order_;                     // one collective at a time
+  std::unique_ptr<RemoteTeam> lane_;  // null on ranks beyond the last lane, too
+  int lanes_ = 1;
+  Choice choice_;
+  int recorded_group_ = -1;  // of the recorder; -1: nothing is recorded
+  std::mutex order_;         // one collective at a time
   uint64_t sequence_ = 0;
   std::mutex window_order_;
   uint64_t windows_ = 0;

@@ -20,15 +20,25 @@
 #include <string>
 #include <vector>
 
+#include "starling/comm/algorithm.h"
 #include "starling/comm/local_sync.h"
 #include "starling/comm/types.h"
 #include "starling/comm/window.h"
 
 namespace starling {
 
+class Recorder;
+
 struct GroupOptions {
   std::chrono::milliseconds timeout{60'000};
   bool shared_memory = true;  // false: TCP between ranks of one host too
+  // Between hosts; where it does not carry out a collective, and for kAuto, see choice.h.
+  Algorithm algorithm = Algorithm::kAuto;
+  std::string tuning;                  // tuning.h, as text; rank 0's counts for all
+  std::string link = "tcp";            // how tuning.h names what is between the hosts
+  std::shared_ptr<Recorder> recorder;  // gets every operation of this rank; may be null
+  // Told once a wait when a tenth of the timeout has passed: "rank 2 (node-b) is late: …". From any thread.
+  std::function<void(const std::string&)> warn;
 };
 
 // Bytes that entered or left a socket, and bytes that were written for or read from peers in shared memory.
@@ -60,8 +70,8 @@ class Group {
   // All calls below block until the result is in place (in `data`, or `out`). `count` is in elements of `type`.
   virtual void barrier() = 0;
   virtual void broadcast(void* data, size_t count, DataType type, int root) = 0;
-  // In place. bf16 and fp16 are summed in fp32. The sum of element i is taken in rank order within a host, then in the
-  // order of the hosts: bit-identical on all ranks.
+  // In place: bit-identical on all ranks. The sum of element i is taken in rank order within a host, then, unless another
+  // algorithm is named, tuned, or chosen among more than 16 hosts, in the order of the hosts; bf16 and fp16 are summed in fp32.
   virtual void all_reduce(void* data, size_t count, DataType type, ReduceOp op) = 0;
   // in: size() * count elements; out: count elements, this rank's part.
   virtual void reduce_scatter(const void* in, void* out, size_t count, DataType type, ReduceOp op) = 0;

@@ -10,6 +10,7 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
+#include "starling/net/memory/endpoint.h"
 #include "starling/net/store_server.h"
 #include "starling/testing/run_ranks.h"
 
@@ -19,8 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-std::unique_ptr<Group> join(const ThreadRank& at, milliseconds timeout) {
+std::unique_ptr<Group> join(const ThreadRank& at, milliseconds timeout, const GroupOptions& options = {}) {
   GroupSetup setup;
+  setup.options = options;
   setup.rank = at.rank;
   setup.size = at.size;
   setup.options.timeout = timeout;
@@ -100,6 +102,44 @@ TEST(GroupFaults, ALateRankIsNamedWithTheCollective) {
     EXPECT_THAT(fault, HasSubstr("rank 1 (node-a) did not enter barrier #2 within 300 ms"));
     EXPECT_EQ(late, 1);
   });
+}
+
+// In shared memory, and between ranks that do not share it.
+TEST(GroupFaults, ALateRankIsWarnedOfBeforeTheEnd) {
+  for (const bool shared : {true, false}) {
+    std::atomic<int> timed_out{0};
+    auto ends = make_memory_endpoints(), mail_ends = make_memory_endpoints();
+    run_ranks(2, [&](const ThreadRank& at) {
+      GroupSetup setup;
+      setup.rank = at.rank;
+      setup.size = at.size;
+      setup.host_name = "node-a";
+      setup.options.shared_memory = shared;
+      setup.options.timeout = milliseconds(300);
+      setup.options.algorithm = Algorithm::kDirect;
+      std::vector<std::string> warnings;
+      setup.options.warn = [&](const std::string& text) { warnings.push_back(text); };
+      setup.connect = [&](const MeshSetup&) {
+        Mesh mesh;
+        mesh.collectives.resize(2);
+        mesh.mail.resize(2);
+        mesh.collectives[1 - at.rank] = std::move(at.rank == 0 ? ends.first : ends.second);
+        mesh.mail[1 - at.rank] = std::move(at.rank == 0 ? mail_ends.first : mail_ends.second);
+        return mesh;
+      };
+      const auto group = make_group(*at.store, setup);
+      if (at.rank == 1) {
+        for (int i = 0; i < 2000 && timed_out == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
+        return;
+      }
+      EXPECT_THROW(group->barrier(), TimeoutError);
+      ++timed_out;
+      ASSERT_EQ(warnings.size(), 1u);
+      EXPECT_THAT(warnings[0], HasSubstr("rank 1 (node-a) did not"));
+      EXPECT_THAT(warnings[0],
+                  HasSubstr("barrier #1 within 0.03 s; those who wait for it give up after 0.3 s"));
+    });
+  }
 }
 
 TEST(GroupFaults, AbortWakesTheOthers) {

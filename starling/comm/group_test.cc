@@ -14,8 +14,10 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/collective_test_values.h"
+#include "starling/comm/recorder_report.h"
 #include "starling/net/memory/endpoint.h"
 #include "starling/testing/run_ranks.h"
+#include "starling/testing/temp_dir.h"
 
 namespace starling {
 namespace {
@@ -60,8 +62,10 @@ class MemoryMesh {
 };
 
 std::unique_ptr<Group> join(const ThreadRank& at, MemoryMesh& mesh, Layout layout,
-                            std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+                            std::chrono::milliseconds timeout = std::chrono::seconds(30),
+                            const GroupOptions& options = {}) {
   GroupSetup setup;
+  setup.options = options;
   setup.rank = at.rank;
   setup.size = at.size;
   setup.options.timeout = timeout;
@@ -310,6 +314,51 @@ std::vector<Case> all_cases() {
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   const char* names[] = {"OneHost", "TwoHosts", "AllApart"};
   return names[static_cast<int>(info.param.layout)] + std::to_string(info.param.ranks);
+}
+
+// What is named goes on between hosts, and the operations are in the flight recorder.
+TEST(GroupAlgorithms, EveryNameOnTwoHostsAndAllApart) {
+  for (const Layout layout : {Layout::kTwoHosts, Layout::kAllApart}) {
+    for (const char* name : {"auto", "ring", "direct", "halving-doubling", "binomial-tree", "double-tree",
+                             "bruck", "star", "hierarchical"}) {
+      SCOPED_TRACE(name);
+      MemoryMesh mesh;
+      const TempDir folder;
+      run_ranks(5, [&](const ThreadRank& at) {
+        GroupOptions options;
+        options.algorithm = algorithm_named(name);
+        options.recorder =
+            std::make_shared<Recorder>(recorder_file(folder.path(), at.rank), at.rank, at.size, "node");
+        const auto group = join(at, mesh, layout, std::chrono::seconds(30), options);
+        for (const size_t count : {3, 100'003}) {  // the larger one goes by lanes
+          Buffer data = test_tensor(DataType::kFp32, count, at.rank, 1);
+          group->all_reduce(data.data(), count, DataType::kFp32, ReduceOp::kAvg);
+          EXPECT_EQ(data, reduced_tensor(DataType::kFp32, count, 5, ReduceOp::kAvg, 1));
+        }
+        const Buffer mine = test_tensor(DataType::kInt32, 50, at.rank, 2);
+        Buffer part(40), all(200 * 5);
+        group->reduce_scatter(mine.data(), part.data(), 10, DataType::kInt32, ReduceOp::kSum);
+        EXPECT_EQ(part, reduced_tensor(DataType::kInt32, 10, 5, ReduceOp::kSum, 2, 10 * at.rank));
+        group->all_gather(mine.data(), all.data(), 50, DataType::kInt32);
+        for (int r = 0; r < 5; ++r) {
+          const Buffer got(all.begin() + 200 * r, all.begin() + 200 * (r + 1));
+          EXPECT_EQ(got, test_tensor(DataType::kInt32, 50, r, 2));
+        }
+        const std::vector<size_t> ten(5, 10);
+        group->all_to_all(mine.data(), ten, all.data(), ten, DataType::kInt32);
+        for (int r = 0; r < 5; ++r) {
+          const Buffer got(all.begin() + 40 * r, all.begin() + 40 * (r + 1));
+          EXPECT_EQ(got, test_tensor(DataType::kInt32, 10, r, 2, 10 * at.rank));
+        }
+      });
+      const auto recordings = read_recordings(folder.path());
+      ASSERT_EQ(recordings.size(), 5u);
+      EXPECT_EQ(recordings[4].groups, std::vector<std::string>{"world"});
+      ASSERT_EQ(recordings[4].records.size(), 5u);
+      EXPECT_EQ(describe(recordings[4].records[1]), "all-reduce #2 (avg of 400012 bytes fp32)");
+      EXPECT_TRUE(who_waits(recordings).empty());
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GroupTest, testing::ValuesIn(all_cases()), case_name);

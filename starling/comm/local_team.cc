@@ -44,13 +44,23 @@ std::optional<Failure> LocalTeam::trouble(int awaited) {
 
 void LocalTeam::await_slowly(FlagLine& flag, uint64_t value, int r,
                              const std::function<std::string()>& late) {
-  std::optional<SteadyClock::time_point> deadline;
+  std::optional<SteadyClock::time_point> deadline, warning;
   std::optional<Failure> failure;
   const bool reached = wait_at_least(flag, value, setup_.policy, [&] {
     const auto now = SteadyClock::now();
-    if (!deadline) deadline = now + setup_.timeout + extra_patience_.load();
+    if (!deadline) {
+      deadline = now + setup_.timeout + extra_patience_.load();
+      warning = now + setup_.timeout / 10 + extra_patience_.load();
+    }
+    if (now >= *warning) {
+      if (setup_.warn) setup_.warn(late_warning(late(), setup_.timeout));
+      warning = SteadyClock::time_point::max();
+    }
     failure = trouble(r);
-    if (!failure && now >= *deadline) failure = Failure{late(), liveness_.global_rank(r), true};
+    if (!failure && now >= *deadline)
+      failure = Failure{fmt::format("{} within {} ms: late or stopped; see its log, or raise the timeout",
+                                    late(), setup_.timeout.count()),
+                        liveness_.global_rank(r), true};
     return failure.has_value();
   });
   if (!reached) fail(*failure);
@@ -62,8 +72,7 @@ std::string LocalTeam::who_has_not_entered() const {
     if (entry(r).value.load(std::memory_order_acquire) >= round_) continue;
     names += (names.empty() ? "" : ", ") + liveness_.name(r);
   }
-  return fmt::format("{} did not enter {} within {} ms: late or stopped; see its log, or raise the timeout",
-                     names, describe(current_), setup_.timeout.count());
+  return fmt::format("{} did not enter {}", names, describe(current_));
 }
 
 void LocalTeam::enter(const Operation& operation, uint64_t where, bool prefilled) {
@@ -102,8 +111,7 @@ void LocalTeam::post_stage(Stage stage, uint64_t value) {
 
 void LocalTeam::await_stage(Stage stage, int r, uint64_t value) {
   await(block(r).stage[stage], value, r, [this, r] {
-    return fmt::format("{} entered {} but did not finish its part within {} ms; see its log",
-                       liveness_.name(r), describe(current_), setup_.timeout.count());
+    return fmt::format("{} entered {} but did not finish its part", liveness_.name(r), describe(current_));
   });
 }
 
@@ -125,10 +133,8 @@ uint64_t LocalTeam::peek(int rank, int slot) const {
 
 void LocalTeam::wait(int rank, int slot, uint64_t value, const std::string& what) {
   STARLING_CHECK(slot >= 0 && slot < LocalSync::kSlots, "slot {}", slot);
-  await(block(rank).sync[slot], value, rank, [&] {
-    return fmt::format("{} did not reach {} within {} ms: late or stopped; see its log, or raise the timeout",
-                       liveness_.name(rank), what, setup_.timeout.count());
-  });
+  await(block(rank).sync[slot], value, rank,
+        [&] { return fmt::format("{} did not reach {}", liveness_.name(rank), what); });
 }
 
 void LocalTeam::add_window(std::shared_ptr<Window> window) {

@@ -40,6 +40,7 @@ struct LocalTeamSetup {
   WaitPolicy policy;
   // Polled about every 20 ms of waiting: a fault that shows elsewhere (a socket, the store).
   std::function<std::optional<Failure>()> outside;
+  std::function<void(const std::string&)> warn;  // GroupOptions
 };
 
 class LocalTeam final : public LocalSync {
@@ -110,7 +111,7 @@ class LocalTeam final : public LocalSync {
  private:
   EntryLine& entry(int r) const { return block(r).entry[round_ % 2]; }
   ControlBlock& block(int r) const { return ControlLayout::block(control_->region(r)); }
-  // Waits for flag >= value of rank r; `late` makes the timeout's reason.
+  // Waits for flag >= value of rank r; `late` says what it did not do.
   template <typename Late>
   void await(FlagLine& flag, uint64_t value, int r, const Late& late) {
     if (flag.value.load(std::memory_order_acquire) < value) await_slowly(flag, value, r, late);

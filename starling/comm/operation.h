@@ -1,6 +1,7 @@
 // Operation: what a collective is, as every rank must agree on it; carried by each collective and compared.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -20,6 +21,9 @@ struct Operation {
 
 // "all-reduce #12 (sum of 4096 bytes fp32)".
 std::string describe(const Operation& operation);
+
+// The warning at a tenth of `timeout`, equal on all ranks that wait. what: "rank 2 (node-b) did not enter barrier #7".
+std::string late_warning(const std::string& what, std::chrono::milliseconds timeout);
 
 // The message of the CommError: "collectives differ: rank 0 (node-a) is in …, rank 1 (node-b) in …; …".
 std::string mismatch_message(const std::string& rank_a, const Operation& a, const std::string& rank_b,

@@ -65,7 +65,9 @@ RemotePeers::RemotePeers(RemoteSetup setup)
       waits_for_(setup_.endpoints.size()),
       sending_(setup_.endpoints.size(), false),
       receiving_(setup_.endpoints.size(), false),
-      left_(setup_.endpoints.size(), false) {}
+      left_(setup_.endpoints.size(), false) {
+  for (auto& direction : blocked_) direction.assign(setup_.endpoints.size(), 0);
+}
 
 RemotePeers::~RemotePeers() {
   if (!announced_) notify_all(kFarewell, "");
@@ -192,11 +194,14 @@ bool RemotePeers::advance_receive(Flow& flow) {
   return true;
 }
 
-// True when all are done.
+// True when all are done. Several messages to, or from, one rank go one after another.
 bool RemotePeers::advance(std::vector<Flow>& flows) {
   bool all = true;
+  ++pass_;
   for (Flow& flow : flows) {
     if (flow.done) continue;
+    auto& blocked = blocked_[flow.is_send ? 1 : 0][flow.rank];
+    if (blocked == pass_) continue;  // an earlier one is under way, so `all` is false already
     if (!flow.is_send) {
       flow.done = advance_receive(flow);
     } else {
@@ -209,6 +214,7 @@ bool RemotePeers::advance(std::vector<Flow>& flows) {
       flow.done = e.step_send();
       if (flow.done) sending_[flow.rank] = false;
     }
+    if (!flow.done) blocked = pass_;
     all = all && flow.done;
   }
   return all;
@@ -236,6 +242,11 @@ int RemotePeers::last_in_chain(int rank) const {
 
 void RemotePeers::check_patience(const std::vector<Flow>& flows, Deadline deadline) {
   if (auto failure = setup_.outside ? setup_.outside() : std::nullopt) fail(*failure);
+  if (setup_.warn && has_passed(deadline - setup_.timeout + setup_.timeout / 10) &&
+      !std::exchange(warned_, true))
+    setup_.warn(late_warning(
+        fmt::format("{} did not take part in {}", name(last_in_chain(awaited_)), describe(operation_)),
+        setup_.timeout));
   if (!has_passed(deadline)) return;
   if (!std::exchange(said_waiting_, true)) notify_all(kWaiting, std::to_string(awaited_));
   if (!has_passed(deadline + kGrace)) return;
@@ -264,7 +275,7 @@ void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const Remote
   for (const auto& s : sends) flows.push_back({.rank = s.rank, .is_send = true, .out = s.bytes, .in = {}});
   const Deadline deadline = deadline_in(setup_.timeout);
   Deadline next_look = deadline_in(kSlice);
-  said_waiting_ = false;
+  said_waiting_ = warned_ = false;
   try {
     while (!advance(flows)) {
       awaited_ = std::find_if(flows.begin(), flows.end(), [](const Flow& f) { return !f.done; })->rank;

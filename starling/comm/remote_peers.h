@@ -39,6 +39,7 @@ struct RemoteSetup {
   std::chrono::milliseconds timeout{60'000};
   // Trouble that shows elsewhere: polled while waiting.
   std::function<std::optional<Failure>()> outside;
+  std::function<void(const std::string&)> warn;  // GroupOptions
 };
 
 class RemotePeers {
@@ -48,8 +49,8 @@ class RemotePeers {
 
   // The operation that the following messages belong to.
   void begin(const Operation& operation) { operation_ = operation; }
-  // Moves all messages at the same time; at most one to and one from a rank. Sizes must agree. On a fault all peers are
-  // told and the error is thrown.
+  // Moves all messages at the same time; those to one rank, and those from one rank, in the order given. Sizes must agree. On a
+  // fault all peers are told and the error is thrown.
   void move(std::span<const RemoteSend> sends, std::span<const RemoteReceive> receives);
   // Tells all peers, once. Does not throw.
   void announce(const Failure& failure);
@@ -83,8 +84,12 @@ class RemotePeers {
   std::vector<bool> sending_;                  // a message to this rank is half sent
   std::vector<bool> receiving_;
   std::vector<bool> left_;
+  std::array<std::vector<uint64_t>, 2>
+      blocked_;  // receiving, sending: the pass in which a rank's turn was taken
+  uint64_t pass_ = 0;
   int awaited_ = -1;
   bool said_waiting_ = false;
+  bool warned_ = false;
   bool announced_ = false;
 };
 

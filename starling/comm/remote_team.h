@@ -10,6 +10,19 @@
 
 namespace starling {
 
+// What one rank has moved, step by step; for counting (cost_test.cc).
+struct MoveTrace {
+  struct Message {
+    int peer;  // position in the team
+    size_t bytes;
+  };
+  struct Step {
+    std::vector<Message> sent;
+    std::vector<Message> received;
+  };
+  std::vector<Step> steps;
+};
+
 class RemoteTeam {
  public:
   // me: this rank's position in `ranks` (global).
@@ -20,18 +33,23 @@ class RemoteTeam {
   int size() const { return static_cast<int>(ranks_.size()); }
   int position(int offset) const { return ((me_ + offset) % size() + size()) % size(); }
 
-  // Queues, then moves all that is queued.
+  // Queues, then moves all that is queued: one step of an algorithm.
   void send(int to, const void* data, size_t bytes) {
+    if (trace_ != nullptr) step_.sent.push_back({to, bytes});
     sends_.push_back({ranks_[to], {static_cast<const std::byte*>(data), bytes}});
   }
   void recv(int from, void* data, size_t bytes) {
+    if (trace_ != nullptr) step_.received.push_back({from, bytes});
     receives_.push_back({ranks_[from], {static_cast<std::byte*>(data), bytes}});
   }
   void move() {
+    if (trace_ != nullptr) trace_->steps.push_back(std::exchange(step_, {}));
     const auto sends = std::exchange(sends_, {});
     const auto receives = std::exchange(receives_, {});
     peers_.move(sends, receives);
   }
+  // From now on steps are recorded there; null: no more.
+  void record(MoveTrace* trace) { trace_ = trace; }
   // Memory that is kept between collectives.
   std::byte* scratch(size_t bytes) {
     if (scratch_.size() < bytes) scratch_.resize(bytes);
@@ -45,6 +63,8 @@ class RemoteTeam {
   std::vector<RemoteSend> sends_;
   std::vector<RemoteReceive> receives_;
   std::vector<std::byte> scratch_;
+  MoveTrace* trace_ = nullptr;
+  MoveTrace::Step step_;
 };
 
 }  // namespace starling

@@ -56,7 +56,7 @@ int first_missing(const MeshSetup& setup, const Mesh& mesh) {
   return -1;
 }
 
-Mesh connect_all(const MeshSetup& setup, const std::string& bind_address, const JobIdentity& identity) {
+Mesh join_all(const MeshSetup& setup, const std::string& bind_address, const JobIdentity& identity) {
   const auto listener = tcp_listen(bind_address + ":0", identity);
   setup.publish(listener->address());
   Mesh mesh;
@@ -81,9 +81,15 @@ Mesh connect_all(const MeshSetup& setup, const std::string& bind_address, const 
 
 }  // namespace
 
-Connector tcp_mesh(std::string bind_address, JobIdentity identity) {
-  return [bind_address = std::move(bind_address), identity = std::move(identity)](const MeshSetup& setup) {
-    return connect_all(setup, bind_address, identity);
+Connector tcp_mesh(std::string bind_address, JobIdentity identity, std::function<UniqueFd(UniqueFd)> relay) {
+  return [=](const MeshSetup& setup) {
+    Mesh mesh = join_all(setup, bind_address, identity);
+    for (auto* kind : {&mesh.collectives, &mesh.mail}) {
+      for (const auto& endpoint : *kind) {
+        if (relay && endpoint) endpoint->pass_through(relay);
+      }
+    }
+    return mesh;
   };
 }
 

@@ -10,7 +10,8 @@
 namespace starling {
 
 // bind_address: the address of this host that the others reach ("10.0.0.1"), never "all interfaces"; a free port is
-// taken. For GroupSetup::connect.
-Connector tcp_mesh(std::string bind_address, JobIdentity identity);
+// taken. For GroupSetup::connect. relay: stands between the endpoints and their sockets (net/emulated_link.h); may be empty.
+Connector tcp_mesh(std::string bind_address, JobIdentity identity,
+                   std::function<UniqueFd(UniqueFd)> relay = nullptr);
 
 }  // namespace starling

@@ -36,6 +36,8 @@ struct LaunchOptions {
   std::function<Rendezvous()> rendezvous;  // makes the job key and starts the store
   // The exit status for the error that a rank reported first; without it, or where none was reported: the rank's own.
   std::function<int(ErrorCode)> status_of;
+  // Lines that say more about a fault, asked when it is announced: who waited for whom.
+  std::function<std::vector<std::string>()> diagnosis;
 
   std::chrono::milliseconds fold_window{
       300};                               // how long a line of one rank waits for the others to say it too

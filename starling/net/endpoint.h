@@ -18,11 +18,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "starling/base/unique_fd.h"
 #include "starling/net/deadline.h"
 
 namespace starling {
@@ -88,6 +90,10 @@ class Endpoint {
   virtual std::string peer() const = 0;
   // Wakes every waiter of both ends with a CommError. From any thread, repeatable.
   virtual void shutdown() = 0;
+
+  // From now on bytes go through what `relay` makes of the socket (emulated_link.h). Before other threads use the endpoint;
+  // nothing in memory, where there is no socket.
+  virtual void pass_through(const std::function<UniqueFd(UniqueFd)>& /*relay*/) {}
 
   // Tells who is at the other end, for errors: from then on they carry `rank` and say "rank 2 (node-b)". Call
   // it before other threads use the endpoint.

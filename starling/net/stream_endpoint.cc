@@ -111,6 +111,9 @@ class StreamEndpoint final : public Endpoint {
       throw_gone(fmt::format("no answer for {} ms: the host or the network to it is down", silence->count()));
   }
   void shutdown() override { ::shutdown(socket_.get(), SHUT_RDWR); }
+  void pass_through(const std::function<UniqueFd(UniqueFd)>& relay) override {
+    socket_ = relay(std::move(socket_));
+  }
 
  private:
   [[noreturn]] void throw_gone(const std::string& why) const {

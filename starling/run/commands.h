@@ -23,6 +23,8 @@ int train_command(const RunSpec& spec, const CommandOptions& options);
 int eval_command(const RunSpec& spec, const CommandOptions& options);
 int verify_command(const RunSpec& spec, const CommandOptions& options);
 int doctor_command(const CommandOptions& options);
+// Prints what the flight recorders in a run's folder hold (comm/recorder.h): who waited for whom. ConfigError where it has none.
+int doctor_recorder_command(const std::string& folder, const CommandOptions& options);
 int zoo_ls_command(const CommandOptions& options);
 int strategies_command(const CommandOptions& options);
 
@@ -36,6 +38,16 @@ int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const Co
 
 // Times layers for about so many seconds (run/bench_layers.h) and prints a table.
 int bench_layers_command(double seconds, const CommandOptions& options);
+
+struct CommBenchOptions {
+  uint64_t smallest = 256;
+  uint64_t largest = 16 << 20;  // bytes
+  double seconds = 10;          // about, of measuring
+  bool tune = false;            // keep the fastest algorithms for later runs (run/tuning_file.h)
+};
+// Starts spec.train.ranks ranks, times the collectives (run/bench_comm.h) and prints a table each; 1 if a result was wrong.
+int bench_comm_command(const RunSpec& spec, const CommBenchOptions& bench, const CommandOptions& options);
+
 // Writes the generated data that data.source names into out_dir, as files that idx: and text: read.
 int data_make_command(const RunSpec& spec, const std::string& out_dir, const CommandOptions& options);
 int data_inspect_command(const RunSpec& spec, const CommandOptions& options);

@@ -4,6 +4,7 @@
 
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
+#include "starling/comm/recorder_report.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/launcher.h"
 #include "starling/launch/rendezvous.h"
@@ -29,6 +30,11 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
                   (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
   options.quiet = program.output.verbosity < 0;
   options.rendezvous = start_local_rendezvous;
+  if (program.keep) {
+    options.diagnosis = [folder = options.run_dir + "/recorder"] {
+      return who_waits(read_recordings(folder));
+    };
+  }
   options.status_of = [](ErrorCode code) -> int { return exit_status(code); };
   const SystemClock clock;
   return launch(options, clock);

@@ -13,6 +13,8 @@
 #include "starling/comm/tcp_mesh.h"
 #include "starling/launch/cpu_share.h"
 #include "starling/net/address.h"
+#include "starling/run/tuning_file.h"
+#include "starling/spec/emulation.h"
 #include "starling/telemetry/async_sink.h"
 #include "starling/telemetry/jsonl_sink.h"
 #include "starling/telemetry/output.h"
@@ -97,6 +99,16 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
       spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
   if (spec_.model.conv == ConvAlgorithm::kIm2col) im2col_ = std::make_unique<Im2colConvolution>();
   const ProcessIdentity& self = environment_.identity;
+  const Emulation emulation = parse_emulation(spec_.train.emulate);
+  if (self.world_size > 1 && emulation.shapes_links()) {
+    link_ =
+        std::make_unique<EmulatedLink>(LinkLimits{emulation.bandwidth, emulation.latency_s, emulation.loss});
+  }
+  if (self.world_size > 1 && keep && !environment_.run_dir.empty()) {
+    recorder_ = std::make_shared<Recorder>(
+        recorder_file(std::filesystem::path(environment_.run_dir) / "recorder", self.rank), self.rank,
+        self.world_size, host_name());
+  }
   if (self.world_size > 1) {
     store_ = std::make_unique<JobStore>(spec_.comm, environment_);
     store_->announce(self.rank);
@@ -127,21 +139,56 @@ std::string Session::bind_address() const {
       .host();
 }
 
+std::string Session::link_name() const {
+  const Emulation emulation = parse_emulation(spec_.train.emulate);
+  if (emulation.shapes_links())
+    return fmt::format("{:g}bit/s,{:g}s,{:g}", emulation.bandwidth, emulation.latency_s, emulation.loss);
+  return store_ && bind_address() != "127.0.0.1" ? "tcp" : "loopback";
+}
+
+GroupOptions Session::group_options() const {
+  GroupOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
+  options.shared_memory = spec_.comm.shared_memory && !link_;
+  options.algorithm = algorithm_named(spec_.comm.algorithm);
+  options.recorder = recorder_;
+  options.warn = [](const std::string& text) {
+    FdOutput(2).write(fmt::format("starling: warning: {}\n", text));
+  };
+  // One host in shared memory has nothing to choose.
+  const ProcessIdentity& self = environment_.identity;
+  if (!options.shared_memory || self.local_world_size < self.world_size) {
+    options.link = link_name();
+    options.tuning = read_tuning(tuning_file()).text();
+  }
+  return options;
+}
+
+Connector Session::connector() const {
+  if (!link_) return tcp_mesh(bind_address(), store_->identity());
+  return tcp_mesh(bind_address(), store_->identity(),
+                  [link = link_.get()](UniqueFd socket) { return link->attach(std::move(socket)); });
+}
+
 GroupSetup Session::setup_of_workers(const std::string& name) const {
   GroupSetup setup;
-  setup.options.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
-  setup.options.shared_memory = spec_.comm.shared_memory;
+  setup.options = group_options();
   if (!store_ || spec_.train.ranks == 1) return setup;
   setup.rank = environment_.identity.rank;
   setup.size = static_cast<int>(spec_.train.ranks);
   setup.name = name;
   setup.host_id = host_id();
-  setup.connect = tcp_mesh(bind_address(), store_->identity());
+  setup.connect = connector();
   return setup;
 }
 
 std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
-  const GroupSetup setup = setup_of_workers(name);
+  return make_group_by(algorithm_named(spec_.comm.algorithm), name);
+}
+
+std::unique_ptr<Group> Session::make_group_by(Algorithm algorithm, const std::string& name) {
+  GroupSetup setup = setup_of_workers(name);
+  setup.options.algorithm = algorithm;
   return setup.size == 1 ? make_single_group(setup.options) : make_group(store_->store(), setup);
 }
 
@@ -183,11 +230,10 @@ Meeting Session::meeting() const {
   Meeting meeting;
   meeting.workers = static_cast<int>(spec_.train.ranks);
   meeting.servers = static_cast<int>(servers_of(spec_));
-  meeting.group.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
-  meeting.group.shared_memory = spec_.comm.shared_memory;
+  meeting.group = group_options();
   if (store_) {
     meeting.host_id = host_id();
-    meeting.connect = tcp_mesh(bind_address(), store_->identity());
+    meeting.connect = connector();
   }
   return meeting;
 }

@@ -9,8 +9,11 @@
 #include "starling/base/clock.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/group.h"
+#include "starling/comm/mesh.h"
+#include "starling/comm/recorder.h"
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
+#include "starling/net/emulated_link.h"
 #include "starling/nn/conv_im2col.h"
 #include "starling/run/job_store.h"
 #include "starling/run/stop_signal.h"
@@ -41,6 +44,10 @@ class Session {
   int server() const { return server_; }
   Store& store() { return store_->store(); }  // servers and workers of a job of several processes
   Surroundings surroundings();
+  // Another group of all workers, with this algorithm between hosts. Collective.
+  std::unique_ptr<Group> make_group_by(Algorithm algorithm, const std::string& name);
+  // How the tuning file names what is between hosts: tcp, loopback, or the emulation.
+  std::string link_name() const;
 
  private:
   void open_sinks(const OutputOptions& output, bool keep);
@@ -48,13 +55,17 @@ class Session {
   GroupSetup setup_of_workers(const std::string& name) const;
   std::unique_ptr<Group> make_named_group(const std::string& name);
   std::unique_ptr<Group> make_subgroup(const std::string& name, const std::vector<int>& ranks);
+  GroupOptions group_options() const;
+  Connector connector() const;
   Meeting meeting() const;
 
   RunSpec spec_;
   Environment environment_;
   std::unique_ptr<Im2colConvolution> im2col_;  // model.conv = im2col
   SystemClock clock_;
-  StopSignal stop_;  // before everything that has threads
+  StopSignal stop_;                     // before everything that has threads
+  std::unique_ptr<EmulatedLink> link_;  // train.emulate; before all that has connections
+  std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<StepBoard> board_;

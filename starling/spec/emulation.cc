@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <initializer_list>
+#include <optional>
 
 #include "starling/base/error.h"
 
@@ -13,9 +15,48 @@ namespace {
   throw ConfigError(
       "train.emulate",
       fmt::format(
-          "\"{}\" is no emulation: write slow-rank=1:2x (rank 1 takes twice as long) or jitter=4x@10% "
-          "(a step in ten takes four times as long), several between commas",
+          "\"{}\" is no emulation: write slow-rank=1:2x (rank 1 takes twice as long), jitter=4x@10% (a step "
+          "in ten takes four times as long), bandwidth=1gbit (kbit, mbit, gbit), latency=5ms (us, ms, s) or "
+          "loss=0.1%, several between commas",
           part));
+}
+
+struct Unit {
+  const char* name;
+  double factor;
+};
+
+// The value of "5ms" in the units' base; nothing where it is not that. More than 0.
+std::optional<double> measure(const std::string& text, std::initializer_list<Unit> units) {
+  double number = 0;
+  int used = 0;
+  if (std::sscanf(text.c_str(), "%lf%n", &number, &used) != 1 || !(number > 0 && number < 1e12))
+    return std::nullopt;
+  for (const Unit& unit : units) {
+    if (text.compare(static_cast<size_t>(used), std::string::npos, unit.name) == 0)
+      return number * unit.factor;
+  }
+  return std::nullopt;
+}
+
+// bandwidth=, latency= and loss=. False where it is none of them.
+bool parse_link(const std::string& part, Emulation& result) {
+  const size_t equals = part.find('=');
+  if (equals == std::string::npos) return false;
+  const std::string key = part.substr(0, equals), value = part.substr(equals + 1);
+  std::optional<double> found;
+  if (key == "bandwidth") {
+    found = measure(value, {{"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}});
+    result.bandwidth = found.value_or(0);
+  } else if (key == "latency") {
+    found = measure(value, {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}});
+    result.latency_s = found.value_or(0);
+  } else if (key == "loss") {
+    found = measure(value, {{"%", 0.01}});
+    result.loss = found.value_or(0);
+    if (found && *found >= 1) refuse(part);
+  }
+  return found.has_value();
 }
 
 void parse_part(const std::string& part, Emulation& result) {
@@ -34,7 +75,7 @@ void parse_part(const std::string& part, Emulation& result) {
     result.jitter_share = percent / 100;
     return;
   }
-  refuse(part);
+  if (!parse_link(part, result)) refuse(part);
 }
 
 }  // namespace

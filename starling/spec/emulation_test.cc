@@ -17,10 +17,27 @@ TEST(Emulation, ReadsSlowRanksAndJitter) {
   EXPECT_DOUBLE_EQ(e.jitter_share, 0.1);
 }
 
+TEST(Emulation, ReadsLinks) {
+  const Emulation e = parse_emulation("bandwidth=1gbit,latency=5ms,loss=0.1%");
+  EXPECT_TRUE(e.shapes_links());
+  EXPECT_FALSE(e.any());
+  EXPECT_DOUBLE_EQ(e.bandwidth, 1e9);
+  EXPECT_DOUBLE_EQ(e.latency_s, 5e-3);
+  EXPECT_DOUBLE_EQ(e.loss, 1e-3);
+  EXPECT_DOUBLE_EQ(parse_emulation("bandwidth=2.5mbit").bandwidth, 2.5e6);
+  EXPECT_DOUBLE_EQ(parse_emulation("latency=80us").latency_s, 80e-6);
+  EXPECT_DOUBLE_EQ(parse_emulation("latency=0.1s").latency_s, 0.1);
+  EXPECT_TRUE(parse_emulation("jitter=4x@10%,loss=1%").any());
+}
+
 TEST(Emulation, RefusesOtherWords) {
   for (const char* text :
-       {"slow", "slow-rank=1", "slow-rank=-1:2x", "slow-rank=1:0.5x", "jitter=4x", "jitter=4x@0%",
-        "jitter=4x@200%", "slow-rank=1:2x;jitter=4x@10%", "jitter=4x@10%%"})
+       {"bandwidth=1",   "bandwidth=1Gb",  "bandwidth=-1gbit", "bandwidth=0mbit",
+        "latency=5",     "latency=5min",   "loss=1",           "loss=100%",
+        "loss=nan%",     "bandwith=1gbit", "latency=",         "=5ms",
+        "slow",          "slow-rank=1",    "slow-rank=-1:2x",  "slow-rank=1:0.5x",
+        "jitter=4x",     "jitter=4x@0%",   "jitter=4x@200%",   "slow-rank=1:2x;jitter=4x@10%",
+        "jitter=4x@10%%"})
     EXPECT_THROW(parse_emulation(text), ConfigError) << text;
 }
 

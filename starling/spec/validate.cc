@@ -221,7 +221,6 @@ class Validator {
     refuse(spec_.train.on_failure == OnFailure::kContinue, "train.on_failure");
     refuse(spec_.exchange.pull_codec != "none", "exchange.pull_codec");
     refuse(spec_.pipeline.activations != "none", "pipeline.activations");
-    refuse(spec_.comm.algorithm != "auto", "comm.algorithm");
     refuse(spec_.comm.security != "none", "comm.security");
   }
 

@@ -1,18 +1,18 @@
 #include "starling/comm/collective/hierarchical.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
+#include "starling/comm/collective/binomial_tree.h"
+#include "starling/comm/collective/bruck.h"
+#include "starling/comm/collective/by_name.h"
+#include "starling/comm/collective/dissemination.h"
+#include "starling/comm/collective/pairwise.h"
 #include "starling/comm/collective/shm_all_gather.h"
 #include "starling/comm/collective/shm_all_to_all.h"
 #include "starling/comm/collective/shm_broadcast.h"
 #include "starling/comm/collective/shm_direct_all_reduce.h"
-#include "starling/comm/collective/tcp_all_gather.h"
-#include "starling/comm/collective/tcp_all_reduce.h"
-#include "starling/comm/collective/tcp_all_to_all.h"
-#include "starling/comm/collective/tcp_barrier.h"
-#include "starling/comm/collective/tcp_broadcast.h"
-#include "starling/comm/collective/tcp_reduce_scatter.h"
 #include "starling/comm/copy_bytes.h"
 
 namespace starling {
@@ -22,13 +22,17 @@ bool shared(const Hierarchy& h) {
   return h.local.size() > 1;
 }
 
-// What the leader has received goes to the ranks of its host, which wait longer than the leader itself so that it is the
-// leader's error that they report.
-void share(const Hierarchy& h, const Operation& operation, void* data, size_t bytes) {
+// What local rank `from` has received goes to the ranks of its host, which wait longer than that rank itself so that it is
+// its error that they report.
+void share(const Hierarchy& h, const Operation& operation, void* data, size_t bytes, int from = 0) {
   if (!shared(h)) return;
   h.local.set_extra_patience(std::chrono::seconds(3));
-  shm_broadcast(h.local, operation, data, bytes, 0);
+  shm_broadcast(h.local, operation, data, bytes, from);
   h.local.set_extra_patience({});
+}
+
+int host_count(const Hierarchy& h) {
+  return static_cast<int>(h.places.hosts.size());
 }
 
 uint64_t sum_before(std::span<const uint64_t> sizes, int index) {
@@ -39,7 +43,7 @@ uint64_t sum_before(std::span<const uint64_t> sizes, int index) {
 
 void hierarchical_barrier(const Hierarchy& h, const Operation& operation) {
   if (shared(h)) h.local.enter(operation, kNowhere, false);
-  if (h.leaders != nullptr) tcp_barrier(*h.leaders);
+  if (h.leaders() != nullptr) dissemination_barrier(*h.leaders());
   if (!shared(h)) return;
   h.local.set_extra_patience(std::chrono::seconds(3));
   h.local.enter(operation, kNowhere, false);
@@ -52,15 +56,24 @@ void hierarchical_broadcast(const Hierarchy& h, const Operation& operation, void
   if (is_here && shared(h)) {
     shm_broadcast(h.local, operation, data, operation.bytes, h.places.local_rank_of(operation.root));
   }
-  if (h.leaders != nullptr) tcp_broadcast(*h.leaders, data, operation.bytes, root_host);
+  if (h.leaders() != nullptr) binomial_broadcast(*h.leaders(), data, operation.bytes, root_host);
   if (!is_here) share(h, operation, data, operation.bytes);
 }
 
 void hierarchical_all_reduce(const Hierarchy& h, const Operation& operation, void* data, size_t count,
                              int divisor) {
   if (shared(h)) shm_all_reduce(h.local, operation, data, count, 1);
-  if (h.leaders != nullptr) tcp_all_reduce(*h.leaders, data, count, {operation.type, operation.op, divisor});
-  share(h, operation, data, count * size_of(operation.type));
+  const Elements elements{operation.type, operation.op, divisor};
+  const size_t bytes = count * size_of(operation.type);
+  const std::vector<Bytes> parts = divide(data, count, operation.type, bytes >= kLaneBytes ? h.lanes : 1);
+  const auto mine = static_cast<size_t>(h.local.rank());
+  if (mine < parts.size()) {
+    const Algorithm algorithm = h.choice.of(CollectiveKind::kAllReduce, host_count(h), bytes);
+    all_reduce_by(algorithm, *h.lane, parts[mine].data(), parts[mine].size() / size_of(operation.type),
+                  elements);
+  }
+  for (size_t i = 0; i < parts.size(); ++i)
+    share(h, operation, parts[i].data(), parts[i].size(), static_cast<int>(i));
 }
 
 void hierarchical_reduce_scatter(const Hierarchy& h, const Operation& operation, const void* in, void* out,
@@ -72,7 +85,9 @@ void hierarchical_reduce_scatter(const Hierarchy& h, const Operation& operation,
     std::vector<ConstBytes> parts;
     for (int r = 0; r < h.places.size(); ++r)
       parts.emplace_back(from + static_cast<size_t>(r) * bytes, bytes);
-    return tcp_reduce_scatter(h.everyone, parts, out, {operation.type, operation.op, divisor});
+    const uint64_t whole = bytes * static_cast<uint64_t>(h.places.size());
+    return reduce_scatter_by(h.choice.of(CollectiveKind::kReduceScatter, host_count(h), whole), h.everyone,
+                             parts, out, {operation.type, operation.op, divisor});
   }
   std::vector<std::byte> all(from, from + bytes * static_cast<size_t>(h.places.size()));
   hierarchical_all_reduce(h, operation, all.data(), count * static_cast<size_t>(h.places.size()), divisor);
@@ -96,7 +111,12 @@ void hierarchical_all_gather(const Hierarchy& h, const Operation& operation, con
   } else if (own != in && bytes > 0) {
     if (bytes > 0) std::memmove(own, in, bytes);
   }
-  if (h.leaders != nullptr) tcp_ring_all_gather(*h.leaders, parts);
+  if (h.leaders() != nullptr) {
+    const Algorithm chosen = h.choice.of(CollectiveKind::kAllGather, host_count(h), total);
+    const bool even = std::all_of(parts.begin(), parts.end(),
+                                  [&](const Bytes& part) { return part.size() == parts[0].size(); });
+    all_gather_by(even || chosen != Algorithm::kBruck ? chosen : Algorithm::kRing, *h.leaders(), parts);
+  }
   share(h, operation, by_host, total);
   if (h.places.is_contiguous() || bytes == 0) return;
   for (size_t host = 0; host < parts.size(); ++host) {
@@ -130,12 +150,27 @@ void local_all_to_all(const Hierarchy& h, const Operation& operation, const std:
   }
 }
 
+// Bruck's needs equal blocks, which only their owners know: ranks tell each other first. False: they are not equal.
+bool equal_all_to_all(const Hierarchy& h, const void* in, std::span<const uint64_t> in_bytes, void* out,
+                      std::span<const uint64_t> out_bytes) {
+  const auto is_first = [&](uint64_t n) { return n == in_bytes[0]; };
+  const bool equal = std::all_of(in_bytes.begin(), in_bytes.end(), is_first) &&
+                     std::all_of(out_bytes.begin(), out_bytes.end(), is_first);
+  if (dissemination_minimum(h.everyone, equal ? 1 : 0) == 0) return false;
+  bruck_all_to_all(h.everyone, in, out, in_bytes[0]);
+  return true;
+}
+
 }  // namespace
 
 void hierarchical_all_to_all(const Hierarchy& h, const Operation& operation, const void* in,
                              std::span<const uint64_t> in_bytes, void* out,
                              std::span<const uint64_t> out_bytes) {
   const int me = h.places.rank;
+  if (host_count(h) == h.places.size() &&
+      h.choice.of(CollectiveKind::kAllToAll, host_count(h), 0) == Algorithm::kBruck &&
+      equal_all_to_all(h, in, in_bytes, out, out_bytes))
+    return;
   const auto* from = static_cast<const std::byte*>(in);
   auto* to = static_cast<std::byte*>(out);
   if (shared(h)) {
@@ -151,7 +186,7 @@ void hierarchical_all_to_all(const Hierarchy& h, const Operation& operation, con
     expected.emplace_back(to + sum_before(out_bytes, r), out_bytes[r]);
     here.push_back(h.places.host_of[r] == h.places.my_host());
   }
-  tcp_all_to_all(h.everyone, sent, expected, here);
+  pairwise_all_to_all(h.everyone, sent, expected, here);
 }
 
 }  // namespace starling

@@ -1,9 +1,9 @@
-#include "starling/comm/collective/tcp_all_to_all.h"
+#include "starling/comm/collective/pairwise.h"
 
 namespace starling {
 
-void tcp_all_to_all(RemoteTeam& team, std::span<const ConstBytes> in, std::span<const Bytes> out,
-                    const std::vector<bool>& skip) {
+void pairwise_all_to_all(RemoteTeam& team, std::span<const ConstBytes> in, std::span<const Bytes> out,
+                         const std::vector<bool>& skip) {
   for (int i = 1; i < team.size(); ++i) {
     const int to = team.position(i), from = team.position(-i);
     if (!skip[to]) team.send(to, in[to].data(), in[to].size());

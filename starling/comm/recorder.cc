@@ -1,0 +1,158 @@
+#include "starling/comm/recorder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+#include "starling/base/error.h"
+#include "starling/base/unique_fd.h"
+
+namespace starling {
+namespace {
+
+constexpr char kMagic[9] = "STLREC01";
+constexpr size_t kFileBytes = sizeof(RecorderHeader) + kRecords * sizeof(Record);
+
+int64_t steady_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int64_t wall_ns() {
+  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+template <size_t n>
+void copy_text(char (&to)[n], const std::string& from) {
+  const size_t length = std::min(from.size(), n - 1);
+  std::memcpy(to, from.data(), length);
+  to[length] = '\0';
+}
+
+template <size_t n>
+std::string text_of(const char (&from)[n]) {
+  return {from, ::strnlen(from, n)};
+}
+
+}  // namespace
+
+Recorder::Recorder(const std::filesystem::path& file, int rank, int size, const std::string& host) {
+  std::error_code ignored;
+  std::filesystem::create_directories(file.parent_path(), ignored);
+  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (fd.valid() && ::ftruncate(fd.get(), static_cast<off_t>(kFileBytes)) == 0)
+    map_ = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  if (map_ == nullptr || map_ == MAP_FAILED)
+    throw Error(ErrorCode::kInternal, fmt::format("flight recorder {}: {}; give another folder by --run-dir",
+                                                  file.string(), std::generic_category().message(errno)));
+  RecorderHeader& h = header();
+  h.rank = rank;
+  h.size = size;
+  h.pid = ::getpid();
+  h.steady_ns = steady_ns();
+  h.wall_ns = wall_ns();
+  copy_text(h.host, host);
+  std::memcpy(h.magic, kMagic, sizeof(h.magic));
+}
+
+Recorder::~Recorder() {
+  ::munmap(map_, kFileBytes);
+}
+
+Record& Recorder::place(uint64_t number) const {
+  auto* records = reinterpret_cast<Record*>(static_cast<std::byte*>(map_) + sizeof(RecorderHeader));
+  return records[number % kRecords];
+}
+
+int Recorder::add_group(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  RecorderHeader& h = header();
+  const int index = std::min<int>(h.groups, kRecordedGroups - 1);
+  copy_text(h.names[index], h.groups == index ? name : "others");
+  h.groups = index + 1;
+  return index;
+}
+
+uint64_t Recorder::begin(int group, const Operation& operation, int peer, uint32_t tag) {
+  const uint64_t number = next_.fetch_add(1, std::memory_order_relaxed) + 1;
+  Record& record = place(number);
+  record.number = 0;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  record.sequence = operation.sequence;
+  record.bytes = operation.bytes;
+  record.began_ns = steady_ns();
+  record.ended_ns = 0;
+  record.peer = operation.kind == CollectiveKind::kBroadcast ? operation.root : peer;
+  record.tag = tag;
+  record.group = static_cast<uint16_t>(group);
+  record.kind = operation.kind;
+  record.type = operation.type;
+  record.op = operation.op;
+  record.state = RecordState::kUnderWay;
+  // The process may be killed between any two of these stores; the kernel keeps what was stored, in this order.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  record.number = number;
+  return number;
+}
+
+void Recorder::end(uint64_t number, bool failed) {
+  Record& record = place(number);
+  if (record.number != number) return;  // kRecords operations began meanwhile
+  record.ended_ns = steady_ns();
+  record.state = failed ? RecordState::kFailed : RecordState::kEnded;
+}
+
+std::filesystem::path recorder_file(const std::filesystem::path& folder, int rank) {
+  return folder / fmt::format("rank-{}", rank);
+}
+
+namespace {
+
+std::optional<Recording> read_recording(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  RecorderHeader header;
+  std::vector<Record> records(kRecords);
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof(header)) ||
+      !file.read(reinterpret_cast<char*>(records.data()),
+                 static_cast<std::streamsize>(kRecords * sizeof(Record))) ||
+      std::memcmp(header.magic, kMagic, sizeof(header.magic)) != 0)
+    return std::nullopt;
+  Recording out{header.rank, header.size, header.pid, text_of(header.host), {}, {}};
+  for (int i = 0; i < std::clamp<int>(header.groups, 0, kRecordedGroups); ++i)
+    out.groups.push_back(text_of(header.names[i]));
+  for (Record record : records) {
+    const bool known = record.number > 0 && record.state <= RecordState::kFailed &&
+                       record.kind <= CollectiveKind::kScatter && record.type <= DataType::kInt64 &&
+                       record.op <= ReduceOp::kProduct && record.group < out.groups.size();
+    if (!known) continue;
+    record.began_ns += header.wall_ns - header.steady_ns;
+    if (record.ended_ns != 0) record.ended_ns += header.wall_ns - header.steady_ns;
+    out.records.push_back(record);
+  }
+  std::sort(out.records.begin(), out.records.end(),
+            [](const Record& a, const Record& b) { return a.number < b.number; });
+  return out;
+}
+
+}  // namespace
+
+std::vector<Recording> read_recordings(const std::filesystem::path& folder) {
+  std::vector<Recording> all;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (!entry.is_regular_file(error)) continue;
+    if (auto recording = read_recording(entry.path())) all.push_back(std::move(*recording));
+  }
+  std::sort(all.begin(), all.end(), [](const Recording& a, const Recording& b) { return a.rank < b.rank; });
+  return all;
+}
+
+}  // namespace starling
