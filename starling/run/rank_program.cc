@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
 #include "starling/comm/recorder_report.h"
@@ -31,9 +34,10 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
   options.quiet = program.output.verbosity < 0;
   options.rendezvous = start_local_rendezvous;
   if (program.keep) {
-    options.diagnosis = [folder = options.run_dir + "/recorder"] {
-      return who_waits(read_recordings(folder));
-    };
+    const std::filesystem::path recorders = std::filesystem::path(options.run_dir) / "recorder";
+    std::error_code ignored;
+    std::filesystem::remove_all(recorders, ignored);  // of an earlier run, perhaps of more ranks
+    options.diagnosis = [recorders] { return who_waits(read_recordings(recorders)); };
   }
   options.status_of = [](ErrorCode code) -> int { return exit_status(code); };
   const SystemClock clock;

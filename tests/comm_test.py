@@ -1,0 +1,83 @@
+"""Communication as users meet it: bench comm and its tuning, algorithms by name, emulated links, flight recorders after a fault."""
+import os
+import pathlib
+import signal
+
+from program import SMALL, ProgramTest, distance, environment, main, ranks_of, result_of, wait_for_step
+
+APART = ["--set", "comm.shared_memory=false"]
+ALL_REDUCE = {"direct", "ring", "halving-doubling", "binomial-tree", "double-tree", "bruck", "star"}
+
+
+class Comm(ProgramTest):
+    def test_bench_comm_finds_no_errors_and_tunes(self):
+        env = environment(XDG_CACHE_HOME=self.path("cache"))
+        events, err = self.run_program("bench", "comm", "-n", 3, *APART, "--seconds", 0, "--smallest", 4096, "--largest", "64kb",
+                                       "--tune", "--json", env=env)
+        timings = [e for e in events if e["event"] == "collective_timing"]
+        self.assertEqual({e["errors"] for e in timings}, {0})
+        self.assertEqual({(e["ranks"], e["hosts"]) for e in timings}, {(3, 3)})
+        self.assertEqual({e["algorithm"] for e in timings if e["collective"] == "all-reduce"}, ALL_REDUCE)
+        self.assertEqual({e["collective"] for e in timings},
+                         {"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "barrier"})
+        self.assertTrue(all(0 < e["min_us"] <= e["median_us"] <= e["max_us"] for e in timings))
+        tuned = [line.split() for line in pathlib.Path(self.path("cache/starling/tuning")).read_text().splitlines()[1:]]
+        self.assertIn("tuning", err)
+        kinds = {(e["collective"], str(e["bytes"])) for e in timings}
+        self.assertEqual({(line[0], line[1]) for line in tuned}, kinds)
+        # A later run reads it; one that is none is refused with its line.
+        self.train(*SMALL, *APART, "-n", 3, "--global-batch", 24, "--steps", 2, env=env)
+        pathlib.Path(self.path("cache/starling/tuning")).write_text("all-reduce quickly\n")
+        _, err = self.run_program("train", "--run-dir", self.path("other"), *SMALL, *APART, "-n", 3, "--global-batch", 24,
+                                  "--steps", 2, env=env, status=2)
+        self.assertIn("tuning:1", err)
+
+    def test_bench_comm_in_shared_memory(self):
+        events, _ = self.run_program("bench", "comm", "-n", 2, "--seconds", 0, "--largest", 4096, "--json")
+        self.assertEqual({e["algorithm"] for e in events}, {"shared-memory"})
+        self.assertEqual({e["errors"] for e in events}, {0})
+
+    def test_named_algorithms_and_emulated_links_train_the_same(self):
+        common = [*SMALL, "-n", 3, "--global-batch", 24, "--steps", 4, "--precision", "fp64"]
+        saved = []
+        for i, more in enumerate([[], [*APART, "--collective", "ring"], [*APART, "--collective", "double-tree"],
+                                  ["--collective", "halving-doubling", "--emulate", "bandwidth=500mbit,latency=200us,loss=0.1%"]]):
+            saved.append(self.path(f"{i}.safetensors"))
+            self.run_program("train", "--json", "--run-dir", self.path(f"run{i}"), *common, *more, "--save", saved[i])
+        for other in saved[1:]:
+            self.assertLess(distance(saved[0], other), 1e-10)
+
+    def test_an_emulated_link_is_as_slow_as_asked(self):
+        events, _ = self.train(*SMALL, "-n", 2, "--global-batch", 16, "--steps", 3, "--emulate", "latency=20ms")
+        # A step's gradients go there and back: not before 20 ms have passed, twice where they are reduced and gathered.
+        self.assertGreater(min(e["step_s"] for e in events if e["event"] == "step"), 0.02)
+        self.assertGreater(result_of(events)["bytes_sent"], 0)
+
+    def test_after_a_kill_recorders_say_who_waited_for_whom(self):
+        process = self.start("train", "--run-dir", self.path("run"), *SMALL, *APART, "-n", 3, "--global-batch", 24, "--steps", 100000)
+        wait_for_step(self.path("run"), 5)
+        os.kill(ranks_of(process.pid)[1], signal.SIGSTOP)  # the others come to wait for it
+        wait_until_waiting(self.path("run"), self)
+        os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
+        _, _, err = self.ended(process)
+        self.assertRegex(err, r"rank 1 .*SIGKILL")
+        self.assertRegex(err, r"rank [02] \(.*\) (waits|gave up) in all-reduce #\d+")
+        events, _ = self.run_program("doctor", "--recorder", self.path("run"), "--json")
+        self.assertEqual([r["rank"] for r in events[0]["ranks"]], [0, 1, 2])
+        self.assertTrue(events[0]["waits"])
+        _, err = self.run_program("doctor", "--recorder", self.path("nowhere"), status=2)
+        self.assertIn("holds no recordings", err)
+
+
+def wait_until_waiting(run_dir, test):
+    """Waits until the recorders show ranks 0 and 2 in a collective."""
+    for _ in range(600):
+        events, _ = test.run_program("doctor", "--recorder", run_dir, "--json")
+        lines = [line for line in events[0]["waits"] if " waits in " in line]
+        if len([line for line in lines if line.startswith(("rank 0", "rank 2"))]) >= 2:
+            return
+    raise AssertionError("nobody waits for a stopped rank")
+
+
+if __name__ == "__main__":
+    main()
