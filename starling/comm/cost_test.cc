@@ -32,7 +32,8 @@ TEST(Cost, SmallTensorsTakeFewSteps) {
   EXPECT_EQ(cheapest(CollectiveKind::kAllReduce, 2, 64, kGigabit, true), Algorithm::kBruck);
   EXPECT_EQ(cheapest(CollectiveKind::kAllReduce, 8, 30e6, kGigabit, true), Algorithm::kDirect);
   // Among a thousand hosts a message to each is too much; steps that grow with the logarithm are not.
-  EXPECT_EQ(cheapest(CollectiveKind::kAllReduce, 1024, 4096, kGigabit, false), Algorithm::kBinomialTree);
+  EXPECT_EQ(cheapest(CollectiveKind::kAllReduce, 1024, 4, kGigabit, false), Algorithm::kBruck);
+  EXPECT_EQ(cheapest(CollectiveKind::kAllReduce, 1024, 4096, kGigabit, false), Algorithm::kHalvingDoubling);
   EXPECT_EQ(cheapest(CollectiveKind::kAllReduce, 1024, 1e6, kGigabit, false), Algorithm::kHalvingDoubling);
 }
 

@@ -164,7 +164,7 @@ void expect_cost(const Traces& traces, const CollectiveCost& cost, double slack)
     EXPECT_EQ(further, cost.further);
     EXPECT_GE(bytes, cost.bytes - slack * cost.steps);
   }
-  EXPECT_EQ(total_bytes(traces), cost.total_bytes);
+  EXPECT_DOUBLE_EQ(total_bytes(traces), cost.total_bytes);
 }
 
 class Algorithms : public testing::TestWithParam<int> {

@@ -8,7 +8,8 @@
 //
 // All ranks together send (p - 1) N for each of the first two. FireCaffe's reduction tree (Iandola et al., FireCaffe:
 // near-linear acceleration of deep neural network training on compute clusters, 2016, section 3): its cost grows with
-// log p where a single server's grows with p. Best for a broadcast, and for an all-reduce of small tensors.
+// log p where a single server's grows with p. Best for a broadcast; as an all-reduce it never does better than halving and
+// doubling (halving_doubling.h), and is here to compare with.
 #pragma once
 
 #include <cstddef>
