@@ -102,7 +102,7 @@ namespace {
 // The flight recorder's entry of one operation, which lasts as long as this.
 class Entry {
  public:
-  Entry(Recorder* recorder, int group, const Operation& operation, int peer = -1, uint32_t tag = 0)
+  Entry(FlightRecorder* recorder, int group, const Operation& operation, int peer = -1, uint32_t tag = 0)
       : recorder_(group >= 0 ? recorder : nullptr), exceptions_(std::uncaught_exceptions()) {
     if (recorder_ != nullptr) number_ = recorder_->begin(group, operation, peer, tag);
   }
@@ -112,7 +112,7 @@ class Entry {
   Entry(const Entry&) = delete;
 
  private:
-  Recorder* const recorder_;
+  FlightRecorder* const recorder_;
   const int exceptions_;
   uint64_t number_ = 0;
 };

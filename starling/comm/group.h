@@ -27,16 +27,16 @@
 
 namespace starling {
 
-class Recorder;
+class FlightRecorder;
 
 struct GroupOptions {
   std::chrono::milliseconds timeout{60'000};
   bool shared_memory = true;  // false: TCP between ranks of one host too
   // Between hosts; where it does not carry out a collective, and for kAuto, see choice.h.
   Algorithm algorithm = Algorithm::kAuto;
-  std::string tuning;                  // tuning.h, as text; rank 0's counts for all
-  std::string link = "tcp";            // how tuning.h names what is between the hosts
-  std::shared_ptr<Recorder> recorder;  // gets every operation of this rank; may be null
+  std::string tuning;                        // tuning.h, as text; rank 0's counts for all
+  std::string link = "tcp";                  // how tuning.h names what is between the hosts
+  std::shared_ptr<FlightRecorder> recorder;  // gets every operation of this rank; may be null
   // Told once a wait when a tenth of the timeout has passed: "rank 2 (node-b) is late: …". From any thread.
   std::function<void(const std::string&)> warn;
 };

@@ -328,7 +328,7 @@ TEST(GroupAlgorithms, EveryNameOnTwoHostsAndAllApart) {
         GroupOptions options;
         options.algorithm = algorithm_named(name);
         options.recorder =
-            std::make_shared<Recorder>(recorder_file(folder.path(), at.rank), at.rank, at.size, "node");
+            std::make_shared<FlightRecorder>(recorder_file(folder.path(), at.rank), at.rank, at.size, "node");
         const auto group = join(at, mesh, layout, std::chrono::seconds(30), options);
         for (const size_t count : {3, 100'003}) {  // the larger one goes by lanes
           Buffer data = test_tensor(DataType::kFp32, count, at.rank, 1);

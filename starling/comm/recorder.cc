@@ -44,7 +44,8 @@ std::string text_of(const char (&from)[n]) {
 
 }  // namespace
 
-Recorder::Recorder(const std::filesystem::path& file, int rank, int size, const std::string& host) {
+FlightRecorder::FlightRecorder(const std::filesystem::path& file, int rank, int size,
+                               const std::string& host) {
   std::error_code ignored;
   std::filesystem::create_directories(file.parent_path(), ignored);
   const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -63,16 +64,16 @@ Recorder::Recorder(const std::filesystem::path& file, int rank, int size, const 
   std::memcpy(h.magic, kMagic, sizeof(h.magic));
 }
 
-Recorder::~Recorder() {
+FlightRecorder::~FlightRecorder() {
   ::munmap(map_, kFileBytes);
 }
 
-Record& Recorder::place(uint64_t number) const {
+Record& FlightRecorder::place(uint64_t number) const {
   auto* records = reinterpret_cast<Record*>(static_cast<std::byte*>(map_) + sizeof(RecorderHeader));
   return records[number % kRecords];
 }
 
-int Recorder::add_group(const std::string& name) {
+int FlightRecorder::add_group(const std::string& name) {
   const std::lock_guard lock(mutex_);
   RecorderHeader& h = header();
   const int index = std::min<int>(h.groups, kRecordedGroups - 1);
@@ -81,7 +82,7 @@ int Recorder::add_group(const std::string& name) {
   return index;
 }
 
-uint64_t Recorder::begin(int group, const Operation& operation, int peer, uint32_t tag) {
+uint64_t FlightRecorder::begin(int group, const Operation& operation, int peer, uint32_t tag) {
   const uint64_t number = next_.fetch_add(1, std::memory_order_relaxed) + 1;
   Record& record = place(number);
   record.number = 0;
@@ -103,7 +104,7 @@ uint64_t Recorder::begin(int group, const Operation& operation, int peer, uint32
   return number;
 }
 
-void Recorder::end(uint64_t number, bool failed) {
+void FlightRecorder::end(uint64_t number, bool failed) {
   Record& record = place(number);
   if (record.number != number) return;  // kRecords operations began meanwhile
   record.ended_ns = steady_ns();

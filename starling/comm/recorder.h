@@ -53,13 +53,13 @@ struct RecorderHeader {
 };
 
 // Thread-safe.
-class Recorder {
+class FlightRecorder {
  public:
   // Makes the file, or empties it. Error(internal) naming it where that is impossible.
-  Recorder(const std::filesystem::path& file, int rank, int size, const std::string& host);
-  ~Recorder();
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  FlightRecorder(const std::filesystem::path& file, int rank, int size, const std::string& host);
+  ~FlightRecorder();
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   // The number under which `begin` knows the group; the last one stands for all beyond kRecordedGroups.
   int add_group(const std::string& name);

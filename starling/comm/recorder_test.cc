@@ -31,7 +31,7 @@ Operation all_reduce(uint64_t sequence) {
 TEST(Recorder, KeepsTheLastOperations) {
   const TempDir folder;
   {
-    Recorder recorder(recorder_file(folder.path(), 3), 3, 4, "node-a");
+    FlightRecorder recorder(recorder_file(folder.path(), 3), 3, 4, "node-a");
     const int world = recorder.add_group("world"), other = recorder.add_group("stage 1");
     for (uint64_t i = 1; i <= kRecords + 10; ++i) {
       const uint64_t number = recorder.begin(i % 2 == 0 ? world : other, all_reduce(i));
@@ -60,7 +60,7 @@ TEST(Recorder, SurvivesKill9) {
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    Recorder recorder(recorder_file(folder.path(), 0), 0, 2, "node-a");
+    FlightRecorder recorder(recorder_file(folder.path(), 0), 0, 2, "node-a");
     const int world = recorder.add_group("world");
     recorder.end(recorder.begin(world, all_reduce(1)), false);
     recorder.begin(world, all_reduce(2));
@@ -84,7 +84,7 @@ TEST(Recorder, SurvivesKill9) {
 TEST(Recorder, SaysWhoWaitsForWhom) {
   const TempDir folder;
   for (int rank = 0; rank < 3; ++rank) {
-    Recorder recorder(recorder_file(folder.path(), rank), rank, 3, "node-a");
+    FlightRecorder recorder(recorder_file(folder.path(), rank), rank, 3, "node-a");
     const int world = recorder.add_group("world");
     recorder.end(recorder.begin(world, all_reduce(1)), false);
     if (rank == 1) continue;  // never came
@@ -105,7 +105,7 @@ TEST(Recorder, SaysWhoWaitsForWhom) {
 TEST(Recorder, NobodyWaitsWhereAllIsDone) {
   const TempDir folder;
   for (int rank = 0; rank < 2; ++rank) {
-    Recorder recorder(recorder_file(folder.path(), rank), rank, 2, "node-a");
+    FlightRecorder recorder(recorder_file(folder.path(), rank), rank, 2, "node-a");
     recorder.end(recorder.begin(recorder.add_group("world"), all_reduce(1)), false);
   }
   EXPECT_THAT(who_waits(read_recordings(folder.path())), IsEmpty());
@@ -116,7 +116,7 @@ TEST(Recorder, OtherFilesAreLeftOut) {
   std::ofstream(folder.file("rank-7")) << "not a recording";
   EXPECT_THAT(read_recordings(folder.path()), IsEmpty());
   EXPECT_THAT(read_recordings(folder.path() / "absent"), IsEmpty());
-  EXPECT_THROW(Recorder("/proc/no/such/rank-0", 0, 1, "x"), Error);
+  EXPECT_THROW(FlightRecorder("/proc/no/such/rank-0", 0, 1, "x"), Error);
 }
 
 }  // namespace

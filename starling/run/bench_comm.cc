@@ -13,7 +13,7 @@
 namespace starling {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
                                      CollectiveKind::kAllGather, CollectiveKind::kAllToAll,
@@ -90,9 +90,9 @@ class Trial {
 // Seconds of `times` collectives, each; of this rank.
 double time_of(Group& group, Trial& trial, int times) {
   group.barrier();
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   for (int i = 0; i < times; ++i) trial.run();
-  return std::chrono::duration<double>(Clock::now() - start).count() / times;
+  return std::chrono::duration<double>(SteadyClock::now() - start).count() / times;
 }
 
 double largest_of(Group& group, double value) {
@@ -100,9 +100,9 @@ double largest_of(Group& group, double value) {
   return value;
 }
 
-class Bench {
+class CollectiveBench {
  public:
-  Bench(const GroupMaker& make, const CommBench& options) : make_(make), options_(options) {
+  CollectiveBench(const GroupMaker& make, const CommBench& options) : make_(make), options_(options) {
     const Group& plain = group_by(Algorithm::kAuto);
     several_hosts_ = plain.local_ranks().size() < static_cast<size_t>(plain.size());
   }
@@ -153,9 +153,9 @@ class Bench {
 
   void repeat(const std::vector<Algorithm>& algorithms, const std::vector<std::unique_ptr<Trial>>& trials,
               const std::vector<int>& times, double budget, std::span<CommTiming> timings) {
-    const auto start = Clock::now();
+    const auto start = SteadyClock::now();
     for (int round = 0; round < kMostRepetitions; ++round) {
-      double spent = std::chrono::duration<double>(Clock::now() - start).count();
+      double spent = std::chrono::duration<double>(SteadyClock::now() - start).count();
       // All ranks agree on the end.
       spent = largest_of(group_by(algorithms[0]), spent);
       if (round >= 3 && spent > budget) break;
@@ -188,7 +188,7 @@ double CommTiming::bus_bandwidth(int ranks) const {
 }
 
 std::vector<CommTiming> bench_comm(const GroupMaker& make, const CommBench& bench) {
-  return Bench(make, bench).run();
+  return CollectiveBench(make, bench).run();
 }
 
 std::string to_text(const std::vector<CommTiming>& timings, int ranks, int hosts, const std::string& link) {

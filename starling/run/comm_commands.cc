@@ -15,7 +15,7 @@
 namespace starling {
 namespace {
 
-void print_line(const std::string& line) {
+void print_text(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
 }
@@ -37,7 +37,7 @@ int bench_in_session(Session& session, const CommBenchOptions& bench, const Comm
   };
   const auto timings = bench_comm(make, {bench.smallest, bench.largest, bench.seconds});
   if (session.group().rank() != 0) return 0;
-  print_line(options.json ? to_json(timings, ranks, hosts, link) : to_text(timings, ranks, hosts, link));
+  print_text(options.json ? to_json(timings, ranks, hosts, link) : to_text(timings, ranks, hosts, link));
   uint64_t errors = 0;
   for (const CommTiming& timing : timings) errors += timing.errors;
   if (bench.tune && errors == 0) {
@@ -96,7 +96,7 @@ int doctor_recorder_command(const std::string& folder, const CommandOptions& opt
     throw ConfigError("--recorder", fmt::format("{} holds no recordings; give the folder of a run of several "
                                                 "ranks (--run-dir)",
                                                 folder));
-  print_line(options.json ? json_of(recordings) : recorder_report(recordings, 10));
+  print_text(options.json ? json_of(recordings) : recorder_report(recordings, 10));
   return 0;
 }
 

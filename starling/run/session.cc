@@ -105,7 +105,7 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
         std::make_unique<EmulatedLink>(LinkLimits{emulation.bandwidth, emulation.latency_s, emulation.loss});
   }
   if (self.world_size > 1 && keep && !environment_.run_dir.empty()) {
-    recorder_ = std::make_shared<Recorder>(
+    recorder_ = std::make_shared<FlightRecorder>(
         recorder_file(std::filesystem::path(environment_.run_dir) / "recorder", self.rank), self.rank,
         self.world_size, host_name());
   }

@@ -65,7 +65,7 @@ class Session {
   SystemClock clock_;
   StopSignal stop_;                     // before everything that has threads
   std::unique_ptr<EmulatedLink> link_;  // train.emulate; before all that has connections
-  std::shared_ptr<Recorder> recorder_;
+  std::shared_ptr<FlightRecorder> recorder_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<StepBoard> board_;
