@@ -17,7 +17,8 @@ starling_layer(c10d      TORCH DEPS comm)
 starling_layer(torch_testing TORCH DEPS testing)
 # These files of data do not see torch and compile much faster without its precompiled header.
 foreach(name archive byte_file cifar digit_strokes digits grammar idx image_codec image_folder image_folder_test image_store
-        make_data resize stored_images_test text_store)
+        make_data resize served_client served_images served_key served_leases served_protocol served_server stored_images_test
+        text_store)
   set_source_files_properties(starling/data/${name}.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endforeach()
 starling_layer(data      TORCH DEPS net spec telemetry LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
@@ -38,6 +39,7 @@ foreach(name none fp16 bf16 int8 one_bit threshold prune low_rank_kernels error_
 endforeach()
 starling_layer(codec     DEPS comm optim)
 starling_layer(server    DEPS codec optim comm)
+starling_layer(factor    DEPS server comm)
 starling_layer(parallel  TORCH DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH DEPS parallel nn optim data c10d plan)
-starling_layer(run       TORCH DEPS train launch)
+starling_layer(run       TORCH DEPS train launch factor)

@@ -3,6 +3,50 @@
 #include "apps/starling/invocation.h"
 
 namespace starling {
+namespace {
+
+// Data that is there at once, unless the user names some.
+RunSpec scaling_run(const Invocation& invocation) {
+  Config config = invocation.flags.read();
+  if (!config.origins.contains("data.samples")) config.spec.data.samples = 1024;
+  if (!config.origins.contains("data.test_samples")) config.spec.data.test_samples = 16;
+  return config.spec;
+}
+
+void add_scaling_command(CLI::App& bench, Invocation& invocation) {
+  CLI::App& command = add_command(
+      bench, invocation, "scaling", "Samples/s of 1 to 8 ranks against K times one, and where the time goes",
+      [&invocation] {
+        return bench_scaling_command(scaling_run(invocation), invocation.scaling, invocation.options);
+      });
+  ScalingSpec& scaling = invocation.scaling;
+  command.add_option("--counts", scaling.counts, "Numbers of ranks [1,2,4,8]")
+      ->delimiter(',')
+      ->type_name("N,…");
+  command.add_flag("--strong", scaling.strong, "The batch of all ranks stays the same, not that of a rank");
+  command.add_option("--batch", scaling.batch, "Samples of a rank's step; with --strong of all [8]")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  command
+      .add_option("--compute", scaling.compute_ms,
+                  "Emulated computation of a step, by sleeping; 0 = as it is [20]")
+      ->check(CLI::Range(0.0, 60000.0))
+      ->type_name("MS");
+  command
+      .add_option("--link", scaling.link,
+                  "Emulation of the slow link, as --emulate [bandwidth=100mbit,latency=1ms]")
+      ->type_name("WHAT");
+  command
+      .add_option("--straggler", scaling.straggler,
+                  "Emulation of the straggler, as --emulate [slow-rank=1:2x]")
+      ->type_name("WHAT");
+  command.add_option("--bench-steps", scaling.steps, "Steps of a run [30]")
+      ->check(CLI::Range(6, 100000))
+      ->type_name("N");
+  invocation.flags.add_flags(command);
+}
+
+}  // namespace
 
 void add_bench_commands(CLI::App& app, Invocation& invocation) {
   CLI::App& bench =
@@ -32,6 +76,7 @@ void add_bench_commands(CLI::App& app, Invocation& invocation) {
       ->type_name("BYTES");
   comm.add_flag("--tune", invocation.bench_comm.tune, "Keep the fastest algorithms for later runs");
   invocation.flags.add_flags(comm);
+  add_scaling_command(bench, invocation);
 }
 
 }  // namespace starling

@@ -24,8 +24,12 @@ struct Invocation {
   ZooShowOptions zoo_show;
   double bench_seconds = 6;
   CommBenchOptions bench_comm;
-  std::string recorder;   // doctor --recorder DIR
-  std::string out_dir;    // data make DIR
+  std::string recorder;  // doctor --recorder DIR
+  std::string out_dir;   // data make DIR
+  DataServeOptions data_serve;
+  std::string serve_interface;  // data serve --interface NAME
+  FactorizeSpec factorize;
+  ScalingSpec scaling;
   bool markdown = false;  // config schema --markdown
 };
 
@@ -41,11 +45,13 @@ CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::strin
 void add_config_commands(CLI::App& app, Invocation& invocation);
 // train, eval, verify
 void add_training_commands(CLI::App& app, Invocation& invocation);
-// data make | inspect, doctor
+// data make | inspect | serve, doctor
 void add_tool_commands(CLI::App& app, Invocation& invocation);
 // zoo ls | show
 void add_zoo_commands(CLI::App& app, Invocation& invocation);
-// bench layers | comm
+// factorize
+void add_factor_commands(CLI::App& app, Invocation& invocation);
+// bench layers | comm | scaling
 void add_bench_commands(CLI::App& app, Invocation& invocation);
 
 }  // namespace starling

@@ -44,6 +44,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_training_commands(app, invocation);
   add_config_commands(app, invocation);
   add_tool_commands(app, invocation);
+  add_factor_commands(app, invocation);
   add_zoo_commands(app, invocation);
   add_bench_commands(app, invocation);
 }

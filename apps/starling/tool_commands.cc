@@ -3,6 +3,37 @@
 #include "apps/starling/invocation.h"
 
 namespace starling {
+namespace {
+
+int serve(const Invocation& invocation) {
+  Config config = invocation.flags.read();
+  if (!invocation.serve_interface.empty())
+    apply_flag(config, *find_entry("comm.interface"), "--interface", invocation.serve_interface);
+  return data_serve_command(config.spec, invocation.data_serve, invocation.options);
+}
+
+void add_serve_command(CLI::App& data, Invocation& invocation) {
+  CLI::App& command = add_command(data, invocation, "serve", "Serve pictures to the ranks of training jobs",
+                                  [&invocation] { return serve(invocation); });
+  command.add_option("--port", invocation.data_serve.port, "The port to listen at; 0 takes a free one [0]")
+      ->check(CLI::Range(0, 65535))
+      ->type_name("P");
+  command
+      .add_option("--interface", invocation.serve_interface, "The interface, by name or address [127.0.0.1]")
+      ->type_name("NAME");
+  command
+      .add_option("--key-file", invocation.data_serve.key_file,
+                  "The key that readers must prove; made if it is not there")
+      ->type_name("F");
+  command
+      .add_option("--lease", invocation.data_serve.lease_s,
+                  "A worker that is silent for longer loses the batches that it holds [300]")
+      ->check(CLI::Range(0.01, 1e6))
+      ->type_name("S");
+  invocation.flags.add_flags(command);
+}
+
+}  // namespace
 
 void add_tool_commands(CLI::App& app, Invocation& invocation) {
   CLI::App& doctor = add_command(
@@ -36,6 +67,7 @@ void add_tool_commands(CLI::App& app, Invocation& invocation) {
   inspect.add_option("SOURCE", invocation.source, "As data.source; without it, what the configuration names")
       ->type_name("");
   invocation.flags.add_flags(inspect);
+  add_serve_command(data, invocation);
 }
 
 }  // namespace starling

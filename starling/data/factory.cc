@@ -14,6 +14,8 @@
 #include "starling/data/image_folder.h"
 #include "starling/data/image_source.h"
 #include "starling/data/loader.h"
+#include "starling/data/served_images.h"
+#include "starling/data/served_key.h"
 #include "starling/data/text_source.h"
 
 namespace starling {
@@ -26,7 +28,7 @@ struct Place {
 };
 
 Place parse_place(const std::string& key, const std::string& value) {
-  static constexpr const char* kNeedPath[] = {"idx", "cifar-bin", "images", "text"};
+  static constexpr const char* kNeedPath[] = {"idx", "cifar-bin", "images", "text", "served"};
   const size_t colon = value.find(':');
   Place place{value.substr(0, colon), colon == std::string::npos ? "" : value.substr(colon + 1)};
   if (place.kind == "digits" || place.kind == "grammar") {
@@ -37,15 +39,17 @@ Place parse_place(const std::string& key, const std::string& value) {
     return place;
   }
   if (std::find(std::begin(kNeedPath), std::end(kNeedPath), place.kind) == std::end(kNeedPath)) {
-    const std::vector<std::string> kinds = {"idx", "cifar-bin", "images", "text", "digits", "grammar"};
+    const std::vector<std::string> kinds = {"idx",    "cifar-bin", "images", "text",
+                                            "served", "digits",    "grammar"};
     const std::string near = nearest(place.kind, kinds);
     throw ConfigError(
         key, fmt::format("unknown kind of data \"{}\"{}; there are idx:DIR, cifar-bin:DIR, images:PATH, "
-                         "text:FILE, digits and grammar",
+                         "text:FILE, served:HOST:PORT, digits and grammar",
                          place.kind, near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near)));
   }
   if (place.path.empty()) {
-    throw ConfigError(key, fmt::format("{} needs a path; write \"{}:PATH\"", place.kind, place.kind));
+    throw ConfigError(key, fmt::format("{} needs a path; write \"{}:{}\"", place.kind, place.kind,
+                                       place.kind == "served" ? "HOST:PORT" : "PATH"));
   }
   return place;
 }
@@ -88,6 +92,10 @@ ImageParts open_images(const DataSpec& spec, const Place& place, uint64_t seed, 
   if (place.kind == "idx") return open_idx(place.path);
   if (place.kind == "cifar-bin") return open_cifar(place.path);
   if (place.kind == "images") return open_image_folder(place.path, like);
+  if (place.kind == "served") {
+    const ServedPlace served = parse_served(place.path);
+    return open_served(std::make_shared<ServedClient>(served.address, served_identity(served)));
+  }
   return {make_digits(seed, generated_size(spec.samples, kGeneratedTrain)),
           make_digits(generated_test_seed(seed), generated_size(spec.test_samples, kGeneratedTest))};
 }
@@ -112,14 +120,20 @@ bool is_text(const Place& place) {
   return place.kind == "text" || place.kind == "grammar";
 }
 
-DataSets open_image_sets(const DataSpec& spec, const Place& place, uint64_t seed) {
-  ImageParts parts = open_images(spec, place, seed, nullptr);
-  std::string test_name = spec.source;
+// Both parts as they are, and how the test part is called.
+struct Pictures {
+  ImageParts parts;
+  std::string test_name;
+};
+
+Pictures open_picture_parts(const DataSpec& spec, const Place& place, uint64_t seed) {
+  Pictures pictures{open_images(spec, place, seed, nullptr), spec.source};
+  ImageParts& parts = pictures.parts;
   if (!spec.test_source.empty()) {
     const Place other = test_place(spec, place);
     ImageParts own = open_images(spec, other, seed, parts.train.get());
     parts.test = own.test ? own.test : own.train;
-    test_name = spec.test_source;
+    pictures.test_name = spec.test_source;
   }
   if (parts.test &&
       (parts.test->shape() != parts.train->shape() || parts.test->classes() > parts.train->classes())) {
@@ -127,9 +141,14 @@ DataSets open_image_sets(const DataSpec& spec, const Place& place, uint64_t seed
     throw DataError(fmt::format(
         "{}: test images of {} x {} x {} in {} classes do not fit training images of {} x {} x {} "
         "in {} classes",
-        test_name, b.channels, b.height, b.width, parts.test->classes(), a.channels, a.height, a.width,
-        parts.train->classes()));
+        pictures.test_name, b.channels, b.height, b.width, parts.test->classes(), a.channels, a.height,
+        a.width, parts.train->classes()));
   }
+  return pictures;
+}
+
+DataSets open_image_sets(const DataSpec& spec, const Place& place, uint64_t seed) {
+  const auto [parts, test_name] = open_picture_parts(spec, place, seed);
   const Normalization normalization =
       spec.normalize ? normalization_for(*parts.train) : no_normalization(parts.train->shape().channels);
   const Augmentation augmentation{spec.augment, static_cast<int>(spec.pad), seed};
@@ -160,6 +179,17 @@ DataSets open_text_sets(const DataSpec& spec, const Place& place, uint64_t seed,
 }
 
 }  // namespace
+
+ImageParts open_pictures(const DataSpec& spec, uint64_t seed) {
+  const Place place = parse_place("data.source", spec.source);
+  if (is_text(place) || place.kind == "served") {
+    throw ConfigError("data.source",
+                      fmt::format("{} cannot be served: a data server serves pictures that it holds itself "
+                                  "(idx:DIR, cifar-bin:DIR, images:PATH, digits)",
+                                  spec.source));
+  }
+  return open_picture_parts(spec, place, seed).parts;
+}
 
 DataSets open_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens) {
   const Place place = parse_place("data.source", spec.source);

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "starling/data/image_store.h"
 #include "starling/data/source.h"
 #include "starling/spec/run_spec.h"
 
@@ -16,5 +17,9 @@ struct DataSets {
 // text_tokens: length of a text sample (the model's context). Errors: ConfigError for an unknown source (suggests the
 // near one), DataError for what is missing or broken.
 DataSets open_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens);
+
+// The pictures that `data.source` names, as they are stored: what `starling data serve` serves. Errors: as above; ConfigError
+// for text.
+ImageParts open_pictures(const DataSpec& spec, uint64_t seed);
 
 }  // namespace starling

@@ -180,7 +180,9 @@ class PrefetchLoader final : public Loader {
   std::vector<std::thread> workers_;
 };
 
-void check(const Source& source, const LoaderOptions& o) {
+}  // namespace
+
+void check_loader_options(const Source& source, const LoaderOptions& o) {
   const int64_t size = source.size();
   if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks) {
     throw ConfigError("train.ranks", fmt::format("rank {} of {} does not exist", o.rank, o.ranks));
@@ -207,10 +209,8 @@ void check(const Source& source, const LoaderOptions& o) {
   if (o.first_step < 0) throw ConfigError("first_step", fmt::format("{} is negative", o.first_step));
 }
 
-}  // namespace
-
 std::unique_ptr<Loader> make_loader(std::shared_ptr<const Source> source, const LoaderOptions& options) {
-  check(*source, options);
+  check_loader_options(*source, options);
   const int64_t steps_per_epoch = source->size() / options.global_batch;
   Plan plan{std::move(source), options, steps_per_epoch};
   if (options.workers == 0) return std::make_unique<DirectLoader>(std::move(plan));

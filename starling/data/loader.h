@@ -39,6 +39,9 @@ class Loader {
 };
 
 // Errors: ConfigError when the batch does not divide by ranks, or the source holds fewer samples than a global batch.
+void check_loader_options(const Source& source, const LoaderOptions& options);
+
+// Errors: ConfigError when the batch does not divide by ranks, or the source holds fewer samples than a global batch.
 std::unique_ptr<Loader> make_loader(std::shared_ptr<const Source> source, const LoaderOptions& options);
 
 }  // namespace starling

@@ -1,10 +1,13 @@
 #include "starling/parallel/delayed.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
 namespace starling {
 namespace {
+
+constexpr size_t kWarmUp = 3;  // steps that do not count: caches are cold
 
 // A uniform number in [0, 1) for (seed, rank, step): splitmix64.
 double uniform(uint64_t seed, int rank, int64_t step) {
@@ -35,21 +38,60 @@ double Delayed::factor(int64_t step) const {
 
 void Delayed::begin_step(const Step& step) {
   step_ = step.index;
+  steps_.push_back({to_seconds(clock_.now())});
   inner_.begin_step(step);
 }
 
 double Delayed::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
   const double loss = inner_.forward_backward(batch);
-  slept_s_ = to_seconds(clock_.now() - start) * (factor(step_) - 1);
+  const double took = to_seconds(clock_.now() - start);
+  slept_s_ = std::max(took, emulation_.compute_s) * factor(step_) - took;
   if (slept_s_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(slept_s_));
+  steps_.back().compute_s = to_seconds(clock_.now() - start);
+  steps_.back().overrun = emulation_.compute_s > 0 && took > emulation_.compute_s ? 1 : 0;
   return loss;
 }
 
 StepReport Delayed::update() {
   StepReport report = inner_.update();
   report.compute_s += slept_s_;  // the rank stands for one that computes so long
+  steps_.back().exposed_s = report.exposed_comm_s;
   return report;
+}
+
+std::map<std::string, double> Delayed::times(Group& group) const {
+  double count = static_cast<double>(steps_.size());
+  if (group.size() > 1) group.all_reduce(&count, 1, DataType::kFp64, ReduceOp::kMin);
+  const size_t first = std::min<size_t>(kWarmUp, static_cast<size_t>(count));
+  const size_t steps = static_cast<size_t>(count) - first;
+  if (steps < 2) return {};
+  std::vector<double> compute, longest;
+  for (size_t i = 0; i < steps; ++i) compute.push_back(steps_[first + i].compute_s);
+  longest = compute;
+  if (group.size() > 1) group.all_reduce(longest.data(), steps, DataType::kFp64, ReduceOp::kMax);
+  const double whole =
+      (steps_[first + steps - 1].begin_s - steps_[first].begin_s) / static_cast<double>(steps - 1);
+  enum { kCompute, kWaiting, kExchange, kOverrun, kStep, kRate, kSums };
+  double sums[kSums] = {};
+  for (size_t i = 0; i < steps; ++i) {
+    const StepTime& step = steps_[first + i];
+    const double waiting = std::min(step.exposed_s, longest[i] - compute[i]);
+    sums[kCompute] += compute[i] / static_cast<double>(steps);
+    sums[kWaiting] += waiting / static_cast<double>(steps);
+    sums[kExchange] += (step.exposed_s - waiting) / static_cast<double>(steps);
+    sums[kOverrun] += step.overrun / static_cast<double>(steps);
+  }
+  sums[kStep] = whole;
+  sums[kRate] = 1 / whole;
+  if (group.size() > 1) group.all_reduce(sums, kSums, DataType::kFp64, ReduceOp::kSum);
+  const double ranks = group.size();
+  return {{"step_compute_s", sums[kCompute] / ranks},
+          {"step_waiting_s", sums[kWaiting] / ranks},
+          {"step_exchange_s", sums[kExchange] / ranks},
+          {"step_s", sums[kStep] / ranks},
+          {"rank_steps_per_s", sums[kRate]},
+          {"emulation_overrun", sums[kOverrun] / ranks}};
 }
 
 }  // namespace starling

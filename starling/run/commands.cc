@@ -15,7 +15,10 @@
 #include "starling/launch/fault.h"
 #include "starling/nn/model.h"
 #include "starling/run/bench_layers.h"
+#include "starling/run/bench_scaling.h"
+#include "starling/run/data_serve.h"
 #include "starling/run/doctor.h"
+#include "starling/run/factorize.h"
 #include "starling/run/rank_program.h"
 #include "starling/run/strategies.h"
 #include "starling/run/training.h"
@@ -169,6 +172,22 @@ int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const Co
   return 0;
 }
 
+int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const CommandOptions& options) {
+  check_factorize(spec, what);
+  if (options.dry_run) {
+    print_line(fmt::format("would factorise {} with {} factors on {} ranks",
+                           what.ratings.empty() ? "made-up entries" : what.ratings, what.factors,
+                           spec.train.ranks));
+    return 0;
+  }
+  return on_every_rank(spec, options, /*keep=*/false,
+                       [&](Session& session) { return factorize(what, options, session); });
+}
+
+int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options) {
+  return bench_scaling(spec, scaling, options);
+}
+
 int bench_layers_command(double seconds, const CommandOptions& options) {
   if (options.dry_run) {
     print_line(fmt::format("would time convolutions and fully connected layers for {:g} s", seconds));
@@ -187,6 +206,10 @@ int data_make_command(const RunSpec& spec, const std::string& out_dir, const Com
   make_data(spec.data, spec.train.seed, out_dir);
   if (options.verbosity >= 0) print_line(fmt::format("wrote {} into {}", spec.data.source, out_dir));
   return 0;
+}
+
+int data_serve_command(const RunSpec& spec, const DataServeOptions& serve, const CommandOptions& options) {
+  return serve_data(spec, serve, options);
 }
 
 int data_inspect_command(const RunSpec& spec, const CommandOptions& options) {

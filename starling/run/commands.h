@@ -36,6 +36,33 @@ struct ZooShowOptions {
 // model without pictures, or too few for it.
 int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const CommandOptions& options);
 
+struct FactorizeSpec {
+  std::string ratings;  // a file; empty: made up
+  int64_t factors = 16;
+  double l2 = 0.02;
+  double lr_decay = 0.95;
+  double test_share = 0.1;
+  double memory_limit_mb = 0;                              // that a rank may hold of the matrix; 0: no limit
+  std::string save;                                        // folder
+  int64_t rows = 2000, columns = 1000, entries = 100'000;  // made up
+};
+// Factorises a matrix (run/factorize.h) with train.ranks, train.epochs, train.seed, optimizer.lr; by exchange.name =
+// parameter-server with H on servers, else by rotation.
+int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const CommandOptions& options);
+
+struct ScalingSpec {
+  std::vector<int64_t> counts = {1, 2, 4, 8};  // of ranks
+  bool strong =
+      false;          // the global batch stays, and with it the computation of all ranks; else that of a rank
+  int64_t batch = 8;  // samples a rank; strong: over all ranks
+  int64_t steps = 30;
+  double compute_ms = 20;  // emulated, of a rank's step; strong: of all ranks; 0: as it is
+  std::string link = "bandwidth=100mbit,latency=1ms";  // emulation of the slow link
+  std::string straggler = "slow-rank=1:2x";
+};
+// Measures samples/s for 1 … ranks (run/bench_scaling.h).
+int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options);
+
 // Times layers for about so many seconds (run/bench_layers.h) and prints a table.
 int bench_layers_command(double seconds, const CommandOptions& options);
 
@@ -50,6 +77,14 @@ int bench_comm_command(const RunSpec& spec, const CommBenchOptions& bench, const
 
 // Writes the generated data that data.source names into out_dir, as files that idx: and text: read.
 int data_make_command(const RunSpec& spec, const std::string& out_dir, const CommandOptions& options);
+
+struct DataServeOptions {
+  int64_t port = 0;      // 0: a free one
+  std::string key_file;  // made if it is not there; empty: one of this host, while it serves
+  double lease_s = 300;  // a worker that is silent for longer loses the batches that it holds
+};
+// Serves pictures to ranks over the network until it is told to stop (run/data_serve.h).
+int data_serve_command(const RunSpec& spec, const DataServeOptions& serve, const CommandOptions& options);
 int data_inspect_command(const RunSpec& spec, const CommandOptions& options);
 
 }  // namespace starling

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <random>
+#include <string_view>
 
 #include "starling/data/partition.h"
+#include "starling/data/served_key.h"
+#include "starling/data/served_loader.h"
 #include "starling/nn/direct_linear.h"
 #include "starling/nn/state.h"
 #include "starling/parallel/delayed.h"
@@ -84,6 +88,8 @@ RunStarted started(const RunSpec& spec, const TrainLength& length, const Choices
 
 namespace {
 
+constexpr std::string_view kServed = "served:";
+
 // The samples that this rank trains on, and how they came to it.
 struct OwnSamples {
   std::shared_ptr<const Source> source;
@@ -127,9 +133,30 @@ std::map<std::string, double> with_shuffle(std::map<std::string, double> print, 
   return print;
 }
 
+// The ranks take their steps at different times, and none waits for all others.
+bool is_asynchronous(const ExchangeSpec& exchange) {
+  return exchange.name == "downpour" || (exchange.name == "parameter-server" && exchange.staleness != "0");
+}
+
+// Such ranks ask a data server, where there is one, for the next batch of the epoch (data/served_loader.h).
+std::unique_ptr<Loader> leased_loader(const RunSpec& spec, const OwnSamples& own, Group& group,
+                                      int64_t first_step) {
+  const ServedPlace place = parse_served(spec.data.source.substr(kServed.size()));
+  std::random_device random;
+  uint64_t job = (uint64_t{random()} << 32) ^ random();
+  if (group.size() > 1) group.broadcast(&job, 1, DataType::kInt64, 0);
+  auto tickets =
+      std::make_unique<TicketStream>(place.address, served_identity(place), job, first_step * group.size());
+  return make_leased_loader(own.source, loader_options(spec, group.rank(), group.size(), first_step),
+                            std::move(tickets));
+}
+
 std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, Group& group,
                                   int64_t first_step) {
   if (is_pipeline(spec)) return make_loader(own.source, loader_options(spec, 0, 1, first_step));
+  const bool served = std::string_view(spec.data.source).starts_with(kServed);
+  if (served && !own.partitioned && is_asynchronous(spec.exchange))
+    return leased_loader(spec, own, group, first_step);
   if (!own.partitioned)
     return make_loader(own.source, loader_options(spec, group.rank(), group.size(), first_step));
   LoaderOptions options = loader_options(spec, 0, 1, first_step);
@@ -172,7 +199,9 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
     folder.save_checkpoint(strategy, choices, step, length.steps_per_epoch, length.total_steps);
   };
   parts.fingerprint = [&] {
-    return with_shuffle(built.fingerprint(), own, group, to_seconds(around.clock.now() - begin));
+    auto print = with_shuffle(built.fingerprint(), own, group, to_seconds(around.clock.now() - begin));
+    if (emulation.any()) print.merge(delayed.times(group));
+    return print;
   };
   RunResult result = train(spec, length, parts);
   strategy.consensus();

@@ -16,7 +16,8 @@ namespace {
       "train.emulate",
       fmt::format(
           "\"{}\" is no emulation: write slow-rank=1:2x (rank 1 takes twice as long), jitter=4x@10% (a step "
-          "in ten takes four times as long), bandwidth=1gbit (kbit, mbit, gbit), latency=5ms (us, ms, s) or "
+          "in ten takes four times as long), compute=20ms (forward and backward take at least that), "
+          "bandwidth=1gbit (kbit, mbit, gbit), latency=5ms (us, ms, s) or "
           "loss=0.1%, several between commas",
           part));
 }
@@ -39,8 +40,8 @@ std::optional<double> measure(const std::string& text, std::initializer_list<Uni
   return std::nullopt;
 }
 
-// bandwidth=, latency= and loss=. False where it is none of them.
-bool parse_link(const std::string& part, Emulation& result) {
+// bandwidth=, latency=, loss= and compute=. False where it is none of them.
+bool parse_measured(const std::string& part, Emulation& result) {
   const size_t equals = part.find('=');
   if (equals == std::string::npos) return false;
   const std::string key = part.substr(0, equals), value = part.substr(equals + 1);
@@ -51,6 +52,9 @@ bool parse_link(const std::string& part, Emulation& result) {
   } else if (key == "latency") {
     found = measure(value, {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}});
     result.latency_s = found.value_or(0);
+  } else if (key == "compute") {
+    found = measure(value, {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}});
+    result.compute_s = found.value_or(0);
   } else if (key == "loss") {
     found = measure(value, {{"%", 0.01}});
     result.loss = found.value_or(0);
@@ -75,7 +79,7 @@ void parse_part(const std::string& part, Emulation& result) {
     result.jitter_share = percent / 100;
     return;
   }
-  if (!parse_link(part, result)) refuse(part);
+  if (!parse_measured(part, result)) refuse(part);
 }
 
 }  // namespace

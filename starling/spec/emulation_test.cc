@@ -30,14 +30,21 @@ TEST(Emulation, ReadsLinks) {
   EXPECT_TRUE(parse_emulation("jitter=4x@10%,loss=1%").any());
 }
 
+TEST(Emulation, ReadsTheTimeOfComputation) {
+  EXPECT_DOUBLE_EQ(parse_emulation("compute=20ms").compute_s, 0.02);
+  EXPECT_DOUBLE_EQ(parse_emulation("jitter=4x@10%,compute=500us").compute_s, 0.0005);
+  EXPECT_DOUBLE_EQ(parse_emulation("compute=1.5s").compute_s, 1.5);
+  EXPECT_TRUE(parse_emulation("compute=1s").any());
+}
+
 TEST(Emulation, RefusesOtherWords) {
   for (const char* text :
-       {"bandwidth=1",   "bandwidth=1Gb",  "bandwidth=-1gbit", "bandwidth=0mbit",
-        "latency=5",     "latency=5min",   "loss=1",           "loss=100%",
-        "loss=nan%",     "bandwith=1gbit", "latency=",         "=5ms",
-        "slow",          "slow-rank=1",    "slow-rank=-1:2x",  "slow-rank=1:0.5x",
-        "jitter=4x",     "jitter=4x@0%",   "jitter=4x@200%",   "slow-rank=1:2x;jitter=4x@10%",
-        "jitter=4x@10%%"})
+       {"bandwidth=1",    "bandwidth=1Gb",  "bandwidth=-1gbit", "bandwidth=0mbit",
+        "latency=5",      "latency=5min",   "loss=1",           "loss=100%",
+        "loss=nan%",      "bandwith=1gbit", "latency=",         "=5ms",
+        "slow",           "slow-rank=1",    "slow-rank=-1:2x",  "slow-rank=1:0.5x",
+        "jitter=4x",      "jitter=4x@0%",   "jitter=4x@200%",   "slow-rank=1:2x;jitter=4x@10%",
+        "jitter=4x@10%%", "compute=20",     "compute=0ms",      "compute=5min"})
     EXPECT_THROW(parse_emulation(text), ConfigError) << text;
 }
 

@@ -81,7 +81,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .flags = "--init", .placeholder = "FILE.safetensors"},
 
   {.key = "data.source", .member = at<kData, &DataSpec::source>(),
-   .doc = "What to train on: idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, or generated: digits, grammar.",
+   .doc = "What to train on: idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, served:HOST:PORT[,key=FILE], or generated: digits, grammar.",
    .flags = "--data", .placeholder = "SOURCE"},
   {.key = "data.test_source", .member = at<kData, &DataSpec::test_source>(),
    .doc = "What to test on; empty = the test part that belongs to data.source.", .shapes_training = false},
@@ -205,7 +205,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .doc = "What the others do when a rank dies: stop, continue, or (auto) continue where ranks do not wait for each other.",
    .allowed = words_of(OnFailure{}), .flags = "--on-failure", .placeholder = "WHAT", .shapes_training = false},
   {.key = "train.emulate", .member = at<kTrain, &TrainSpec::emulate>(),
-   .doc = "Slower ranks than there are: slow-rank=1:2x, jitter=4x@10%; a slower network, without root: bandwidth=1gbit, latency=5ms, loss=0.1%; several between commas.",
+   .doc = "Slower ranks than there are: slow-rank=1:2x, jitter=4x@10%, compute=20ms; a slower network, without root: bandwidth=1gbit, latency=5ms, loss=0.1%; several between commas.",
    .flags = "--emulate", .placeholder = "WHAT", .shapes_training = false},
 
   {.key = "exchange.name", .member = at<kExchange, &ExchangeSpec::name>(),

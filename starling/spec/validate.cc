@@ -134,19 +134,23 @@ class Validator {
 
   // Whether a source is of text; fails if it is none.
   bool check_source(std::string_view key, const std::string& source) const {
-    static constexpr std::string_view kNames[] = {"idx", "cifar-bin", "images", "text", "digits", "grammar"};
+    static constexpr std::string_view kNames[] = {"idx",    "cifar-bin", "images", "text",
+                                                  "served", "digits",    "grammar"};
     const size_t colon = source.find(':');
     const std::string name = source.substr(0, colon);
     const bool generated = name == "digits" || name == "grammar";
     if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
       const std::string near = nearest(name, {std::begin(kNames), std::end(kNames)});
       fail({key},
-           "{} = \"{}\" is unknown: {}use idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, digits or grammar",
+           "{} = \"{}\" is unknown: {}use idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, served:HOST:PORT, "
+           "digits or grammar",
            key, source, near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near));
     }
     if (!generated && (colon == std::string::npos || colon + 1 == source.size())) {
       fail({key}, "{} = \"{}\" lacks the path: write {}:{}", key, source, name,
-           name == "text" ? "FILE" : "PATH");
+           name == "text"     ? "FILE"
+           : name == "served" ? "HOST:PORT"
+                              : "PATH");
     }
     if (generated && colon != std::string::npos) {
       fail({key}, "{} = \"{}\" is generated and takes no path: write {}", key, source, name);

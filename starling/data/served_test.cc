@@ -1,0 +1,304 @@
+// The data server and its readers, over loopback: the same samples as from the files, each once an epoch, whoever dies, and
+// what is hostile is refused.
+#include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "starling/base/error.h"
+#include "starling/data/digits.h"
+#include "starling/data/factory.h"
+#include "starling/data/image_source.h"
+#include "starling/data/served_client.h"
+#include "starling/data/served_images.h"
+#include "starling/data/served_key.h"
+#include "starling/data/served_loader.h"
+#include "starling/data/served_server.h"
+#include "starling/data/testing/files.h"
+#include "starling/net/tcp/endpoint.h"
+#include "starling/net/tcp/listener.h"
+#include "starling/net/wire.h"
+
+namespace starling {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using testing_files::message_of;
+
+constexpr int64_t kSamples = 96;
+
+class TestClock final : public Clock {
+ public:
+  Nanoseconds now() const override { return Nanoseconds(now_.load()); }
+  void add(Nanoseconds time) { now_ += time.count(); }
+
+ private:
+  std::atomic<int64_t> now_{0};
+};
+
+// Drawn once: generated digits are drawn anew each time that they are read.
+std::shared_ptr<const ImageStore> held(const ImageStore& store) {
+  std::vector<int64_t> all(static_cast<size_t>(store.size()));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<uint8_t> pixels(all.size() * store.shape().bytes()), labels;
+  store.decode(all, pixels.data());
+  for (const int64_t i : all) labels.push_back(static_cast<uint8_t>(store.label(i)));
+  return std::make_shared<MemoryImages>(store.shape(), std::move(pixels), std::move(labels), store.classes(),
+                                        store.class_names());
+}
+
+class Served : public ::testing::Test {
+ protected:
+  Served() { start(); }
+
+  void start() {
+    server_.reset();
+    DataServerOptions options;
+    options.max_connections = 8;
+    server_ = std::make_unique<DataServer>(DataServer::Content{"digits", {digits_, nullptr}},
+                                           tcp_listen(address_, identity_), options, clock_);
+    address_ = server_->address();
+  }
+  std::shared_ptr<const ServedClient> client() {
+    return std::make_shared<ServedClient>(address_, identity_, ServedClientOptions{milliseconds(500)});
+  }
+  std::unique_ptr<TicketStream> tickets(uint64_t job, int64_t first = 0) {
+    return std::make_unique<TicketStream>(address_, identity_, job, first);
+  }
+  std::unique_ptr<Endpoint> connection() {
+    return tcp_connect(address_, identity_, deadline_in(milliseconds(10'000)));
+  }
+
+  const JobIdentity identity_{make_job_key(), kServedJobId};
+  const std::shared_ptr<const ImageStore> digits_ = held(*make_digits(3, kSamples));
+  TestClock clock_;
+  std::string address_ = "127.0.0.1:0";
+  std::unique_ptr<DataServer> server_;
+};
+
+TEST_F(Served, GivesTheVerySamples) {
+  const ImageParts parts = open_served(client());
+  ASSERT_EQ(parts.test, nullptr);
+  EXPECT_EQ(parts.train->shape(), digits_->shape());
+  EXPECT_EQ(parts.train->classes(), digits_->classes());
+  const Augmentation augment{true, 4, 11};
+  const auto local = make_image_source("digits", digits_, normalization_for(*digits_), augment);
+  const auto served = make_image_source("served", parts.train, normalization_for(*parts.train), augment);
+  ASSERT_EQ(served->size(), kSamples);
+  const Batch a = local->read({5, 95, 0, 5}, 2), b = served->read({5, 95, 0, 5}, 2);
+  EXPECT_TRUE(at::equal(a.input, b.input));
+  EXPECT_TRUE(at::equal(a.target, b.target));
+  const DataServerCounts counts = server_->counts();
+  EXPECT_EQ(counts.samples, 4u);
+  EXPECT_EQ(counts.bytes, 4u * 784);
+}
+
+TEST_F(Served, ReadersOfSeveralThreads) {
+  const auto shared = client();
+  const ImageParts parts = open_served(shared);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int64_t i = t; i < kSamples; i += 4) {
+        std::vector<uint8_t> got(784), expected(784);
+        parts.train->decode({&i, 1}, got.data());
+        digits_->decode({&i, 1}, expected.data());
+        wrong += got != expected;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(server_->counts().connections, 4);
+}
+
+TEST_F(Served, MoreSamplesThanOneRequestMayAskFor) {
+  const ImageParts parts = open_served(client());
+  std::vector<int64_t> indices(2 * kMaxReadSamples + 3);
+  for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<int64_t>(i) % kSamples;
+  std::vector<uint8_t> got(indices.size() * 784), expected(got.size());
+  parts.train->decode(indices, got.data());
+  digits_->decode(indices, expected.data());
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(server_->counts().reads, 3u);
+}
+
+TEST_F(Served, AServerMayBeStartedAgain) {
+  const ImageParts parts = open_served(client());
+  std::vector<uint8_t> pixels(784);
+  const int64_t index = 7;
+  parts.train->decode({&index, 1}, pixels.data());
+  start();  // at the same port
+  parts.train->decode({&index, 1}, pixels.data());
+  EXPECT_EQ(server_->counts().samples, 1u);
+  server_.reset();
+  EXPECT_THAT(message_of<CommError>([&] { parts.train->decode({&index, 1}, pixels.data()); }),
+              HasSubstr("starling data serve"));
+}
+
+TEST_F(Served, WrongKeyIsRefused) {
+  const JobIdentity other{make_job_key(), kServedJobId};
+  EXPECT_THAT(message_of<CommError>([&] { ServedClient(address_, other); }), HasSubstr("wrong job key"));
+  EXPECT_EQ(server_->counts().connections, 0);
+}
+
+// Every sample of every epoch once, though workers come and go: two that die hold tickets, which others get.
+TEST_F(Served, EachSampleOnceAnEpochAlsoWhenWorkersDie) {
+  const auto source = make_image_source("served", open_served(client()).train, no_normalization(1), {});
+  LoaderOptions options;
+  options.seed = 5;
+  options.global_batch = 12;
+  options.ranks = 3;
+  options.prefetch = 2;
+  constexpr int64_t kTickets = kSamples / 4;  // of an epoch: batches of 4
+  std::map<int64_t, int> used;                // ticket -> how often
+  {
+    const auto dying = tickets(1);
+    for (int i = 0; i < 3; ++i) dying->next();
+    const int64_t done = dying->next();
+    EXPECT_TRUE(dying->settle(done));
+    ++used[done];
+  }
+  std::mutex mutex;
+  const auto work = [&] {
+    const auto mine = tickets(1);
+    for (;;) {
+      const int64_t ticket = mine->next();
+      if (ticket >= 2 * kTickets) return;
+      ASSERT_TRUE(mine->settle(ticket));
+      const std::lock_guard lock(mutex);
+      ++used[ticket];
+    }
+  };
+  std::vector<std::thread> workers;
+  for (int w = 0; w < 3; ++w) workers.emplace_back(work);
+  for (std::thread& worker : workers) worker.join();
+  ASSERT_EQ(used.size(), static_cast<size_t>(2 * kTickets));
+  for (const auto& [ticket, count] : used) EXPECT_EQ(count, 1) << ticket;
+  EXPECT_GE(server_->counts().leases.given_again, 3);
+  EXPECT_EQ(server_->counts().leases.settled, 2 * kTickets);
+
+  // The loaders turn tickets into batches: over an epoch two of them see each sample once.
+  auto first = make_leased_loader(source, options, tickets(2));
+  auto second = make_leased_loader(source, options, tickets(2));
+  std::multiset<std::vector<float>> seen, expected;
+  const auto add = [](std::multiset<std::vector<float>>& to, const Batch& batch) {
+    const float* p = batch.input.const_data_ptr<float>();
+    for (int64_t i = 0; i < batch.size(); ++i) to.insert({p + 784 * i, p + 784 * (i + 1)});
+  };
+  for (int64_t i = 0; i < kTickets - 4; ++i) add(seen, (i % 3 == 0 ? first : second)->next());
+  first.reset();  // its last batch counts as used; those it had read ahead go to the other
+  for (int64_t i = 0; i < 4; ++i) add(seen, second->next());
+  std::vector<int64_t> all(kSamples);
+  std::iota(all.begin(), all.end(), 0);
+  add(expected, source->read(all, 0));
+  EXPECT_EQ(seen, expected);
+}
+
+TEST_F(Served, ASilentWorkerLosesItsTickets) {
+  const auto silent = tickets(9), other = tickets(9);
+  EXPECT_EQ(silent->next(), 0);
+  EXPECT_EQ(other->next(), 1);
+  clock_.add(std::chrono::seconds(301));
+  EXPECT_EQ(other->next(), 0);  // it has waited long enough for it
+  EXPECT_FALSE(silent->settle(0));
+  EXPECT_TRUE(other->settle(0));
+  EXPECT_TRUE(other->settle(1));
+  EXPECT_EQ(server_->counts().leases.late, 1);
+  EXPECT_THAT(message_of<DataError>([&] { tickets(9, 5); }), HasSubstr("began with ticket 0"));
+}
+
+TEST_F(Served, RequestsThatCannotBeAreRefused) {
+  const auto shared = client();
+  std::vector<uint8_t> pixels(784);
+  const int64_t beyond = kSamples;
+  EXPECT_THAT(message_of<DataError>([&] { shared->read(0, {&beyond, 1}, pixels.data()); }),
+              HasSubstr("sample 96 of 96"));
+  const int64_t first = 0;
+  shared->read(0, {&first, 1}, pixels.data());  // the connection is still good
+  // A length that the request does not have, a number of samples that is too large, a request that is none.
+  for (const auto& [tag, words] : std::vector<std::pair<ServedTag, std::vector<uint32_t>>>{
+           {ServedTag::kRead, {0, 0x40000000, 1, 0}},
+           {ServedTag::kRead, {0, 0}},
+           {ServedTag::kRead, {0, 1, 0xffffffff, 0xffffffff}},
+           {ServedTag::kLabels, {}},
+           {ServedTag::kLease, {1}},
+           {ServedTag::kPixels, {}}}) {
+    const auto hostile = connection();
+    std::vector<std::byte> body(words.size() * 4);
+    for (size_t i = 0; i < words.size(); ++i) store_le(body.data() + 4 * i, words[i]);
+    const Deadline deadline = deadline_in(milliseconds(10'000));
+    hostile->send({static_cast<uint32_t>(tag), body, {}, MessageKind::kControl}, deadline);
+    EXPECT_THROW(hostile->peek(deadline), CommError) << static_cast<uint32_t>(tag);
+  }
+  const auto data = connection();
+  std::vector<std::byte> flood(1 << 20);
+  EXPECT_THROW(
+      {
+        data->send({1, flood, {}, MessageKind::kData}, deadline_in(milliseconds(10'000)));
+        data->peek(deadline_in(milliseconds(10'000)));
+      },
+      CommError);
+  shared->read(0, {&first, 1}, pixels.data());
+}
+
+// A server that lies about lengths: nothing is written beyond what was asked for.
+TEST_F(Served, AnswersThatCannotBeAreRefused) {
+  const auto listener = tcp_listen("127.0.0.1:0", identity_);
+  const auto lie = [&](const std::function<void(Endpoint&)>& answer) {
+    return std::thread([&listener, answer] {
+      const Deadline deadline = deadline_in(milliseconds(10'000));
+      const auto endpoint = listener->accept(deadline);
+      std::vector<std::byte> request(endpoint->peek(deadline).bytes);
+      endpoint->recv({static_cast<uint32_t>(ServedTag::kDescribe), request, {}, MessageKind::kControl},
+                     deadline);
+      answer(*endpoint);
+      EXPECT_THROW(endpoint->peek(deadline), CommError);  // the reader has left
+    });
+  };
+  const auto send = [](Endpoint& to, ServedTag tag, const std::string& text) {
+    to.send({static_cast<uint32_t>(tag), std::as_bytes(std::span(text)), {}, MessageKind::kData},
+            deadline_in(milliseconds(10'000)));
+  };
+  const auto expect_refused = [&](const std::function<void(Endpoint&)>& answer, const char* why) {
+    std::thread liar = lie(answer);
+    EXPECT_THAT(message_of<CommError>([&] { ServedClient(listener->address(), identity_); }), HasSubstr(why));
+    liar.join();
+  };
+  expect_refused([&](Endpoint& e) { send(e, ServedTag::kPixels, "12"); }, "no data server of this version");
+  expect_refused([&](Endpoint& e) { send(e, ServedTag::kDescription, "{"); }, "cannot be read");
+  expect_refused(
+      [&](Endpoint& e) {
+        send(e, ServedTag::kDescription,
+             R"({"source":"x","parts":[{"channels":1,"height":28,"width":28,"samples":99999999999,)"
+             R"("classes":10,"class_names":[]}]})");
+      },
+      "cannot be");
+}
+
+TEST_F(Served, NoServerIsAClearErrorInTime) {
+  server_.reset();
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(message_of<CommError>([&] { ServedClient(address_, identity_, {milliseconds(300)}); }),
+              ::testing::AllOf(HasSubstr(address_), HasSubstr("starling data serve")));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  DataSpec spec;
+  spec.source = "served:127.0.0.1:1";
+  EXPECT_THAT(message_of<ConfigError>([&] { open_data(spec, 0, 0); }), HasSubstr("starling data serve"));
+  spec.source = "served:nonsense";
+  EXPECT_THROW(open_data(spec, 0, 0), ConfigError);
+}
+
+}  // namespace
+}  // namespace starling

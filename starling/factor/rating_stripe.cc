@@ -1,0 +1,31 @@
+#include "starling/factor/rating_stripe.h"
+
+namespace starling {
+
+RatingStripe::RatingStripe(const RatingSource& source, int parts, int index, int blocks,
+                           const FactorizeOptions& options, MemoryBudget& budget)
+    : rows_(part_of(source.rows(), parts, index)),
+      begin_(static_cast<size_t>(2 * blocks) + 1, 0, CountedAllocator<size_t>(budget)),
+      entries_(CountedAllocator<Rating>(budget)) {
+  budget.take(kRatingsAtOnce * sizeof(Rating));  // the piece that the source holds
+  const auto each = [&](const auto& act) {
+    source.visit([&](std::span<const Rating> piece) {
+      for (const Rating& rating : piece) {
+        if (rating.row < rows_.begin || rating.row >= rows_.end) continue;
+        const bool test = is_test_rating(rating, options.test_share, options.seed);
+        act(rating, 2 * part_holding(source.columns(), blocks, rating.column) + (test ? 1 : 0));
+      }
+    });
+  };
+  each([&](const Rating&, int k) { ++begin_[k + 1]; });
+  for (size_t k = 1; k < begin_.size(); ++k) {
+    if (k % 2 == 1) training_ += static_cast<int64_t>(begin_[k]);
+    begin_[k] += begin_[k - 1];
+  }
+  entries_.resize(begin_.back());
+  Counted<size_t> next = begin_;
+  each([&](const Rating& rating, int k) { entries_[next[k]++] = rating; });
+  budget.give(kRatingsAtOnce * sizeof(Rating));
+}
+
+}  // namespace starling

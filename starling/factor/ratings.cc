@@ -1,0 +1,174 @@
+#include "starling/factor/ratings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/factor/keyed_random.h"
+
+namespace starling {
+namespace {
+
+constexpr uint32_t kMaxIndex = 0x7fffffff;
+
+// Collects entries and hands them on in pieces.
+class Pieces {
+ public:
+  explicit Pieces(const RatingSource::Take& take) : take_(take) { piece_.reserve(kRatingsAtOnce); }
+  void add(const Rating& rating) {
+    piece_.push_back(rating);
+    if (piece_.size() == kRatingsAtOnce) flush();
+  }
+  void flush() {
+    if (!piece_.empty()) take_(piece_);
+    piece_.clear();
+  }
+
+ private:
+  const RatingSource::Take& take_;
+  std::vector<Rating> piece_;
+};
+
+bool is_separator(char c) {
+  return c == ',' || c == '\t' || c == ' ' || c == ';' || c == ':' || c == '\r';
+}
+
+// The next number of a line, which is cut off; nothing where there is none.
+template <typename T>
+std::optional<T> take_number(std::string_view& line) {
+  while (!line.empty() && is_separator(line.front())) line.remove_prefix(1);
+  T value{};
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+  if (error != std::errc() || end == line.data()) return std::nullopt;
+  line.remove_prefix(static_cast<size_t>(end - line.data()));
+  if (!line.empty() && !is_separator(line.front())) return std::nullopt;
+  return value;
+}
+
+std::optional<Rating> rating_of(std::string_view line) {
+  const auto row = take_number<uint32_t>(line);
+  const auto column = row ? take_number<uint32_t>(line) : std::nullopt;
+  const auto value = column ? take_number<float>(line) : std::nullopt;
+  if (!value || !std::isfinite(*value) || *row > kMaxIndex || *column > kMaxIndex) return std::nullopt;
+  return Rating{*row, *column, *value};
+}
+
+class RatingFile final : public RatingSource {
+ public:
+  explicit RatingFile(const std::string& path) : path_(path) {
+    uint32_t row = 0, column = 0;
+    double sum = 0;
+    visit([&](std::span<const Rating> piece) {
+      for (const Rating& r : piece) {
+        row = std::max(row, r.row), column = std::max(column, r.column);
+        sum += r.value;
+      }
+      count_ += static_cast<int64_t>(piece.size());
+    });
+    if (count_ == 0) throw DataError(fmt::format("{}: no ratings; a line is \"row column value\"", path));
+    rows_ = int64_t{row} + 1, columns_ = int64_t{column} + 1;
+    mean_ = sum / static_cast<double>(count_);
+  }
+  int64_t rows() const override { return rows_; }
+  int64_t columns() const override { return columns_; }
+  int64_t count() const override { return count_; }
+  double mean() const override { return mean_; }
+
+  void visit(const Take& take) const override {
+    std::ifstream file(path_);
+    if (!file) throw DataError(fmt::format("{}: cannot be opened; check the path and its rights", path_));
+    Pieces pieces(take);
+    std::string line;
+    for (int64_t number = 1; std::getline(file, line); ++number) {
+      if (line.empty() || line == "\r") continue;
+      const auto rating = rating_of(line);
+      if (rating) {
+        pieces.add(*rating);
+      } else if (number > 1) {
+        throw DataError(
+            fmt::format("{}: line {}: \"{}\" is no \"row column value\" with numbers from 0 to {}", path_,
+                        number, line.substr(0, 60), kMaxIndex));
+      }
+    }
+    if (file.bad()) throw DataError(fmt::format("{}: cannot be read to its end", path_));
+    pieces.flush();
+  }
+
+ private:
+  std::string path_;
+  int64_t rows_ = 0, columns_ = 0, count_ = 0;
+  double mean_ = 0;
+};
+
+class Generated final : public RatingSource {
+ public:
+  explicit Generated(const GeneratedRatings& spec) : spec_(spec) {
+    double sum = 0;
+    visit([&](std::span<const Rating> piece) {
+      for (const Rating& r : piece) sum += r.value;
+    });
+    mean_ = sum / static_cast<double>(spec.count);
+  }
+  int64_t rows() const override { return spec_.rows; }
+  int64_t columns() const override { return spec_.columns; }
+  int64_t count() const override { return spec_.count; }
+  double mean() const override { return mean_; }
+
+  void visit(const Take& take) const override {
+    Pieces pieces(take);
+    for (int64_t i = 0; i < spec_.count; ++i) pieces.add(entry(static_cast<uint64_t>(i)));
+    pieces.flush();
+  }
+
+ private:
+  Rating entry(uint64_t i) const {
+    const uint64_t bits = keyed(spec_.seed, i, 1);
+    Rating rating;
+    rating.row = static_cast<uint32_t>((bits >> 32) * static_cast<uint64_t>(spec_.rows) >> 32);
+    rating.column = static_cast<uint32_t>((bits & 0xffffffff) * static_cast<uint64_t>(spec_.columns) >> 32);
+    // Hidden factors uniform in [0, 2)·√(3/k): the mean of the product of k pairs is 3.
+    double product = 0;
+    for (int64_t f = 0; f < spec_.factors; ++f) {
+      const uint64_t key = spec_.seed + static_cast<uint64_t>(f) * 2;
+      product += 4 * uniform_of(keyed(key, rating.row, 2)) * uniform_of(keyed(key, rating.column, 3));
+    }
+    const uint64_t noise = keyed(spec_.seed, i, 4);  // uniform with the deviation asked for
+    rating.value = static_cast<float>(product * 3 / static_cast<double>(spec_.factors) +
+                                      spec_.noise * (uniform_of(noise) - 0.5) * std::sqrt(12.0));
+    return rating;
+  }
+
+  const GeneratedRatings spec_;
+  double mean_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RatingSource> open_ratings(const std::string& path) {
+  return std::make_unique<RatingFile>(path);
+}
+
+std::unique_ptr<RatingSource> make_ratings(const GeneratedRatings& spec) {
+  if (spec.rows < 1 || spec.columns < 1 || spec.count < 1 || spec.factors < 1 || spec.rows > kMaxIndex ||
+      spec.columns > kMaxIndex) {
+    throw ConfigError("generated ratings",
+                      fmt::format("{} x {} with {} entries and {} factors cannot be made", spec.rows,
+                                  spec.columns, spec.count, spec.factors));
+  }
+  return std::make_unique<Generated>(spec);
+}
+
+bool is_test_rating(const Rating& rating, double share, uint64_t seed) {
+  return share > 0 && uniform_of(keyed(seed ^ 0x7e57, rating.row, rating.column)) < share;
+}
+
+}  // namespace starling

@@ -1,0 +1,134 @@
+#include "starling/run/data_serve.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/data/factory.h"
+#include "starling/data/served_key.h"
+#include "starling/data/served_server.h"
+#include "starling/net/address.h"
+#include "starling/net/tcp/listener.h"
+#include "starling/run/stop_signal.h"
+#include "starling/telemetry/output.h"
+
+namespace starling {
+namespace {
+
+void put_line(const std::string& line) {
+  FdOutput(1).write(line + "\n");
+}
+
+// The address of an interface that is named, or an address as it is.
+std::string interface_address(const std::string& interface) {
+  if (interface.empty()) return "127.0.0.1";
+  for (const Interface& candidate : list_interfaces()) {
+    if (candidate.name == interface) return candidate.address.host();
+  }
+  return interface;
+}
+
+std::string host_port_text(const std::string& host, int64_t port) {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+// The key of a named file, made if it is not there; without a name a new one.
+JobKey key_of(const std::string& file) {
+  if (file.empty()) return make_job_key();
+  if (::access(file.c_str(), F_OK) != 0) write_job_key_file(file, make_job_key());
+  return read_job_key_file(file);
+}
+
+// Where readers of this user on this host find the key of a server without a named file, while it serves.
+class LocalKeyFile {
+ public:
+  LocalKeyFile(const JobKey& key, uint16_t port) : path_(local_served_key_file(port)) {
+    ::unlink(path_.c_str());  // of a server that was killed: we have its port now
+    write_job_key_file(path_, key);
+  }
+  ~LocalKeyFile() { ::unlink(path_.c_str()); }
+  LocalKeyFile(const LocalKeyFile&) = delete;
+  LocalKeyFile& operator=(const LocalKeyFile&) = delete;
+
+ private:
+  std::string path_;
+};
+
+std::string greeting(const std::string& source, const ImageParts& parts, const std::string& address,
+                     const std::string& key_file, bool json) {
+  const ImageShape shape = parts.train->shape();
+  const int64_t tests = parts.test ? parts.test->size() : 0;
+  if (json) {
+    return nlohmann::ordered_json{{"event", "serving"},    {"address", address},
+                                  {"source", source},      {"samples", parts.train->size()},
+                                  {"test_samples", tests}, {"key_file", key_file}}
+        .dump();
+  }
+  return fmt::format(
+      "serving {}: {} training and {} test pictures of {} x {} x {} at {}\n"
+      "train on them by --data served:{}{}",
+      source, parts.train->size(), tests, shape.channels, shape.height, shape.width, address, address,
+      key_file.empty() ? "" : ",key=" + key_file);
+}
+
+std::string farewell(const DataServerCounts& counts, bool json) {
+  const LeaseCounts& leases = counts.leases;
+  if (json) {
+    return nlohmann::ordered_json{{"event", "served"},
+                                  {"reads", counts.reads},
+                                  {"samples", counts.samples},
+                                  {"bytes", counts.bytes},
+                                  {"tickets", leases.given},
+                                  {"settled", leases.settled},
+                                  {"given_again", leases.given_again},
+                                  {"late", leases.late}}
+        .dump();
+  }
+  return fmt::format("served {} samples in {} reads, {:.1f} MB; {} tickets, {} used, {} given again, {} late",
+                     counts.samples, counts.reads, static_cast<double>(counts.bytes) / 1e6, leases.given,
+                     leases.settled, leases.given_again, leases.late);
+}
+
+}  // namespace
+
+int serve_data(const RunSpec& spec, const DataServeOptions& serve, const CommandOptions& options) {
+  const std::string wanted = host_port_text(interface_address(spec.comm.interface), serve.port);
+  if (options.dry_run) {
+    put_line(fmt::format("would serve {} at {}", spec.data.source, wanted));
+    return 0;
+  }
+  if (serve.key_file.empty() && !resolve(parse_host_port(wanted)).is_loopback()) {
+    throw ConfigError(
+        "--key-file",
+        fmt::format("what crosses a network must prove a key: give --key-file F, which is made if it is "
+                    "not there, and copy it to the hosts of the ranks ({} is not the loopback interface)",
+                    wanted));
+  }
+  const StopSignal stop;
+  ImageParts parts = open_pictures(spec.data, spec.train.seed);
+  const SystemClock clock;
+  DataServerOptions how;
+  how.lease = std::chrono::milliseconds(static_cast<int64_t>(serve.lease_s * 1000));
+  if (options.verbosity >= 0)
+    how.log = [](const std::string& line) { FdOutput(2).write("starling: data serve: " + line + "\n"); };
+  const std::string& key_file = serve.key_file;
+  const JobIdentity identity{key_of(key_file), kServedJobId};
+  auto listener = tcp_listen(wanted, identity);
+  std::optional<LocalKeyFile> local;
+  if (key_file.empty()) local.emplace(identity.key, parse_host_port(listener->address()).port);
+  const DataServer server({spec.data.source, parts}, std::move(listener), how, clock);
+  if (options.verbosity >= 0)
+    put_line(greeting(spec.data.source, parts, server.address(), key_file, options.json));
+  while (!stop.flag()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (options.verbosity >= 0) put_line(farewell(server.counts(), options.json));
+  return 0;
+}
+
+}  // namespace starling

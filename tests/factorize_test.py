@@ -1,0 +1,87 @@
+"""`starling factorize` and `starling bench scaling`, as a user runs them."""
+import array
+import os
+
+from program import SMALL, ProgramTest, main, result_of
+
+MADE = ["--rows", 400, "--columns", 300, "--entries", 12000, "--epochs", 6, "--lr", 0.05]
+
+
+def numbers_of_npy(path):
+    """(shape, numbers) of a fp32 .npy file."""
+    with open(path, "rb") as f:
+        data = f.read()
+    assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
+    begin = 10 + int.from_bytes(data[8:10], "little")
+    assert begin % 64 == 0
+    header = eval(data[10:begin], {"__builtins__": {}})  # noqa: S307  a dictionary of three constants
+    assert header["descr"] == "<f4" and not header["fortran_order"], header
+    values = array.array("f")
+    values.frombytes(data[begin:])
+    return header["shape"], values
+
+
+class Factorize(ProgramTest):
+    def factorize(self, name, *args):
+        folder = self.path(name)
+        os.mkdir(folder)
+        events, _ = self.run_program("factorize", "--json", *MADE, "--save-factors", folder, *args)
+        self.assertEqual(sum(e["event"] == "epoch" for e in events), 6)
+        return result_of(events), numbers_of_npy(folder + "/W.npy"), numbers_of_npy(folder + "/H.npy")
+
+    def test_both_forms_learn_and_write_the_factors(self):
+        single, (shape_w, w1), (shape_h, h1) = self.factorize("one")
+        self.assertEqual((shape_w, shape_h), ((400, 16), (300, 16)))
+        self.assertEqual(single["ranks"], 1)
+        rotated, (_, w3), (_, h3) = self.factorize("three", "-n", 3)
+        self.assertEqual((len(w3), len(h3)), (len(w1), len(h1)))
+        self.assertTrue(all(x == x and x != 0 for x in w3) and all(x == x and x != 0 for x in h3))
+        stream = 4096 * 12  # the piece of the entries that is read at a time
+        self.assertLess(max(rotated["peak_bytes"]) - stream, 0.4 * rotated["matrix_bytes"])
+        tables, (_, wt), _ = self.factorize("tables", "-n", 2, "--exchange", "parameter-server", "--staleness", "1")
+        self.assertEqual(len(wt), len(w1))
+        self.assertEqual(tables["form"], "tables")
+        for result in (single, rotated, tables):
+            self.assertLess(result["train_rmse"], 0.6)
+            self.assertLess(result["test_rmse"], 0.8)
+        self.assertEqual(rotated["bytes_sent"], 6 * 3 * 300 * 16 * 4)  # epochs · ranks · H
+        # The very entries that the files say: an entry of the product is near the mean of about 3.
+        self.assertAlmostEqual(sum(w1[i] * h1[i] for i in range(16)), 3, delta=3)
+
+    def test_what_cannot_be_is_refused(self):
+        path = self.path("ratings.csv")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("user,item,rating\n0,0,5\n1,1,3\n2,oops,1\n")
+        for words, status, reason in (([path], 3, "line 4"), ([self.path("absent")], 3, "cannot be opened"),
+                                      (["--memory-limit", "0.02"], 1, "limit of 20000 bytes"),
+                                      (["--exchange", "gossip"], 2, "parameter-server"), (["--factors", "0"], 2, "factors"),
+                                      (["--rows", "1", "-n", "2"], 2, "ranks"),
+                                      (["--save-factors", self.path("nowhere")], 2, "no folder")):
+            with self.subTest(words=words):
+                _, err = self.run_program("factorize", *words, status=status)
+                self.assertIn(reason, err)
+
+
+class Scaling(ProgramTest):
+    def test_a_table_of_ranks_and_where_the_time_goes(self):
+        words = ["bench", "scaling", "--counts", "1,2", "--bench-steps", 12, "--compute", 30, *SMALL]
+        events, _ = self.run_program(*words, "--json")
+        self.assertEqual([(e["series"], e["ranks"]) for e in events],
+                         [(s, n) for s in ("alone", "slow link", "slow link, straggler") for n in (1, 2)])
+        for e in events:
+            self.assertGreaterEqual(e["compute_s"], 0.03)
+            self.assertGreaterEqual(e["step_s"], 0.03)
+            self.assertAlmostEqual(e["samples_per_s"] * e["step_s"] / e["global_batch"], 1, delta=0.3)
+        straggler = events[-1]
+        self.assertIn("slow-rank=1:2x", straggler["emulate"])
+        self.assertGreater(straggler["waiting_s"], 0.01)  # half of the ranks wait 30 ms of each step
+        self.assertEqual(events[0]["scaling"], "one rank")
+        self.assertNotEqual(straggler["scaling"], "linear")
+        _, err = self.run_program("bench", "scaling", "--counts", "2,4", status=2)
+        self.assertIn("--counts", err)
+        _, err = self.run_program("bench", "scaling", "--link", "nonsense", status=2)
+        self.assertIn("emulat", err)
+
+
+if __name__ == "__main__":
+    main()

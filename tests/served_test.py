@@ -1,0 +1,96 @@
+"""`starling data serve` and ranks that train from it: the same bits as from the files, and each batch once though a rank dies."""
+import json
+import os
+import signal
+import stat
+import time
+
+from program import SMALL, ProgramTest, environment, main, wait_for_step
+
+NO_DATA = [w for pair in zip(SMALL[::2], SMALL[1::2]) if pair[0] != "--data" and "samples" not in pair[1] for w in pair]
+
+
+class ServedData(ProgramTest):
+    def serve(self, *args):
+        process = self.start("data", "serve", "--json", *SMALL, *args)
+        serving = json.loads(process.stdout.readline())
+        self.assertEqual(serving["event"], "serving")
+        return process, serving["address"]
+
+    def stop(self, process):
+        process.send_signal(signal.SIGTERM)
+        _, out, err = self.ended(process)
+        self.assertEqual(process.returncode, 0, err)
+        return json.loads(out.splitlines()[-1]), err
+
+    def weights(self, name, *args):
+        path = self.path(name + ".safetensors")
+        self.run_program("train", "-q", "--run-dir", self.path("run-" + name), "--save", path, *NO_DATA, "--steps", 8,
+                         "--global-batch", 32, "-n", 2, "--set", "data.augment=true", *args)
+        with open(path, "rb") as f:
+            return f.read()
+
+    def test_served_and_local_data_give_equal_weights(self):
+        server, address = self.serve()
+        local = self.weights("local", "--data", "digits", "--set", "data.samples=512", "--set", "data.test_samples=128")
+        self.assertEqual(self.weights("served", "--data", f"served:{address}"), local)
+        served, _ = self.stop(server)
+        self.assertGreaterEqual(served["samples"], 8 * 32)
+        self.assertEqual(served["tickets"], 0)  # ranks that march in step ask by index
+        self.run_program("train", *NO_DATA, "--data", f"served:{address}", "--steps", 1, status=2)
+
+    def test_a_killed_rank_leaves_its_batches_to_the_others(self):
+        server, address = self.serve()
+        processes = []
+        for rank in range(3):  # two workers and, behind them, the parameter server; no launcher that would end them all
+            env = environment(RANK=rank, WORLD_SIZE=3, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=3, MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT=29641, TORCHELASTIC_RUN_ID=f"served-{os.getpid()}")
+            processes.append(self.start("train", "--run-dir", self.path("run"), *NO_DATA, "--exchange", "parameter-server",
+                                        "--staleness", "inf", "--steps", 100000, "--global-batch", 16, "--data",
+                                        f"served:{address}", env=env))
+        wait_for_step(self.path("run"), 3)
+        processes[1].kill()
+        processes[1].wait(30)
+        time.sleep(0.5)  # steps of the rank that is left
+        processes[0].terminate()
+        self.ended(processes[0])
+        self.ended(processes[2])
+        served, err = self.stop(server)
+        self.assertIn("tickets go to others", err)
+        self.assertGreater(served["given_again"], 0)
+        self.assertEqual(served["late"], 0)
+        self.assertLessEqual(served["settled"], served["tickets"] - served["given_again"])
+
+    def test_a_named_key_is_private_and_must_be_the_right_one(self):
+        key, wrong = self.path("data.key"), self.path("wrong.key")
+        server, address = self.serve("--key-file", key)
+        self.assertEqual(stat.S_IMODE(os.stat(key).st_mode), 0o600)
+        with open(wrong, "w", opener=lambda p, f: os.open(p, f, 0o600), encoding="ascii") as f:
+            f.write("00" * 32 + "\n")
+        words = ["train", *NO_DATA, "--run-dir", self.path("run"), "--steps", 2, "--resume", "never"]
+        right = ["--data", f"served:{address},key={key}"]
+        begin = time.monotonic()
+        _, err = self.run_program(*words, "--data", f"served:{address},key={wrong}", status=4)
+        self.assertIn("wrong job key", err)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.run_program(*words, *right)
+        self.stop(server)
+        begin = time.monotonic()
+        _, err = self.run_program(*words, *right, status=4)
+        self.assertIn("starling data serve", err)
+        self.assertLess(time.monotonic() - begin, 10)  # 3 s of trying, and the start of the program on a slow machine
+
+    def test_what_cannot_be_served_is_refused(self):
+        for words, reason in ((["--data", "grammar"], "pictures"), (["--data", "served:127.0.0.1:9"], "pictures"),
+                              (["--data", "digits", "--interface", "0.0.0.0"], "key-file"),
+                              (["--data", "digits", "--port", "70000"], "70000")):
+            with self.subTest(words=words):
+                _, err = self.run_program("data", "serve", *words, status=2)
+                self.assertIn(reason, err)
+        key = self.path("any.key")
+        _, err = self.run_program("data", "serve", "--data", "digits", "--interface", "0.0.0.0", "--key-file", key, status=4)
+        self.assertIn("every interface", err)
+
+
+if __name__ == "__main__":
+    main()
