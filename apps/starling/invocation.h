@@ -30,6 +30,10 @@ struct Invocation {
   std::string serve_interface;  // data serve --interface NAME
   FactorizeSpec factorize;
   ScalingSpec scaling;
+  double plan_params = 0;  // plan memory --params
+  CompareOptions compare;
+  bool quick = false;     // tour --quick
+  std::string only;       // tour --only
   bool markdown = false;  // config schema --markdown
 };
 
@@ -51,6 +55,10 @@ void add_tool_commands(CLI::App& app, Invocation& invocation);
 void add_zoo_commands(CLI::App& app, Invocation& invocation);
 // factorize
 void add_factor_commands(CLI::App& app, Invocation& invocation);
+// compare, tour
+void add_compare_commands(CLI::App& app, Invocation& invocation);
+// plan memory
+void add_plan_commands(CLI::App& app, Invocation& invocation);
 // bench layers | comm | scaling
 void add_bench_commands(CLI::App& app, Invocation& invocation);
 

@@ -46,6 +46,8 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_tool_commands(app, invocation);
   add_factor_commands(app, invocation);
   add_zoo_commands(app, invocation);
+  add_compare_commands(app, invocation);
+  add_plan_commands(app, invocation);
   add_bench_commands(app, invocation);
 }
 

@@ -5,18 +5,17 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <deque>
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/launch/child_program.h"
 #include "starling/launch/cpu_share.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/line_reader.h"
@@ -38,16 +37,6 @@ struct Rank {
   bool running = false;
   int status = 0;  // as a shell gives it: exit status, or 128 + signal
 };
-
-// This program's path: its real name, so that ps shows it, unless the file was replaced since we started.
-std::string own_program() {
-  std::array<char, PATH_MAX> path{};
-  const ssize_t n = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
-  struct stat named{}, running{};
-  const bool same = n > 0 && ::stat(path.data(), &named) == 0 && ::stat("/proc/self/exe", &running) == 0 &&
-                    named.st_dev == running.st_dev && named.st_ino == running.st_ino;
-  return same ? path.data() : "/proc/self/exe";
-}
 
 // A TCP port of the loopback interface that is free now, for MASTER_PORT; nothing of ours listens there.
 int free_port() {
@@ -147,7 +136,7 @@ void Launch::start_all() {
   std::vector<std::vector<int>> shares;
   if (options_.pin) shares = cpu_shares(cpus, options_.ranks, threads);
   shares.resize(static_cast<size_t>(options_.ranks));
-  const std::string program = options_.program.empty() ? own_program() : options_.program;
+  const std::string program = options_.program.empty() ? own_program_path() : options_.program;
   const int port = free_port();
   for (int r = 0; r < options_.ranks; ++r) start(r, program, threads, port, shares[static_cast<size_t>(r)]);
 }

@@ -19,6 +19,7 @@
 #include "starling/run/data_serve.h"
 #include "starling/run/doctor.h"
 #include "starling/run/factorize.h"
+#include "starling/run/plan_memory.h"
 #include "starling/run/rank_program.h"
 #include "starling/run/strategies.h"
 #include "starling/run/training.h"
@@ -186,6 +187,12 @@ int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const Comm
 
 int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options) {
   return bench_scaling(spec, scaling, options);
+}
+
+int plan_memory_command(const Config& config, double params, const CommandOptions& options) {
+  const MemoryPlan plan = plan_memory(config, params);
+  print_line(options.json ? to_json(plan) : to_text(plan));
+  return 0;
 }
 
 int bench_layers_command(double seconds, const CommandOptions& options) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/spec/config.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
@@ -62,6 +63,21 @@ struct ScalingSpec {
 };
 // Measures samples/s for 1 … ranks (run/bench_scaling.h).
 int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options);
+// Prints what a rank would hold (run/plan_memory.h). params: 0 = the configured model's.
+int plan_memory_command(const Config& config, double params, const CommandOptions& options);
+
+struct CompareOptions {
+  std::string runs;             // --runs (spec/run_text.h)
+  std::string budget;           // --budget samples=N|seconds=S
+  double target_accuracy = -1;  // share of 1; -1: none
+  double target_loss = -1;
+  bool measure_exchange = false;  // --measure-exchange
+// Trains each of the runs and compares them (run/compare.h). files: what -c named. Returns 1 where one of them failed.
+int compare_command(const Config& base, const std::vector<std::string>& files, const CompareOptions& compare,
+                    const CommandOptions& options);
+
+// The documents' pictures as runs, and their page (run/tour.h). only: those whose title holds this text.
+int tour_command(const Config& base, bool quick, const std::string& only, const CommandOptions& options);
 
 // Times layers for about so many seconds (run/bench_layers.h) and prints a table.
 int bench_layers_command(double seconds, const CommandOptions& options);

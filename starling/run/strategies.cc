@@ -104,14 +104,26 @@ Schedule schedule_of(const PipelineSpec& pipeline, int ranks) {
   return make_schedule(pipeline.schedule, ranks, chunks, static_cast<int>(pipeline.micro_batches));
 }
 
+StepTimeline timeline_of(const Schedule& schedule, const std::vector<MeasuredAction>& measured) {
+  StepTimeline timeline{schedule.name, schedule.ranks, schedule.chunks, schedule.micro_batches, {}};
+  for (const MeasuredAction& a : measured)
+    timeline.actions.push_back(
+        {a.rank, a.action, static_cast<double>(a.begin_ns) * 1e-9, static_cast<double>(a.end_ns) * 1e-9});
+  return timeline;
+}
+
 template <typename S, typename... Args>
-BuiltStrategy built_pipeline(Args&&... args) {
-  auto strategy = std::make_unique<S>(std::forward<Args>(args)...);
+BuiltStrategy built_pipeline(const ModelFactory& factory, const UpdateRule& rule,
+                             const PipelineOptions& options, Args&&... args) {
+  auto strategy = std::make_unique<S>(factory, rule, options, std::forward<Args>(args)...);
   BuiltStrategy result;
   result.evaluated = &strategy->replica();
   result.fingerprint = [s = strategy.get()] {
     const auto pairs = s->fingerprint();
     return std::map<std::string, double>(pairs.begin(), pairs.end());
+  };
+  result.timeline = [s = strategy.get(), schedule = options.schedule] {
+    return timeline_of(schedule, s->gather_timeline());
   };
   result.strategy = std::move(strategy);
   return result;

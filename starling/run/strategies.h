@@ -10,6 +10,7 @@
 
 #include "starling/nn/model.h"
 #include "starling/parallel/all_reduce.h"
+#include "starling/report/timeline.h"
 #include "starling/run/choices.h"
 #include "starling/run/surroundings.h"
 #include "starling/spec/run_spec.h"
@@ -22,6 +23,8 @@ struct BuiltStrategy {
   std::unique_ptr<Strategy> strategy;
   Replica* evaluated = nullptr;  // shows the agreed model after strategy->consensus()
   std::function<std::map<std::string, double>()> fingerprint;  // collective
+  std::function<StepTimeline()>
+      timeline;  // collective; of the last step, complete on rank 0; empty: no pipeline
 };
 
 // What make_strategy() works with. Everything outlives the strategy.

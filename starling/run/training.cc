@@ -164,6 +164,14 @@ std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, Gr
   return make_loader(own.source, options);
 }
 
+// Collective. What the ranks of a pipeline did in the last step, for people: timeline.json in the run folder.
+void keep_timeline(const BuiltStrategy& built, const RunResult& result, const Surroundings& around) {
+  if (!built.timeline || result.steps == 0) return;
+  const StepTimeline timeline = built.timeline();
+  if (around.group.rank() == 0 && !around.run_dir.empty())
+    write_timeline(around.run_dir + "/timeline.json", timeline);
+}
+
 }  // namespace
 
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
@@ -206,6 +214,7 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
   RunResult result = train(spec, length, parts);
   strategy.consensus();
   folder.finish(strategy);
+  keep_timeline(built, result, around);
   around.sink.emit(result);
   around.sink.flush();
   return result;

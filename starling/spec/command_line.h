@@ -29,6 +29,8 @@ class ConfigFlags {
   void add_flags(CLI::App& app);
   // What was parsed, put together: defaults, files, --set, flags. Reads the files. Throws ConfigError.
   Config read() const;
+  // What -c named, in order.
+  const std::vector<std::string>& files() const { return files_; }
 
  private:
   std::vector<std::string> files_;

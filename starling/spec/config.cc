@@ -13,6 +13,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
+#include "starling/spec/named_runs.h"
 
 namespace starling {
 namespace {
@@ -33,11 +34,15 @@ bool is_table_name(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// All keys of the file in the order in which they are written, so that the first mistake is the one reported.
-std::vector<Found> flatten(const toml::table& root) {
+constexpr const char* kRuns = "runs";
+
+// All keys of the file, or of one of its runs, in the order in which they are written, so that the first mistake is the one
+// reported.
+std::vector<Found> flatten(const toml::table& root, bool whole_file) {
   std::vector<Found> found;
   for (const auto& [name, node] : root) {
     const std::string table_name(name.str());
+    if (whole_file && table_name == kRuns && node.is_table()) continue;  // apply_run reads them
     const toml::table* table = node.as_table();
     if (!table || !is_table_name(table_name)) {
       found.push_back({table_name, name.source().begin, &node});
@@ -127,6 +132,53 @@ void store_text(Config& config, const SchemaEntry& entry, const std::string& tex
   store(config, entry, *table->get("v"), where, std::move(origin));
 }
 
+toml::table parse_file(std::string_view text, const std::string& name) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(position(name, error.source().begin), fmt::format("not TOML: {}", error.description()));
+  }
+}
+
+void apply_table(Config& config, const toml::table& root, const std::string& name, bool whole_file) {
+  for (const Found& found : flatten(root, whole_file)) {
+    const SchemaEntry* entry = find_entry(found.key);
+    if (!entry) refuse_unknown(found.key, found.node->is_table(), position(name, found.key_at));
+    const std::string where = position(name, found.node->source().begin);
+    store(config, *entry, *found.node, where, {OriginKind::kFile, where});
+  }
+}
+
+// The tables [runs.NAME], in the order of the file.
+std::vector<std::pair<std::string, const toml::table*>> runs_of(const toml::table& root,
+                                                                const std::string& name) {
+  std::vector<std::pair<std::string, const toml::table*>> runs;
+  const toml::table* all = root[kRuns].as_table();
+  if (!all) return runs;
+  for (const auto& [run, node] : *all) {
+    if (!node.is_table())
+      throw ConfigError(
+          position(name, run.source().begin),
+          fmt::format("runs.{} is no run: write its keys under [runs.{}]", run.str(), run.str()));
+    runs.emplace_back(std::string(run.str()), node.as_table());
+  }
+  const auto begin = [](const auto& run) { return run.second->source().begin; };
+  std::sort(runs.begin(), runs.end(), [&](const auto& a, const auto& b) {
+    return std::pair(begin(a).line, begin(a).column) < std::pair(begin(b).line, begin(b).column);
+  });
+  return runs;
+}
+
+std::string text_of_file(const std::string& path) {
+  const auto refuse = [&path](const std::string& reason) {
+    throw ConfigError(path, fmt::format("the configuration cannot be read: {}", reason));
+  };
+  if (std::filesystem::is_directory(path)) refuse("it is a folder");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse(std::strerror(errno));
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
 }  // namespace
 
 std::string origin_text(const Origins& origins, std::string_view key) {
@@ -135,29 +187,31 @@ std::string origin_text(const Origins& origins, std::string_view key) {
 }
 
 void apply_toml(Config& config, std::string_view text, const std::string& name) {
-  toml::table root;
-  try {
-    root = toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    throw ConfigError(position(name, error.source().begin), fmt::format("not TOML: {}", error.description()));
-  }
-  for (const Found& found : flatten(root)) {
-    const SchemaEntry* entry = find_entry(found.key);
-    if (!entry) refuse_unknown(found.key, found.node->is_table(), position(name, found.key_at));
-    const std::string where = position(name, found.node->source().begin);
-    store(config, *entry, *found.node, where, {OriginKind::kFile, where});
+  const toml::table root = parse_file(text, name);
+  apply_table(config, root, name, /*whole_file=*/true);
+  for (const auto& [run, table] : runs_of(root, name)) {
+    Config checked = config;  // a mistake in a run is one of the file
+    apply_table(checked, *table, name, /*whole_file=*/false);
   }
 }
 
 void apply_toml_file(Config& config, const std::string& path) {
-  const auto refuse = [&path](const std::string& reason) {
-    throw ConfigError(path, fmt::format("the configuration cannot be read: {}", reason));
-  };
-  if (std::filesystem::is_directory(path)) refuse("it is a folder");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(std::strerror(errno));
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  apply_toml(config, text, path);
+  apply_toml(config, text_of_file(path), path);
+}
+
+std::vector<std::string> run_names(const std::string& path) {
+  const toml::table root = parse_file(text_of_file(path), path);
+  std::vector<std::string> names;
+  for (const auto& [run, table] : runs_of(root, path)) names.push_back(run);
+  return names;
+}
+
+void apply_run(Config& config, const std::string& path, const std::string& run) {
+  const toml::table root = parse_file(text_of_file(path), path);
+  for (const auto& [name, table] : runs_of(root, path)) {
+    if (name == run) return apply_table(config, *table, path, /*whole_file=*/false);
+  }
+  throw ConfigError(path, fmt::format("has no [runs.{}]", run));
 }
 
 void apply_set(Config& config, const std::string& assignment) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "starling/base/error.h"
+#include "starling/spec/named_runs.h"
 
 namespace starling {
 namespace {
@@ -72,6 +73,24 @@ TEST(ConfigToml, ReadsDottedKeysAndEmptyLists) {
   EXPECT_EQ(config.spec.train.ranks, 4);
   EXPECT_TRUE(config.spec.schedule.milestones.empty());
   EXPECT_TRUE(config.spec.model.widths.empty());
+}
+
+TEST(ConfigToml, LeavesNamedRunsAsideAndAppliesOne) {
+  const std::string path = testing::TempDir() + "named_runs.toml";
+  std::ofstream(path) << "[train]\nranks = 4\n[runs.late]\nexchange = { name = \"local-sgd\", every = 64 }\n"
+                         "[runs.early]\nexchange.name = \"gossip\"\ntrain.ranks = 2\n";
+  Config config;
+  apply_toml_file(config, path);
+  EXPECT_EQ(config.spec.exchange.name, "all-reduce");
+  EXPECT_THAT(run_names(path), ElementsAre("late", "early"));
+  apply_run(config, path, "late");
+  EXPECT_EQ(config.spec.exchange.name, "local-sgd");
+  EXPECT_EQ(config.spec.exchange.every, 64);
+  EXPECT_EQ(config.spec.train.ranks, 4);
+  EXPECT_THAT(error_of([&] { apply_run(config, path, "never"); }), HasSubstr("has no [runs.never]"));
+  EXPECT_EQ(toml_error("[runs.a]\ntrain.rank = 2\n"),
+            "run.toml:2:7: unknown key train.rank: did you mean train.ranks?");
+  EXPECT_EQ(toml_error("[runs]\na = 2\n"), "run.toml:2:1: runs.a is no run: write its keys under [runs.a]");
 }
 
 TEST(ConfigToml, PlacesEachMistake) {

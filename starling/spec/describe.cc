@@ -105,6 +105,9 @@ std::string json_schema() {
   root["title"] = "Configuration of a Starling run";
   root["type"] = "object";
   root["additionalProperties"] = false;
+  root["patternProperties"]["^runs$"] = {// [runs.NAME] of `starling compare`
+                                         {"type", "object"},
+                                         {"additionalProperties", {{"type", "object"}}}};
   for (const SchemaEntry& entry : schema()) {
     Json property = type_json(entry);
     property["default"] = default_json(entry);

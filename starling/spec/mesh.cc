@@ -35,11 +35,9 @@ Axis parse_axis(const std::string& text, const std::string& part) {
   return axis;
 }
 
-}  // namespace
-
-MeshSpec parse_mesh(const std::string& text, int64_t ranks) {
+// Axes that are not named are 1.
+MeshSpec named_axes(const std::string& text, bool& replica_named) {
   MeshSpec mesh;
-  bool replica_named = false;
   for (size_t begin = 0; begin < text.size();) {
     const size_t comma = std::min(text.find(',', begin), text.size());
     const Axis axis = parse_axis(text, text.substr(begin, comma - begin));
@@ -55,6 +53,19 @@ MeshSpec parse_mesh(const std::string& text, int64_t ranks) {
     }
     begin = comma + 1;
   }
+  return mesh;
+}
+
+}  // namespace
+
+int64_t ranks_named(const std::string& text) {
+  bool replica_named = false;
+  return named_axes(text, replica_named).ranks();
+}
+
+MeshSpec parse_mesh(const std::string& text, int64_t ranks) {
+  bool replica_named = false;
+  MeshSpec mesh = named_axes(text, replica_named);
   const int64_t others = mesh.stage * mesh.tensor;
   if (!replica_named && ranks % others == 0) mesh.replica = ranks / others;
   if (mesh.ranks() != ranks) {

@@ -38,4 +38,7 @@ struct MeshPlace {
 // rank: 0 … mesh.ranks() − 1.
 MeshPlace place_of(const MeshSpec& mesh, int rank);
 
+// The product of the axes that `text` names, 1 for none: the fewest ranks that it can be. Errors: those of parse_mesh.
+int64_t ranks_named(const std::string& text);
+
 }  // namespace starling

@@ -14,6 +14,12 @@ TEST(Mesh, NamedAxesAndTheRestIsReplicas) {
   EXPECT_EQ(parse_mesh("tensor=2,replica=1,stage=4", 8), (MeshSpec{1, 4, 2}));
 }
 
+TEST(Mesh, NamesAtLeastSoManyRanks) {
+  EXPECT_EQ(ranks_named(""), 1);
+  EXPECT_EQ(ranks_named("stage=50,replica=16"), 800);
+  EXPECT_THROW(ranks_named("depth=2"), ConfigError);
+}
+
 TEST(Mesh, MustMultiplyToTheRanks) {
   EXPECT_THROW(parse_mesh("replica=2,stage=2", 2), ConfigError);
   EXPECT_THROW(parse_mesh("stage=3", 4), ConfigError);

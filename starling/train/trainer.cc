@@ -52,6 +52,7 @@ class Loop {
   StepReport one_step(int64_t step) {
     const Nanoseconds begin = parts_.clock.now();
     const double waited_before = parts_.loader.waited_s();
+    const uint64_t sent_before = group_sent();
     const Batch batch = parts_.loader.next();
     const ScheduleLength schedule{length_.total_steps, length_.steps_per_epoch, spec_.train.global_batch};
     const double lr = learning_rate(spec_.optimizer.lr, spec_.schedule, schedule, step - 1);
@@ -78,6 +79,7 @@ class Loop {
     result_.exposed_comm_s += done.exposed_comm_s;
     result_.data_wait_s += done.data_wait_s;
     bytes_sent_ += report.bytes_sent;
+    step_sent_ += report.bytes_sent + group_sent() - sent_before;
     parts_.sink.emit(done);
     return report;
   }
@@ -107,20 +109,48 @@ class Loop {
       result_.train_loss =
           std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
     }
-    const TrafficCount traffic = parts_.group.traffic();
-    const double own[2] = {static_cast<double>(bytes_sent_ + traffic.socket_sent + traffic.window_written),
-                           peak_rss_mb()};
-    std::vector<double> all(2 * parts_.group.size());
-    if (parts_.group.size() > 1) {
-      parts_.group.all_gather(own, all.data(), 2, DataType::kFp64);
-    } else {
-      all.assign(own, own + 2);
-    }
-    for (int r = 0; r < parts_.group.size(); ++r) {
-      result_.bytes_sent += static_cast<uint64_t>(all[2 * r]);
-      result_.peak_rss_mb.push_back(all[2 * r + 1]);
-    }
+    add_up_ranks();
     return result_;
+  }
+
+  // Bytes and memory, of all ranks. "step_bytes": in steps alone (no evaluation, no checkpoint), by all ranks, and all that
+  // servers sent. "bytes_balance": the largest of any rank or server over the mean; left out where none moved.
+  void add_up_ranks() {
+    constexpr size_t kNumbers = 4;
+    const double own[kNumbers] = {static_cast<double>(bytes_sent_ + group_sent()), peak_rss_mb(),
+                                  static_cast<double>(step_sent_), pulled()};
+    std::vector<double> all(kNumbers * parts_.group.size());
+    if (parts_.group.size() > 1) {
+      parts_.group.all_gather(own, all.data(), kNumbers, DataType::kFp64);
+    } else {
+      all.assign(own, own + kNumbers);
+    }
+    double sent = 0, pulled = 0, most = 0;
+    for (int r = 0; r < parts_.group.size(); ++r) {
+      const double* of_rank = &all[kNumbers * r];
+      result_.bytes_sent += static_cast<uint64_t>(of_rank[0]);
+      result_.peak_rss_mb.push_back(of_rank[1]);
+      sent += of_rank[2];
+      pulled += of_rank[3];
+      most = std::max(most, of_rank[2]);
+    }
+    // Servers share out the keys, so that each sends its part of what is pulled.
+    const auto servers = pulled > 0 ? static_cast<double>(spec_.exchange.servers) : 0;
+    if (servers > 0) most = std::max(most, pulled / servers);
+    const double mean = (sent + pulled) / (parts_.group.size() + servers);
+    result_.strategy["step_bytes"] = sent + pulled;
+    if (mean > 0) result_.strategy["bytes_balance"] = most / mean;
+  }
+
+  // What servers sent to this rank: they are no ranks and count nothing here.
+  double pulled() const {
+    const auto exchanged = result_.strategy.find("bytes_exchanged");
+    return exchanged == result_.strategy.end() ? 0 : exchanged->second - static_cast<double>(bytes_sent_);
+  }
+
+  uint64_t group_sent() const {
+    const TrafficCount traffic = parts_.group.traffic();
+    return traffic.socket_sent + traffic.window_written;
   }
 
   const RunSpec& spec_;
@@ -130,6 +160,7 @@ class Loop {
   StepTimes times_;
   std::deque<double> losses_;
   uint64_t bytes_sent_ = 0;
+  uint64_t step_sent_ = 0;  // between the begin and the end of steps
   RunResult result_;
 };
 

@@ -1,0 +1,158 @@
+#include "starling/report/line_chart.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "starling/report/markup.h"
+
+namespace starling {
+namespace {
+
+constexpr double kWidth = 440, kHeight = 300;
+constexpr double kLeft = 52, kRight = 14, kTop = 30, kBottom = 46;
+
+// One axis: values to pixels.
+struct Axis {
+  Scale scale = Scale::kLinear;
+  double low = 0, high = 1;
+  double from = 0, to = 1;  // pixels
+
+  bool shows(double value) const { return std::isfinite(value) && (scale == Scale::kLinear || value > 0); }
+  double place(double value) const {
+    const auto on = [this](double v) { return scale == Scale::kLog ? std::log10(v) : v; };
+    return from + (on(value) - on(low)) / (on(high) - on(low)) * (to - from);
+  }
+  // For the page's script, which reads values back from pixels.
+  std::string text() const {
+    return fmt::format("{} {:g} {:g} {:.1f} {:.1f}", scale == Scale::kLog ? "log" : "lin", low, high, from,
+                       to);
+  }
+};
+
+double nice_step(double range) {
+  const double rough = range / 5, power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double step : {1.0, 2.0, 5.0}) {
+    if (rough <= step * power * 1.0001) return step * power;
+  }
+  return 10 * power;
+}
+
+Axis axis_of(const std::vector<double>& values, Scale scale, double from, double to) {
+  Axis axis{scale, 0, 1, from, to};
+  if (values.empty()) {
+    if (scale == Scale::kLog) axis.low = 0.1;
+    return axis;
+  }
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  axis.low = *least;
+  axis.high = *most;
+  if (scale == Scale::kLinear) {
+    if (axis.low > 0 && axis.low < 0.5 * axis.high) axis.low = 0;
+    if (axis.high <= axis.low) axis.high = axis.low + 1;
+  } else if (axis.high < axis.low * 1.5) {
+    axis.low /= 1.5;
+    axis.high *= 1.5;
+  }
+  return axis;
+}
+
+std::string tick_text(const std::function<std::string(double)>& text, double value) {
+  return text ? text(value) : short_number(value);
+}
+
+std::string frame(const LineChart& chart, const Axis& x, const Axis& y) {
+  std::string out = svg_text(0, 14, chart.title, "start", "title");
+  for (const double tick : ticks(y.low, y.high, y.scale)) {
+    const double at = y.place(tick);
+    out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>",
+                       x.from, at, x.to, at);
+    out += svg_text(x.from - 6, at + 4, tick_text(chart.y_text, tick), "end");
+  }
+  double last = -1e9;
+  for (const double tick : ticks(x.low, x.high, x.scale)) {
+    const double at = x.place(tick);
+    const std::string text = tick_text(chart.x_text, tick);
+    out += fmt::format("<line class=\"tick\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>", at,
+                       y.from, at, y.from + 4);
+    const double half = 4.0 * static_cast<double>(text.size());
+    if (at - half < last + 4) continue;  // no room for its number
+    last = at + half;
+    out += svg_text(std::min(at, kWidth - half), y.from + 18, text, "middle");
+  }
+  out += fmt::format("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>", x.from,
+                     y.from, x.to, y.from);
+  out += svg_text((x.from + x.to) / 2, kHeight - 6, chart.x_label, "middle", "label");
+  return out;
+}
+
+std::string path_of(const Series& series, const Axis& x, const Axis& y) {
+  std::string path, dots;
+  for (const auto& [px, py] : series.points) {
+    if (!x.shows(px) || !y.shows(py)) continue;
+    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x.place(px), y.place(py));
+    if (series.marks)
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", x.place(px), y.place(py));
+  }
+  if (path.empty()) return "";
+  return fmt::format("<g class=\"series {}{}\" data-run=\"{}\" data-name=\"{}\"><path d=\"{}\"/>{}</g>",
+                     color_class(series.run), series.dashed ? " dash" : "", series.run, escaped(series.name),
+                     path, dots);
+}
+
+}  // namespace
+
+std::string short_number(double value) {
+  const double size = std::abs(value);
+  if (size >= 999.5e6) return fmt::format("{:.3g}G", value / 1e9);
+  if (size >= 999.5e3) return fmt::format("{:.3g}M", value / 1e6);
+  if (size >= 999.5) return fmt::format("{:.3g}k", value / 1e3);
+  return fmt::format("{:.3g}", value);
+}
+
+std::vector<double> ticks(double low, double high, Scale scale) {
+  std::vector<double> out;
+  const double slack = 1e-9 * std::abs(high - low);
+  if (scale == Scale::kLinear) {
+    if (!(high > low)) return {low};
+    const double step = nice_step(high - low);
+    for (double i = std::ceil(low / step - 1e-9); i * step <= high + slack; ++i)
+      out.push_back(i * step + 0.0);  // no -0
+    return out;
+  }
+  const double decades = std::log10(high / low);
+  for (double power = std::floor(std::log10(low)); power <= std::log10(high); ++power) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double tick = factor * std::pow(10, power);
+      if (decades > 2.5 && factor != 1.0) continue;
+      if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) out.push_back(tick);
+    }
+  }
+  return out;
+}
+
+std::string svg_of(const LineChart& chart) {
+  std::vector<double> xs, ys;
+  const Axis any_x{chart.x_scale}, any_y{chart.y_scale};
+  for (const Series& series : chart.series) {
+    for (const auto& [px, py] : series.points) {
+      if (!any_x.shows(px) || !any_y.shows(py)) continue;
+      xs.push_back(px);
+      ys.push_back(py);
+    }
+  }
+  const Axis x = axis_of(xs, chart.x_scale, kLeft, kWidth - kRight);
+  const Axis y = axis_of(ys, chart.y_scale, kHeight - kBottom, kTop);
+  std::string out = fmt::format(
+      "<svg class=\"lines\" viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{}\" data-x=\"{}\" "
+      "data-y=\"{}\" "
+      "data-x-label=\"{}\" data-y-label=\"{}\">",
+      kWidth, kHeight, escaped(chart.title), x.text(), y.text(), escaped(chart.x_label),
+      escaped(chart.y_label));
+  out += frame(chart, x, y);
+  for (const Series& series : chart.series) out += path_of(series, x, y);
+  return out + "</svg>";
+}
+
+}  // namespace starling

@@ -1,0 +1,115 @@
+#include "starling/report/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "starling/base/error.h"
+#include "starling/plan/schedule_check.h"
+
+namespace starling {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr ActionKind kKinds[] = {ActionKind::kForward,        ActionKind::kBackward,
+                                 ActionKind::kSendActivation, ActionKind::kRecvActivation,
+                                 ActionKind::kSendGradient,   ActionKind::kRecvGradient};
+
+ActionKind kind_of(const std::string& code) {
+  for (const ActionKind kind : kKinds) {
+    if (code_of(kind) == code) return kind;
+  }
+  throw ConfigError("timeline", fmt::format("\"{}\" is no action of a schedule", code));
+}
+
+bool computes(const Action& action) {
+  return action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward;
+}
+
+// The table that the ranks carried out.
+Schedule schedule_of(const StepTimeline& timeline) {
+  Schedule schedule;
+  schedule.name = timeline.schedule;
+  schedule.ranks = timeline.ranks;
+  schedule.chunks = timeline.chunks;
+  schedule.micro_batches = timeline.micro_batches;
+  schedule.actions.resize(timeline.ranks);
+  for (const TimedAction& timed : timeline.actions) schedule.actions.at(timed.rank).push_back(timed.action);
+  return schedule;
+}
+
+}  // namespace
+
+SimulatedStep planned_step(const StepTimeline& measured) {
+  const Schedule schedule = schedule_of(measured);
+  const size_t stages = schedule.stages();
+  ScheduleCosts costs{std::vector<double>(stages), std::vector<double>(stages), 0};
+  for (const TimedAction& timed : measured.actions) {
+    if (!computes(timed.action)) continue;
+    auto& of_stages = timed.action.kind == ActionKind::kForward ? costs.forward : costs.backward;
+    of_stages.at(schedule.stage_of(timed.rank, timed.action.chunk)) +=
+        (timed.end - timed.begin) / measured.micro_batches;
+  }
+  check_schedule(schedule);
+  return simulate_schedule(schedule, costs);
+}
+
+double idle_share(const StepTimeline& measured) {
+  double busy = 0, end = 0;
+  for (const TimedAction& timed : measured.actions) {
+    if (computes(timed.action)) busy += timed.end - timed.begin;
+    end = std::max(end, timed.end);
+  }
+  return end > 0 ? 1 - busy / (measured.ranks * end) : 0;
+}
+
+void write_timeline(const std::string& path, const StepTimeline& timeline) {
+  Json actions = Json::array();
+  for (const TimedAction& t : timeline.actions) {
+    actions.push_back({{"rank", t.rank},
+                       {"kind", std::string(code_of(t.action.kind))},
+                       {"micro_batch", t.action.micro_batch},
+                       {"chunk", t.action.chunk},
+                       {"begin_s", t.begin},
+                       {"end_s", t.end}});
+  }
+  const Json json = {{"schedule", timeline.schedule},
+                     {"ranks", timeline.ranks},
+                     {"chunks", timeline.chunks},
+                     {"micro_batches", timeline.micro_batches},
+                     {"actions", actions}};
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+  file.close();
+  if (!file) throw Error(ErrorCode::kInternal, path + " cannot be written: is the disk full?");
+}
+
+StepTimeline read_timeline(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const Json json = file ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
+  StepTimeline timeline;
+  try {
+    timeline.schedule = json.at("schedule").get<std::string>();
+    timeline.ranks = json.at("ranks").get<int>();
+    timeline.chunks = json.at("chunks").get<int>();
+    timeline.micro_batches = json.at("micro_batches").get<int>();
+    for (const Json& a : json.at("actions")) {
+      TimedAction timed;
+      timed.rank = a.at("rank").get<int>();
+      timed.action.kind = kind_of(a.at("kind").get<std::string>());
+      timed.action.micro_batch = a.at("micro_batch").get<int>();
+      timed.action.chunk = a.at("chunk").get<int>();
+      timed.begin = a.at("begin_s").get<double>();
+      timed.end = a.at("end_s").get<double>();
+      timeline.actions.push_back(timed);
+    }
+  } catch (const Json::exception& error) {
+    throw ConfigError(path, fmt::format("is no timeline of a pipeline: {}", error.what()));
+  }
+  return timeline;
+}
+
+}  // namespace starling
