@@ -1,0 +1,23 @@
+// BuiltStrategy: a strategy and what a run needs beside its six methods.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "starling/parallel/replica.h"
+#include "starling/parallel/strategy.h"
+
+namespace starling {
+
+struct BuiltStrategy {
+  std::unique_ptr<Strategy> strategy;
+  Replica* evaluated = nullptr;  // shows the agreed model after strategy->consensus()
+  std::function<std::map<std::string, double>()> fingerprint;  // collective
+  // Collective. Rank 0 writes what the ranks of its pipeline did in the last step into that file, the others give theirs.
+  // Empty: no pipeline.
+  std::function<void(const std::string& file)> write_timeline;
+};
+
+}  // namespace starling
