@@ -130,6 +130,36 @@ class Exchanges(ProgramTest):
             with open(whole + ".safetensors", "rb") as a, open(parts + ".safetensors", "rb") as b:
                 self.assertEqual(a.read(), b.read(), words)
 
+    def test_a_tensor_axis_moves_what_the_formula_says(self):
+        events, _ = self.train("--model", "gpt", "--data", "grammar", "--set", "model.layers=2", "--set", "model.width=32", "--set",
+                               "model.heads=2", "--set", "model.tokens=16", "--set", "data.samples=128", "--set",
+                               "data.test_samples=32", "--global-batch", 16, "--mesh", "replica=2,tensor=2", "-n", 4, "--steps", 6)
+        result = result_of(events)
+        strategy = result["strategy"]
+        self.assertEqual(strategy["layer_formula"], 8 * 8 * 16 * 32 / 2)  # 8 samples a replica, 16 tokens, width 32
+        self.assertEqual(strategy["layer_elements"], strategy["layer_formula"])
+        self.assertEqual(result["params"], strategy["whole_parameters"])
+        self.assertLess(strategy["held_parameters"], 0.6 * strategy["whole_parameters"])
+        self.assertGreater(result["test_loss"], 0)
+
+    def test_divided_layers_are_whole_in_files(self):
+        def weights(name, *args):
+            common = ["--run-dir", self.path("run-" + name), "-q", *SMALL, "--global-batch", 24, "--precision", "fp64", "--set",
+                      "checkpoint.every=4", "--resume", "auto"]
+            self.run_program("train", *common, "--steps", 4, *args)
+            self.run_program("train", *common, "--steps", 8, "--save", self.path(name + ".safetensors"), *args)
+            return self.path(name + ".safetensors")
+        alone = weights("alone", "-n", 1)
+        self.assertLess(distance(alone, weights("tensor", "--mesh", "replica=2,tensor=2", "-n", 4)), 1e-12)
+        self.assertLess(distance(alone, weights("hybrid", "--hybrid", "fc1", "-n", 2)), 1e-12)
+
+    def test_hybrid_tells_its_layers_and_bytes(self):
+        result, strategy = self.strategy("--hybrid", "auto", "-n", 2)
+        self.assertEqual(strategy["model_parallel_layers"], 1)  # fc1: |D| 784 x 32 against |W| 784 x 64; fc2: 64 x 32 against 640
+        self.assertEqual(strategy["model_parallel/fc1"], 4 * (16 * 784 + 16 * 64))  # pictures need no gradient
+        self.assertEqual(strategy["data_parallel_bytes"], strategy["data_parallel_formula"])
+        self.assertIn("fc12", self.refused("--hybrid", "fc12", "-n", 2))
+
     def test_replicas_of_pipelines(self):
         pipelines = ("-n", 4, "--mesh", "replica=2,stage=2", "--micro-batches", 4)
         _, strategy = self.strategy(*pipelines)

@@ -49,6 +49,17 @@ class Verify(ProgramTest):
         self.check("lenet5", 4, 3, *pipelines, "--schedule", "interleaved", "--shard", "gradients")
         self.check("mlp", 4, 3, *pipelines, "--exchange", "parameter-server", "--servers", 2)
 
+    def test_tensor_axis(self):
+        self.check("gpt", 2, 3, "--mesh", "tensor=2", "--set", "optimizer.clip_norm=0.1")
+        self.check("lenet5", 2, 3, "--mesh", "tensor=2")
+        self.check("resnet18", 2, 1, "--mesh", "tensor=2")
+        self.check("mlp", 4, 3, "--mesh", "replica=2,tensor=2", "--shard", "gradients")
+        self.check("gpt", 4, 3, "--mesh", "stage=2,tensor=2", "--micro-batches", 2, "--set", "optimizer.clip_norm=0.1")
+
+    def test_hybrid(self):
+        self.check("lenet5", 2, 3, "--hybrid", "auto")
+        self.check("mlp", 3, 3, "--hybrid", "fc1", "--set", "optimizer.clip_norm=0.1")
+
     def test_local_batch_norm_is_refused(self):
         _, err = self.run_program("verify", *MODELS["resnet18"][:4], "-n", 2, "--global-batch", 4, status=2)
         self.assertIn("batch_norm=sync", err)

@@ -18,6 +18,8 @@ struct BuiltStrategy {
   // Collective. Rank 0 writes what the ranks of its pipeline did in the last step into that file, the others give theirs.
   // Empty: no pipeline.
   std::function<void(const std::string& file)> write_timeline;
+  int64_t parameters =
+      0;  // of the whole model, where `evaluated` shows a part of it; 0: those of `evaluated`
 };
 
 }  // namespace starling

@@ -21,6 +21,12 @@ class MeshGroups {
   Group& replicas() const { return own_replicas_ ? *own_replicas_ : around_.group; }
   // The pipeline that this rank is a stage of. Of one rank where there are no stages.
   Group& stages() const { return *stages_; }
+  // The ranks that divide the layers of a replica, or of one of its stages, among them. Of one rank without a tensor axis.
+  Group& tensors() const { return *tensors_; }
+  // The ranks that hold one replica between them, where it is divided along both axes.
+  Group& models() const { return *models_; }
+  // The ranks that share out the samples of an evaluation: those of the tensor axis must see the same ones.
+  Group& evaluators() const { return evaluators_ ? *evaluators_ : around_.group; }
   // A further group of the ranks of replicas(), with its own order of operations. Collective over these.
   std::unique_ptr<Group> make_replica_group(const std::string& name) const;
 
@@ -28,7 +34,7 @@ class MeshGroups {
   const Surroundings& around_;
   MeshSpec mesh_;
   MeshPlace place_;
-  std::unique_ptr<Group> own_replicas_, stages_;
+  std::unique_ptr<Group> own_replicas_, stages_, tensors_, models_, evaluators_;
 };
 
 }  // namespace starling

@@ -11,11 +11,13 @@
 #include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/delayed.h"
 #include "starling/parallel/gossip.h"
+#include "starling/parallel/hybrid.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
 #include "starling/parallel/parameter_server.h"
 #include "starling/parallel/pipeline/layer_per_core.h"
 #include "starling/parallel/pipeline/pipeline.h"
+#include "starling/parallel/tensor_parallel.h"
 #include "starling/parallel/zero.h"
 #include "starling/plan/schedule_text.h"
 #include "starling/report/timeline.h"
@@ -181,19 +183,29 @@ BuiltStrategy layer_per_core(const StrategyParts& parts, const UpdateRule& rule)
   return result;
 }
 
-// A stage a rank; what is exchanged between replicas is each stage by itself.
-BuiltStrategy pipeline(const StrategyParts& parts) {
+// Of a stage whose layers are divided too: who counts what in a whole replica.
+ModelParts joined(const MeshGroups& axes, ModelParts stage, const ModelParts& slice) {
+  if (slice.group == nullptr) return stage;
+  stage.group = &axes.models();
+  stage.counted_elsewhere.insert(stage.counted_elsewhere.end(), slice.counted_elsewhere.begin(),
+                                 slice.counted_elsewhere.end());
+  return stage;
+}
+
+// A stage a rank; what is exchanged between replicas is each stage by itself. slice: of the tensor axis, if there is one.
+BuiltStrategy pipeline(const StrategyParts& parts, const ModelFactory& factory, const ModelParts& slice) {
   const MeshGroups& axes = parts.axes;
   PipelineOptions options = pipeline_options(parts, axes.stages().size());
   options.replica = axes.place().replica;
   options.ranks = axes.place().stage_ranks;
   options.share_tied = has_servers(parts.spec) || parts.spec.exchange.codec != "none";
   options.counting = {&axes.stages(), &axes.replicas()};
-  auto strategy = std::make_unique<Pipeline>(
-      parts.factory, options, axes.stages(), parts.around.clock,
-      [&](const ModelFactory& part, const StageModel& stage) {
-        return make_exchange(parts, {part, axes.replicas(), stage.parts(), keys_of(stage), true});
-      });
+  auto strategy = std::make_unique<Pipeline>(factory, options, axes.stages(), parts.around.clock,
+                                             [&](const ModelFactory& part, const StageModel& stage) {
+                                               const ModelParts own = joined(axes, stage.parts(), slice);
+                                               return make_exchange(
+                                                   parts, {part, axes.replicas(), own, keys_of(stage), true});
+                                             });
   BuiltStrategy result;
   result.evaluated = &strategy->replica();
   const bool exchanges = exchange_of(parts.spec) != "none";
@@ -258,6 +270,35 @@ BuiltStrategy make_exchange(const StrategyParts& parts, const Exchanged& what) {
   throw ConfigError("exchange.name", name + " is no exchange; `starling strategies` lists them");
 }
 
+// A replica of models that `factory` makes. slice: of the tensor axis, if there is one.
+BuiltStrategy of_replica(const StrategyParts& parts, const ModelFactory& factory, const ModelParts& slice) {
+  if (parts.axes.mesh().stage > 1) return pipeline(parts, factory, slice);
+  return make_exchange(parts, {factory, parts.axes.replicas(), slice, {}, slice.group != nullptr});
+}
+
+BuiltStrategy tensor_parallel(const StrategyParts& parts) {
+  const MeshGroups& axes = parts.axes;
+  std::vector<Group*> counting = {&axes.tensors()};
+  if (axes.mesh().stage == 1) counting.push_back(&axes.replicas());
+  auto strategy = std::make_unique<TensorParallel>(
+      parts.factory, axes.tensors(), counting, parts.around.clock,
+      [&](const ModelFactory& part, const ModelParts& slice) { return of_replica(parts, part, slice); });
+  BuiltStrategy result;
+  result.evaluated = &strategy->evaluated();
+  result.parameters = strategy->whole_parameters();
+  result.fingerprint = [s = strategy.get()] { return s->fingerprint(); };
+  result.strategy = std::move(strategy);
+  return result;
+}
+
+BuiltStrategy hybrid(const StrategyParts& parts) {
+  HybridOptions options;
+  options.layers = parts.hybrid_layers;
+  options.replica = flat_options(parts, {parts.factory, parts.around.group});
+  return built<Hybrid>(parts.factory, make_update_rule(parts.spec.optimizer), options, parts.around.group,
+                       parts.around.clock);
+}
+
 }  // namespace
 
 AllReduceOptions all_reduce_options(const RunSpec& spec, const Choices& choices) {
@@ -280,8 +321,9 @@ bool is_pipeline(const RunSpec& spec) {
 }
 
 std::string exchange_of(const RunSpec& spec) {
-  const bool one_replica = spec.train.threads_mode == ThreadsMode::kLayer ||
-                           (is_pipeline(spec) && parse_mesh(spec.train.mesh, spec.train.ranks).replica == 1);
+  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  const bool one_replica =
+      spec.train.threads_mode == ThreadsMode::kLayer || (mesh.replica == 1 && mesh.ranks() > 1);
   return one_replica && !has_servers(spec) ? "none" : spec.exchange.name;
 }
 
@@ -298,8 +340,9 @@ int serve(const RunSpec& spec, int shard, const Surroundings& around) {
 BuiltStrategy make_strategy(const StrategyParts& parts) {
   if (parts.spec.train.threads_mode == ThreadsMode::kLayer)
     return layer_per_core(parts, make_update_rule(parts.spec.optimizer));
-  if (parts.axes.mesh().stage > 1) return pipeline(parts);
-  return make_exchange(parts, {parts.factory, parts.axes.replicas()});
+  if (parts.spec.train.hybrid != "none") return hybrid(parts);
+  if (parts.axes.mesh().tensor > 1) return tensor_parallel(parts);
+  return of_replica(parts, parts.factory, {});
 }
 
 const std::vector<StrategyEntry>& strategies() {
@@ -335,6 +378,14 @@ const std::vector<StrategyEntry>& strategies() {
        "pipeline: layers divided over ranks, micro-batches in flight (--schedule, --micro-batches); with "
        "replica=R several of them, any exchange between them",
        "bubble beside bubble_planned"},
+      {"--mesh tensor=T",
+       "the ranks of a replica divide its layers: attention by heads, columns and rows, vocabulary, channels "
+       "(docs/tensor.md)",
+       "layer_elements = 8 b s h (t-1)/t a transformer layer"},
+      {"--hybrid auto|LAYERS",
+       "fully connected layers model-parallel, the others data-parallel, over the same ranks "
+       "(docs/tensor.md)",
+       "model_parallel/<layer>, data_parallel_bytes = 2 (p-1)/p |W| of the others"},
       {"--threads-mode layer", "pipeline inside one process: a part of the layers a core",
        "bubble beside bubble_planned"},
   };

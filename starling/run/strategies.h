@@ -28,6 +28,7 @@ struct StrategyParts {
   const Surroundings& around;
   const MeshGroups& axes;
   std::function<void(int64_t, size_t, void*, size_t)> on_bucket;  // tests only, see AllReduceOptions
+  std::vector<std::string> hybrid_layers = {};                    // model-parallel ones (train.hybrid)
 };
 
 // Whether the model is cut into stages.

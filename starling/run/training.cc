@@ -14,6 +14,7 @@
 #include "starling/nn/state.h"
 #include "starling/parallel/delayed.h"
 #include "starling/parallel/sample_shuffle.h"
+#include "starling/run/hybrid_choice.h"
 #include "starling/run/run_folder.h"
 #include "starling/run/strategies.h"
 #include "starling/spec/emulation.h"
@@ -69,7 +70,7 @@ Batch first_samples(const Source& source, int64_t count) {
 }
 
 RunStarted started(const RunSpec& spec, const TrainLength& length, const Choices& choices,
-                   const Surroundings& around, const Replica& replica) {
+                   const Surroundings& around, int64_t parameters) {
   RunStarted event;
   event.run_dir = around.run_dir;
   event.model = spec.model.name;
@@ -79,7 +80,7 @@ RunStarted started(const RunSpec& spec, const TrainLength& length, const Choices
   event.global_batch = spec.train.global_batch;
   event.total_steps = length.total_steps;
   event.first_step = length.first_step;
-  event.params = parameter_count(replica);
+  event.params = parameters;
   event.choices = choices;
   return event;
 }
@@ -173,11 +174,20 @@ void keep_timeline(const BuiltStrategy& built, const RunResult& result, const Su
 
 }  // namespace
 
+std::vector<std::string> hybrid_layers_of(const RunSpec& spec, const SyncedModelFactory& factory,
+                                          const Source& data, const Surroundings& around) {
+  if (spec.train.hybrid == "none") return {};
+  const HybridChoice choice = choose_hybrid(spec, factory(ModelHooks{}), data.info());
+  around.sink.emit(Message{Severity::kInfo, around.group.rank(), "hybrid: " + choice.why});
+  return choice.layers;
+}
+
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
                        const Surroundings& around) {
   Group& group = around.group;
   const int64_t share = spec.train.global_batch / group.size();
   RunFolder folder(spec, around);  // finds the checkpoint to resume from, if any
+  const std::vector<std::string> hybrid = hybrid_layers_of(spec, factory, *data.train, around);
   const DirectLinear direct;
   const Choices choices = make_choices(spec, factory(ModelHooks{}), first_samples(*data.train, share),
                                        folder.earlier_choices(), group);
@@ -191,18 +201,21 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
   TrainLength length = train_length(spec, data.train->size() / spec.train.global_batch);
   length.first_step = folder.first_step();
   const ModelFactory model = factory(model_hooks(norm_group.get()));
-  const BuiltStrategy built = make_strategy({spec, choices, model, length.total_steps, around, axes, {}});
+  const BuiltStrategy built =
+      make_strategy({spec, choices, model, length.total_steps, around, axes, {}, hybrid});
   folder.restore(*built.strategy);
   const Emulation emulation = parse_emulation(spec.train.emulate);
   Delayed delayed(*built.strategy, emulation, group.rank(), spec.train.seed, around.clock);
   Strategy& strategy = emulation.any() ? static_cast<Strategy&>(delayed) : *built.strategy;
 
   const auto loader = loader_of(spec, own, axes.replicas(), folder.first_step());
-  around.sink.emit(started(spec, length, choices, around, *built.evaluated));
+  const int64_t parameters = built.parameters > 0 ? built.parameters : parameter_count(*built.evaluated);
+  around.sink.emit(started(spec, length, choices, around, parameters));
   const Nanoseconds begin = around.clock.now();
   TrainParts parts{
       strategy, *built.evaluated, *loader, data.test.get(), group, around.sink, around.clock, around.stop, {},
       {}};
+  parts.evaluators = &axes.evaluators();
   parts.save_checkpoint = [&](int64_t step) {
     folder.save_checkpoint(strategy, choices, step, length.steps_per_epoch, length.total_steps);
   };
@@ -214,6 +227,7 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
   };
   RunResult result = train(spec, length, parts);
   result.exchange = exchange_of(spec);
+  result.params = parameters;
   strategy.consensus();
   folder.finish(strategy);
   keep_timeline(built, result, around);

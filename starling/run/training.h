@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
@@ -26,6 +27,11 @@ ModelHooks model_hooks(Group* group);
 
 // Models of the zoo that fit the data, with the weights of model.init where that is given.
 SyncedModelFactory zoo_factory(const RunSpec& spec, const SourceInfo& data);
+
+// The model-parallel layers of a hybrid run, told to the sink; none where train.hybrid is "none". Before anything else of the
+// run computes.
+std::vector<std::string> hybrid_layers_of(const RunSpec& spec, const SyncedModelFactory& factory,
+                                          const Source& data, const Surroundings& around);
 
 // Collective. Trains as the spec says and returns the summary, complete on rank 0.
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,

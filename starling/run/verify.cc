@@ -138,13 +138,15 @@ void compare(const StrategyState& before, const StrategyState& after,
 VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
                     const Surroundings& around, const decltype(AllReduceOptions::on_bucket)& on_bucket) {
   Group& group = around.group;
+  const std::vector<std::string> hybrid = hybrid_layers_of(spec, factory, *data.train, around);
   const MeshGroups axes(spec, around);
   std::unique_ptr<Group> norm_group;
   if (spec.model.batch_norm == BatchNorm::kSync && axes.mesh().replica > 1)
     norm_group = axes.make_replica_group("batch-norm");
   const ModelFactory model = factory(model_hooks(norm_group.get()));
   const TrainLength length = train_length(spec, data.train->size() / spec.train.global_batch);
-  const BuiltStrategy built = make_strategy({spec, {}, model, length.total_steps, around, axes, on_bucket});
+  const BuiltStrategy built =
+      make_strategy({spec, {}, model, length.total_steps, around, axes, on_bucket, hybrid});
   Strategy& strategy = *built.strategy;
   refuse_what_one_process_cannot_do(spec, *built.evaluated, axes.mesh().replica);
 

@@ -208,6 +208,8 @@ class Validator {
     unbuilt();
     server();
     mesh();
+    tensor();
+    hybrid();
     shard();
     const Emulation emulation = parse_emulation(spec_.train.emulate);
     for (const auto& slow : emulation.slow_ranks) {
@@ -223,7 +225,6 @@ class Validator {
     const auto refuse = [&](bool asked, std::string_view key) {
       if (asked) fail({key}, "{} takes its default only in this version: leave it out", key);
     };
-    refuse(spec_.train.hybrid != "none", "train.hybrid");
     refuse(spec_.train.on_failure == OnFailure::kContinue, "train.on_failure");
     refuse(spec_.exchange.pull_codec != "none", "exchange.pull_codec");
     refuse(spec_.pipeline.activations != "none", "pipeline.activations");
@@ -252,7 +253,6 @@ class Validator {
   void mesh() const {
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     const bool layers = spec_.train.threads_mode == ThreadsMode::kLayer;
-    if (mesh.tensor > 1) fail({"train.mesh"}, "the tensor axis is not built yet: use replica or stage");
     if (mesh.stage == 1 && !layers) return;
     if (layers && spec_.train.ranks > 1)
       fail({"train.threads_mode", "train.ranks"},
@@ -278,6 +278,48 @@ class Validator {
            "the {} samples of a step{} cannot be cut into {} "
            "micro-batches",
            share, mesh.replica > 1 ? " of a replica" : "", spec_.pipeline.micro_batches);
+  }
+
+  // What ranks that divide layers cannot do (docs/tensor.md).
+  void tensor() const {
+    const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
+    if (mesh.tensor == 1) return;
+    const ModelSpec& model = spec_.model;
+    if (model.name == "gpt" && model.heads % mesh.tensor != 0)
+      fail({"model.heads", "train.mesh"},
+           "model.heads = {} cannot be divided among tensor={} ranks, which take whole heads: use {} heads, "
+           "or "
+           "a tensor axis that divides {}",
+           model.heads, mesh.tensor, (model.heads / mesh.tensor + 1) * mesh.tensor, model.heads);
+    if (model.dropout > 0)
+      fail({"model.dropout", "train.mesh"},
+           "inside divided layers each rank would draw another mask than one process: leave out "
+           "model.dropout or the tensor axis");
+    if (spec_.exchange.name == "parameter-server" || spec_.exchange.name == "downpour")
+      fail({"exchange.name", "train.mesh"},
+           "servers answer the ranks of a replica at different times, and these hold copies that must stay "
+           "equal: use another --exchange with a tensor axis");
+    if (spec_.exchange.codec != "none")
+      fail({"exchange.codec", "train.mesh"},
+           "a codec's blocks and scales are those of a rank's part, so that copies on the ranks of a tensor "
+           "axis would drift apart: leave out --codec");
+    if (spec_.train.threads_mode != ThreadsMode::kOp)
+      fail({"train.threads_mode", "train.mesh"},
+           "the ranks of a tensor axis compute one batch together: use --threads-mode op");
+  }
+
+  void hybrid() const {
+    if (spec_.train.hybrid == "none") return;
+    const auto only = [&](bool other, std::string_view key, const char* remedy) {
+      if (other) fail({key, "train.hybrid"}, "train.hybrid is synchronous SGD over all ranks: {}", remedy);
+    };
+    const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
+    only(mesh.replica != mesh.ranks(), "train.mesh", "leave out --mesh");
+    only(spec_.exchange.name != "all-reduce", "exchange.name", "leave out --exchange");
+    only(spec_.exchange.codec != "none", "exchange.codec", "leave out --codec");
+    only(spec_.train.shard != Shard::kNone, "train.shard", "leave out --shard");
+    only(spec_.train.threads_mode != ThreadsMode::kOp, "train.threads_mode", "use --threads-mode op");
+    only(spec_.optimizer.share == OptimizerShare::kDivided, "optimizer.share", "leave out optimizer.share");
   }
 
   void shard() const {

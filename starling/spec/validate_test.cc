@@ -151,5 +151,37 @@ TEST(Validate, OneReplicaOfAPipelineExchangesNothing) {
               HasSubstr("has one replica"));
 }
 
+TEST(Validate, ATensorAxisHasWhatItCannotDo) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"train.ranks=4", "train.mesh=replica=2,tensor=2"});
+    return error_of(more);
+  };
+  for (const char* name : {"all-reduce", "central", "local-sgd", "parallel-sgd", "admm", "gossip"})
+    EXPECT_EQ(with({std::string("exchange.name=") + name}), "") << name;
+  EXPECT_EQ(with({"optimizer.clip_norm=1"}), "");
+  EXPECT_EQ(with({"train.shard=parameters"}), "");
+  EXPECT_THAT(
+      with({"model.name=gpt", "data.source=grammar", "model.width=30", "model.heads=3"}),
+      ::testing::AllOf(HasSubstr("model.heads = 3"), HasSubstr("tensor=2"), HasSubstr("use 4 heads")));
+  EXPECT_THAT(with({"model.name=alexnet", "model.dropout=0.5"}), HasSubstr("model.dropout"));
+  EXPECT_THAT(with({"exchange.name=downpour"}), HasSubstr("another --exchange"));
+  EXPECT_THAT(with({"exchange.codec=int8"}), HasSubstr("leave out --codec"));
+  EXPECT_THAT(with({"train.threads_mode=batch", "train.threads=2"}), HasSubstr("--threads-mode op"));
+}
+
+TEST(Validate, HybridIsSynchronousOverAllRanks) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"train.ranks=2", "train.hybrid=auto"});
+    return error_of(more);
+  };
+  EXPECT_EQ(with({}), "");
+  EXPECT_EQ(with({"optimizer.clip_norm=1", "model.batch_norm=sync"}), "");
+  EXPECT_THAT(with({"train.mesh=stage=2"}), HasSubstr("leave out --mesh"));
+  EXPECT_THAT(with({"exchange.name=gossip"}), HasSubstr("leave out --exchange"));
+  EXPECT_THAT(with({"exchange.codec=bf16"}), HasSubstr("leave out --codec"));
+  EXPECT_THAT(with({"train.shard=gradients"}), HasSubstr("leave out --shard"));
+  EXPECT_THAT(with({"train.threads_mode=batch", "train.threads=2"}), HasSubstr("--threads-mode op"));
+}
+
 }  // namespace
 }  // namespace starling

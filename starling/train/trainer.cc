@@ -86,10 +86,11 @@ class Loop {
 
   void evaluate_now(int64_t step) {
     parts_.strategy.consensus();
+    Group& sharers = parts_.evaluators != nullptr ? *parts_.evaluators : parts_.group;
     const int64_t batch = spec_.train.eval_batch > 0
                               ? spec_.train.eval_batch
-                              : std::max<int64_t>(1, spec_.train.global_batch / parts_.group.size());
-    const EvalDone done = evaluate(parts_.evaluated, *parts_.test, batch, parts_.group, step);
+                              : std::max<int64_t>(1, spec_.train.global_batch / sharers.size());
+    const EvalDone done = evaluate(parts_.evaluated, *parts_.test, batch, sharers, step);
     result_.test_loss = done.loss;
     result_.test_accuracy = done.accuracy;
     parts_.sink.emit(done);

@@ -38,6 +38,8 @@ struct TrainParts {
   std::function<void(int64_t step)> save_checkpoint;
   // The strategy's fingerprint, asked for once at the end. Collective. Empty: none.
   std::function<std::map<std::string, double>()> fingerprint;
+  // Who share out the samples of an evaluation among them; null: group.
+  Group* evaluators = nullptr;
 };
 
 // Number of steps and epochs that the spec asks for. Errors: ConfigError when it comes to nothing.

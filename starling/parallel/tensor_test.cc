@@ -1,0 +1,449 @@
+// Tensor parallelism and the hybrid of data and model parallelism on real processes, fp64: the updates of one process with the
+// whole batch, whole tensors in checkpoints, bytes as by the formula.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/comm/forked_ranks.h"
+#include "starling/parallel/all_reduce.h"
+#include "starling/parallel/hybrid.h"
+#include "starling/parallel/local_sgd.h"
+#include "starling/parallel/tensor_parallel.h"
+#include "starling/parallel/zero.h"
+#include "starling/torch_testing/tensor_difference.h"
+
+namespace starling::tensor_tests {  // files are compiled in groups, and others have a mlp() and a gpt() too
+namespace {
+
+using ::testing::HasSubstr;
+using Numbers = std::map<std::string, double>;
+using Named = std::map<std::string, at::Tensor>;
+
+constexpr int64_t kBatch = 8;
+constexpr double kLr = 0.05;
+constexpr int kSteps = 4;
+
+// What is trained, and how.
+struct Task {
+  ModelFactory factory;
+  bool text = false;
+  std::vector<int64_t> sample;
+  int64_t classes = 0;
+  std::string optimizer = "sgd";
+  double clip = 0;
+
+  Batch batch(int64_t step) const {
+    torch::manual_seed(100 + step);
+    std::vector<int64_t> shape = sample;
+    shape.insert(shape.begin(), kBatch);
+    if (text) return {torch::randint(classes, shape), torch::randint(classes, shape)};
+    return {torch::randn(shape, torch::kDouble), torch::randint(classes, {kBatch})};
+  }
+  // Of equal parts.
+  Batch part(int64_t step, int index, int parts) const {
+    const Batch whole = batch(step);
+    const int64_t n = kBatch / parts;
+    return {whole.input.narrow(0, index * n, n), whole.target.narrow(0, index * n, n)};
+  }
+  UpdateRule rule() const {
+    OptimizerSpec spec;
+    spec.name = optimizer;
+    return make_update_rule(spec);
+  }
+  FlatReplicaOptions flat() const {
+    FlatReplicaOptions options;
+    options.master = options.working = at::kDouble;
+    options.clip_norm = clip;
+    return options;
+  }
+};
+
+Task mlp() {
+  ModelSpec spec;
+  spec.name = "mlp";
+  spec.widths = {12, 10, 8, 6};
+  return {zoo_model(spec, {{12}, 6, false}), false, {12}, 6};
+}
+
+Task lenet() {
+  ModelSpec spec;
+  spec.name = "lenet5";
+  return {zoo_model(spec, {{1, 16, 16}, 10, false}), false, {1, 16, 16}, 10};
+}
+
+Task gpt() {
+  ModelSpec spec;
+  spec.name = "gpt";
+  spec.layers = 2;
+  spec.width = 24;
+  spec.heads = 2;
+  spec.tokens = 5;
+  return {zoo_model(spec, {{5}, 11, true}), true, {5}, 11};
+}
+
+Task with(Task task, const std::string& optimizer, double clip) {
+  task.optimizer = optimizer;
+  task.clip = clip;
+  return task;
+}
+
+// One process, the whole batch, a parameter after the other.
+Named one_process(const Task& task, int steps) {
+  const UpdateRule rule = task.rule();
+  Replica replica = make_replica(task.factory, at::kDouble, 0);
+  std::map<std::string, std::vector<at::Tensor>> states;
+  for (int64_t step = 1; step <= steps; ++step) {
+    const Batch batch = task.batch(step);
+    replica.model.loss(replica.model.forward(batch.input), batch.target).backward();
+    double squares = 0;
+    for (const NamedTensor& p : replica.parameters) squares += p.tensor.grad().square().sum().item<double>();
+    const double norm = std::sqrt(squares);
+    torch::NoGradGuard no_grad;
+    for (const NamedTensor& p : replica.parameters) {
+      const at::Tensor gradient = p.tensor.grad().contiguous();
+      const double* sources[] = {gradient.data_ptr<double>()};
+      auto& own = states[p.name];
+      while (static_cast<int>(own.size()) < rule.state_count())
+        own.push_back(torch::zeros_like(p.tensor.detach()));
+      std::vector<double*> pointers;
+      for (const at::Tensor& s : own) pointers.push_back(s.data_ptr<double>());
+      UpdateArgs<double, double> args;
+      args.gradients = sources;
+      args.gradient_scale = task.clip > 0 && norm > task.clip ? task.clip / (norm + 1e-6) : 1;
+      args.parameter = args.parameter_out = p.tensor.detach().data_ptr<double>();
+      args.state = pointers.data();
+      args.state_out = pointers.data();
+      args.count = static_cast<size_t>(gradient.numel());
+      rule.apply(args, kLr, step);
+      p.tensor.mutable_grad().reset();
+    }
+  }
+  Named result;
+  for (const NamedTensor& p : replica.parameters) result[p.name] = p.tensor.detach();
+  return result;
+}
+
+// A rank of a mesh replica x tensor, the tensor axis inside, and its groups.
+struct Here {
+  Here(int rank, int replicas, int slices, Store& store) : rank(rank) {
+    at::set_num_threads(1);
+    world = join(store, "world", rank, replicas * slices, {});
+    std::vector<int> row, column;
+    for (int t = 0; t < slices; ++t) row.push_back(rank / slices * slices + t);
+    for (int r = 0; r < replicas; ++r) column.push_back(r * slices + rank % slices);
+    tensor = join(store, "tensor-" + std::to_string(rank / slices), rank % slices, slices, row);
+    replica = join(store, "replica-" + std::to_string(rank % slices), rank / slices, replicas, column);
+  }
+  static std::unique_ptr<Group> join(Store& store, const std::string& name, int rank, int size,
+                                     const std::vector<int>& ranks) {
+    GroupSetup setup;
+    setup.name = name;
+    setup.rank = rank;
+    setup.size = size;
+    setup.world_ranks = ranks;
+    setup.options.timeout = std::chrono::seconds(30);
+    return make_group(store, setup);
+  }
+  int rank;
+  SystemClock clock;
+  std::unique_ptr<Group> world, tensor, replica;
+};
+
+// Runs `body` on replicas * slices processes; the numbers of all ranks, the largest of each name.
+Numbers on_mesh(int replicas, int slices, const std::function<Numbers(Here&)>& body) {
+  const int size = replicas * slices;
+  ForkedRanks ranks(size, [&](int rank, Store& store) {
+    Here here(rank, replicas, slices, store);
+    std::ostringstream text;
+    text.precision(17);
+    for (const auto& [name, value] : body(here)) text << name << ' ' << value << '\n';
+    store.put("result/" + std::to_string(rank), text.str());
+    here.world->barrier();
+  });
+  for (int r = 0; r < size; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
+  Numbers numbers;
+  for (int r = 0; r < size; ++r) {
+    if (const auto error = ranks.store().try_get("error/" + std::to_string(r))) ADD_FAILURE() << *error;
+    std::istringstream text(ranks.store().try_get("result/" + std::to_string(r)).value_or(""));
+    std::string name;
+    for (double value = 0; text >> name >> value;) {
+      const auto [it, fresh] = numbers.emplace(name, value);
+      if (!fresh) it->second = std::max(it->second, value);
+    }
+  }
+  return numbers;
+}
+
+template <typename S, typename... Args>
+BuiltStrategy built(Args&&... args) {
+  auto strategy = std::make_unique<S>(std::forward<Args>(args)...);
+  BuiltStrategy result;
+  result.evaluated = &strategy->evaluated();
+  result.fingerprint = [s = strategy.get()] { return s->fingerprint(); };
+  result.strategy = std::move(strategy);
+  return result;
+}
+
+// What an exchange is made of: whole models or their parts, over the ranks that hold the same.
+using Make =
+    std::function<BuiltStrategy(const Task&, const ModelFactory&, Group&, const Clock&, const ModelParts&)>;
+
+BuiltStrategy all_reduce(const Task& task, const ModelFactory& factory, Group& group, const Clock& clock,
+                         const ModelParts& parts) {
+  AllReduceOptions options;
+  options.master = options.working = at::kDouble;
+  options.clip_norm = task.clip;
+  options.bucket_bytes = 1000;
+  options.hash_every = 1;
+  options.parts = parts;
+  return built<AllReduce>(factory, task.rule(), options, group, clock);
+}
+
+BuiltStrategy zero(const Task& task, const ModelFactory& factory, Group& group, const Clock& clock,
+                   const ModelParts& parts, int stage) {
+  ZeroOptions options;
+  options.stage = stage;
+  options.replica = task.flat();
+  options.replica.parts = parts;
+  return built<Zero>(factory, task.rule(), options, group, clock);
+}
+
+BuiltStrategy local_sgd(const Task& task, const ModelFactory& factory, Group& group, const Clock& clock,
+                        const ModelParts& parts) {
+  FlatReplicaOptions options = task.flat();
+  options.parts = parts;
+  return built<LocalSgd>(factory, task.rule(), options, 2, group, clock);
+}
+
+std::unique_ptr<TensorParallel> tensor_parallel(const Task& task, Here& here, const Make& make) {
+  return std::make_unique<TensorParallel>(task.factory, *here.tensor, std::vector<Group*>{here.tensor.get()},
+                                          here.clock, [&](const ModelFactory& part, const ModelParts& parts) {
+                                            return make(task, part, *here.replica, here.clock, parts);
+                                          });
+}
+
+void train(Strategy& strategy, const Task& task, int index, int parts, int first, int last) {
+  for (int64_t step = first; step <= last; ++step) {
+    strategy.begin_step({step, kLr, false});
+    strategy.forward_backward(task.part(step, index, parts));
+    strategy.update();
+  }
+}
+
+double difference(const StrategyState& state, const Named& expected) {
+  return largest_difference(state.parameters, expected).difference;
+}
+
+// Rank 0's state, on all ranks.
+StrategyState shared(StrategyState state, Group& group, const Task& task) {
+  double step = static_cast<double>(state.step);
+  group.broadcast(&step, 1, DataType::kFp64, 0);
+  state.step = static_cast<int64_t>(step);
+  const auto share = [&](Named& tensors, const std::string& name, const at::Tensor& like) {
+    if (group.rank() != 0) tensors[name] = torch::empty(like.sizes(), torch::kDouble);
+    group.broadcast(tensors.at(name).data_ptr(), like.numel(), DataType::kFp64, 0);
+  };
+  const UpdateRule rule = task.rule();
+  const Replica whole = make_replica(task.factory, at::kDouble, 0);
+  for (const NamedTensor& p : whole.parameters) {
+    share(state.parameters, p.name, p.tensor);
+    for (const std::string& kind : rule.state_names()) share(state.optimizer, kind + "/" + p.name, p.tensor);
+  }
+  return state;
+}
+
+Numbers differences_of(const Make& make, const std::vector<std::pair<std::string, Task>>& tasks, int replicas,
+                       Here& here) {
+  Numbers result;
+  for (const auto& [name, task] : tasks) {
+    const auto strategy = tensor_parallel(task, here, make);
+    train(*strategy, task, here.replica->rank(), replicas, 1, kSteps);
+    const StrategyState state = strategy->state();
+    if (here.rank == 0) result[name] = difference(state, one_process(task, kSteps));
+  }
+  return result;
+}
+
+TEST(TensorParallelStrategy, MakesTheUpdatesOfOneProcess) {
+  const std::vector<std::pair<std::string, Task>> tasks = {
+      {"mlp", mlp()}, {"lenet5", lenet()}, {"gpt", gpt()}, {"gpt_clipped_adam", with(gpt(), "adam", 0.5)}};
+  for (const int replicas : {1, 2}) {
+    const Numbers all =
+        on_mesh(replicas, 2, [&](Here& here) { return differences_of(all_reduce, tasks, replicas, here); });
+    EXPECT_EQ(all.size(), tasks.size());
+    for (const auto& [name, value] : all) EXPECT_LE(value, 1e-10) << name << ", replicas " << replicas;
+  }
+}
+
+TEST(TensorParallelStrategy, WorksUnderEveryExchangeOfReplicas) {
+  const Task task = with(gpt(), "adam", 0.5);
+  const Numbers all = on_mesh(2, 2, [&](Here& here) {
+    Numbers result;
+    for (const int stage : {2, 3}) {
+      const auto make = [stage](const Task& t, const ModelFactory& factory, Group& group, const Clock& clock,
+                                const ModelParts& parts) {
+        return zero(t, factory, group, clock, parts, stage);
+      };
+      result.merge(differences_of(make, {{"zero" + std::to_string(stage), task}}, 2, here));
+    }
+    // Ranks that average now and then: against the same exchange of whole models.
+    const auto divided = tensor_parallel(task, here, local_sgd);
+    train(*divided, task, here.replica->rank(), 2, 1, kSteps);
+    BuiltStrategy whole = local_sgd(task, task.factory, *here.replica, here.clock, {});
+    train(*whole.strategy, task, here.replica->rank(), 2, 1, kSteps);
+    const StrategyState state = divided->state(), expected = whole.strategy->state();
+    if (here.rank == 0) result["local_sgd"] = difference(state, expected.parameters);
+    return result;
+  });
+  EXPECT_EQ(all.size(), 3u);
+  for (const auto& [name, value] : all) EXPECT_LE(value, 1e-10) << name;
+}
+
+TEST(TensorParallelStrategy, StateIsOfWholeTensors) {
+  const Task task = with(gpt(), "adam", 0);
+  const Numbers all = on_mesh(2, 2, [&](Here& here) {
+    const Named expected = one_process(task, 5);
+    const auto divided = tensor_parallel(task, here, all_reduce);
+    train(*divided, task, here.replica->rank(), 2, 1, 2);
+    BuiltStrategy whole = all_reduce(task, task.factory, *here.world, here.clock, {});
+    whole.strategy->load_state(shared(divided->state(), *here.world, task));
+    train(*whole.strategy, task, here.rank, 4, 3, 4);
+    divided->load_state(shared(whole.strategy->state(), *here.world, task));
+    train(*divided, task, here.replica->rank(), 2, 5, 5);
+    const StrategyState state = divided->state();
+    return here.rank == 0 ? Numbers{{"difference", difference(state, expected)}} : Numbers{};
+  });
+  EXPECT_LE(all.at("difference"), 1e-10);
+}
+
+TEST(TensorParallelStrategy, EvaluatesAndStopsTogetherAndCounts) {
+  const Task task = gpt();
+  const Numbers all = on_mesh(2, 2, [&](Here& here) {
+    const auto strategy = tensor_parallel(task, here, all_reduce);
+    strategy->begin_step({1, kLr, here.rank == 3});  // one rank of four is asked to stop
+    strategy->forward_backward(task.part(1, here.replica->rank(), 2));
+    const StepReport report = strategy->update();
+    strategy->consensus();
+    const Batch batch = task.batch(2);
+    const Named trained = one_process(task, 1);
+    at::NoGradGuard no_grad;
+    const Model& part = strategy->evaluated().model;
+    Replica whole = make_replica(task.factory, at::kDouble, 0);
+    for (NamedTensor& p : whole.parameters) p.tensor.copy_(trained.at(p.name));
+    const double loss = part.loss(part.forward(batch.input), batch.target).item<double>();
+    const double expected = whole.model.loss(whole.model.forward(batch.input), batch.target).item<double>();
+    Numbers result = strategy->fingerprint();
+    result["goes_on"] = report.stop ? 0 : 1;
+    result["evaluation"] = std::abs(loss - expected);
+    result["no_bytes"] = report.bytes_sent > 0 ? 0 : 1;
+    return result;
+  });
+  EXPECT_EQ(all.at("goes_on"), 0);
+  EXPECT_EQ(all.at("no_bytes"), 0);
+  EXPECT_LE(all.at("evaluation"), 1e-12);
+  EXPECT_EQ(all.at("tensor_ranks"), 2);
+  EXPECT_EQ(all.at("layer_elements"), 8 * 4 * 5 * 24 / 2);  // half of the batch of 8, 5 tokens, width 24
+  EXPECT_EQ(all.at("layer_formula"), all.at("layer_elements"));
+  // 11 x 24 embedding, 5 x 24 positions, two layers, a normalisation.
+  const double layer = 24 * 72 + 72 + 24 * 24 + 24 + 2 * 24 * 96 + 96 + 24 + 4 * 24;
+  EXPECT_EQ(all.at("whole_parameters"), 11 * 24 + 5 * 24 + 2 * layer + 2 * 24);
+  const double halved = 24 * 72 + 72 + 24 * 24 + 2 * 24 * 96 + 96;
+  EXPECT_EQ(all.at("held_parameters"), 6 * 24 + 5 * 24 + 2 * (layer - halved / 2) + 2 * 24);
+}
+
+// The padding between tensors, which moves when the buckets are rebuilt in the order of arrival, counts for nothing.
+TEST(AllReduce, ClipsByTheNormOfTheGradientsAlone) {
+  const Task task = with(gpt(), "adam", 0.5);
+  const Numbers all = on_mesh(2, 1, [&](Here& here) {
+    BuiltStrategy whole = all_reduce(task, task.factory, *here.world, here.clock, {});
+    train(*whole.strategy, task, here.rank, 2, 1, kSteps);
+    const StrategyState state = whole.strategy->state();
+    return here.rank == 0 ? Numbers{{"difference", difference(state, one_process(task, kSteps))}} : Numbers{};
+  });
+  EXPECT_LE(all.at("difference"), 1e-10);
+}
+
+HybridOptions hybrid_options(const Task& task, std::vector<std::string> layers) {
+  return {std::move(layers), task.flat()};
+}
+
+TEST(Hybrid, MakesTheUpdatesOfOneProcess) {
+  struct Case {
+    std::string name;
+    Task task;
+    std::vector<std::string> layers;
+  };
+  const std::string block = "transformer.h.0.";
+  const std::vector<Case> cases = {
+      {"mlp", mlp(), {"fc1", "fc3"}},
+      {"lenet5", lenet(), {"fc1", "fc2"}},
+      {"lenet5_clipped_adam", with(lenet(), "adam", 0.3), {"fc1", "fc2", "fc3"}},
+      {"gpt", gpt(), {block + "attn.c_attn", block + "mlp.c_fc", block + "mlp.c_proj"}},
+      {"none", mlp(), {}}};
+  for (const int ranks : {2, 4}) {
+    const Numbers all = on_mesh(ranks, 1, [&](Here& here) {
+      Numbers result;
+      for (const Case& c : cases) {
+        Hybrid hybrid(c.task.factory, c.task.rule(), hybrid_options(c.task, c.layers), *here.world,
+                      here.clock);
+        train(hybrid, c.task, here.rank, ranks, 1, kSteps);
+        const Named expected = one_process(c.task, kSteps);
+        const StrategyState state = hybrid.state();
+        if (here.rank == 0) result[c.name] = difference(state, expected);
+        hybrid.consensus();
+        Named evaluated;
+        for (const NamedTensor& p : hybrid.evaluated().parameters) evaluated[p.name] = p.tensor.detach();
+        result[c.name + "_evaluated"] = largest_difference(evaluated, expected).difference;
+      }
+      return result;
+    });
+    EXPECT_EQ(all.size(), 2 * cases.size());
+    for (const auto& [name, value] : all) EXPECT_LE(value, 1e-10) << name << ", ranks " << ranks;
+  }
+}
+
+TEST(Hybrid, StateFitsAnotherNumberOfRanksAndOtherLayers) {
+  const Task task = with(lenet(), "adam", 0);
+  const Numbers all = on_mesh(2, 2, [&](Here& here) {
+    const Named expected = one_process(task, 4);
+    Hybrid two(task.factory, task.rule(), hybrid_options(task, {"fc1"}), *here.tensor, here.clock);
+    train(two, task, here.tensor->rank(), 2, 1, 2);
+    Hybrid four(task.factory, task.rule(), hybrid_options(task, {"fc1", "fc3"}), *here.world, here.clock);
+    four.load_state(shared(two.state(), *here.tensor, task));
+    train(four, task, here.rank, 4, 3, 3);
+    two.load_state(shared(four.state(), *here.world, task));
+    train(two, task, here.tensor->rank(), 2, 4, 4);
+    const StrategyState state = two.state();
+    return here.tensor->rank() == 0 ? Numbers{{"difference", difference(state, expected)}} : Numbers{};
+  });
+  EXPECT_LE(all.at("difference"), 1e-10);
+}
+
+TEST(Hybrid, MovesWhatTheFormulaSays) {
+  const Task task = lenet();
+  const Numbers all = on_mesh(2, 1, [&](Here& here) {
+    Hybrid hybrid(task.factory, task.rule(), hybrid_options(task, {"fc1", "fc2"}), *here.world, here.clock);
+    train(hybrid, task, here.rank, 2, 1, 2);
+    return hybrid.fingerprint();
+  });
+  const double n = kBatch / 2, fc1_in = 16 * 2 * 2;
+  EXPECT_EQ(all.at("model_parallel_layers"), 2);
+  EXPECT_EQ(all.at("model_parallel/fc1"), 8 * (2 * n * fc1_in + n * 120));
+  EXPECT_EQ(all.at("model_parallel/fc2"), 8 * (2 * n * 120 + n * 84));
+  EXPECT_EQ(all.at("model_parallel_bytes"), all.at("model_parallel/fc1") + all.at("model_parallel/fc2"));
+  const double shared = 6 * 25 + 6 + 16 * 6 * 25 + 16 + 84 * 10 + 10,
+               divided = fc1_in * 120 + 120 + 120 * 84 + 84;
+  EXPECT_EQ(all.at("data_parallel_bytes"), all.at("data_parallel_formula"));
+  EXPECT_GE(all.at("data_parallel_formula"), 8 * shared);
+  EXPECT_LE(all.at("data_parallel_formula"), 8 * (shared + 6 * 64));  // and the padding between tensors
+  EXPECT_EQ(all.at("whole_bytes"), 8 * (shared + divided));
+  EXPECT_EQ(all.at("held_bytes"), 8 * (shared + divided / 2));
+}
+
+}  // namespace
+}  // namespace starling::tensor_tests
