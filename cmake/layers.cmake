@@ -13,6 +13,7 @@ if(TARGET comm_test)
 endif()
 starling_layer(plan      DEPS spec)
 starling_layer(report    DEPS telemetry plan)
+set_target_properties(starling_report PROPERTIES UNITY_BUILD OFF)  # each chart has its own margins, by the same names
 starling_layer(launch    DEPS net telemetry)
 starling_layer(c10d      TORCH DEPS comm)
 starling_layer(torch_testing TORCH DEPS testing)

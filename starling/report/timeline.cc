@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr ActionKind kKinds[] = {ActionKind::kForward,        ActionKind::kBackward,
                                  ActionKind::kSendActivation, ActionKind::kRecvActivation,
@@ -67,7 +67,7 @@ double idle_share(const StepTimeline& measured) {
 }
 
 void write_timeline(const std::string& path, const StepTimeline& timeline) {
-  Json actions = Json::array();
+  OrderedJson actions = OrderedJson::array();
   for (const TimedAction& t : timeline.actions) {
     actions.push_back({{"rank", t.rank},
                        {"kind", std::string(code_of(t.action.kind))},
@@ -76,27 +76,28 @@ void write_timeline(const std::string& path, const StepTimeline& timeline) {
                        {"begin_s", t.begin},
                        {"end_s", t.end}});
   }
-  const Json json = {{"schedule", timeline.schedule},
-                     {"ranks", timeline.ranks},
-                     {"chunks", timeline.chunks},
-                     {"micro_batches", timeline.micro_batches},
-                     {"actions", actions}};
+  const OrderedJson json = {{"schedule", timeline.schedule},
+                            {"ranks", timeline.ranks},
+                            {"chunks", timeline.chunks},
+                            {"micro_batches", timeline.micro_batches},
+                            {"actions", actions}};
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+  file << json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
   file.close();
   if (!file) throw Error(ErrorCode::kInternal, path + " cannot be written: is the disk full?");
 }
 
 StepTimeline read_timeline(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const Json json = file ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
+  const OrderedJson json =
+      file ? OrderedJson::parse(file, nullptr, /*allow_exceptions=*/false) : OrderedJson();
   StepTimeline timeline;
   try {
     timeline.schedule = json.at("schedule").get<std::string>();
     timeline.ranks = json.at("ranks").get<int>();
     timeline.chunks = json.at("chunks").get<int>();
     timeline.micro_batches = json.at("micro_batches").get<int>();
-    for (const Json& a : json.at("actions")) {
+    for (const OrderedJson& a : json.at("actions")) {
       TimedAction timed;
       timed.rank = a.at("rank").get<int>();
       timed.action.kind = kind_of(a.at("kind").get<std::string>());
@@ -106,7 +107,7 @@ StepTimeline read_timeline(const std::string& path) {
       timed.end = a.at("end_s").get<double>();
       timeline.actions.push_back(timed);
     }
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw ConfigError(path, fmt::format("is no timeline of a pipeline: {}", error.what()));
   }
   return timeline;

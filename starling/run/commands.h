@@ -63,6 +63,7 @@ struct ScalingSpec {
 };
 // Measures samples/s for 1 … ranks (run/bench_scaling.h).
 int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options);
+
 // Prints what a rank would hold (run/plan_memory.h). params: 0 = the configured model's.
 int plan_memory_command(const Config& config, double params, const CommandOptions& options);
 
@@ -72,6 +73,7 @@ struct CompareOptions {
   double target_accuracy = -1;  // share of 1; -1: none
   double target_loss = -1;
   bool measure_exchange = false;  // --measure-exchange
+};
 // Trains each of the runs and compares them (run/compare.h). files: what -c named. Returns 1 where one of them failed.
 int compare_command(const Config& base, const std::vector<std::string>& files, const CompareOptions& compare,
                     const CommandOptions& options);
