@@ -130,6 +130,30 @@ class Exchanges(ProgramTest):
             with open(whole + ".safetensors", "rb") as a, open(parts + ".safetensors", "rb") as b:
                 self.assertEqual(a.read(), b.read(), words)
 
+    def test_replicas_of_pipelines(self):
+        pipelines = ("-n", 4, "--mesh", "replica=2,stage=2", "--micro-batches", 4)
+        _, strategy = self.strategy(*pipelines)
+        self.assertEqual((strategy["exchange"], strategy["replicas"], strategy["stages"]), ("all-reduce", 2, 2))
+        self.assertAlmostEqual(strategy["bubble_planned"], 1 / 5)
+        _, strategy = self.strategy("-n", 2, "--mesh", "stage=2", "--micro-batches", 4)
+        self.assertEqual((strategy["exchange"], strategy["replicas"]), ("none", 1))
+        result, strategy = self.strategy(*pipelines, "--exchange", "downpour", "--servers", 2, "--lr", 0.05, accuracy=0)
+        for worker in range(4):
+            for shard in range(2):
+                self.assertEqual(strategy[f"pushes_{worker}_{shard}"], result["steps"] if worker % 2 == shard else 0)
+        for exchange in ("gossip", "admm", "parallel-sgd"):
+            self.strategy(*pipelines, "--exchange", exchange, accuracy=0.1)
+
+    def test_a_mesh_is_resumed_bit_for_bit(self):
+        common = [*SMALL, "--exchange", "local-sgd", "--mesh", "replica=2,stage=2", "--micro-batches", 2, "-n", 4, "--global-batch", 16,
+                  "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
+        whole, parts = self.path("whole"), self.path("parts")
+        self.run_program("train", *common, "--steps", 12, "--run-dir", whole, "--save", whole + ".safetensors")
+        self.run_program("train", *common, "--steps", 6, "--run-dir", parts)
+        self.run_program("train", *common, "--steps", 12, "--run-dir", parts, "--save", parts + ".safetensors")
+        with open(whole + ".safetensors", "rb") as a, open(parts + ".safetensors", "rb") as b:
+            self.assertEqual(a.read(), b.read())
+
     def test_what_cannot_be_is_refused_with_the_reason(self):
         for words, reason in ((["--exchange", "admm", "--partition", "none"], "iid"),
                               (["--exchange", "gossip", "--codec", "int8"], "codecs"),
@@ -137,6 +161,7 @@ class Exchanges(ProgramTest):
                               (["--exchange", "parameter-server", "--staleness", "2", "--backup", "1"], "staleness 0"),
                               (["--mesh", "stage=2,replica=2", "-n", "2"], "4 ranks"),
                               (["--mesh", "stage=2", "--exchange", "gossip", "-n", "2"], "replica"),
+                              (["--mesh", "stage=2", "--shard", "parameters", "-n", "4", "--micro-batches", "4"], "--shard gradients"),
                               (["--every", "0"], "at least 1"),
                               (["--rounds", "2"], "parallel-sgd"),
                               (["--emulate", "slow"], "slow-rank=1:2x"),

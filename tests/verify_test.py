@@ -35,12 +35,19 @@ class Verify(ProgramTest):
 
     def test_clipping_replicas_and_adam(self):
         self.check("mlp", 2, 5, "--set", "optimizer.clip_norm=0.1")
+        self.check("gpt", 2, 3, "--set", "optimizer.clip_norm=0.1")  # buckets move after the first step
         self.check("mlp", 2, 5, "--set", "optimizer.share=replicated", "--optimizer", "adam", "--lr", "0.001")
 
     def test_shards(self):
         self.check("lenet5", 2, 3, "--shard", "optimizer")
         self.check("mlp", 3, 5, "--shard", "gradients", "--optimizer", "adam", "--lr", "0.001")
         self.check("gpt", 3, 3, "--shard", "parameters", "--set", "optimizer.clip_norm=0.1")
+
+    def test_meshes_of_replicas_and_stages(self):
+        pipelines = ("--mesh", "replica=2,stage=2", "--micro-batches", 2)
+        self.check("gpt", 4, 3, *pipelines, "--set", "optimizer.clip_norm=0.1")
+        self.check("lenet5", 4, 3, *pipelines, "--schedule", "interleaved", "--shard", "gradients")
+        self.check("mlp", 4, 3, *pipelines, "--exchange", "parameter-server", "--servers", 2)
 
     def test_local_batch_norm_is_refused(self):
         _, err = self.run_program("verify", *MODELS["resnet18"][:4], "-n", 2, "--global-batch", 4, status=2)

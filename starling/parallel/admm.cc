@@ -38,10 +38,10 @@ void Admm::round() {
   z_ = mean_over_ranks(x + u_);
   const at::Tensor distance = x - z_;
   u_.add_(distance);
-  double squares = distance.square().sum().item<double>();
+  double squares = replica_.squares(distance);
   if (group_.size() > 1) group_.all_reduce(&squares, 1, DataType::kFp64, ReduceOp::kSum);
   primal_ = std::sqrt(squares);
-  dual_ = rho_ * std::sqrt(static_cast<double>(group_.size())) * (z_ - before).norm().item<double>();
+  dual_ = rho_ * std::sqrt(static_cast<double>(group_.size()) * replica_.squares(z_ - before));
   if (first_primal_ < 0) first_primal_ = primal_;
   if (admm_.adaptive) adapt_rho();
 }

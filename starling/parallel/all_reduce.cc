@@ -284,6 +284,9 @@ void AllReduce::relayout(const std::vector<size_t>& order) {
   if (group_.size() > 1) group_.barrier();  // nobody writes before everybody has read
   layout_ = make_flat_layout(sizes_, order,
                              std::max<size_t>(1, options_.bucket_bytes / at::elementSize(options_.working)));
+  // What is padding now held gradients; the norm that clips is summed over padding too.
+  for (int m = 0; m < options_.members; ++m)
+    memory_->gradient_view(m, 0, at::empty({static_cast<int64_t>(layout_.total)}, options_.working)).zero_();
   if (!divided() || group_.local_rank() == 0) {
     for (size_t i = 0; i < sizes_.size(); ++i) {
       for (int s = 0; s < rule_.state_count(); ++s)

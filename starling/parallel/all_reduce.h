@@ -22,6 +22,7 @@
 #include "starling/parallel/bucket_exchange.h"
 #include "starling/parallel/flat_layout.h"
 #include "starling/parallel/flat_memory.h"
+#include "starling/parallel/model_parts.h"
 #include "starling/parallel/replica.h"
 #include "starling/parallel/strategy.h"
 #include "starling/parallel/thread_team.h"
@@ -39,6 +40,7 @@ struct AllReduceOptions {
   int members = 1;         // threads of this rank that hold a mini-batch each
   bool channels_last = false;
   uint64_t seed = 0;
+  ModelParts parts;  // where a replica is divided over several ranks
   // Tests only: sees this rank's finished gradients of a bucket before anybody reads them.
   std::function<void(int64_t step, size_t bucket, void* data, size_t bytes)> on_bucket;
 };

@@ -71,9 +71,14 @@ void AllReduce::apply_range(size_t begin, size_t end) {
 template <typename G>
 double AllReduce::squares_of_own_share() {
   const auto [begin, end] = share_of(0, layout_.total, group_.rank(), group_.size());
-  std::vector<const G*> gradients;
-  for (const std::byte* s : sources()) gradients.push_back(reinterpret_cast<const G*>(s) + begin);
-  return sum_of_squares<G>(gradients.data(), static_cast<int>(gradients.size()), update_scale_, end - begin);
+  const auto holes = ranges_counted_elsewhere(options_.parts, replicas_[0].parameters, layout_);
+  double sum = 0;
+  for (const auto& [from, to] : pieces_outside(begin, end, holes)) {
+    std::vector<const G*> gradients;
+    for (const std::byte* s : sources()) gradients.push_back(reinterpret_cast<const G*>(s) + from);
+    sum += sum_of_squares<G>(gradients.data(), static_cast<int>(gradients.size()), update_scale_, to - from);
+  }
+  return sum;
 }
 
 // Clipping by the norm of the mean gradient (Pascanu et al., arXiv 1211.5063): it is known only when all buckets are.
@@ -82,7 +87,7 @@ void AllReduce::apply_clipped() {
                    : options_.working == at::kBFloat16 ? squares_of_own_share<Bf16>()
                                                        : squares_of_own_share<float>();
   if (group_.size() > 1) group_.all_reduce(&squares, 1, DataType::kFp64, ReduceOp::kSum);
-  const double norm = std::sqrt(squares);
+  const double norm = std::sqrt(sum_over_parts(options_.parts, squares));
   if (norm > options_.clip_norm) update_scale_ *= options_.clip_norm / (norm + 1e-6);
   for (size_t b = 0; b < layout_.buckets.size(); ++b) apply_bucket(b);
 }

@@ -107,10 +107,21 @@ void apply_rule(const UpdateRule& rule, const at::Tensor& parameters, const at::
 
 }  // namespace
 
+double FlatReplica::squares(const at::Tensor& flat) const {
+  double sum = 0;
+  const auto holes = ranges_counted_elsewhere(options_.parts, replica_.parameters, layout_);
+  for (const auto& [begin, end] : pieces_outside(0, layout_.total, holes)) {
+    const auto from = static_cast<int64_t>(begin), to = static_cast<int64_t>(end);
+    const double norm = flat.narrow(0, from, to - from).norm().item<double>();
+    sum += norm * norm;
+  }
+  return sum_over_parts(options_.parts, sum);
+}
+
 void FlatReplica::update(const Step& step) {
   double scale = 1;
   if (options_.clip_norm > 0) {
-    const double norm = gradients_.norm().item<double>();
+    const double norm = std::sqrt(squares(gradients_));
     if (norm > options_.clip_norm) scale = options_.clip_norm / (norm + 1e-6);
   }
   if (options_.master == at::kDouble) {

@@ -13,6 +13,7 @@
 #include "starling/optim/update_rule.h"
 #include "starling/parallel/flat_layout.h"
 #include "starling/parallel/flat_memory.h"
+#include "starling/parallel/model_parts.h"
 #include "starling/parallel/replica.h"
 #include "starling/parallel/strategy.h"
 
@@ -21,13 +22,15 @@ namespace starling {
 struct FlatReplicaOptions {
   at::ScalarType master = at::kFloat;   // parameters, optimizer states and their arithmetic: float or double
   at::ScalarType working = at::kFloat;  // forward and backward: master, or bfloat16
-  double clip_norm = 0;                 // this rank's gradient is scaled to at most this norm; 0 = off
+  double clip_norm = 0;                 // this replica's gradient is scaled to at most this norm; 0 = off
   bool channels_last = false;
   uint64_t seed = 0;
-  int rank = 0;  // for messages
+  int rank = 0;      // for messages
+  ModelParts parts;  // where the replica is divided over several ranks
 };
 
-// Not thread-safe. No method communicates.
+// Not thread-safe. No method communicates but norm(), and update() where it clips, with the ranks of options.parts; and, where
+// the model is such a part, what computes with it.
 class FlatReplica {
  public:
   FlatReplica(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options);
@@ -46,6 +49,8 @@ class FlatReplica {
   at::Tensor& gradients() { return gradients_; }
   at::Tensor& state(int i) { return states_[static_cast<size_t>(i)]; }
   size_t bytes() const { return parameters_.nbytes(); }
+  // Σ of the squares of a flat range over the whole model.
+  double squares(const at::Tensor& flat) const;
   // The tensors of the module follow what was written into parameters().
   void parameters_changed();
 

@@ -113,7 +113,7 @@ Fingerprint Gossip::fingerprint() {
   at::NoGradGuard no_grad;
   replica_.hide();
   const at::Tensor mean = mean_over_ranks(replica_.parameters());
-  double squares = (replica_.parameters() - mean).square().sum().item<double>();
+  double squares = replica_.squares(replica_.parameters() - mean);
   if (group_.size() > 1) group_.all_reduce(&squares, 1, DataType::kFp64, ReduceOp::kSum);
   return {{"degree", static_cast<double>(neighbours_.hears.size())},
           {"second_eigenvalue", second_eigenvalue(mixing_matrix(graph_, group_.size()), group_.size())},

@@ -1,9 +1,12 @@
 #include "starling/parallel/parameter_server.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
+#include <c10/util/strides.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -20,14 +23,11 @@ UpdateRule no_rule() {
   return make_update_rule(spec);
 }
 
-// As matrices with a row for each output, for codecs that see them.
-std::vector<TensorShape> shapes_of(const Replica& replica) {
-  std::vector<TensorShape> shapes;
-  for (const NamedTensor& p : replica.parameters) {
-    const size_t rows = p.tensor.dim() >= 2 ? static_cast<size_t>(p.tensor.size(0)) : 1;
-    shapes.push_back({rows, static_cast<size_t>(p.tensor.numel()) / std::max<size_t>(1, rows)});
-  }
-  return shapes;
+// As a matrix with a row for each output, for codecs that see it.
+TensorShape shape_of(const std::vector<int64_t>& sizes) {
+  const auto count = static_cast<size_t>(c10::multiply_integers(sizes));
+  const size_t rows = sizes.size() >= 2 ? static_cast<size_t>(sizes[0]) : 1;
+  return {rows, count / std::max<size_t>(1, rows)};
 }
 
 template <typename T>
@@ -64,10 +64,22 @@ ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterSer
       state_names_(make_update_rule(options.server.optimizer).state_names()),
       replica_(factory, no_rule(), options.replica) {
   check_parameter_server_options(options);
+  find_keys();
   const bool fp64 = options.replica.master == at::kDouble;
-  const Partitioning partitioning = make_partitioning(replica_.sizes(), fp64 ? 8 : 4, meeting.servers);
-  const ClientLayout layout{replica_.layout().offset, options.owned, options.server.push_codec,
-                            options.server.pull_codec, shapes_of(replica_.replica())};
+  std::vector<size_t> sizes;
+  std::vector<int> homes;
+  ClientLayout layout;
+  layout.push_codec = options.server.push_codec;
+  layout.pull_codec = options.server.pull_codec;
+  for (const Key& key : keys_) {
+    layout.shapes.push_back(shape_of(key.sizes));
+    layout.offset.push_back(key.offset);
+    layout.owned.push_back(key.owned);
+    sizes.push_back(layout.shapes.back().size());
+    homes.push_back(key.home);
+  }
+  const Partitioning partitioning =
+      make_partitioning(sizes, fp64 ? 8 : 4, meeting.servers, kPartitionBytes, homes);
   if (fp64) {
     fp64_ = std::make_unique<ServerClient<double>>(store, meeting, worker, partitioning, layout);
   } else {
@@ -92,8 +104,25 @@ void ParameterServer::leave() {
   with_client([](auto& client) { client.goodbye(); });
 }
 
-bool ParameterServer::owns_all() const {
-  return std::all_of(options_.owned.begin(), options_.owned.end(), [](bool owned) { return owned; });
+void ParameterServer::find_keys() {
+  std::map<std::string, size_t> place;
+  const std::vector<NamedTensor>& parameters = replica_.replica().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) place[parameters[i].name] = i;
+  std::vector<ServerKey> all = options_.keys;
+  if (all.empty()) {
+    for (const NamedTensor& p : parameters) all.push_back({p.name, p.tensor.sizes().vec(), -1});
+  }
+  for (const ServerKey& k : all) {
+    const auto found = place.find(k.name);
+    const auto strides = c10::contiguous_strides(k.sizes);
+    Key key{k.name, k.sizes, {strides.begin(), strides.end()}, 0, false, k.home};
+    if (found != place.end() && counts_here(options_.replica.parts, k.name)) {
+      key.owned = true;
+      key.offset = replica_.layout().offset[found->second];
+      key.strides = parameters[found->second].tensor.strides().vec();
+    }
+    keys_.push_back(std::move(key));
+  }
 }
 
 void ParameterServer::load(int64_t updates, bool with_states) {
@@ -128,17 +157,16 @@ void ParameterServer::begin_step(const Step& step) {
 
 double ParameterServer::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
-  own_loss_ = options_.compute ? options_.compute(replica_, batch, step_.index)
-                               : replica_.forward_backward(batch, step_.index);
+  own_loss_ = replica_.forward_backward(batch, step_.index);
   forward_backward_s_ = to_seconds(clock_.now() - start);
   return own_loss_;
 }
 
-// Of this worker's gradient: the others' are not known here.
+// Of this replica's gradient: the others' are not known here.
 void ParameterServer::clip() {
   const double longest = options_.replica.clip_norm;
   if (longest <= 0) return;
-  const double norm = replica_.gradients().norm().item<double>();
+  const double norm = std::sqrt(replica_.squares(replica_.gradients()));
   if (norm > longest) replica_.gradients().mul_(longest / (norm + 1e-6));
 }
 
@@ -184,25 +212,32 @@ StepReport ParameterServer::update() {
   return report;
 }
 
-// sections: parameters, then the optimizer's states, of everything. Null: this worker's parameters come into the replica.
-void ParameterServer::snapshot(std::vector<at::Tensor>* sections, int64_t* updates) {
+ParameterServer::Sections ParameterServer::whole_snapshot(int64_t& updates) {
   if (unpushed_ > 0) push();
+  Sections sections(1 + state_names_.size());
+  for (auto& section : sections) {
+    for (const Key& key : keys_)
+      section.push_back(
+          at::empty_strided(key.sizes, key.strides, at::TensorOptions(options_.replica.master)));
+  }
   const PullReport report = with_client([&](auto& client) {
     using T = typename std::decay_t<decltype(client)>::Value;
-    if (sections == nullptr && owns_all()) return client.snapshot(data_of<T>(replica_.parameters()));
     return client.snapshot_whole([&](int section, const Partition& partition, const T* values) {
-      if (sections == nullptr && section > 0) return;
-      const at::Tensor& flat = sections == nullptr ? replica_.parameters() : (*sections)[section];
-      const size_t at = replica_.layout().offset[partition.parameter] + partition.begin;
-      std::copy_n(values, partition.count, data_of<T>(flat) + at);
+      std::copy_n(values, partition.count,
+                  data_of<T>(sections[section][partition.parameter]) + partition.begin);
     });
   });
-  if (updates != nullptr) *updates = report.updates;
+  updates = report.updates;
+  return sections;
 }
 
 void ParameterServer::consensus() {
   at::NoGradGuard no_grad;
-  snapshot(nullptr, nullptr);
+  if (unpushed_ > 0) push();
+  with_client([&](auto& client) {
+    using T = typename std::decay_t<decltype(client)>::Value;
+    client.snapshot(data_of<T>(replica_.parameters()));
+  });
   replica_.parameters_changed();
   if (workers_ != nullptr) average_buffers(*workers_, replica_.replica());
 }
@@ -211,24 +246,25 @@ StrategyState ParameterServer::state() {
   at::NoGradGuard no_grad;
   StrategyState state;
   state.step = step_.index;
+  if (worker_ == 0 || options_.loads) {
+    for (const NamedTensor& b : replica_.replica().buffers)
+      state.buffers[b.name] = b.tensor.detach().clone(at::MemoryFormat::Contiguous);
+  }
   if (worker_ != 0) {
     if (unpushed_ > 0) push();
-    with_client([](auto& client) { return client.snapshot(nullptr); });
+    with_client([](auto& client) { client.snapshot(nullptr); });
     return state;
   }
-  std::vector<at::Tensor> sections;
-  for (size_t i = 0; i <= state_names_.size(); ++i) sections.push_back(at::zeros_like(replica_.parameters()));
   int64_t updates = 0;
-  snapshot(&sections, &updates);
-  replica_.unflatten(sections[0], "", state.parameters);
-  for (size_t i = 0; i < state_names_.size(); ++i)
-    replica_.unflatten(sections[i + 1], state_names_[i] + "/", state.optimizer);
-  const std::vector<NamedTensor>& parameters = replica_.replica().parameters;
-  if (!parameters.empty())
-    state.optimizer["updates/" + parameters.front().name] =
+  const Sections sections = whole_snapshot(updates);
+  for (size_t k = 0; k < keys_.size(); ++k) {
+    state.parameters[keys_[k].name] = sections[0][k].contiguous();
+    for (size_t i = 0; i < state_names_.size(); ++i)
+      state.optimizer[state_names_[i] + "/" + keys_[k].name] = sections[i + 1][k].contiguous();
+  }
+  if (!keys_.empty())
+    state.optimizer["updates/" + keys_.front().name] =
         at::scalar_tensor(static_cast<double>(updates), at::kDouble);
-  for (const NamedTensor& b : replica_.replica().buffers)
-    state.buffers[b.name] = b.tensor.detach().clone(at::MemoryFormat::Contiguous);
   return state;
 }
 
@@ -242,7 +278,7 @@ void ParameterServer::load_state(const StrategyState& state) {
       loaded_states_.push_back(at::zeros_like(replica_.parameters()));
       replica_.flatten(state.optimizer, name + "/", loaded_states_.back());
     }
-    const std::string name = "updates/" + replica_.replica().parameters.front().name;
+    const std::string name = "updates/" + keys_.front().name;
     updates = static_cast<int64_t>(
         fitting(state.optimizer, name, at::scalar_tensor(0.0, at::kDouble)).item<double>());
   }

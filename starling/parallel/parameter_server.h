@@ -8,11 +8,11 @@
 //   a ← a + g(x);  x ← x − α g(x)  (only where n_fetch > 1: between two pulls the replica goes on by itself)
 //   if step mod n_push = 0: push(a); a ← 0
 //
-// and with a model that is divided over the ranks of a group: each rank owns some parameters and pushes and pulls only these,
-// so only the shards that hold them hear of it (server/client.h).
+// and with a model that is divided over the ranks of a group (pipeline/stage_model.h): each rank owns some parameters and
+// pushes and pulls only these, so only the shards that hold them hear of it (server/client.h). A parameter that several ranks
+// of a group hold is pushed and pulled by the first of them, which gives it to the others.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,18 +25,23 @@
 
 namespace starling {
 
+// A parameter as the servers have it.
+struct ServerKey {
+  std::string name;
+  std::vector<int64_t> sizes;
+  int home = -1;  // which of the ranks of a group owns it (Partition::home), -1: one rank owns all
+};
+
 struct ParameterServerOptions {
   ServerOptions server;        // as the servers have it; server.workers = all workers
-  FlatReplicaOptions replica;  // clip_norm: each worker's own gradient, before it is pushed
+  FlatReplicaOptions replica;  // clip_norm: each group's own gradient, before it is pushed
   int64_t n_push = 1;          // steps whose gradients are added up for one push
   int64_t n_fetch = 1;         // steps between pulls
-  // By parameter, in the order of the replica: those that this rank owns. Empty: all.
-  std::vector<bool> owned;
+  // Where the replica is a part of a model: all parameters of the whole, the same on all workers. This rank owns those that
+  // its replica has and replica.parts does not count elsewhere. Empty: the replica is whole.
+  std::vector<ServerKey> keys;
   // Whether this rank's initial parameters, those that it owns, become the servers'. Exactly one worker a parameter.
   bool loads = false;
-  // Computes the replica's gradients() and returns the loss, in place of FlatReplica::forward_backward: for models divided
-  // over a group.
-  std::function<double(FlatReplica&, const Batch&, int64_t step)> compute;
 };
 
 // ConfigError naming the option that cannot be.
@@ -44,8 +49,9 @@ void check_parameter_server_options(const ParameterServerOptions& options);
 
 class ParameterServer final : public Strategy {
  public:
-  // Meets the servers (CommError within meeting.server_timeout where one is not there). `workers`: the group of all workers,
-  // which averages buffers (running statistics) in consensus(), and nothing else; may be null where the model has none.
+  // Meets the servers (CommError within meeting.server_timeout where one is not there). `workers`: the group of the workers with
+  // the same part, which averages buffers (running statistics) in consensus(), and nothing else; may be null where the model
+  // has none.
   // store, workers and clock outlive this.
   ParameterServer(const ModelFactory& factory, const ParameterServerOptions& options, Store& store,
                   const Meeting& meeting, int worker, Group* workers, const Clock& clock);
@@ -60,7 +66,7 @@ class ParameterServer final : public Strategy {
   StepReport update() override;
   // Waits until the pushes of all workers are applied; all get the same parameters. Pushes what has been added up.
   void consensus() override;
-  // On worker 0 everything, as the servers have it, when all workers have called it.
+  // On worker 0 everything, as the servers have it, when all workers have called it. On the others that load, the buffers.
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
 
@@ -80,8 +86,9 @@ class ParameterServer final : public Strategy {
   void fetch();
   void push();
   void clip();
-  void snapshot(std::vector<at::Tensor>* sections, int64_t* updates);
-  bool owns_all() const;
+  void find_keys();
+  using Sections = std::vector<std::vector<at::Tensor>>;  // parameters, then each state; by key
+  Sections whole_snapshot(int64_t& updates);
 
   const ParameterServerOptions options_;
   const int worker_;
@@ -89,6 +96,14 @@ class ParameterServer final : public Strategy {
   const Clock& clock_;
   const std::vector<std::string> state_names_;
   FlatReplica replica_;
+  struct Key {
+    std::string name;
+    std::vector<int64_t> sizes, strides;
+    size_t offset = 0;  // in the replica's flat ranges, where it is owned
+    bool owned = true;
+    int home = -1;
+  };
+  std::vector<Key> keys_;
   std::unique_ptr<ServerClient<float>> fp32_;  // one of the two
   std::unique_ptr<ServerClient<double>> fp64_;
   at::Tensor added_up_;                    // with n_push > 1

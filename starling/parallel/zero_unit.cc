@@ -188,8 +188,18 @@ void ZeroUnit::release() {
   gathered_ = false;
 }
 
-double ZeroUnit::sum_of_squares() const {
-  return own_gradient_.to(at::kDouble).square().sum().item<double>();
+double ZeroUnit::sum_of_squares(const Replica& replica, const ModelParts& parts) const {
+  std::vector<NamedTensor> own;
+  for (const size_t i : plan_.parameters) own.push_back(replica.parameters[i]);
+  const auto begin = static_cast<size_t>(begin_);
+  double sum = 0;
+  for (const auto& [from, to] :
+       pieces_outside(begin, begin + share_, ranges_counted_elsewhere(parts, own, layout_))) {
+    const at::Tensor piece =
+        own_gradient_.narrow(0, static_cast<int64_t>(from - begin), static_cast<int64_t>(to - from));
+    sum += piece.to(at::kDouble).square().sum().item<double>();
+  }
+  return sum;
 }
 
 template <typename T, typename G>

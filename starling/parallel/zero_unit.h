@@ -16,6 +16,7 @@
 #include "starling/nn/gradient_slot.h"
 #include "starling/optim/update_rule.h"
 #include "starling/parallel/flat_layout.h"
+#include "starling/parallel/model_parts.h"
 #include "starling/parallel/replica.h"
 #include "starling/parallel/strategy.h"
 
@@ -72,8 +73,8 @@ class ZeroUnit {
   void gather();
   void release();
 
-  // Of the own share of the gradient. fp64.
-  double sum_of_squares() const;
+  // Of the own share of the gradient, without what another part of the model counts. fp64.
+  double sum_of_squares(const Replica& replica, const ModelParts& parts) const;
   // The update rule on the own share.
   void apply(double scale, const Step& step);
   // Collective, after apply(): with stages 1, 2 every rank gets the others' shares.

@@ -29,7 +29,16 @@ bool channels_last(const Choices& choices) {
   return layout != choices.end() && layout->second == "channels-last";
 }
 
-FlatReplicaOptions flat_options(const StrategyParts& parts) {
+// What an exchange trains, and among whom: whole models over all ranks, or a part of a model over the ranks that hold it.
+struct Exchanged {
+  const ModelFactory& factory;
+  Group& group;
+  ModelParts parts = {};
+  std::vector<ServerKey> keys = {};  // of the whole model, where this is a part
+  bool part = false;
+};
+
+FlatReplicaOptions flat_options(const StrategyParts& parts, const Exchanged& what) {
   const AllReduceOptions common = all_reduce_options(parts.spec, parts.choices);
   FlatReplicaOptions options;
   options.master = common.master;
@@ -38,6 +47,8 @@ FlatReplicaOptions flat_options(const StrategyParts& parts) {
   options.channels_last = common.channels_last;
   options.seed = common.seed;
   options.rank = parts.around.group.rank();
+  options.parts = what.parts;
+  if (what.part) options.channels_last = false;  // stages send each other plain tensors
   return options;
 }
 
@@ -52,10 +63,16 @@ BuiltStrategy built(Args&&... args) {
   return result;
 }
 
-BuiltStrategy all_reduce(const StrategyParts& parts, const UpdateRule& rule) {
+BuiltStrategy all_reduce(const StrategyParts& parts, const Exchanged& what, const UpdateRule& rule) {
   AllReduceOptions options = all_reduce_options(parts.spec, parts.choices);
   options.on_bucket = parts.on_bucket;
-  return built<AllReduce>(parts.factory, rule, options, parts.around.group, parts.around.clock);
+  options.parts = what.parts;
+  if (what.part) options.channels_last = false;
+  return built<AllReduce>(what.factory, rule, options, what.group, parts.around.clock);
+}
+
+bool has_servers(const RunSpec& spec) {
+  return spec.exchange.name == "parameter-server" || spec.exchange.name == "downpour";
 }
 
 ServerOptions server_options(const RunSpec& spec) {
@@ -71,10 +88,15 @@ ServerOptions server_options(const RunSpec& spec) {
   } else {
     options.staleness = std::stoll(exchange.staleness);
   }
+  // A push of every replica amounts to one synchronous step; each of a replica's ranks pushes its part.
+  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  if (!options.synchronous() && mesh.replica < mesh.ranks())
+    options.lambda.assign(options.workers, 1.0 / static_cast<double>(mesh.replica));
   return options;
 }
 
-BuiltStrategy parameter_server(const StrategyParts& parts, const FlatReplicaOptions& flat) {
+BuiltStrategy parameter_server(const StrategyParts& parts, const Exchanged& what,
+                               const FlatReplicaOptions& flat) {
   const Surroundings& around = parts.around;
   if (around.store == nullptr)
     throw ConfigError(
@@ -85,14 +107,16 @@ BuiltStrategy parameter_server(const StrategyParts& parts, const FlatReplicaOpti
   options.replica = flat;
   options.n_push = parts.spec.exchange.push_every;
   options.n_fetch = parts.spec.exchange.fetch_every;
-  options.loads = around.group.rank() == 0;
-  return built<ParameterServer>(parts.factory, options, *around.store, around.meeting, around.group.rank(),
-                                &around.group, around.clock);
+  options.keys = what.keys;
+  options.loads = parts.axes.place().replica == 0;
+  return built<ParameterServer>(what.factory, options, *around.store, around.meeting, around.group.rank(),
+                                &what.group, around.clock);
 }
 
-BuiltStrategy compressed(const StrategyParts& parts, const UpdateRule& rule, const FlatReplicaOptions& flat) {
+BuiltStrategy compressed(const StrategyParts& parts, const Exchanged& what, const UpdateRule& rule,
+                         const FlatReplicaOptions& flat) {
   const CodecSpec codec = parse_codec(parts.spec.exchange.codec, "exchange.codec");
-  return built<CompressedSgd>(parts.factory, rule, flat, codec, parts.around.group, parts.around.clock);
+  return built<CompressedSgd>(what.factory, rule, flat, codec, what.group, parts.around.clock);
 }
 
 constexpr std::string_view kFile = "file:";
@@ -104,9 +128,31 @@ Schedule schedule_of(const PipelineSpec& pipeline, int ranks) {
   return make_schedule(pipeline.schedule, ranks, chunks, static_cast<int>(pipeline.micro_batches));
 }
 
-template <typename S, typename... Args>
-BuiltStrategy built_pipeline(Args&&... args) {
-  auto strategy = std::make_unique<S>(std::forward<Args>(args)...);
+BuiltStrategy make_exchange(const StrategyParts& parts, const Exchanged& what);
+
+std::vector<ServerKey> keys_of(const StageModel& stage) {
+  std::vector<ServerKey> keys;
+  const std::vector<NamedTensor>& parameters = stage.whole().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    keys.push_back({parameters[i].name, parameters[i].tensor.sizes().vec(), stage.holders(i).front()});
+  return keys;
+}
+
+PipelineOptions pipeline_options(const StrategyParts& parts, int ranks) {
+  const AllReduceOptions common = all_reduce_options(parts.spec, parts.choices);
+  PipelineOptions options;
+  options.schedule = schedule_of(parts.spec.pipeline, ranks);
+  options.master = common.master;
+  options.clip_norm = common.clip_norm;
+  options.seed = common.seed;
+  return options;
+}
+
+// A stage a core of one process.
+BuiltStrategy layer_per_core(const StrategyParts& parts, const UpdateRule& rule) {
+  auto strategy = std::make_unique<LayerPerCore>(
+      parts.factory, rule, pipeline_options(parts, static_cast<int>(parts.spec.train.threads)),
+      parts.around.clock);
   BuiltStrategy result;
   result.evaluated = &strategy->replica();
   result.fingerprint = [s = strategy.get()] {
@@ -117,26 +163,40 @@ BuiltStrategy built_pipeline(Args&&... args) {
   return result;
 }
 
-// A stage a rank, or (threads_mode = layer) a stage a core of one process.
-BuiltStrategy pipeline(const StrategyParts& parts, const UpdateRule& rule, const FlatReplicaOptions& flat) {
-  const RunSpec& spec = parts.spec;
-  const bool layers = spec.train.threads_mode == ThreadsMode::kLayer;
-  PipelineOptions options;
-  options.schedule =
-      schedule_of(spec.pipeline, static_cast<int>(layers ? spec.train.threads : spec.train.ranks));
-  options.master = flat.master;
-  options.clip_norm = flat.clip_norm;
-  options.seed = flat.seed;
-  if (layers) return built_pipeline<LayerPerCore>(parts.factory, rule, options, parts.around.clock);
-  return built_pipeline<Pipeline>(parts.factory, rule, options, parts.around.group, parts.around.clock);
+// A stage a rank; what is exchanged between replicas is each stage by itself.
+BuiltStrategy pipeline(const StrategyParts& parts) {
+  const MeshGroups& axes = parts.axes;
+  PipelineOptions options = pipeline_options(parts, axes.stages().size());
+  options.replica = axes.place().replica;
+  options.ranks = axes.place().stage_ranks;
+  options.share_tied = has_servers(parts.spec) || parts.spec.exchange.codec != "none";
+  options.counting = {&axes.stages(), &axes.replicas()};
+  auto strategy = std::make_unique<Pipeline>(
+      parts.factory, options, axes.stages(), parts.around.clock,
+      [&](const ModelFactory& part, const StageModel& stage) {
+        return make_exchange(parts, {part, axes.replicas(), stage.parts(), keys_of(stage), true});
+      });
+  BuiltStrategy result;
+  result.evaluated = &strategy->replica();
+  const bool exchanges = exchange_of(parts.spec) != "none";
+  result.fingerprint = [s = strategy.get(), exchanges, replicas = axes.mesh().replica] {
+    std::map<std::string, double> print;
+    if (exchanges) print = s->exchange_fingerprint();
+    for (const auto& [name, number] : s->fingerprint()) print[name] = number;
+    print["replicas"] = static_cast<double>(replicas);
+    return print;
+  };
+  result.strategy = std::move(strategy);
+  return result;
 }
 
-BuiltStrategy zero(const StrategyParts& parts, const UpdateRule& rule, const FlatReplicaOptions& flat) {
+BuiltStrategy zero(const StrategyParts& parts, const Exchanged& what, const UpdateRule& rule,
+                   const FlatReplicaOptions& flat) {
   ZeroOptions options;
   options.stage = static_cast<int>(parts.spec.train.shard);
   options.replica = flat;
   options.bucket_bytes = all_reduce_options(parts.spec, parts.choices).bucket_bytes;
-  return built<Zero>(parts.factory, rule, options, parts.around.group, parts.around.clock);
+  return built<Zero>(what.factory, rule, options, what.group, parts.around.clock);
 }
 
 GossipGraph graph_of(const std::string& name) {
@@ -150,6 +210,33 @@ int64_t steps_of_a_round(const StrategyParts& parts) {
   const ExchangeSpec& exchange = parts.spec.exchange;
   if (exchange.rounds == 0) return exchange.every;
   return std::max<int64_t>(1, parts.total_steps / exchange.rounds);
+}
+
+BuiltStrategy make_exchange(const StrategyParts& parts, const Exchanged& what) {
+  const ExchangeSpec& exchange = parts.spec.exchange;
+  const UpdateRule rule = make_update_rule(parts.spec.optimizer);
+  const FlatReplicaOptions flat = flat_options(parts, what);
+  const ModelFactory& factory = what.factory;
+  Group& group = what.group;
+  const Clock& clock = parts.around.clock;
+  const std::string& name = exchange.name;
+  if (parts.spec.train.shard != Shard::kNone) return zero(parts, what, rule, flat);
+  if (name == "all-reduce" && exchange.codec != "none") return compressed(parts, what, rule, flat);
+  if (name == "all-reduce") return all_reduce(parts, what, rule);
+  if (has_servers(parts.spec)) return parameter_server(parts, what, flat);
+  if (name == "central")
+    return built<Central>(factory, rule, flat, exchange.central == CentralMode::kDivided, group, clock);
+  if (name == "local-sgd") return built<LocalSgd>(factory, rule, flat, exchange.every, group, clock);
+  if (name == "parallel-sgd") {
+    const Combine combine = exchange.combine == "best" ? Combine::kBest : Combine::kAverage;
+    return built<ParallelSgd>(factory, rule, flat, steps_of_a_round(parts), combine, group, clock);
+  }
+  if (name == "admm") {
+    const AdmmOptions admm{exchange.every, exchange.rho, exchange.adaptive_rho};
+    return built<Admm>(factory, rule, flat, admm, group, clock);
+  }
+  if (name == "gossip") return built<Gossip>(factory, rule, flat, graph_of(exchange.graph), group, clock);
+  throw ConfigError("exchange.name", name + " is no exchange; `starling strategies` lists them");
 }
 
 }  // namespace
@@ -173,6 +260,12 @@ bool is_pipeline(const RunSpec& spec) {
          parse_mesh(spec.train.mesh, spec.train.ranks).stage > 1;
 }
 
+std::string exchange_of(const RunSpec& spec) {
+  const bool one_replica = spec.train.threads_mode == ThreadsMode::kLayer ||
+                           (is_pipeline(spec) && parse_mesh(spec.train.mesh, spec.train.ranks).replica == 1);
+  return one_replica && !has_servers(spec) ? "none" : spec.exchange.name;
+}
+
 int serve(const RunSpec& spec, int shard, const Surroundings& around) {
   const DataType type = spec.train.precision == Precision::kFp64 ? DataType::kFp64 : DataType::kFp32;
   const ServeReport report = serve_shard(*around.store, around.meeting, shard, server_options(spec), type);
@@ -184,31 +277,10 @@ int serve(const RunSpec& spec, int shard, const Surroundings& around) {
 }
 
 BuiltStrategy make_strategy(const StrategyParts& parts) {
-  const ExchangeSpec& exchange = parts.spec.exchange;
-  const UpdateRule rule = make_update_rule(parts.spec.optimizer);
-  const FlatReplicaOptions flat = flat_options(parts);
-  Group& group = parts.around.group;
-  const Clock& clock = parts.around.clock;
-  const std::string& name = exchange.name;
-  if (is_pipeline(parts.spec)) return pipeline(parts, rule, flat);
-  if (parts.spec.train.shard != Shard::kNone) return zero(parts, rule, flat);
-  if (name == "all-reduce" && exchange.codec != "none") return compressed(parts, rule, flat);
-  if (name == "all-reduce") return all_reduce(parts, rule);
-  if (name == "parameter-server" || name == "downpour") return parameter_server(parts, flat);
-  if (name == "central")
-    return built<Central>(parts.factory, rule, flat, exchange.central == CentralMode::kDivided, group, clock);
-  if (name == "local-sgd") return built<LocalSgd>(parts.factory, rule, flat, exchange.every, group, clock);
-  if (name == "parallel-sgd") {
-    const Combine combine = exchange.combine == "best" ? Combine::kBest : Combine::kAverage;
-    return built<ParallelSgd>(parts.factory, rule, flat, steps_of_a_round(parts), combine, group, clock);
-  }
-  if (name == "admm") {
-    const AdmmOptions admm{exchange.every, exchange.rho, exchange.adaptive_rho};
-    return built<Admm>(parts.factory, rule, flat, admm, group, clock);
-  }
-  if (name == "gossip")
-    return built<Gossip>(parts.factory, rule, flat, graph_of(exchange.graph), group, clock);
-  throw ConfigError("exchange.name", name + " is no exchange; `starling strategies` lists them");
+  if (parts.spec.train.threads_mode == ThreadsMode::kLayer)
+    return layer_per_core(parts, make_update_rule(parts.spec.optimizer));
+  if (parts.axes.mesh().stage > 1) return pipeline(parts);
+  return make_exchange(parts, {parts.factory, parts.axes.replicas()});
 }
 
 const std::vector<StrategyEntry>& strategies() {
@@ -230,8 +302,10 @@ const std::vector<StrategyEntry>& strategies() {
       {"parameter-server",
        "server shards hold the weights; workers pull and push (--servers S --staleness 0|s|inf)",
        "staleness_<n>, max_staleness <= s, requests_<shard>, late_dropped"},
-      {"downpour", "asynchronous parameter server, pushes and pulls apart (exchange.push_every, fetch_every)",
-       "pushes_<worker>_<shard>"},
+      {"downpour",
+       "asynchronous parameter server, pushes and pulls apart (exchange.push_every, fetch_every); with "
+       "--mesh replica=G,stage=S the model is split inside a group",
+       "pushes_<worker>_<shard>: 0 where a rank owns nothing"},
       {"--codec NAME",
        "all-reduce whose gradients travel as fp16, bf16, int8, 1bit, threshold, lowrank or prune",
        "message_bytes, compression, residual_norm"},
@@ -239,7 +313,8 @@ const std::vector<StrategyEntry>& strategies() {
        "ZeRO 1, 2, 3: ranks divide optimizer states, gradients too, parameters too (docs/zero.md)",
        "held_bytes = formula_bytes, traffic_elements = 2 (stage 3: 3) |W| (p-1)/p"},
       {"--mesh stage=S",
-       "pipeline: layers divided over ranks, micro-batches in flight (--schedule, --micro-batches)",
+       "pipeline: layers divided over ranks, micro-batches in flight (--schedule, --micro-batches); with "
+       "replica=R several of them, any exchange between them",
        "bubble beside bubble_planned"},
       {"--threads-mode layer", "pipeline inside one process: a part of the layers a core",
        "bubble beside bubble_planned"},

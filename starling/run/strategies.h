@@ -10,19 +10,14 @@
 
 #include "starling/nn/model.h"
 #include "starling/parallel/all_reduce.h"
+#include "starling/parallel/built_strategy.h"
 #include "starling/run/choices.h"
+#include "starling/run/mesh_groups.h"
 #include "starling/run/surroundings.h"
 #include "starling/spec/run_spec.h"
 #include "starling/train/trainer.h"
 
 namespace starling {
-
-// A strategy and what the run needs beside its six methods.
-struct BuiltStrategy {
-  std::unique_ptr<Strategy> strategy;
-  Replica* evaluated = nullptr;  // shows the agreed model after strategy->consensus()
-  std::function<std::map<std::string, double>()> fingerprint;  // collective
-};
 
 // What make_strategy() works with. Everything outlives the strategy.
 struct StrategyParts {
@@ -31,11 +26,15 @@ struct StrategyParts {
   const ModelFactory& factory;
   int64_t total_steps = 0;
   const Surroundings& around;
+  const MeshGroups& axes;
   std::function<void(int64_t, size_t, void*, size_t)> on_bucket;  // tests only, see AllReduceOptions
 };
 
-// Whether the model is cut into stages: then every rank reads the whole global batch.
+// Whether the model is cut into stages.
 bool is_pipeline(const RunSpec& spec);
+
+// How the replicas of this run agree: exchange.name, "none" where there is one replica of several stages.
+std::string exchange_of(const RunSpec& spec);
 
 // Collective. Errors: ConfigError where the spec asks for what cannot be.
 BuiltStrategy make_strategy(const StrategyParts& parts);

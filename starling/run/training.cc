@@ -96,12 +96,14 @@ std::string partition_kind(const RunSpec& spec) {
   return spec.exchange.name == "parallel-sgd" || spec.exchange.name == "admm" ? "iid" : "none";
 }
 
-// Parallel SGD moves the samples between the ranks until each part stands for the whole; others keep what they have.
-OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const Surroundings& around) {
+// Parallel SGD moves the samples between the replicas until each part stands for the whole; others keep what they have. All
+// ranks of a replica have the same samples.
+OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const MeshGroups& axes,
+                       const Clock& clock) {
   OwnSamples own;
   own.source = data.train;
   const std::string kind = partition_kind(spec);
-  Group& group = around.group;
+  Group& group = axes.replicas();
   if (kind == "none" || group.size() == 1) return own;
   const std::vector<int64_t> labels =
       kind == "iid" ? std::vector<int64_t>(data.train->size()) : labels_of(*data.train);
@@ -109,7 +111,7 @@ OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const Surround
   own.source = subset_of(data.train, parts.at(group.rank()));
   own.partitioned = true;
   if (spec.exchange.name == "parallel-sgd") {
-    own.shuffle = shuffle_samples(group, around.clock, *own.source, spec.train.seed);
+    own.shuffle = shuffle_samples(group, clock, *own.source, spec.train.seed);
     own.source = own.shuffle.samples;
   }
   return own;
@@ -127,9 +129,8 @@ std::map<std::string, double> with_shuffle(std::map<std::string, double> print, 
   return print;
 }
 
-std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, Group& group,
+std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, const Group& group,
                                   int64_t first_step) {
-  if (is_pipeline(spec)) return make_loader(own.source, loader_options(spec, 0, 1, first_step));
   if (!own.partitioned)
     return make_loader(own.source, loader_options(spec, group.rank(), group.size(), first_step));
   LoaderOptions options = loader_options(spec, 0, 1, first_step);
@@ -149,20 +150,21 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
                                        folder.earlier_choices(), group);
   apply_choices(choices);
 
+  const MeshGroups axes(spec, around);
   std::unique_ptr<Group> norm_group;
-  if (spec.model.batch_norm == BatchNorm::kSync && group.size() > 1)
-    norm_group = around.make_group("batch-norm");
-  const OwnSamples own = own_samples(spec, data, around);
+  if (spec.model.batch_norm == BatchNorm::kSync && axes.mesh().replica > 1)
+    norm_group = axes.make_replica_group("batch-norm");
+  const OwnSamples own = own_samples(spec, data, axes, around.clock);
   TrainLength length = train_length(spec, data.train->size() / spec.train.global_batch);
   length.first_step = folder.first_step();
   const ModelFactory model = factory(model_hooks(norm_group.get()));
-  const BuiltStrategy built = make_strategy({spec, choices, model, length.total_steps, around, {}});
+  const BuiltStrategy built = make_strategy({spec, choices, model, length.total_steps, around, axes, {}});
   folder.restore(*built.strategy);
   const Emulation emulation = parse_emulation(spec.train.emulate);
   Delayed delayed(*built.strategy, emulation, group.rank(), spec.train.seed, around.clock);
   Strategy& strategy = emulation.any() ? static_cast<Strategy&>(delayed) : *built.strategy;
 
-  const auto loader = loader_of(spec, own, group, folder.first_step());
+  const auto loader = loader_of(spec, own, axes.replicas(), folder.first_step());
   around.sink.emit(started(spec, length, choices, around, *built.evaluated));
   const Nanoseconds begin = around.clock.now();
   TrainParts parts{
@@ -172,9 +174,10 @@ RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, c
     folder.save_checkpoint(strategy, choices, step, length.steps_per_epoch, length.total_steps);
   };
   parts.fingerprint = [&] {
-    return with_shuffle(built.fingerprint(), own, group, to_seconds(around.clock.now() - begin));
+    return with_shuffle(built.fingerprint(), own, axes.replicas(), to_seconds(around.clock.now() - begin));
   };
   RunResult result = train(spec, length, parts);
+  result.exchange = exchange_of(spec);
   strategy.consensus();
   folder.finish(strategy);
   around.sink.emit(result);

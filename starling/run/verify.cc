@@ -17,7 +17,7 @@
 namespace starling {
 namespace {
 
-void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& replica, int ranks) {
+void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& replica, int64_t replicas) {
   const std::string& exchange = spec.exchange.name;
   const bool exact =
       exchange == "all-reduce" || exchange == "central" ||
@@ -32,11 +32,17 @@ void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& repli
       std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const NamedTensor& b) {
         return b.name.size() > 12 && b.name.compare(b.name.size() - 12, 12, "running_mean") == 0;
       });
-  if (normalises && ranks > 1 && spec.model.batch_norm != BatchNorm::kSync) {
+  if (normalises && replicas > 1 && spec.model.batch_norm != BatchNorm::kSync) {
     throw ConfigError("model.batch_norm",
                       "local batch norm takes its statistics from each rank's samples: no single process "
                       "makes the same update; "
                       "verify with --set model.batch_norm=sync");
+  }
+  if (normalises && is_pipeline(spec) && spec.pipeline.micro_batches > 1) {
+    throw ConfigError(
+        "pipeline.micro_batches",
+        "batch norm takes its statistics from each micro-batch: no single process makes the same "
+        "update; verify with --micro-batches 1");
   }
 }
 
@@ -132,18 +138,19 @@ void compare(const StrategyState& before, const StrategyState& after,
 VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
                     const Surroundings& around, const decltype(AllReduceOptions::on_bucket)& on_bucket) {
   Group& group = around.group;
+  const MeshGroups axes(spec, around);
   std::unique_ptr<Group> norm_group;
-  if (spec.model.batch_norm == BatchNorm::kSync && group.size() > 1)
-    norm_group = around.make_group("batch-norm");
+  if (spec.model.batch_norm == BatchNorm::kSync && axes.mesh().replica > 1)
+    norm_group = axes.make_replica_group("batch-norm");
   const ModelFactory model = factory(model_hooks(norm_group.get()));
   const TrainLength length = train_length(spec, data.train->size() / spec.train.global_batch);
-  const BuiltStrategy built = make_strategy({spec, {}, model, length.total_steps, around, on_bucket});
+  const BuiltStrategy built = make_strategy({spec, {}, model, length.total_steps, around, axes, on_bucket});
   Strategy& strategy = *built.strategy;
-  refuse_what_one_process_cannot_do(spec, *built.evaluated, group.size());
+  refuse_what_one_process_cannot_do(spec, *built.evaluated, axes.mesh().replica);
 
-  const bool whole = is_pipeline(spec);  // every rank reads the whole batch
-  auto loader =
-      make_loader(data.train, loader_options(spec, whole ? 0 : group.rank(), whole ? 1 : group.size(), 0));
+  // All ranks of a replica see its share of the batch.
+  auto loader = make_loader(
+      data.train, loader_options(spec, axes.place().replica, static_cast<int>(axes.mesh().replica), 0));
   std::unique_ptr<Reference> reference;
   if (group.rank() == 0) reference = std::make_unique<Reference>(spec, factory(ModelHooks{}), *data.train);
   std::map<std::string, Deviation> worst;

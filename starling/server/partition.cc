@@ -23,8 +23,17 @@ std::vector<size_t> Partitioning::slots_of(int shard, const std::vector<bool>& o
   return slots;
 }
 
+namespace {
+
+bool may_hold(int shard, int shards, int home, int homes) {
+  if (home < 0) return true;
+  return shards >= homes ? shard % homes == home : shard == home % shards;
+}
+
+}  // namespace
+
 Partitioning make_partitioning(const std::vector<size_t>& sizes, size_t element_bytes, int shards,
-                               size_t partition_bytes) {
+                               size_t partition_bytes, const std::vector<int>& homes) {
   const size_t longest = std::max<size_t>(1, partition_bytes / element_bytes);
   Partitioning out;
   for (size_t p = 0; p < sizes.size(); ++p) {
@@ -43,11 +52,23 @@ Partitioning make_partitioning(const std::vector<size_t>& sizes, size_t element_
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return out.partitions[a].count > out.partitions[b].count; });
+  const int home_count = homes.empty() ? 0 : *std::max_element(homes.begin(), homes.end()) + 1;
   std::vector<size_t> load(shards, 0);
   for (const size_t p : order) {
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += out.partitions[p].count;
-    out.partitions[p].shard = static_cast<int>(least - load.begin());
+    const int home = homes.empty() ? -1 : homes[out.partitions[p].parameter];
+    int least = -1;
+    for (int s = 0; s < shards; ++s) {
+      if (may_hold(s, shards, home, home_count) && (least < 0 || load[s] < load[least])) least = s;
+    }
+    load[least] += out.partitions[p].count;
+    out.partitions[p].shard = least;
+  }
+  for (int s = 0; s < shards; ++s) {
+    if (load[s] > 0) continue;
+    throw ConfigError("--servers",
+                      fmt::format("server {} of {} would hold nothing: the stage that it serves has too few "
+                                  "parameters (one a partition, cut at {} MB); give fewer",
+                                  s, shards, partition_bytes >> 20));
   }
   out.of_shard.resize(shards);
   for (size_t p = 0; p < out.partitions.size(); ++p) out.of_shard[out.partitions[p].shard].push_back(p);

@@ -29,8 +29,11 @@ struct Partitioning {
   std::vector<size_t> slots_of(int shard, const std::vector<bool>& owned) const;
 };
 
-// sizes: elements of each parameter. ConfigError where there are more shards than partitions.
+// sizes: elements of each parameter. homes: where a model is divided over the ranks of a group, the rank that owns each
+// parameter (−1, or none given: any). The shards are divided among the homes as evenly as they go: with as many shards as homes
+// or more, shard s holds parameters of home s mod homes only; with fewer, those of home h are on shard h mod shards. So a rank
+// has to do with the shards of its home alone. ConfigError where a shard would hold nothing.
 Partitioning make_partitioning(const std::vector<size_t>& sizes, size_t element_bytes, int shards,
-                               size_t partition_bytes = kPartitionBytes);
+                               size_t partition_bytes = kPartitionBytes, const std::vector<int>& homes = {});
 
 }  // namespace starling

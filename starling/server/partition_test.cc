@@ -66,6 +66,22 @@ TEST(Partition, KnowsWhatAnOwnerHasOnAShard) {
   EXPECT_THAT(p.slots_of(1, {false, false, true, false}), testing::ElementsAre(1));
 }
 
+// A model divided over the ranks of a group: each rank has to do with the shards of its home alone.
+TEST(Partition, ShardsBelongToHomes) {
+  const std::vector<size_t> sizes = {10, 9, 8, 7, 6, 5};
+  const std::vector<int> homes = {0, 0, 0, 1, 1, 2};
+  for (const int shards : {1, 2, 3, 4}) {
+    const Partitioning p = make_partitioning(sizes, 4, shards, kPartitionBytes, homes);
+    for (const Partition& part : p.partitions) {
+      const int home = homes[part.parameter];
+      EXPECT_EQ(part.shard % std::min(shards, 3), home % std::min(shards, 3)) << shards << " shards";
+    }
+  }
+  EXPECT_THAT(
+      refusal([&] { make_partitioning(sizes, 4, 6, kPartitionBytes, homes); }),  // home 2 has one parameter
+      testing::HasSubstr("server 5 of 6 would hold nothing"));
+}
+
 TEST(Partition, RefusesMoreShardsThanPartitions) {
   EXPECT_THAT(refusal([] { make_partitioning({10, 20}, 4, 3); }),
               testing::AllOf(testing::HasSubstr("--servers: 3 servers for 2 partitions"),

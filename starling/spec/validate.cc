@@ -43,15 +43,17 @@ class Validator {
 
   void batch() {
     const TrainSpec& train = spec_.train;
-    // A pipeline's ranks all see the whole batch; mesh() checks its micro-batches.
-    const bool pipeline = parse_mesh(train.mesh, train.ranks).stage > 1;
-    if (!pipeline && train.global_batch % train.ranks != 0) {
-      const int64_t up = (train.global_batch / train.ranks + 1) * train.ranks;
-      const int64_t down = up - train.ranks;
+    // All ranks of a replica see its share of the batch; mesh() checks the micro-batches.
+    const int64_t replicas = parse_mesh(train.mesh, train.ranks).replica;
+    if (train.global_batch % replicas != 0) {
+      const int64_t up = (train.global_batch / replicas + 1) * replicas;
+      const int64_t down = up - replicas;
       const std::string remedy = down > 0 ? fmt::format("{} or {}", down, up) : fmt::format("{}", up);
-      fail({"train.global_batch", "train.ranks"},
-           "train.global_batch = {} cannot be shared equally by train.ranks = {}: use a batch of {}",
-           train.global_batch, train.ranks, remedy);
+      const std::string who = replicas == train.ranks ? fmt::format("train.ranks = {}", replicas)
+                                                      : fmt::format("{} replicas", replicas);
+      fail({"train.global_batch", "train.ranks", "train.mesh"},
+           "train.global_batch = {} cannot be shared equally by {}: use a batch of {}", train.global_batch,
+           who, remedy);
     }
     const int64_t per_rank = train.global_batch / train.ranks;
     if (train.threads_mode == ThreadsMode::kBatch && train.threads > 0 && per_rank % train.threads != 0) {
@@ -247,22 +249,31 @@ class Validator {
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     const bool layers = spec_.train.threads_mode == ThreadsMode::kLayer;
     if (mesh.tensor > 1) fail({"train.mesh"}, "the tensor axis is not built yet: use replica or stage");
-    if (mesh.stage > 1 && mesh.replica > 1)
-      fail({"train.mesh"}, "several replicas of a pipeline are not built yet: use --mesh stage={} -n {}",
-           mesh.stage, mesh.stage);
     if (mesh.stage == 1 && !layers) return;
     if (layers && spec_.train.ranks > 1)
       fail({"train.threads_mode", "train.ranks"},
            "threads_mode = \"layer\" is the pipeline of one process: use -n 1, or --mesh stage=S");
-    if (spec_.exchange.name != "all-reduce" || spec_.exchange.codec != "none")
+    const std::string& name = spec_.exchange.name;
+    const bool servers = !layers && (name == "parameter-server" || name == "downpour");
+    if (mesh.replica == 1 && !servers && (name != "all-reduce" || spec_.exchange.codec != "none"))
       fail({"exchange.name", "exchange.codec"},
-           "a pipeline has one replica, so nothing is exchanged: leave out --exchange and --codec");
+           "{}, so nothing is exchanged: leave out --exchange and --codec{}",
+           layers ? "threads_mode = \"layer\" has one replica" : "this pipeline has one replica",
+           layers ? "" : ", or add replica=R to --mesh");
+    if (servers && spec_.exchange.backup > 0)
+      fail({"exchange.backup", "train.mesh"},
+           "backup workers are whole replicas, and here each worker is a stage of one: leave out --backup");
+    if (!layers && spec_.train.threads_mode != ThreadsMode::kOp)
+      fail({"train.threads_mode", "train.mesh"},
+           "a stage computes one micro-batch at a time: use --threads-mode op with --mesh stage");
     if (spec_.train.precision == Precision::kBf16)
       fail({"train.precision"}, "the pipeline trains in fp32 or fp64");
-    if (spec_.train.global_batch % spec_.pipeline.micro_batches != 0)
+    const int64_t share = spec_.train.global_batch / mesh.replica;
+    if (share % spec_.pipeline.micro_batches != 0)
       fail({"pipeline.micro_batches", "train.global_batch"},
-           "train.global_batch = {} cannot be cut into {} micro-batches", spec_.train.global_batch,
-           spec_.pipeline.micro_batches);
+           "the {} samples of a step{} cannot be cut into {} "
+           "micro-batches",
+           share, mesh.replica > 1 ? " of a replica" : "", spec_.pipeline.micro_batches);
   }
 
   void shard() const {
@@ -271,9 +282,16 @@ class Validator {
       fail({"train.shard", "exchange.name", "exchange.codec"},
            "train.shard divides what synchronous SGD holds: leave out --exchange {} and --codec {}",
            spec_.exchange.name, spec_.exchange.codec);
-    if (parse_mesh(spec_.train.mesh, spec_.train.ranks).stage > 1)
+    const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
+    if (mesh.stage > 1 && mesh.replica == 1)
       fail({"train.shard", "train.mesh"},
-           "train.shard divides states between replicas, and each stage of a pipeline has one: use either");
+           "train.shard divides states between replicas, and each stage of this pipeline has one: leave out "
+           "--shard, or add replica=R to --mesh");
+    if (mesh.stage > 1 && spec_.train.shard == Shard::kParameters)
+      fail({"train.shard", "train.mesh"},
+           "--shard parameters gathers the model block by block, and the table of a pipeline needs its "
+           "stage's "
+           "blocks whole for every micro-batch: use --shard gradients");
     if (spec_.train.threads_mode != ThreadsMode::kOp)
       fail({"train.shard", "train.threads_mode"}, "train.shard works with --threads-mode op only");
     if (spec_.optimizer.share != OptimizerShare::kAuto)

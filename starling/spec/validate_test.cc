@@ -116,11 +116,39 @@ TEST(Validate, ShardingBelongsToAllReduce) {
               HasSubstr("leave out --exchange gossip"));
   EXPECT_THAT(error_of({"train.shard=optimizer", "exchange.codec=int8"}), HasSubstr("--codec int8"));
   EXPECT_THAT(error_of({"train.shard=parameters", "train.ranks=2", "train.mesh=stage=2"}),
-              HasSubstr("each stage of a pipeline has one"));
+              HasSubstr("each stage of this pipeline has one"));
+  EXPECT_EQ(error_of({"train.shard=gradients", "train.ranks=4", "train.mesh=stage=2"}), "");
+  EXPECT_THAT(error_of({"train.shard=parameters", "train.ranks=4", "train.mesh=stage=2"}),
+              HasSubstr("use --shard gradients"));
   EXPECT_THAT(error_of({"train.shard=optimizer", "train.threads_mode=batch", "train.threads=2"}),
               HasSubstr("--threads-mode op"));
   EXPECT_THAT(error_of({"train.shard=optimizer", "optimizer.share=divided"}),
               HasSubstr("leave out optimizer.share"));
+}
+
+TEST(Validate, ReplicasOfAPipelineExchangeWhateverReplicasDo) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"train.ranks=4", "train.mesh=replica=2,stage=2"});
+    return error_of(more);
+  };
+  for (const char* name : {"all-reduce", "central", "local-sgd", "parallel-sgd", "admm", "gossip",
+                           "parameter-server", "downpour"})
+    EXPECT_EQ(with({std::string("exchange.name=") + name}), "") << name;
+  EXPECT_EQ(with({"exchange.codec=int8"}), "");
+  EXPECT_THAT(with({"exchange.name=parameter-server", "exchange.backup=1"}), HasSubstr("leave out --backup"));
+  EXPECT_THAT(with({"train.global_batch=63"}), HasSubstr("cannot be shared equally by 2 replicas"));
+  EXPECT_THAT(with({"train.global_batch=36"}),
+              HasSubstr("the 18 samples of a step of a replica cannot be cut into 8 micro-batches"));
+  EXPECT_THAT(with({"train.threads_mode=batch", "train.threads=2"}), HasSubstr("--threads-mode op"));
+  EXPECT_THAT(with({"train.precision=bf16"}), HasSubstr("fp32 or fp64"));
+}
+
+TEST(Validate, OneReplicaOfAPipelineExchangesNothing) {
+  EXPECT_THAT(error_of({"train.ranks=2", "train.mesh=stage=2", "exchange.name=gossip"}),
+              HasSubstr("this pipeline has one replica, so nothing is exchanged"));
+  EXPECT_EQ(error_of({"train.ranks=2", "train.mesh=stage=2", "exchange.name=downpour"}), "");
+  EXPECT_THAT(error_of({"train.threads_mode=layer", "train.threads=2", "exchange.name=downpour"}),
+              HasSubstr("has one replica"));
 }
 
 }  // namespace

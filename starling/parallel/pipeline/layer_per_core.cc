@@ -8,7 +8,6 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
-#include <numeric>
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
@@ -46,14 +45,22 @@ LayerPerCore::LayerPerCore(const ModelFactory& factory, UpdateRule rule, const P
     setup.options.timeout = std::chrono::minutes(10);
     groups_[thread] = make_group(*store_, setup);
   });
-  std::mutex generator;  // torch's default one, from which models are drawn, is the process's
-  const ModelFactory one_at_a_time = [&] {
-    const std::lock_guard lock(generator);
+  // Torch's default generator, from which models are drawn, is the process's: they are made before the threads, which seed it
+  // anew whenever they like. A stage takes two: one to measure, one to train.
+  std::mutex mutex;
+  std::vector<Model> models;
+  for (int i = 0; i < 2 * options.schedule.ranks; ++i) {
     torch::manual_seed(options.seed);
-    return factory();
+    models.push_back(factory());
+  }
+  const ModelFactory ready_made = [&] {
+    const std::lock_guard lock(mutex);
+    Model model = std::move(models.back());
+    models.pop_back();
+    return model;
   };
   run([&](int thread) {
-    stages_[thread] = std::make_unique<Pipeline>(one_at_a_time, rule, options, *groups_[thread], clock);
+    stages_[thread] = std::make_unique<Pipeline>(ready_made, rule, options, *groups_[thread], clock);
   });
 }
 
@@ -83,7 +90,7 @@ void LayerPerCore::begin_step(const Step& step) {
 double LayerPerCore::forward_backward(const Batch& batch) {
   std::vector<double> losses(stages_.size());
   run([&](int thread) { losses[thread] = stages_[thread]->forward_backward(batch); });
-  return std::accumulate(losses.begin(), losses.end(), 0.0);  // known on the last stage, 0 elsewhere
+  return losses[0];  // the same on all
 }
 
 StepReport LayerPerCore::update() {

@@ -1,20 +1,21 @@
 // Pipeline parallelism: the model is cut into consecutive stages, the ranks hold one or several of them each, and the
 // micro-batches of a step move through them in the order of a table (plan/pipeline_schedule.h: naive, gpipe, 1f1b,
-// interleaved, or a user's file). The step is the same as one process's on the whole batch, whatever the table:
+// interleaved, or a user's file). With one replica a step is the same as one process's on the whole batch, whatever the table:
 //
 //   g = 1/m Σ_i ∇ loss(micro-batch i),   w := w − lr · U(g)    by the stage that holds w
 //
 // (Huang et al., GPipe, arXiv 1811.06965; Narayanan et al., arXiv 2104.04473.) What is not the same as in one process: batch
 // norm takes its statistics from each micro-batch.
 //
-// Parameters that blocks of several ranks use (tied embeddings) live on each of them: their gradients are added up before
-// the update, which all of them make alike, so the copies stay equal bit for bit. The order of the sum is that of the ranks.
+// Several replicas: the ranks that hold the same stage of every replica are a group, and any strategy trains the stage over it,
+// as if the stage were a model (stage_model.h). This class puts the two together: it is the strategy of the whole.
 //
 // Memory: a rank trains its stages' parameters, gradients and optimizer states. consensus() brings the others' parameters
 // in, for evaluation and saving; the next begin_step() lets them go.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,50 +23,60 @@
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
-#include "starling/nn/blocks.h"
 #include "starling/optim/update_rule.h"
-#include "starling/parallel/pipeline/table_run.h"
-#include "starling/parallel/replica.h"
+#include "starling/parallel/built_strategy.h"
+#include "starling/parallel/pipeline/stage_model.h"
 #include "starling/parallel/strategy.h"
-#include "starling/plan/pipeline_schedule.h"
 
 namespace starling {
 
 struct PipelineOptions {
   Schedule schedule;                   // for as many ranks as the group; checked by the constructor
   at::ScalarType master = at::kFloat;  // parameters, states and arithmetic: float or double
-  double clip_norm = 0;  // gradients are scaled to at most this norm of the whole model; 0 = off
+  double clip_norm = 0;                // of the strategy of a single replica: see AllReduceOptions
   uint64_t seed = 0;
-  // Where each stage begins in the model's blocks, and at last their number. Empty: cut for balance, by the blocks' measured
-  // times if there is a sample, else by their parameters. The cut changes no result.
-  std::vector<size_t> cut;
-  Batch sample;  // a micro-batch to measure with, on rank 0; what it finds holds for all
+  std::vector<size_t> cut;  // as in StageModelOptions
+  Batch sample;             // as in StageModelOptions
+  // Of several replicas.
+  int replica = 0;          // which one this rank is of
+  std::vector<int> ranks;   // of the job, of each rank of the group; empty: they are equal
+  bool share_tied = false;  // the exchange does not keep copies of tied parameters equal: each step does
+  std::vector<Group*>
+      counting;  // groups whose traffic is in update()'s bytes_sent, because nobody else counts it
 };
 
 class Pipeline final : public Strategy {
  public:
-  // Collective over the group. Parameters are those of rank 0's fresh model. group and clock outlive this.
-  // Errors: ConfigError for a schedule that check_schedule refuses or of other ranks, more stages than blocks, a cut that is
-  // none, or a model without blocks.
-  Pipeline(const ModelFactory& factory, UpdateRule rule, const PipelineOptions& options, Group& group,
+  // What trains a stage: a strategy of the factory's model over the ranks that hold this stage of every replica, of which 0 is
+  // that of replica 0.
+  using MakeExchange = std::function<BuiltStrategy(const ModelFactory& part, const StageModel& stage)>;
+
+  // Collective over the group, the ranks of one replica, and over what make_exchange needs. Parameters are those of rank 0's
+  // fresh model. group and clock outlive this. Errors: those of StageModel and of the exchange.
+  Pipeline(const ModelFactory& factory, const PipelineOptions& options, Group& group, const Clock& clock,
+           const MakeExchange& make_exchange);
+  // One replica: nothing is exchanged, each rank updates its stage.
+  Pipeline(const ModelFactory& factory, const UpdateRule& rule, const PipelineOptions& options, Group& group,
            const Clock& clock);
   ~Pipeline() override;
 
+  // A wish to stop, and word that a run stops, reach the ranks of a replica with the next step's notices: update() says so a
+  // step or two later than without stages.
   void begin_step(const Step& step) override;
-  // batch: the whole global batch of the step, on every rank. The loss is known on the last stage; elsewhere 0.
+  // batch: the replica's samples of the step, on each of its ranks. Returns their loss on all of them.
   double forward_backward(const Batch& batch) override;
-  // bytes_sent is 0: the group counts what passes through it. slowest_rank: the one that computed longest.
+  // slowest_rank: the one of this replica that computed longest.
   StepReport update() override;
   void consensus() override;
-  // Collective. Complete on rank 0, empty elsewhere; under global names, whatever the cut.
+  // Collective. Complete on rank 0 of replica 0; under global names, whatever the cut.
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
 
   // The whole model; its parameters are in place between the constructor or consensus() and the next begin_step().
-  Replica& replica() { return replica_; }
-  const std::vector<size_t>& cut() const { return cut_; }
-  // The parameters that this rank trains.
-  std::vector<std::string> own_parameters() const;
+  Replica& replica() { return stage_->whole(); }
+  const std::vector<size_t>& cut() const { return stage_->cut(); }
+  // What trains this rank's stages.
+  Strategy& exchange() { return *exchange_.strategy; }
 
   // Of the last step, equal on all ranks: "bubble" (measured: 1 − Σ computing / (ranks · longest span of a rank)),
   // "bubble_planned" (the formula; a user's table: under unit costs), "bubble_balanced" (the table played through with the
@@ -73,51 +84,28 @@ class Pipeline final : public Strategy {
   // "stages", "micro_batches", "live_activations" (the most of any rank) and "stage_bytes" (activations and gradients between
   // stages). "bubble_mean" is the mean over the steps after the first.
   std::vector<std::pair<std::string, double>> fingerprint() const;
+  // That of the exchange, on this rank's stage. Collective.
+  std::map<std::string, double> exchange_fingerprint() { return exchange_.fingerprint(); }
 
   // Collective. Of the last step, all ranks' actions by rank; complete on rank 0, empty elsewhere. Times are from the
   // earliest begin on one host; on several hosts, whose clocks differ, from each rank's own begin.
   std::vector<MeasuredAction> gather_timeline();
 
  private:
-  struct Place {               // a parameter, by its index in the replica
-    std::vector<int> holders;  // ranks, ascending; the first speaks for them
-    bool own = false;
-    std::vector<at::Tensor> states;  // of an own one
-    std::vector<int64_t> sizes;
-  };
-  struct Notice {  // what each rank tells the others of a step; doubles only
-    double loss = 0, stop = 0, busy_s = 0, span_s = 0, begin_ns = 0, payload_bytes = 0;
-    double forward_s = 0, backward_s = 0;  // mean of one, over the rank's chunks and micro-batches
-  };
-
-  void choose_cut(const ModelFactory& factory);
-  void place_parameters();
-  void share_initial_values();
-  void add_tied_gradients();
-  double clip_scale();
-  template <typename T>
-  void apply(size_t parameter, double scale);
-  at::Tensor gradient_of(size_t parameter);
-  void let_go_of_others();
+  uint64_t counted_bytes() const;
   void read_notices(StepReport& report);
 
   PipelineOptions options_;
-  UpdateRule rule_;
   Group& group_;
   const Clock& clock_;
-  int live_ = 0;
-  Replica replica_;
-  std::vector<BlockTensors> block_tensors_;
-  std::vector<size_t> cut_;
-  std::vector<Place> places_;       // by parameter
-  std::vector<int> buffer_owners_;  // by buffer: the rank
-  bool whole_ = true;               // the parameters of other stages are here
-  std::unique_ptr<TableRun> run_;
-  TableResult result_;
-  std::vector<Notice> notices_;  // by rank, of the last step
+  std::unique_ptr<Group> alone_;  // the replica axis of a single replica
+  std::unique_ptr<StageModel> stage_;
+  BuiltStrategy exchange_;
   double bubble_ = 0, bubble_sum_ = 0;
   int64_t steps_seen_ = 0;
-  Step step_;
+  bool wish_heard_ = false;  // some rank of this replica wished to stop, by the notices so far
+  bool stops_ = false;       // this rank's exchange has said that the run stops
+  uint64_t counted_before_ = 0;
 };
 
 }  // namespace starling

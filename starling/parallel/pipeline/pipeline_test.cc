@@ -7,76 +7,18 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <functional>
+#include <set>
 
 #include "starling/base/error.h"
-#include "starling/comm/bootstrap.h"
-#include "starling/comm/forked_ranks.h"
-#include "starling/optim/update_rule_reference.h"
 #include "starling/parallel/pipeline/layer_per_core.h"
+#include "starling/parallel/pipeline/pipeline_test_task.h"
 #include "starling/plan/schedule_check.h"
 #include "starling/plan/schedule_text.h"
-#include "starling/torch_testing/tensor_difference.h"
 
 namespace starling {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr int kSteps = 5;
-constexpr int64_t kBatch = 16;
-
-std::unique_ptr<Group> join(Store& store, int rank, int size) {
-  GroupSetup setup;
-  setup.rank = rank;
-  setup.size = size;
-  setup.options.timeout = std::chrono::seconds(60);
-  return make_group(store, setup);
-}
-
-// Throws where a rank's process finds something wrong: its message reaches the test.
-void require(bool condition, const std::string& message) {
-  if (!condition) throw Error(ErrorCode::kInternal, message);
-}
-
-void expect_all_end(ForkedRanks& ranks, int size) {
-  for (int r = 0; r < size; ++r) {
-    const int status = ranks.wait(r);
-    EXPECT_EQ(status, 0) << "rank " << r << ": "
-                         << (status == 1
-                                 ? ranks.store().get("error/" + std::to_string(r), std::chrono::seconds(1))
-                                 : "");
-  }
-}
-
-struct Task {
-  ModelFactory factory;
-  std::function<Batch(int64_t step)> batch;
-};
-
-Task mlp_task() {
-  ModelSpec spec;
-  spec.name = "mlp";
-  spec.widths = {12, 17, 13, 11, 9, 8, 7, 6, 5};  // eight blocks
-  return {zoo_model(spec, {{3, 2, 2}, 5, false}), [](int64_t step) {
-            torch::manual_seed(100 + step);
-            return Batch{torch::randn({kBatch, 3, 2, 2}), torch::randint(5, {kBatch}, torch::kLong)};
-          }};
-}
-
-Task gpt_task() {
-  ModelSpec spec;
-  spec.name = "gpt";
-  spec.layers = 6;
-  spec.width = 16;
-  spec.heads = 2;
-  spec.tokens = 6;
-  return {zoo_model(spec, {{6}, 11, true}), [](int64_t step) {
-            torch::manual_seed(100 + step);
-            const at::Tensor text = torch::randint(11, {kBatch, 7}, torch::kLong);
-            return Batch{text.narrow(1, 0, 6).contiguous(), text.narrow(1, 1, 6).contiguous()};
-          }};
-}
 
 // A user's model whose skip connection passes every cut: {h, skip} travels from the first layer to the head.
 struct SkipNet : torch::nn::Module {
@@ -130,81 +72,11 @@ Model wide_model() {
           cross_entropy, blocks};
 }
 
-OptimizerSpec optimizer(const std::string& name) {
-  OptimizerSpec spec;
-  spec.name = name;
-  spec.momentum = 0.9;
-  spec.weight_decay = 0.01;
-  return spec;
-}
-
-// One process, naively: the gradient of the whole batch, then the formulas element by element.
-std::map<std::string, at::Tensor> one_process(const Task& task, const OptimizerSpec& spec, int steps,
-                                              double clip = 0) {
-  Replica replica = make_replica(task.factory, at::kDouble, 3);
-  const UpdateRule rule = make_update_rule(spec);
-  std::map<std::string, std::vector<at::Tensor>> states;
-  for (int64_t step = 1; step <= steps; ++step) {
-    const Batch batch = task.batch(step);
-    const at::Tensor input = batch.input.is_floating_point() ? batch.input.to(at::kDouble) : batch.input;
-    for (NamedTensor& p : replica.parameters) p.tensor.mutable_grad().reset();
-    replica.model.loss(replica.model.forward(input), batch.target).backward();
-    double squares = 0;
-    for (NamedTensor& p : replica.parameters) squares += p.tensor.grad().square().sum().item<double>();
-    const double norm = std::sqrt(squares);
-    for (NamedTensor& p : replica.parameters) {
-      auto& own = states[p.name];
-      while (static_cast<int>(own.size()) < rule.state_count())
-        own.push_back(at::zeros_like(p.tensor.detach()));
-      const at::Tensor gradient = p.tensor.grad().contiguous();
-      const double* gradients[] = {gradient.data_ptr<double>()};
-      std::vector<double*> pointers;
-      for (const at::Tensor& s : own) pointers.push_back(s.data_ptr<double>());
-      UpdateArgs<double, double> args;
-      args.gradients = gradients;
-      args.gradient_scale = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
-      args.parameter = args.parameter_out = p.tensor.data_ptr<double>();
-      args.state = args.state_out = pointers.data();
-      args.count = static_cast<size_t>(p.tensor.numel());
-      reference_update(args, spec, 0.05, step);
-    }
-  }
-  std::map<std::string, at::Tensor> result;
-  for (const NamedTensor& p : replica.parameters) result[p.name] = p.tensor.detach().clone();
-  return result;
-}
-
-PipelineOptions options_for(const std::string& schedule, int ranks, int chunks, int micro_batches) {
-  PipelineOptions options;
-  options.schedule = make_schedule(schedule, ranks, chunks, micro_batches);
-  options.master = at::kDouble;
-  options.seed = 3;
-  return options;
-}
-
 StepReport one_step(Pipeline& pipeline, const Task& task, int64_t step) {
   pipeline.begin_step({step, 0.05, false});
   pipeline.forward_backward(task.batch(step));
   return pipeline.update();
 }
-
-// Compares what has been added to the initial values, by tensor norm.
-void require_equal(const Task& task, const StrategyState& state,
-                   const std::map<std::string, at::Tensor>& expected, double bound, const std::string& what) {
-  std::map<std::string, at::Tensor> actual_change, expected_change;
-  for (const NamedTensor& p : make_replica(task.factory, at::kDouble, 3).parameters) {
-    actual_change[p.name] = state.parameters.at(p.name) - p.tensor.detach();
-    expected_change[p.name] = expected.at(p.name) - p.tensor.detach();
-  }
-  const NamedDifference worst = largest_difference(actual_change, expected_change);
-  require(worst.difference <= bound, fmt::format("{}: {} differs by {}", what, worst.name, worst.difference));
-}
-
-struct Form {
-  std::string schedule;
-  int chunks = 1;
-  int micro_batches = 4;
-};
 
 // All ranks of one process group run every form; rank 0 compares with one process after the first step and the last.
 void compare_with_one_process(const Task& task, int size, const std::vector<Form>& forms) {
@@ -344,14 +216,18 @@ TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
     // Between consensus and the next step alone the other stage's parameters are here.
     const auto held = [&] {
       size_t bytes = 0;
-      for (const NamedTensor& p : pipeline.replica().parameters) bytes += p.tensor.storage().nbytes();
+      std::set<const void*> counted;  // what this rank trains lies in one flat range
+      for (const NamedTensor& p : pipeline.replica().parameters) {
+        if (counted.insert(p.tensor.storage().data()).second) bytes += p.tensor.storage().nbytes();
+      }
       return bytes;
     };
     const size_t part = held();
     pipeline.consensus();
     const size_t whole = held();
     pipeline.begin_step({4, 0.05, false});
-    require(whole == 8 * static_cast<size_t>(parameter_count(pipeline.replica())), "the whole model's bytes");
+    const size_t all = 8 * static_cast<size_t>(parameter_count(pipeline.replica()));
+    require(whole >= all, "the whole model's bytes");
     require(part < 0.8 * whole && held() == part, fmt::format("{} of {} bytes", part, whole));
     group->barrier();
   });

@@ -51,7 +51,7 @@ Batch TableRun::micro_batch(int index) const {
   return batch_.part(index * each, each);
 }
 
-TableResult TableRun::run(const Batch& batch, int64_t step) {
+void TableRun::begin(const Batch& batch, int64_t step) {
   if (batch.size() == 0 || batch.size() % schedule_.micro_batches != 0) {
     throw ConfigError("--micro-batches",
                       fmt::format("a batch of {} samples does not divide into {} micro-batches", batch.size(),
@@ -61,6 +61,25 @@ TableResult TableRun::run(const Batch& batch, int64_t step) {
   step_ = step;
   result_ = {};
   cells_.clear();
+}
+
+// What is left out of a table without its backwards only waits: what remains keeps its order and cannot deadlock.
+double TableRun::evaluate(const Batch& batch, int64_t step) {
+  at::NoGradGuard no_grad;
+  begin(batch, step);
+  for (const Action& action : schedule_.actions[group_.rank()]) {
+    const ActionKind kind = action.kind;
+    const bool forwards = kind == ActionKind::kForward || kind == ActionKind::kSendActivation ||
+                          kind == ActionKind::kRecvActivation;
+    if (forwards) execute(action);
+  }
+  outbox_.flush();
+  cells_.clear();
+  return result_.loss / schedule_.micro_batches;
+}
+
+TableResult TableRun::run(const Batch& batch, int64_t step) {
+  this->begin(batch, step);
   timeline_.clear();
   const Nanoseconds begin = clock_.now();
   result_.begin_ns = begin.count();
@@ -109,7 +128,7 @@ void TableRun::forward(const Action& action, Cell& cell) {
   if (is_last(action)) {
     cell.output = {model_.loss(cell.output.at(0), batch.target)};
     const double value = cell.output[0].item<double>();
-    if (!std::isfinite(value)) refuse_loss(value);
+    if (!std::isfinite(value) && at::GradMode::is_enabled()) refuse_loss(value);
     result_.loss += value;
   } else if (schedule_.ranks == 1) {
     Cell& next = cell_of(action.micro_batch, action.chunk + 1);
@@ -143,9 +162,15 @@ void TableRun::post(const at::Tensor& tensor, int peer, uint32_t tag) {
   result_.payload_bytes += tensor.nbytes();
 }
 
+TableRun::ShapeKey TableRun::shape_key(const Action& action) const {
+  std::vector<int64_t> words = micro_batch(action.micro_batch).input.sizes().vec();
+  words.push_back(at::GradMode::is_enabled() ? 1 : 0);
+  return {action.chunk, std::move(words)};
+}
+
 void TableRun::send_activation(const Action& action, const Cell& cell) {
   const int peer = counterpart_of(schedule_, group_.rank(), action).rank;
-  const auto key = std::make_pair(action.chunk, micro_batch(action.micro_batch).input.sizes().vec());
+  const ShapeKey key = shape_key(action);
   if (told_shapes_.insert(key).second) {
     outbox_.post(encode_shapes(shapes_of(cell.output)), peer, tag_of(Content::kShapes, action.chunk, 0));
   }
@@ -155,7 +180,7 @@ void TableRun::send_activation(const Action& action, const Cell& cell) {
 
 void TableRun::recv_activation(const Action& action, Cell& cell) {
   const Counterpart from = counterpart_of(schedule_, group_.rank(), action);
-  const auto key = std::make_pair(action.chunk, micro_batch(action.micro_batch).input.sizes().vec());
+  const ShapeKey key = shape_key(action);
   auto known = received_shapes_.find(key);
   if (known == received_shapes_.end()) {
     at::Tensor words = at::empty({kShapeWords}, at::kLong);

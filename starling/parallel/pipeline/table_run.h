@@ -49,6 +49,8 @@ class TableRun {
   // divide by the micro-batches. Errors: ConfigError (--micro-batches) if not; Error(kNumeric) for a loss that is not
   // finite; CommError.
   TableResult run(const Batch& batch, int64_t step);
+  // The table's forwards alone, without gradients: the mean loss, only on the rank of the last stage. Collective.
+  double evaluate(const Batch& batch, int64_t step);
 
   // Of the last run, in the clock's time.
   const std::vector<MeasuredAction>& timeline() const { return timeline_; }
@@ -61,6 +63,7 @@ class TableRun {
     Tensors output_gradients;  // of those outputs that require one
   };
 
+  void begin(const Batch& batch, int64_t step);
   void execute(const Action& action);
   void forward(const Action& action, Cell& cell);
   void backward(const Action& action, Cell& cell);
@@ -73,6 +76,8 @@ class TableRun {
   bool is_last(const Action& action) const { return stage_of(action) == schedule_.stages() - 1; }
   Cell& cell_of(int micro_batch, int chunk) { return cells_[{micro_batch, chunk}]; }
   Batch micro_batch(int index) const;
+  using ShapeKey = std::pair<int, std::vector<int64_t>>;
+  ShapeKey shape_key(const Action& action) const;
   [[noreturn]] void refuse_loss(double loss) const;
 
   const Schedule& schedule_;
@@ -82,10 +87,10 @@ class TableRun {
   Group& group_;
   const Clock& clock_;
   Outbox outbox_;
-  // The shapes that stages have been told, by chunk and the sizes of the micro-batch. All ranks see the same batches, so
-  // that sender and receiver agree on when the shapes are told.
-  std::map<std::pair<int, std::vector<int64_t>>, std::vector<MessageShape>> received_shapes_;
-  std::set<std::pair<int, std::vector<int64_t>>> told_shapes_;
+  // The shapes that stages have been told, by chunk, the sizes of the micro-batch and whether gradients are asked for. All
+  // ranks see the same batches, so that sender and receiver agree on when the shapes are told.
+  std::map<ShapeKey, std::vector<MessageShape>> received_shapes_;
+  std::set<ShapeKey> told_shapes_;
 
   // Of the step that runs.
   Batch batch_;
