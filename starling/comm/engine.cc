@@ -20,6 +20,53 @@
 
 namespace starling {
 
+namespace {
+
+// The flight recorder's entry of one operation, which lasts as long as this.
+class Entry {
+ public:
+  Entry(FlightRecorder* recorder, int group, const Operation& operation, int peer = -1, uint32_t tag = 0)
+      : recorder_(group >= 0 ? recorder : nullptr), exceptions_(std::uncaught_exceptions()) {
+    if (recorder_ != nullptr) number_ = recorder_->begin(group, operation, peer, tag);
+  }
+  Entry(FlightRecorder& recorder, uint64_t number)
+      : recorder_(&recorder), exceptions_(std::uncaught_exceptions()), number_(number) {}
+  ~Entry() {
+    if (recorder_ != nullptr) recorder_->end(number_, std::uncaught_exceptions() > exceptions_);
+  }
+  Entry(const Entry&) = delete;
+
+ private:
+  FlightRecorder* const recorder_;
+  const int exceptions_;
+  uint64_t number_ = 0;
+};
+
+// The team's numbers, with what is waited for in the flight recorder.
+class RecordedSync final : public LocalSync {
+ public:
+  RecordedSync(LocalTeam& team, std::shared_ptr<FlightRecorder> recorder, int group)
+      : team_(team), recorder_(std::move(recorder)), group_(group) {}
+
+  int rank() const override { return team_.rank(); }
+  int size() const override { return team_.size(); }
+  void post(int slot, uint64_t value) override { team_.post(slot, value); }
+  uint64_t peek(int rank, int slot) const override { return team_.peek(rank, slot); }
+  void wait(int rank, int slot, uint64_t value, const std::string& what) override {
+    if (team_.peek(rank, slot) >= value) return;
+    const Entry entry(*recorder_,
+                      recorder_->begin_wait(group_, team_.liveness().global_rank(rank), slot, value));
+    team_.wait(rank, slot, value, what);
+  }
+
+ private:
+  LocalTeam& team_;
+  const std::shared_ptr<FlightRecorder> recorder_;
+  const int group_;
+};
+
+}  // namespace
+
 Engine::Engine(EngineParts parts)
     : places_(std::move(parts.places)),
       options_(parts.options),
@@ -31,7 +78,10 @@ Engine::Engine(EngineParts parts)
                .ranks = places_.size(),
                .hosts = static_cast<int>(places_.hosts.size()),
                .link = options_.link}) {
-  if (options_.recorder && size() > 1) recorded_group_ = options_.recorder->add_group(parts.name);
+  if (options_.recorder && size() > 1) {
+    recorded_group_ = options_.recorder->add_group(parts.name);
+    recorded_sync_ = std::make_unique<RecordedSync>(*team_, options_.recorder, recorded_group_);
+  }
   if (parts.rings != nullptr) local_mail_ = std::make_unique<LocalMail>(*team_, std::move(parts.rings));
   if (!parts.collective_endpoints.empty()) connect(parts);
 }
@@ -71,6 +121,10 @@ void Engine::measure_link() {
   choice_.set_link(link);
 }
 
+LocalSync* Engine::local_sync() {
+  return recorded_sync_ ? recorded_sync_.get() : team_.get();
+}
+
 Engine::~Engine() {
   // What was aborted elsewhere than in a collective has not been told to the other hosts yet.
   if (const auto failure = team_->liveness().own(); failure && peers_) peers_->announce(*failure);
@@ -96,28 +150,6 @@ std::shared_ptr<Window> Engine::allocate_window(size_t bytes) {
   team_->add_window(window);
   return window;
 }
-
-namespace {
-
-// The flight recorder's entry of one operation, which lasts as long as this.
-class Entry {
- public:
-  Entry(FlightRecorder* recorder, int group, const Operation& operation, int peer = -1, uint32_t tag = 0)
-      : recorder_(group >= 0 ? recorder : nullptr), exceptions_(std::uncaught_exceptions()) {
-    if (recorder_ != nullptr) number_ = recorder_->begin(group, operation, peer, tag);
-  }
-  ~Entry() {
-    if (recorder_ != nullptr) recorder_->end(number_, std::uncaught_exceptions() > exceptions_);
-  }
-  Entry(const Entry&) = delete;
-
- private:
-  FlightRecorder* const recorder_;
-  const int exceptions_;
-  uint64_t number_ = 0;
-};
-
-}  // namespace
 
 template <typename Body>
 void Engine::carry_out(Operation operation, const Body& body) {

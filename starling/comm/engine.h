@@ -46,7 +46,7 @@ class Engine final : public Group {
   std::string host_of(int rank) const override { return places_.host_names.at(rank); }
   TrafficCount traffic() const override;
   std::shared_ptr<Window> allocate_window(size_t bytes) override;
-  LocalSync* local_sync() override { return team_.get(); }
+  LocalSync* local_sync() override;
 
   void barrier() override;
   void broadcast(void* data, size_t count, DataType type, int root) override;
@@ -81,8 +81,9 @@ class Engine final : public Group {
   std::unique_ptr<RemoteTeam> lane_;  // null on ranks beyond the last lane, too
   int lanes_ = 1;
   Choice choice_;
-  int recorded_group_ = -1;  // of the recorder; -1: nothing is recorded
-  std::mutex order_;         // one collective at a time
+  std::unique_ptr<LocalSync> recorded_sync_;  // null: the team's own
+  int recorded_group_ = -1;                   // of the recorder; -1: nothing is recorded
+  std::mutex order_;                          // one collective at a time
   uint64_t sequence_ = 0;
   std::mutex window_order_;
   uint64_t windows_ = 0;

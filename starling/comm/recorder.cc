@@ -82,26 +82,42 @@ int FlightRecorder::add_group(const std::string& name) {
   return index;
 }
 
-uint64_t FlightRecorder::begin(int group, const Operation& operation, int peer, uint32_t tag) {
+uint64_t FlightRecorder::write(Record record) {
   const uint64_t number = next_.fetch_add(1, std::memory_order_relaxed) + 1;
-  Record& record = place(number);
-  record.number = 0;
+  record.began_ns = steady_ns();
+  record.state = RecordState::kUnderWay;
+  // The process may be killed between any two of these stores; the kernel keeps what was stored, in this order.
+  Record& to = place(number);
+  to.number = 0;
   std::atomic_signal_fence(std::memory_order_seq_cst);
+  to = record;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  to.number = number;
+  return number;
+}
+
+uint64_t FlightRecorder::begin(int group, const Operation& operation, int peer, uint32_t tag) {
+  Record record;
   record.sequence = operation.sequence;
   record.bytes = operation.bytes;
-  record.began_ns = steady_ns();
-  record.ended_ns = 0;
   record.peer = operation.kind == CollectiveKind::kBroadcast ? operation.root : peer;
   record.tag = tag;
   record.group = static_cast<uint16_t>(group);
   record.kind = operation.kind;
   record.type = operation.type;
   record.op = operation.op;
-  record.state = RecordState::kUnderWay;
-  // The process may be killed between any two of these stores; the kernel keeps what was stored, in this order.
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  record.number = number;
-  return number;
+  return write(record);
+}
+
+uint64_t FlightRecorder::begin_wait(int group, int peer, int slot, uint64_t value) {
+  Record record;
+  record.bytes = value;
+  record.peer = peer;
+  record.tag = static_cast<uint32_t>(slot);
+  record.group = static_cast<uint16_t>(group);
+  record.kind = CollectiveKind::kRecv;
+  record.in_memory = 1;
+  return write(record);
 }
 
 void FlightRecorder::end(uint64_t number, bool failed) {

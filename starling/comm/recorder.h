@@ -35,7 +35,9 @@ struct Record {
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   RecordState state = RecordState::kNone;
-  uint8_t unused[10] = {};
+  uint8_t in_memory =
+      0;  // 1: a wait for a number that `peer` posts in slot `tag` (local_sync.h), at least `bytes`
+  uint8_t unused[9] = {};
 };
 static_assert(sizeof(Record) == 64);
 
@@ -65,9 +67,12 @@ class FlightRecorder {
   int add_group(const std::string& name);
   // An operation begins; the number that `end` wants.
   uint64_t begin(int group, const Operation& operation, int peer = -1, uint32_t tag = 0);
+  // A wait of LocalSync for a number of rank `peer` begins.
+  uint64_t begin_wait(int group, int peer, int slot, uint64_t value);
   void end(uint64_t number, bool failed);
 
  private:
+  uint64_t write(Record record);
   RecorderHeader& header() const { return *static_cast<RecorderHeader*>(map_); }
   Record& place(uint64_t number) const;
 

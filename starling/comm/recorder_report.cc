@@ -69,6 +69,9 @@ void add_group_lines(const std::string& group, const std::vector<Seen>& seen, in
 }  // namespace
 
 std::string describe(const Record& record) {
+  if (record.in_memory != 0)
+    return fmt::format("shared memory for rank {} (slot {}, number {})", record.peer, record.tag,
+                       record.bytes);
   if (is_mail(record)) {
     return fmt::format("{} of {} bytes with tag {} {} rank {}", starling::name_of(record.kind), record.bytes,
                        record.tag, record.kind == CollectiveKind::kSend ? "to" : "from", record.peer);

@@ -8,7 +8,8 @@
 
 namespace starling {
 
-// "all-reduce #57 (sum of 4096 bytes fp32)", "recv of 64 bytes with tag 3 from rank 1".
+// "all-reduce #57 (sum of 4096 bytes fp32)", "recv of 64 bytes with tag 3 from rank 1", "shared memory for rank 1
+// (slot 3, number 57)".
 std::string describe(const Record& record);
 
 // For each group whose ranks are not all done with the same collective: who is in the farthest one, and who has not begun

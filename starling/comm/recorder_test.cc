@@ -39,6 +39,7 @@ TEST(Recorder, KeepsTheLastOperations) {
       recorder.end(number, false);
     }
     recorder.begin(world, {.kind = CollectiveKind::kRecv, .bytes = 64}, 1, 7);
+    recorder.begin_wait(world, 2, 5, 99);
   }
   const auto all = read_recordings(folder.path());
   ASSERT_EQ(all.size(), 1u);
@@ -47,11 +48,13 @@ TEST(Recorder, KeepsTheLastOperations) {
   EXPECT_EQ(all[0].host, "node-a");
   EXPECT_THAT(all[0].groups, ElementsAre("world", "stage 1"));
   ASSERT_EQ(all[0].records.size(), kRecords);
-  EXPECT_EQ(all[0].records.front().number, 12u);
+  EXPECT_EQ(all[0].records.front().number, 13u);
   EXPECT_EQ(all[0].records[0].state, RecordState::kEnded);
   EXPECT_GE(all[0].records[0].ended_ns, all[0].records[0].began_ns);
-  EXPECT_EQ(describe(all[0].records.back()), "recv of 64 bytes with tag 7 from rank 1");
-  EXPECT_EQ(describe(all[0].records.front()), "all-reduce #12 (sum of 4096 bytes fp32)");
+  EXPECT_EQ(describe(all[0].records.back()), "shared memory for rank 2 (slot 5, number 99)");
+  EXPECT_EQ(describe(all[0].records[kRecords - 2]), "recv of 64 bytes with tag 7 from rank 1");
+  EXPECT_EQ(describe(all[0].records.front()), "all-reduce #13 (sum of 4096 bytes fp32)");
+  EXPECT_THAT(who_waits(all).back(), HasSubstr("waits in shared memory for rank 2 (slot 5"));
 }
 
 TEST(Recorder, SurvivesKill9) {
