@@ -221,7 +221,8 @@ StepReport AllReduce::update() {
   StepReport report;
   const Nanoseconds reading = clock_.now();
   read_notices(report);
-  const double notices_s = one_host_ ? 0 : to_seconds(clock_.now() - reading);  // between hosts it is an exchange
+  const double notices_s =
+      one_host_ ? 0 : to_seconds(clock_.now() - reading);  // between hosts it is an exchange
   if (options_.clip_norm > 0) apply_clipped();
   const double waited = finish.waited_s + notices_s + exchange_->wait_for_all();
   memory_->commit(step_.index);
