@@ -157,7 +157,9 @@ std::unique_ptr<Loader> leased_loader(const RunSpec& spec, const OwnSamples& own
 std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, Group& group,
                                   int64_t first_step) {
   const bool served = std::string_view(spec.data.source).starts_with(kServed);
-  if (served && !own.partitioned && is_asynchronous(spec.exchange))
+  const bool all_replicas =
+      group.size() == spec.train.ranks;  // ranks that share a replica read the same samples
+  if (served && all_replicas && !own.partitioned && is_asynchronous(spec.exchange))
     return leased_loader(spec, own, group, first_step);
   if (!own.partitioned)
     return make_loader(own.source, loader_options(spec, group.rank(), group.size(), first_step));
