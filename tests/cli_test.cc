@@ -69,7 +69,7 @@ TEST(Cli, HelpIsShortAndNamesTheCommands) {
   const Outcome outcome = run({"--help"});
   EXPECT_EQ(outcome.status, 0);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("config"), HasSubstr("--set"), HasSubstr("--dry-run")));
-  EXPECT_LT(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 40);
+  EXPECT_LT(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 48);
   EXPECT_THAT(run({"config", "show", "--help"}).out,
               AllOf(HasSubstr("--lr RATE"), HasSubstr("-n,--ranks N")));
   EXPECT_THAT(run({"--version"}).out, StartsWith("starling "));
@@ -192,7 +192,7 @@ TEST(Cli, TrainingCommandsCheckTheirConfigurationFirst) {
     expect_refused(
         {command, "--data", "digit"},
         "--data: data.source = \"digit\" is unknown: did you mean \"digits\"? use idx:DIR, cifar-bin:DIR, "
-        "images:PATH, text:FILE, digits or grammar");
+        "images:PATH, text:FILE, served:HOST:PORT, digits or grammar");
   }
   EXPECT_THAT(run({"--lr", "0.1", "train"}).err, HasSubstr("--lr: this command does not take the flag"));
 }

@@ -61,7 +61,7 @@ class Comm(ProgramTest):
         os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
         _, _, err = self.ended(process)
         self.assertRegex(err, r"rank 1 .*SIGKILL")
-        self.assertRegex(err, r"rank [02] \(.*\) (waits|gave up) in all-reduce #\d+")
+        self.assertRegex(err, r"rank [02] \(.*\) (waits|gave up) in (all-reduce|barrier) #\d+")
         events, _ = self.run_program("doctor", "--recorder", self.path("run"), "--json")
         self.assertEqual([r["rank"] for r in events[0]["ranks"]], [0, 1, 2])
         self.assertTrue(events[0]["waits"])

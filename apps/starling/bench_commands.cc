@@ -58,13 +58,13 @@ void add_bench_commands(CLI::App& app, Invocation& invocation) {
   layers.add_option("--seconds", invocation.bench_seconds, "How long to measure, about [6]")
       ->check(CLI::Range(0.0, 600.0))
       ->type_name("S");
-  CLI::App& comm =
-      add_command(bench, invocation, "comm",
-                  "Collectives by each algorithm: starling bench comm -n 4 --set comm.shared_memory=false",
-                  [&invocation] {
-                    return bench_comm_command(checked_config(invocation, /*launches=*/true).spec,
-                                              invocation.bench_comm, invocation.options);
-                  });
+  CLI::App& comm = add_command(
+      bench, invocation, "comm",
+      "Collectives by each algorithm: starling bench comm -n 4 --set comm.shared_memory=false",
+      [&invocation] {
+        return bench_comm_command(checked_config(invocation, /*launches=*/true, /*trains=*/false).spec,
+                                  invocation.bench_comm, invocation.options);
+      });
   comm.add_option("--seconds", invocation.bench_comm.seconds, "How long to measure, about [10]")
       ->check(CLI::Range(0.0, 3600.0))
       ->type_name("S");

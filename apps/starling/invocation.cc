@@ -12,8 +12,9 @@
 
 namespace starling {
 
-Config checked_config(const Invocation& invocation, bool launches) {
+Config checked_config(const Invocation& invocation, bool launches, bool trains) {
   Config config = invocation.flags.read();
+  if (!trains) config.spec.train.global_batch = config.spec.train.ranks;
   const ProcessIdentity self = read_environment(::environ).identity;
   // The launcher itself warns when its ranks are more than the cores, and has given the other warnings before it began.
   const bool launcher_warns = launches && self.origin == ProcessOrigin::kAlone;

@@ -38,8 +38,8 @@ struct Invocation {
 };
 
 // The configuration of the command line, checked as a whole; warnings go to standard error unless -q, once for all ranks.
-// launches: the command may start ranks.
-Config checked_config(const Invocation& invocation, bool launches = false);
+// launches: the command may start ranks. trains: they share a batch, which must divide by their number.
+Config checked_config(const Invocation& invocation, bool launches = false, bool trains = true);
 
 // A subcommand that takes the options of its parents too, before or after its name. action: run after parsing.
 CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::string& name,

@@ -39,7 +39,13 @@ VerifyReport verify_three_ranks(const decltype(AllReduceOptions::on_bucket)& on_
     setup.size = self.size;
     const auto group = make_group(*self.store, setup);
     SilentSink sink;
-    const Surroundings around{*group, {}, {}, sink, clock, stop, "", nullptr, {}};
+    const auto subgroup = [&](const std::string& name, const std::vector<int>& ranks) {
+      GroupSetup all = setup;
+      all.name = name;
+      const GroupSetup some = subset_of(all, name, ranks);
+      return some.size == 1 ? make_single_group(some.options) : make_group(*self.store, some);
+    };
+    const Surroundings around{*group, {}, subgroup, sink, clock, stop, "", nullptr, {}};
     const VerifyReport own = verify(spec, factory, data, around, rank == 1 ? on_bucket : nullptr);
     if (rank == 0) report = own;
   });
