@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <utility>
 
 #include "starling/base/error.h"
 #include "starling/comm/engine.h"
 #include "starling/comm/shared_memory.h"
+#include "starling/net/deadline.h"
 #include "starling/net/store_server.h"
 
 namespace starling {
@@ -24,6 +26,8 @@ std::string machine_name() {
   return gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
+constexpr std::chrono::milliseconds kLook{200};  // between looks whether an awaited rank is lost
+
 // Store keys of one group, and its waits.
 class Rendezvous {
  public:
@@ -35,16 +39,29 @@ class Rendezvous {
     store_.put(fmt::format("{}{}/{}", prefix_, what, setup_.rank), value);
   }
   std::string get(const std::string& what, int rank) {
-    try {
-      return store_.get(fmt::format("{}{}/{}", prefix_, what, rank), setup_.options.timeout);
-    } catch (const TimeoutError&) {
-      throw TimeoutError(
-          fmt::format(
-              "rank {} did not join group '{}' (generation {}) within {} ms; see its log, or raise the "
-              "timeout",
-              rank, setup_.name, setup_.generation, setup_.options.timeout.count()),
-          rank);
+    const std::string key = fmt::format("{}{}/{}", prefix_, what, rank);
+    const Deadline deadline = deadline_in(setup_.options.timeout);
+    for (;;) {
+      try {
+        return store_.get(key, std::min(kLook, setup_.options.timeout));
+      } catch (const TimeoutError&) {
+        refuse_lost(rank);
+        if (has_passed(deadline)) {
+          throw TimeoutError(
+              fmt::format(
+                  "rank {} did not join group '{}' (generation {}) within {} ms; see its log, or raise the "
+                  "timeout",
+                  rank, setup_.name, setup_.generation, setup_.options.timeout.count()),
+              rank);
+        }
+      }
     }
+  }
+  // CommError where the store knows that the rank has died.
+  void refuse_lost(int rank) {
+    const int in_job = setup_.world_ranks.empty() ? rank : setup_.world_ranks[static_cast<size_t>(rank)];
+    if (const auto why = store_.try_get(lost_key(in_job)))
+      throw CommError(fmt::format("rank {} is lost: {}", in_job, *why), rank);
   }
 
  private:
@@ -109,7 +126,7 @@ class LostRanks {
 };
 
 LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places& places,
-                           const GroupOptions& options) {
+                           const GroupOptions& options, const std::function<void(int)>& look) {
   const int p = static_cast<int>(places.local().size());
   const int me = places.local_rank_of(places.rank);
   const auto window = [&](const char* what, size_t bytes) {
@@ -118,7 +135,8 @@ LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places
                                .local_rank = me,
                                .local_size = p,
                                .bytes = bytes,
-                               .timeout = options.timeout});
+                               .timeout = options.timeout,
+                               .look = look});
   };
   LocalTeamSetup setup;
   setup.local_rank = me;
@@ -174,7 +192,10 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
   parts.key = meeting.prefix();
   parts.name = setup.name;
   const int p = static_cast<int>(parts.places.local().size());
-  LocalTeamSetup local = local_setup(&store, meeting.prefix(), parts.places, setup.options);
+  const auto look = [&](int local_rank) {
+    meeting.refuse_lost(parts.places.local()[static_cast<size_t>(local_rank)]);
+  };
+  LocalTeamSetup local = local_setup(&store, meeting.prefix(), parts.places, setup.options, look);
   auto lost = std::make_shared<LostRanks>(store, setup, parts.places);
   local.outside = [lost] { return lost->look(); };
   if (p > 1) {
@@ -184,7 +205,8 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
                  .local_size = p,
                  .bytes = p * ring_bytes(p),
                  .populate = false,
-                 .timeout = setup.options.timeout});
+                 .timeout = setup.options.timeout,
+                 .look = look});
   }
   if (parts.places.hosts.size() > 1) {
     connect_remote(meeting, setup, parts);
@@ -215,7 +237,7 @@ std::unique_ptr<Group> make_single_group(const GroupOptions& options) {
   EngineParts parts;
   parts.places = Places{.rank = 0, .host_names = {machine_name()}, .hosts = {{0}}, .host_of = {0}};
   parts.options = options;
-  parts.team = std::make_unique<LocalTeam>(local_setup(nullptr, "", parts.places, options));
+  parts.team = std::make_unique<LocalTeam>(local_setup(nullptr, "", parts.places, options, {}));
   return std::make_unique<Engine>(std::move(parts));
 }
 

@@ -146,7 +146,10 @@ std::shared_ptr<Window> Engine::allocate_window(size_t bytes) {
                                   .local_rank = team_->rank(),
                                   .local_size = team_->size(),
                                   .bytes = bytes,
-                                  .timeout = options_.timeout});
+                                  .timeout = options_.timeout,
+                                  .look = [this](int r) {
+                                    if (const auto failure = team_->trouble(r)) team_->fail(*failure);
+                                  }});
   team_->add_window(window);
   return window;
 }

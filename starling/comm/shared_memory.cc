@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
+#include "starling/net/deadline.h"
 
 namespace starling {
 namespace {
@@ -64,15 +66,25 @@ UniqueFd make_region(const std::string& key, size_t bytes, bool populate) {
   return fd;
 }
 
-UniqueFd fetch_region(Store& store, const WindowRequest& request, int peer, size_t bytes) {
-  UniqueFd fd;
-  try {
-    fd = store.get_fd(fmt::format("{}/{}", request.key, peer), request.timeout);
-  } catch (const TimeoutError&) {
-    throw TimeoutError(
-        fmt::format("local rank {} did not offer its window '{}' within {} ms; see that rank's log", peer,
-                    request.key, request.timeout.count()));
+UniqueFd await_region(Store& store, const WindowRequest& request, int peer) {
+  constexpr Milliseconds kLook{200};
+  const Deadline deadline = deadline_in(request.timeout);
+  for (;;) {
+    try {
+      return store.get_fd(fmt::format("{}/{}", request.key, peer), std::min(kLook, request.timeout));
+    } catch (const TimeoutError&) {
+      if (request.look) request.look(peer);
+      if (has_passed(deadline)) {
+        throw TimeoutError(
+            fmt::format("local rank {} did not offer its window '{}' within {} ms; see that rank's log", peer,
+                        request.key, request.timeout.count()));
+      }
+    }
   }
+}
+
+UniqueFd fetch_region(Store& store, const WindowRequest& request, int peer, size_t bytes) {
+  UniqueFd fd = await_region(store, request, peer);
   struct stat info{};
   if (fstat(fd.get(), &info) != 0 || static_cast<size_t>(info.st_size) != bytes) {
     throw CommError(fmt::format(

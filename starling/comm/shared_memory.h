@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,8 @@ struct WindowRequest {
   size_t bytes = 0;      // of each rank's region; must be equal on all ranks
   bool populate = true;  // take the pages now, each by its owner (first touch), instead of at the first write
   Milliseconds timeout{60'000};
+  // Called now and then while the region of a local rank is waited for: throws where that one is lost. May be empty.
+  std::function<void(int local_rank)> look;
 };
 
 // Collective over the local ranks. The regions lie one after another in one range of addresses: region(r) = region(0) +
