@@ -128,7 +128,8 @@ void ServerClient<T>::push(const T* gradients, const PushNotes& notes) {
                     .clock = s.clock,
                     .count = s.count,
                     .rate = notes.lr,
-                    .loss = notes.loss},
+                    .loss = notes.loss,
+                    .extra = notes.samples},
                    s.pushed.encode(s.values));
       ++s.clock;
       ++pushes_[i];
@@ -145,6 +146,17 @@ ServerMessage ServerClient<T>::receive(int shard, uint64_t count, ValueCoder<T>&
     coder.receive(*s.link, answer, s.values);
     return answer;
   });
+}
+
+// An answer that tells of more losses than before: who they are is asked for, outside any other conversation.
+template <typename T>
+void ServerClient<T>::note_lost(int shard, int lost) {
+  Shard& s = shards_[shard];
+  if (lost <= s.lost) return;
+  s.lost = lost;
+  const std::vector<int64_t> body = ask_report(shard, MessageCode::kStatistics);
+  const std::vector<int> all = decode_stats(body, s.link->peer()).lost;
+  lost_.insert(all.begin(), all.begin() + std::min<ptrdiff_t>(lost, std::ssize(all)));
 }
 
 template <typename T>
@@ -166,6 +178,7 @@ PullReport ServerClient<T>::pull(T* parameters) {
     if (std::exchange(first, false)) report.loss = answer.loss;
     report.stop = report.stop || answer.stop;
     report.staleness = std::max(report.staleness, answer.extra);
+    note_lost(static_cast<int>(i), answer.lost);
   }
   return report;
 }
@@ -184,9 +197,11 @@ PullReport ServerClient<T>::snapshot(T* parameters) {
     report.stop = report.stop || answer.stop;
     report.updates = std::max(report.updates, answer.extra);
     if (i == 0) report.loss = answer.loss;
-    if (parameters == nullptr) continue;
-    scatter(s, parameters);
-    s.clock = answer.clock;
+    if (parameters != nullptr) {
+      scatter(s, parameters);
+      s.clock = answer.clock;
+    }
+    note_lost(static_cast<int>(i), answer.lost);
   }
   return report;
 }
@@ -212,6 +227,7 @@ PullReport ServerClient<T>::snapshot_whole(const Visit& visit) {
       }
     }
     shards_[i].values = {};  // it may be much larger than what this worker owns
+    note_lost(static_cast<int>(i), answer.lost);
   }
   return report;
 }

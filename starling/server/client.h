@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -73,6 +74,8 @@ class ServerClient {
   void goodbye();
 
   int state_count() const { return states_; }
+  // The workers that the servers have lost, as the last answers to pulls and snapshots tell.
+  const std::set<int>& lost() const { return lost_; }
   // How often this worker has pushed to each shard: a row of the matrix (rank, shard).
   const std::vector<uint64_t>& pushes() const { return pushes_; }
   uint64_t step_bytes() const;
@@ -86,6 +89,7 @@ class ServerClient {
     std::vector<size_t> partitions;  // owned, indices into partitioning
     size_t count = 0;                // elements of these
     int64_t clock = 0;
+    int lost = 0;
     ValueCoder<T> pushed, pulled;
     std::vector<T> values;
   };
@@ -94,6 +98,7 @@ class ServerClient {
   void gather(const T* from, const Shard& shard, std::vector<T>& out) const;
   void scatter(const Shard& shard, T* to) const;
   ServerMessage receive(int shard, uint64_t count, ValueCoder<T>& coder);
+  void note_lost(int shard, int lost);
   TensorShape shape_of(const Partition& partition) const;
   std::vector<int64_t> ask_report(int shard, MessageCode code);
   // Calls work() and adds to an error which server it was, and at which clock.
@@ -109,6 +114,7 @@ class ServerClient {
   ValueCoder<T> plain_;
   int states_ = 0;
   int64_t loads_ = 0;
+  std::set<int> lost_;
 };
 
 }  // namespace starling

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -14,8 +15,9 @@ namespace {
 constexpr uint32_t kMagic = 0x32735053;  // "SPs2"
 constexpr uint16_t kStop = 1;
 constexpr int kWantShift = 1;
-constexpr uint16_t kAllFlags = 0b111;
-constexpr size_t kStatNumbers = 6;
+constexpr int kLostShift = 3;
+constexpr int kMostLost = (1 << (16 - kLostShift)) - 1;
+constexpr size_t kStatNumbers = 7;
 
 [[noreturn]] void refuse(const std::string& peer, const std::string& why) {
   throw CommError(fmt::format("{} sent no message of a parameter server: {}", peer, why));
@@ -34,7 +36,8 @@ const char* name_of(MessageCode code) {
 HeadBytes encode(const ServerMessage& m) {
   HeadBytes out{};
   const auto flags =
-      static_cast<uint16_t>((m.stop ? kStop : 0) | (static_cast<uint16_t>(m.want) << kWantShift));
+      static_cast<uint16_t>((m.stop ? kStop : 0) | (static_cast<uint16_t>(m.want) << kWantShift) |
+                            (std::min(m.lost, kMostLost) << kLostShift));
   store_le<uint32_t>(out.data(), kMagic);
   store_le<uint16_t>(out.data() + 4, static_cast<uint16_t>(m.code));
   store_le<uint16_t>(out.data() + 6, flags);
@@ -57,6 +60,7 @@ ServerMessage decode(std::span<const std::byte, kHeadBytes> head, const std::str
   m.code = static_cast<MessageCode>(code);
   m.stop = (flags & kStop) != 0;
   m.want = static_cast<SnapshotWant>(want);
+  m.lost = flags >> kLostShift;
   m.clock = static_cast<int64_t>(load_le<uint64_t>(head.data() + 8));
   m.count = load_le<uint64_t>(head.data() + 16);
   m.bytes = load_le<uint64_t>(head.data() + 24);
@@ -65,7 +69,7 @@ ServerMessage decode(std::span<const std::byte, kHeadBytes> head, const std::str
   m.extra = static_cast<int64_t>(load_le<uint64_t>(head.data() + 48));
   if (code < static_cast<uint16_t>(MessageCode::kHello) || code > static_cast<uint16_t>(MessageCode::kReport))
     refuse(peer, fmt::format("kind {}", code));
-  if ((flags & ~kAllFlags) != 0 || m.want > SnapshotWant::kWhole)
+  if ((m.lost > 0 && m.code != MessageCode::kParameters) || m.want > SnapshotWant::kWhole)
     refuse(peer, fmt::format("flags {}", flags));
   if (m.clock < 0 || m.extra < 0) refuse(peer, fmt::format("clock {}, number {}", m.clock, m.extra));
   if (m.count > kMaxElements) refuse(peer, fmt::format("a body of {} elements", m.count));
@@ -124,8 +128,10 @@ std::vector<int64_t> encode_stats(const TableStats& s) {
                               static_cast<int64_t>(s.updates),
                               static_cast<int64_t>(s.late_dropped),
                               static_cast<int64_t>(s.retired),
-                              static_cast<int64_t>(s.pushes.size())};
+                              static_cast<int64_t>(s.pushes.size()),
+                              static_cast<int64_t>(s.lost.size())};
   out.insert(out.end(), s.pushes.begin(), s.pushes.end());
+  out.insert(out.end(), s.lost.begin(), s.lost.end());
   for (const auto& [bin, count] : s.staleness) {
     out.push_back(bin);
     out.push_back(static_cast<int64_t>(count));
@@ -134,20 +140,25 @@ std::vector<int64_t> encode_stats(const TableStats& s) {
 }
 
 TableStats decode_stats(std::span<const int64_t> body, const std::string& peer) {
-  if (body.size() < kStatNumbers || body[5] < 0 ||
-      static_cast<size_t>(body[5]) > body.size() - kStatNumbers ||
-      (body.size() - kStatNumbers - static_cast<size_t>(body[5])) % 2 != 0) {
-    refuse(peer, fmt::format("statistics of {} numbers", body.size()));
-  }
+  const auto wrong = [&] { refuse(peer, fmt::format("statistics of {} numbers", body.size())); };
+  if (body.size() < kStatNumbers || body[5] < 0 || body[6] < 0) wrong();
+  const size_t listed = body.size() - kStatNumbers;
+  const auto workers = static_cast<size_t>(body[5]), lost_count = static_cast<size_t>(body[6]);
+  if (workers > listed || lost_count > listed - workers || (listed - workers - lost_count) % 2 != 0) wrong();
   TableStats s;
   s.max_staleness = body[0];
   s.reads = static_cast<uint64_t>(body[1]);
   s.updates = static_cast<uint64_t>(body[2]);
   s.late_dropped = static_cast<uint64_t>(body[3]);
   s.retired = static_cast<uint64_t>(body[4]);
-  const auto pushes = body.subspan(kStatNumbers, static_cast<size_t>(body[5]));
-  const auto bins = body.subspan(kStatNumbers + pushes.size());
+  const auto pushes = body.subspan(kStatNumbers, workers);
+  const auto lost = body.subspan(kStatNumbers + workers, lost_count);
+  const auto bins = body.subspan(kStatNumbers + workers + lost_count);
   s.pushes.assign(pushes.begin(), pushes.end());
+  for (const int64_t worker : lost) {
+    if (worker < 0 || static_cast<size_t>(worker) >= workers) wrong();
+    s.lost.push_back(static_cast<int>(worker));
+  }
   for (size_t i = 0; i < bins.size(); i += 2) s.staleness[bins[i]] = static_cast<uint64_t>(bins[i + 1]);
   return s;
 }

@@ -9,7 +9,8 @@
 //   hello                     shape of the shard, partitions owned       welcome: extra = states of the update rule
 //   load       extra updates  parameters [and states] of those owned     –
 //   push       clock, rate = lr, loss, stop     gradient                 –
-//   pull       clock, extra = loads to wait for                          parameters: clock, loss, stop, extra = staleness
+//              extra = samples it is the mean of
+//   pull       clock, extra = loads to wait for                          parameters: clock, loss, stop, lost, extra = staleness
 //   snapshot   want                                                      parameters: as above, extra = updates
 //   statistics, events                                                   report
 //   goodbye                                                              –
@@ -54,6 +55,7 @@ struct ServerMessage {
   MessageCode code = MessageCode::kGoodbye;
   bool stop = false;
   SnapshotWant want = SnapshotWant::kNothing;
+  int lost = 0;  // parameters: how many workers were lost before them (statistics tell who)
   int64_t clock = 0;
   uint64_t count = 0;  // elements of the body
   uint64_t bytes = 0;  // of the body; Link::send fills it in

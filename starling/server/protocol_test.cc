@@ -123,12 +123,14 @@ TEST(ServerProtocol, ReportsComeBackAsTheyWereAndAreReadWithCare) {
   stats.updates = 9;
   stats.late_dropped = 1;
   stats.retired = 1;
+  stats.lost = {1};
   stats.pushes = {4, 0, 6};
   const TableStats back = decode_stats(encode_stats(stats), "server 0");
   EXPECT_EQ(back.staleness, stats.staleness);
   EXPECT_EQ(back.max_staleness, 3);
   EXPECT_EQ(back.pushes, stats.pushes);
   EXPECT_EQ(back.requests(), 22u);
+  EXPECT_EQ(back.lost, stats.lost);
   EXPECT_EQ(back.late_dropped + back.retired + back.updates, 11u);
   const std::vector<TableEvent> events = {{TableAction::kPush, 1, 2, 3}, {TableAction::kRetire, 0, 1, 0}};
   EXPECT_EQ(decode_events(encode_events(events), "server 0"), events);

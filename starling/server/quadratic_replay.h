@@ -68,7 +68,7 @@ struct ReplayOptions {
   int workers = 4;
   std::string rule = "sgd";
   double lr = 0.1;
-  Values lambda;  // empty: 1 / workers
+  Values lambda;  // empty: 1 / the workers that are not lost
   bool weight_by_staleness = false;
   int steps_a_push = 1;                  // downpour: gradients added up while the replica goes on by itself
   std::vector<int> shard_of;             // of each element of x
@@ -138,6 +138,9 @@ class Replay {
       case TableAction::kUpdate:
         update(shard);
         return true;
+      case TableAction::kRetire:
+        lost_[shard] += static_cast<double>(e.value);
+        return true;
       default:
         return true;
     }
@@ -169,7 +172,8 @@ class Replay {
     if (!whole(w, e.clock)) return false;
     const View& view = read_of_[w][e.clock];
     const Values g = pushed(w, view.x);
-    double lr = options_.lr * (options_.lambda.empty() ? 1.0 / options_.workers : options_.lambda[w]);
+    double lr = options_.lr *
+                (options_.lambda.empty() ? 1.0 / (options_.workers - lost_[shard]) : options_.lambda[w]);
     if (options_.weight_by_staleness)
       lr /= 1.0 + static_cast<double>(changes_[shard] - view.changes.at(shard));
     for (size_t i = 0; i < x_.size(); ++i) {
@@ -196,6 +200,7 @@ class Replay {
   std::vector<NaiveRule> rules_;
   std::vector<std::map<int64_t, View>> read_of_;  // by worker, then clock
   std::vector<int64_t> changes_;                  // by shard
+  std::map<int, double> lost_;                    // by shard
   std::vector<std::map<int, Values>> held_;
 };
 

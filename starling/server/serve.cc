@@ -181,7 +181,7 @@ class Conversation {
   void push(const ServerMessage& request) {
     expect_count(request, own_, link_.peer());
     pushed_.receive(link_, request, gradient_);
-    const PushNotes notes{request.rate, request.loss, request.stop};
+    const PushNotes notes{request.rate, request.loss, request.stop, request.extra};
     shard_.await(worker_, "push", [&] {
       if (!shard_.table().may_push(worker_)) return false;
       shard_.table().push(worker_, request.clock, notes, gradient_);
@@ -214,6 +214,7 @@ class Conversation {
   void send_parameters(const ReadGrant& grant, int64_t extra, ValueCoder<T>& coder) {
     link_.send({.code = MessageCode::kParameters,
                 .stop = grant.stop,
+                .lost = grant.lost,
                 .clock = grant.clock,
                 .count = values_.size(),
                 .loss = grant.loss,

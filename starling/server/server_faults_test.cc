@@ -30,6 +30,7 @@ ServerOptions options_of(int workers) {
   options.workers = workers;
   options.staleness.reset();
   options.optimizer.momentum = 0;
+  options.lambda.assign(static_cast<size_t>(workers), 1.0 / workers);  // also after a loss
   return options;
 }
 

@@ -54,7 +54,10 @@ void Table<T>::retire(int worker, bool lost) {
   Worker& w = workers_[worker];
   if (w.phase == Phase::kRetired) return;
   w.phase = Phase::kRetired;
-  if (lost) ++stats_.retired;
+  if (lost) {
+    ++stats_.retired;
+    stats_.lost.push_back(worker);
+  }
   record(TableAction::kRetire, worker, w.clock, lost ? 1 : 0);
   close_round_if_complete();
 }
@@ -124,6 +127,8 @@ PushOutcome Table<T>::push(int worker, int64_t clock, const PushNotes& notes, st
   } else {
     check_clock(worker, clock, options_.synchronous() ? clock_ : w.clock, "push");
   }
+  if (notes.samples < 1)
+    throw CommError(fmt::format("worker {} pushes the mean of {} samples", worker, notes.samples), worker);
   if (w.holds || gradient.size() != w.count) {
     throw CommError(fmt::format("worker {} pushes {} values at clock {}{}; it owns {} here", worker,
                                 gradient.size(), clock, w.holds ? " again" : "", w.count),
@@ -153,11 +158,16 @@ PushOutcome Table<T>::hold(int worker, int64_t clock, std::vector<T>& gradient) 
     std::swap(w.gradient, gradient);
     gradient.resize(w.count);
   } else {
+    if (std::all_of(summed_.begin(), summed_.end(), [](double s) { return s == 0; }))
+      sum_unit_ = w.notes.samples;
+    const double share = static_cast<double>(w.notes.samples) / static_cast<double>(sum_unit_);
+    const T factor = static_cast<T>(share);
     const T* from = gradient.data();
     for (const size_t slot : w.slots) {
       T* sum = sum_.data() + offset_[slot];
-      for (size_t i = 0; i < sizes_[slot]; ++i) sum[i] = summed_[slot] == 0 ? from[i] : sum[i] + from[i];
-      ++summed_[slot];
+      for (size_t i = 0; i < sizes_[slot]; ++i)
+        sum[i] = summed_[slot] == 0 ? factor * from[i] : sum[i] + factor * from[i];
+      summed_[slot] += share;
       from += sizes_[slot];
     }
   }
@@ -182,32 +192,40 @@ void Table<T>::close_round_if_complete() {
 template <typename T>
 void Table<T>::apply_round() {
   std::optional<double> lr;
-  double loss = 0;
+  int64_t unit =
+      1;  // gradients count in units of the first one's samples: exactly once where all have equally many
+  double loss = 0, weight = 0;
   int held = 0;
-  for (const Worker& w : workers_) {
-    if (!w.holds) continue;
-    if (!lr) lr = w.notes.lr;
-    loss += w.notes.loss;
-    ++held;
-  }
   std::vector<std::vector<const T*>> sources(sizes_.size());
   for (Worker& w : workers_) {
     if (!w.holds) continue;
+    if (!lr) {
+      lr = w.notes.lr;
+      unit = w.notes.samples;
+    }
+    const double share = static_cast<double>(w.notes.samples) / static_cast<double>(unit);
+    loss += share * w.notes.loss;
+    weight += share;
+    ++held;
+    if (!options_.fixed_order) continue;
+    if (share != 1)
+      std::for_each(w.gradient.begin(), w.gradient.end(), [&](T& g) { g *= static_cast<T>(share); });
     const T* at = w.gradient.data();
     for (const size_t slot : w.slots) {
-      if (options_.fixed_order) sources[slot].push_back(at);
+      sources[slot].push_back(at);
+      summed_[slot] += share;
       at += sizes_[slot];
     }
   }
   for (size_t slot = 0; slot < sizes_.size(); ++slot) {
-    const int of = options_.fixed_order ? static_cast<int>(sources[slot].size()) : summed_[slot];
-    if (of == 0) continue;
+    if (summed_[slot] == 0) continue;
     if (!options_.fixed_order) sources[slot] = {sum_.data() + offset_[slot]};
-    apply_to(slot, sources[slot], 1.0 / of, *lr);
+    apply_to(slot, sources[slot], 1.0 / summed_[slot], *lr);
     summed_[slot] = 0;
   }
   for (Worker& w : workers_) w.holds = false;
-  round_loss_ = loss / held;
+  round_loss_ = loss / weight;
+  round_lost_ = static_cast<int>(stats_.lost.size());
   record(TableAction::kUpdate, -1, clock_, held);
   ++clock_;
   ++changes_;
@@ -218,7 +236,8 @@ template <typename T>
 void Table<T>::apply_now(int worker, const std::vector<T>& gradient) {
   const Worker& w = workers_[worker];
   const int64_t tau = changes_ - w.seen;
-  double lr = w.notes.lr * (options_.lambda.empty() ? 1.0 / options_.workers : options_.lambda[worker]);
+  const auto left = static_cast<double>(options_.workers) - static_cast<double>(stats_.lost.size());
+  double lr = w.notes.lr * (options_.lambda.empty() ? 1.0 / left : options_.lambda[worker]);
   if (options_.weight_by_staleness) lr /= 1.0 + static_cast<double>(tau);
   const T* from = gradient.data();
   for (const size_t slot : w.slots) {
@@ -266,6 +285,7 @@ ReadGrant Table<T>::grant_to(int worker, int64_t clock) {
   grant.staleness = std::max<int64_t>(0, behind);
   grant.loss = mean_loss();
   grant.stop = stop_after_ && (!options_.synchronous() || *stop_after_ < clock_);
+  grant.lost = options_.synchronous() ? round_lost_ : static_cast<int>(stats_.lost.size());
   return grant;
 }
 

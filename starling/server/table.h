@@ -11,7 +11,12 @@
 //   unbounded (asynchronous):    every gradient is applied when it comes, every read is answered at once (Dean et al. 2012).
 //
 //   w ← U(w, g; lr λ_k / (1 + τ))    applied when it comes, from worker k; the divisor only with weight_by_staleness
-//   w ← U(w, mean_k g_k; lr)         synchronous;  U = the update rule (optim/update_rule.h)
+//   w ← U(w, mean_k g_k; lr)         synchronous;  U = the update rule (optim/update_rule.h); the mean is over samples:
+//                                    g_k counts n_k times where it is the mean gradient of n_k samples
+//
+// When a worker is lost the others go on. Synchronous: the open clock's mean is over the samples that have come (what the lost
+// one has pushed counts), and every read of a later clock tells of the loss, the same to all. Otherwise: λ = 1/p counts the
+// workers that are left.
 //
 // A worker may own some of the partitions only (a model divided over a group of ranks): it pushes and reads these, and a
 // partition's mean is over the workers that pushed it. A worker that owns nothing here holds nobody up.
@@ -33,8 +38,9 @@ namespace starling {
 
 struct PushNotes {
   double lr = 0;
-  double loss = 0;    // of the worker's samples
-  bool stop = false;  // the worker wishes the run to end
+  double loss = 0;      // of the worker's samples
+  bool stop = false;    // the worker wishes the run to end
+  int64_t samples = 1;  // n_k
 };
 
 enum class PushOutcome { kApplied, kHeld, kDropped };
@@ -46,6 +52,7 @@ struct ReadGrant {
   int64_t staleness = 0;  // clocks by which the slowest worker is behind the reader
   double loss = 0;        // mean over the workers, of their last pushes
   bool stop = false;      // some worker wished the run to end; after the same clock for all when synchronous
+  int lost = 0;  // the first so many of TableStats::lost; the same for all at a clock when synchronous
 };
 
 // T: float or double. Not thread-safe. Errors: CommError for what a worker must not ask (a clock that is not its turn).
@@ -123,11 +130,13 @@ class Table {
   std::vector<int64_t> steps_;  // updates of each slot: t of Adam
   std::vector<int64_t> loads_;  // of each slot
   std::vector<Worker> workers_;
-  int64_t clock_ = 0;        // synchronous: updates made
-  int64_t changes_ = 0;      // pushes applied
-  std::vector<T> sum_;       // synchronous, in order of arrival: gradients of the open clock
-  std::vector<int> summed_;  // how many, by slot
+  int64_t clock_ = 0;           // synchronous: updates made
+  int64_t changes_ = 0;         // pushes applied
+  std::vector<T> sum_;          // synchronous, in order of arrival: gradients of the open clock
+  std::vector<double> summed_;  // by slot: samples in sum_, in units of sum_unit_
+  int64_t sum_unit_ = 1;        // samples of the open clock's first gradient
   double round_loss_ = 0;
+  int round_lost_ = 0;  // workers lost when the last clock was closed
   std::optional<int64_t> stop_after_;
   TableStats stats_;
   std::vector<TableEvent> events_;

@@ -17,6 +17,7 @@ struct TableStats {
   uint64_t updates = 0;          // of the master copy: one a clock when synchronous, else one a push
   uint64_t late_dropped = 0;     // gradients that came after their clock was complete (backup workers)
   uint64_t retired = 0;          // workers that were lost
+  std::vector<int> lost;         // who, in the order of their loss
   std::vector<uint64_t> pushes;  // by worker, late ones too
   uint64_t requests() const {
     uint64_t sum = reads;

@@ -116,6 +116,52 @@ TEST(Table, BackupWorkersMakeUpForTheLateAndTheLateAreDropped) {
   EXPECT_EQ(table.stats().retired, 0u);
 }
 
+TEST(Table, AGradientCountsAsManyTimesAsItHasSamples) {
+  for (const bool fixed : {true, false}) {
+    ServerOptions options = options_of(2, 0);
+    options.fixed_order = fixed;
+    Table<double> table = make_table(options);
+    Values small = {8, 0, 4}, large = {4, 4, 0};
+    table.push(0, 0, {.lr = 1, .loss = 8, .samples = 1}, small);
+    table.push(1, 0, {.lr = 1, .loss = 4, .samples = 3}, large);
+    Values out;
+    const auto grant = table.try_read(0, 1, 1, out);
+    EXPECT_EQ(out, Values({-5, -3, -1}));
+    EXPECT_DOUBLE_EQ(grant->loss, 5);
+  }
+  Table<double> table = make_table(options_of(1, 0));
+  Values g = {1, 1, 1};
+  EXPECT_THAT(fault([&] { table.push(0, 0, {.samples = 0}, g); }), HasSubstr("0 samples"));
+}
+
+TEST(Table, ALossIsToldWithTheSameClockToAllAndTheOthersGoOn) {
+  Table<double> table = make_table(options_of(3, 0));
+  push(table, 2, 0, {6, 0, 0});
+  table.retire(2, true);  // what it has pushed counts
+  push(table, 0, 0, {3, 0, 0});
+  push(table, 1, 0, {0, 0, 0});
+  Values out;
+  EXPECT_EQ(table.try_read(0, 1, 1, out)->lost, 1);
+  EXPECT_EQ(out, Values({-3, 0, 0}));
+  table.retire(0, true);  // at clock 1: worker 1 hears of it at clock 2, whenever it asks
+  EXPECT_EQ(table.try_read(1, 1, 1, out)->lost, 1);
+  push(table, 1, 1, {1, 0, 0});
+  EXPECT_EQ(table.try_read(1, 2, 1, out)->lost, 2);
+  EXPECT_EQ(out, Values({-4, 0, 0}));
+  EXPECT_THAT(table.stats().lost, ElementsAre(2, 0));
+}
+
+TEST(Table, OfAsynchronousWorkersThoseThatAreLeftShareTheStep) {
+  Table<double> table = make_table(options_of(4, std::nullopt));
+  push(table, 0, 0, {4, 0, 0});
+  table.retire(1, true);
+  table.retire(2, false);  // has ended in order
+  push(table, 0, 1, {3, 0, 0});
+  Values out;
+  EXPECT_EQ(table.try_read(3, 0, 1, out)->lost, 1);
+  EXPECT_EQ(out, Values({-2, 0, 0}));
+}
+
 TEST(Table, AReadSeesWhatTheBoundPromisesAndWaitsForNoMore) {
   Table<double> table = make_table(options_of(2, 2));
   for (int64_t c = 0; c < 3; ++c) {
@@ -141,7 +187,9 @@ TEST(Table, TheBoundHoldsOnEveryReadOfRandomInterleavings) {
   for (int trial = 0; trial < 60; ++trial) {
     const int workers = 2 + static_cast<int>(random() % 4);
     const int64_t bound = static_cast<int64_t>(random() % 4) + 1;
-    Table<double> table = make_table(options_of(workers, bound));
+    ServerOptions options = options_of(workers, bound);
+    options.lambda.assign(static_cast<size_t>(workers), 1.0 / workers);  // also after a loss
+    Table<double> table = make_table(options);
     std::vector<int64_t> clock(workers, 0);
     std::vector<bool> has_read(workers, false), gone(workers, false);
     std::vector<double> own(workers, 0);  // what each has pushed, in units of a step
