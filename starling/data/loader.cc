@@ -31,8 +31,9 @@ struct Plan {
 
   Batch read(int64_t step) const {
     const int64_t epoch = step / steps_per_epoch;
-    const int64_t rank_batch = options.global_batch / options.ranks;
-    const int64_t first = (step % steps_per_epoch) * options.global_batch + options.rank * rank_batch;
+    const int64_t begin = options.global_batch * options.rank / options.ranks;
+    const int64_t rank_batch = options.global_batch * (options.rank + 1) / options.ranks - begin;
+    const int64_t first = (step % steps_per_epoch) * options.global_batch + begin;
     std::vector<int64_t> indices(static_cast<size_t>(rank_batch));
     for (int64_t i = 0; i < rank_batch; ++i) {
       indices[static_cast<size_t>(i)] =
@@ -187,7 +188,7 @@ void check_loader_options(const Source& source, const LoaderOptions& o) {
   if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks) {
     throw ConfigError("train.ranks", fmt::format("rank {} of {} does not exist", o.rank, o.ranks));
   }
-  if (o.global_batch < 1 || o.global_batch % o.ranks != 0) {
+  if (o.global_batch < o.ranks || (o.global_batch % o.ranks != 0 && !o.unequal)) {
     const int64_t near = std::max<int64_t>(o.ranks, o.global_batch / o.ranks * o.ranks);
     throw ConfigError(
         "train.global_batch",

@@ -19,8 +19,9 @@ struct LoaderOptions {
   Order order = Order::kShuffled;
   int64_t global_batch = 64;
   int rank =
-      0;  // this rank reads positions [rank * b, (rank + 1) * b) of each global batch, b = global_batch / ranks
+      0;  // this rank reads positions [rank * B / ranks, (rank + 1) * B / ranks) of each global batch B
   int ranks = 1;
+  bool unequal = false;  // B need not be a multiple of ranks
   int64_t workers = 1;
   int64_t prefetch = 4;
   int64_t first_step = 0;  // resume: the number of global batches already used
@@ -31,7 +32,7 @@ struct LoaderOptions {
 class Loader {
  public:
   virtual ~Loader() = default;
-  // The next batch of this rank: global_batch / ranks samples. Rethrows what a worker threw.
+  // The next batch of this rank: its share of the global batch. Rethrows what a worker threw.
   virtual Batch next() = 0;
   // Seconds that next() has waited because no batch was ready.
   virtual double waited_s() const = 0;

@@ -44,6 +44,7 @@ AllReduce::AllReduce(const ModelFactory& factory, UpdateRule rule, const AllRedu
   memory.working = options.working;
   memory.divided = locals > 1 && choose_divided(options, locals);
   memory.members = options.members;
+  memory.transactional = options.transactional;
   memory_ = std::make_unique<FlatMemory>(group, memory);
   if (locals > 1) board_ = group.allocate_window(sizeof(Notice));
   if (options.members > 1) team_ = std::make_unique<ThreadTeam>(options.members);
@@ -60,6 +61,7 @@ AllReduce::AllReduce(const ModelFactory& factory, UpdateRule rule, const AllRedu
   install_slots();
   make_exchange();
   consensus();
+  rebuilt_ = options.transactional;  // moving tensors about is no transaction
 }
 
 AllReduce::~AllReduce() = default;
@@ -165,15 +167,23 @@ void AllReduce::bucket_complete(size_t bucket) {
 double AllReduce::member_forward_backward(int member, const Batch& batch) {
   const Model& model = replicas_[member].model;
   const at::Tensor loss = batch_loss(model, batch, options_.working, options_.channels_last);
-  const double value = loss.item<double>();
+  const double weight = weight_of(batch);
+  const double value = loss.item<double>() * weight;
   if (!std::isfinite(value)) refuse_loss(replicas_[0], group_.rank(), step_.index, value);
   if (member == 0) {
     own_loss_ = value;
     post_notice();
   }
-  loss.backward();
+  (weight == 1 ? loss : loss * weight).backward();
   for (auto& s : slots_[member]) s.slot->fill_unused();
   return value;
+}
+
+// By which a member's mean counts, so that the mean over all members of all ranks is the mean over the samples.
+double AllReduce::weight_of(const Batch& batch) const {
+  if (options_.global_batch == 0) return 1;
+  return static_cast<double>(batch.size() * group_.size() * options_.members) /
+         static_cast<double>(options_.global_batch);
 }
 
 double AllReduce::forward_backward(const Batch& batch) {
@@ -181,9 +191,12 @@ double AllReduce::forward_backward(const Batch& batch) {
   if (!team_) {
     member_forward_backward(0, batch);
   } else {
-    const int64_t each = batch.size() / team_->size();
     std::vector<double> losses(team_->size());
-    team_->run([&](int m) { losses[m] = member_forward_backward(m, batch.part(m * each, each)); });
+    team_->run([&](int m) {
+      const int64_t begin = batch.size() * m / team_->size();
+      const int64_t end = batch.size() * (m + 1) / team_->size();
+      losses[m] = member_forward_backward(m, batch.part(begin, end - begin));
+    });
     own_loss_ = std::accumulate(losses.begin(), losses.end(), 0.0) / team_->size();
     post_notice();
     for (size_t b = 0; b < layout_.buckets.size(); ++b) bucket_complete(b);
@@ -226,6 +239,7 @@ StepReport AllReduce::update() {
   if (options_.clip_norm > 0) apply_clipped();
   const double waited = finish.waited_s + notices_s + exchange_->wait_for_all();
   memory_->commit(step_.index);
+  whole_step_ = step_.index;
   const int self = group_.rank();
   report.slowest_rank = group_.size() == 1         ? -1
                         : finish.slowest_local < 0 ? self

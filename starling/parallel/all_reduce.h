@@ -39,6 +39,12 @@ struct AllReduceOptions {
   int64_t hash_every = 0;  // steps between comparisons of the replicas, 0 = never
   int members = 1;         // threads of this rank that hold a mini-batch each
   bool channels_last = false;
+  // A step that breaks off (CommError) leaves the state after the last whole one, for own_state(): parameters and states on two
+  // sides on every rank, and buckets that stay in their first order.
+  bool transactional = false;
+  // 0: every rank has equally many samples of a step. Else their sum over the ranks, of which each may have another part: a
+  // gradient counts as its samples do.
+  int64_t global_batch = 0;
   uint64_t seed = 0;
   ModelParts parts;  // where a replica is divided over several ranks
   // Tests only: sees this rank's finished gradients of a bucket before anybody reads them.
@@ -58,6 +64,9 @@ class AllReduce final : public Strategy {
   void consensus() override;
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
+  // state() of this rank, complete on every one, without the others: also after a step that broke off (transactional). Ranks
+  // may then differ by one step; who has made it has made it whole.
+  StrategyState own_state();
 
   // The model as it stands after the last update (consensus() for equal buffers); member 0's.
   Replica& replica() { return replicas_[0]; }
@@ -79,6 +88,7 @@ class AllReduce final : public Strategy {
   void install_slots();
   void gradient_filled(size_t parameter);
   void bucket_complete(size_t bucket);
+  double weight_of(const Batch& batch) const;
   double member_forward_backward(int member, const Batch& batch);
   void apply_bucket(size_t bucket);
   template <typename T, typename G>
@@ -112,6 +122,7 @@ class AllReduce final : public Strategy {
   Step step_;
   double own_loss_ = 0;
   double update_scale_ = 1;
+  int64_t whole_step_ = 0;  // the last one whose update is in place
   double forward_backward_s_ = 0;
   bool rebuilt_ = false;
 };

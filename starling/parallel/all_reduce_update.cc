@@ -99,10 +99,16 @@ std::map<std::string, double> AllReduce::fingerprint() const {
 }
 
 StrategyState AllReduce::state() {
+  if (group_.rank() == 0) return own_state();
+  StrategyState state;
+  state.step = whole_step_;
+  return state;
+}
+
+StrategyState AllReduce::own_state() {
   at::NoGradGuard no_grad;
   StrategyState state;
-  state.step = step_.index;
-  if (group_.rank() != 0) return state;
+  state.step = whole_step_;
   const auto copy = [](const at::Tensor& t) { return t.detach().clone(at::MemoryFormat::Contiguous); };
   for (size_t i = 0; i < sizes_.size(); ++i) {
     const NamedTensor& p = replicas_[0].parameters[i];
@@ -132,7 +138,7 @@ void AllReduce::load_state(const StrategyState& state) {
   }
   for (NamedTensor& b : replicas_[0].buffers) b.tensor.copy_(fitting(state.buffers, b.name, b.tensor));
   copy_into_memory(parameters);
-  step_.index = state.step;
+  step_.index = whole_step_ = state.step;
 }
 
 }  // namespace starling

@@ -55,7 +55,7 @@ FlatMemory::FlatMemory(Group& group, const FlatMemoryOptions& options) : options
     shared_ = group.allocate_window(pages((2 * side_bytes_ + kPage + locals - 1) / locals));
     base_ = shared_->region(0);
   } else {
-    own_ = private_memory(side_bytes_);
+    own_ = private_memory(two_sides() ? 2 * side_bytes_ : side_bytes_);
     base_ = own_.get();
   }
   if (locals > 1) {
@@ -110,10 +110,10 @@ void FlatMemory::point_storages() {
 }
 
 void FlatMemory::commit(int64_t step) {
-  if (!options_.divided) return;
+  if (!two_sides()) return;
   current_ ^= 1;
   point_storages();
-  if (group_.local_rank() == 0) {
+  if (options_.divided && group_.local_rank() == 0) {
     auto* word = reinterpret_cast<std::atomic<uint64_t>*>(base_ + 2 * side_bytes_);
     word->store(static_cast<uint64_t>(step) << 1 | static_cast<uint64_t>(current_),
                 std::memory_order_release);

@@ -4,7 +4,7 @@
 // Divided (OptimizerShare::kDivided): the ranks of a host hold one copy of parameters and states between them, in
 // shared memory. An update is a transaction (design decision 2): it reads side `current` and writes the other side;
 // commit() makes that side current. A rank that dies in the middle leaves the current side whole.
-// Replicated: each rank has its own copy, updated in place.
+// Replicated: each rank has its own copy, updated in place; or, transactional, on two sides as well.
 // Gradients lie in windows whenever there are several ranks on the host, so that peers read them without a copy.
 #pragma once
 
@@ -24,6 +24,8 @@ struct FlatMemoryOptions {
   at::ScalarType master = at::kFloat;   // type of parameters and states: float or double
   at::ScalarType working = at::kFloat;  // type in which the module computes: master, or bfloat16
   bool divided = false;
+  bool transactional =
+      false;        // two sides also where nothing is divided: an update that breaks off leaves one whole
   int members = 1;  // gradient ranges of each rank (threads that hold a mini-batch each)
 };
 
@@ -48,15 +50,16 @@ class FlatMemory {
   // Tensor over this rank's gradients of `member`.
   at::Tensor gradient_view(int member, size_t offset, const at::Tensor& like) const;
 
-  // The other side becomes the current one (divided only; nothing to do otherwise). `step` is recorded as the last
+  // The other side becomes the current one (where there are two; nothing to do otherwise). `step` is recorded as the last
   // whole update.
   void commit(int64_t step);
 
  private:
-  // Side 0 begins at base_, side 1 behind it; replicated memory has side 0 only.
+  // Side 0 begins at base_, side 1 behind it, where there are two.
   std::byte* side(bool next) const {
-    return base_ + (options_.divided && next != (current_ == 1) ? side_bytes_ : 0);
+    return base_ + (two_sides() && next != (current_ == 1) ? side_bytes_ : 0);
   }
+  bool two_sides() const { return options_.divided || options_.transactional; }
   void point_storages();
 
   FlatMemoryOptions options_;
