@@ -101,7 +101,7 @@ std::string describe(const Fault& fault) {
     return named ? fault.message : fmt::format("{}: {}", name, fault.message);
   }
   const std::string step =
-      fault.step >= 0 ? fmt::format(" after step {}", fault.step) : " before its first step";
+      fault.step > 0 ? fmt::format(" after step {}", fault.step) : " before its first step";
   if (fault.signal != 0) {
     const char* abbreviation = sigabbrev_np(fault.signal);
     return fmt::format("{} was killed by signal {} (SIG{}){}{}", name, fault.signal,

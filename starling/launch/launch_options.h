@@ -32,7 +32,10 @@ struct LaunchOptions {
   std::string run_dir;  // logs go to run_dir/log/rank-N.log; empty: no logs
   int message_fd = 2;   // where the launcher itself speaks
   bool color = false;
-  bool quiet = false;                      // no warnings
+  bool quiet = false;  // no warnings
+  // train.on_failure = continue: of the ranks below this number some may be killed, once all of them have begun to train
+  // (step_board.h), and the others go on. 0: the first fault ends all.
+  int expendable = 0;
   std::function<Rendezvous()> rendezvous;  // makes the job key and starts the store
   // The exit status for the error that a rank reported first; without it, or where none was reported: the rank's own.
   std::function<int(ErrorCode)> status_of;

@@ -35,7 +35,8 @@ struct Rank {
   LineReader out, err, errors;
   RankLog log;
   bool running = false;
-  int status = 0;  // as a shell gives it: exit status, or 128 + signal
+  bool lost = false;  // the others go on without it
+  int status = 0;     // as a shell gives it: exit status, or 128 + signal
 };
 
 // A TCP port of the loopback interface that is free now, for MASTER_PORT; nothing of ours listens there.
@@ -69,6 +70,8 @@ class Launch {
   void on_error_line(int rank, const std::string& line);
   void on_exit(int rank);
   void note(Fault fault);
+  bool may_be_lost(const Fault& fault) const;
+  void lose(Fault fault);
   void act_on_fault();
   bool decided() const;
   void announce();
@@ -77,6 +80,7 @@ class Launch {
   void say(Color color, const std::string& label, const std::string& text);
   int running() const;
   int still_working() const;
+  int leader() const;
   int result() const;
 
   const LaunchOptions& options_;
@@ -84,7 +88,7 @@ class Launch {
   SignalWatch signals_;  // before the store's threads start: they inherit the mask
   Rendezvous rendezvous_;
   StepBoard board_;
-  FdOutput messages_;
+  FdOutput messages_, output_;
   const bool terminal_;
   MessageFold fold_;
   std::string log_folder_;
@@ -102,6 +106,7 @@ Launch::Launch(const LaunchOptions& options, const Clock& clock)
       clock_(clock),
       board_(StepBoard::create(options.ranks)),
       messages_(options.message_fd),
+      output_(STDOUT_FILENO),
       terminal_(::isatty(options.message_fd) == 1),
       fold_(clock, [this](const std::string& line) { say(Color::kPlain, "", line); }, options.fold_window) {
   if (!options.run_dir.empty()) log_folder_ = make_log_folder(options.run_dir);
@@ -183,15 +188,21 @@ int Launch::still_working() const {
   return left;
 }
 
+// The lowest rank that is not lost: the one that speaks for the run.
+int Launch::leader() const {
+  const auto left = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return !r.lost; });
+  return static_cast<int>(left - ranks_.begin());
+}
+
 int Launch::run() {
   start_all();
   while (running() > 0) {
     wait();
     while (const std::optional<int> signal = signals_.take()) on_signal(*signal);
-    for (int r = 0; r < options_.ranks; ++r) read_pipes(r, false);
     for (int r = 0; r < options_.ranks; ++r) {
       if (ranks_[static_cast<size_t>(r)].running) on_exit(r);
     }
+    for (int r = 0; r < options_.ranks; ++r) read_pipes(r, false);
     act_on_fault();
     fold_.poll();
   }
@@ -263,7 +274,10 @@ void Launch::read_pipes(int r, bool last) {
     last ? reader.finish(take) : reader.read(take);
   };
   drain(rank.errors, [&](const std::string& line) { on_error_line(r, line); });
-  drain(rank.out, [&](const std::string& line) { rank.log.append(line); });
+  drain(rank.out, [&](const std::string& line) {
+    rank.log.append(line);
+    if (r == leader()) output_.write(line + "\n");
+  });
   drain(rank.err, [&](const std::string& line) {
     rank.log.append(line);
     if (r == 0) {
@@ -286,8 +300,32 @@ void Launch::note(Fault fault) {
       std::find_if(faults_.begin(), faults_.end(), [&](const Fault& f) { return f.rank == fault.rank; });
   if (known != faults_.end()) return;
   fault.step = board_.get(fault.rank);
+  if (may_be_lost(fault)) return lose(std::move(fault));
   faults_.push_back(std::move(fault));
   if (!fault_at_) fault_at_ = clock_.now();
+}
+
+// Killed, not failed, in a run whose ranks have all begun, and somebody is left to go on.
+bool Launch::may_be_lost(const Fault& fault) const {
+  constexpr int kToldToEnd = 128 + SIGINT;  // by the others, who took it for lost
+  const bool killed = fault.signal != 0 || fault.status == kToldToEnd;
+  if (fault.rank >= options_.expendable || !killed || fault_at_ || interrupted_by_ != 0) return false;
+  bool left = false;
+  for (int r = 0; r < options_.expendable; ++r) {
+    if (board_.get(r) < 0) return false;
+    left = left || (r != fault.rank && !ranks_[static_cast<size_t>(r)].lost);
+  }
+  return left;
+}
+
+void Launch::lose(Fault fault) {
+  ranks_[static_cast<size_t>(fault.rank)].lost = true;
+  const auto left = std::count_if(ranks_.begin(), ranks_.begin() + options_.expendable,
+                                  [](const Rank& r) { return !r.lost; });
+  fold_.forget(fault.rank);
+  if (options_.quiet) return;
+  say(Color::kYellow,
+      "warning: ", fmt::format("{}; {} rank{} on", describe(fault), left, left == 1 ? " goes" : "s go"));
 }
 
 void Launch::on_exit(int r) {
@@ -370,7 +408,7 @@ int Launch::result() const {
   }
   if (killed_ && interrupted_by_ != 0) return 128 + interrupted_by_;
   int status = 0;
-  for (const Rank& rank : ranks_) status = std::max(status, rank.status);
+  for (const Rank& rank : ranks_) status = std::max(status, rank.lost ? 0 : rank.status);
   return status;
 }
 

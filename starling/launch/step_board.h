@@ -1,5 +1,5 @@
-// StepBoard: one number a rank in memory that the launcher and its ranks share: the last step that the rank finished. The
-// launcher reads it to say at which step a killed rank died; writing it costs a store.
+// StepBoard: one number a rank in memory that the launcher and its ranks share: the last step that the rank finished, 0 when
+// it is about to make its first. The launcher reads it to say at which step a killed rank died; writing it costs a store.
 #pragma once
 
 #include <cstddef>

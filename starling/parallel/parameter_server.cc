@@ -157,6 +157,7 @@ void ParameterServer::begin_step(const Step& step) {
 
 double ParameterServer::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
+  samples_ += batch.size();
   own_loss_ = replica_.forward_backward(batch, step_.index);
   forward_backward_s_ = to_seconds(clock_.now() - start);
   return own_loss_;
@@ -175,8 +176,12 @@ void ParameterServer::push() {
   at::Tensor& gradient = options_.n_push > 1 ? added_up_ : replica_.gradients();
   with_client([&](auto& client) {
     using T = typename std::decay_t<decltype(client)>::Value;
-    client.push(data_of<T>(gradient), {.lr = step_.lr, .loss = own_loss_, .stop = step_.stop_requested});
+    client.push(data_of<T>(gradient), {.lr = step_.lr,
+                                       .loss = own_loss_,
+                                       .stop = step_.stop_requested,
+                                       .samples = std::max<int64_t>(1, samples_)});
   });
+  samples_ = 0;
   if (options_.n_push > 1) added_up_.zero_();
   unpushed_ = 0;
   comm_s_ += to_seconds(clock_.now() - start);
@@ -204,6 +209,7 @@ StepReport ParameterServer::update() {
   report.loss =
       complete || (!options_.server.synchronous() && steps_ > options_.n_fetch) ? last_pull_.loss : own_loss_;
   report.stop = last_pull_.stop;
+  report.lost = static_cast<int>(lost().size());
   report.exposed_comm_s = comm_s_;
   report.compute_s = forward_backward_s_ + to_seconds(clock_.now() - start) - (comm_s_ - comm_before);
   const uint64_t sent = with_client([](auto& client) { return client.bytes_sent(); });
@@ -239,18 +245,41 @@ void ParameterServer::consensus() {
     client.snapshot(data_of<T>(replica_.parameters()));
   });
   replica_.parameters_changed();
-  if (workers_ != nullptr) average_buffers(*workers_, replica_.replica());
+  if (workers_ != nullptr) average_buffers_of_all();
+}
+
+// Running statistics are estimates: where a worker is lost, or dies in the middle of it, each keeps its own.
+void ParameterServer::average_buffers_of_all() {
+  if (!options_.survives_losses) return average_buffers(*workers_, replica_.replica());
+  if (!lost().empty()) return;
+  try {
+    average_buffers(*workers_, replica_.replica());
+  } catch (const CommError&) {
+    // The others see the same, now or at their next turn.
+  }
+}
+
+const std::set<int>& ParameterServer::lost() {
+  return fp64_ ? fp64_->lost() : fp32_->lost();
+}
+
+bool ParameterServer::is_first() {
+  for (int w = 0; w < worker_; ++w) {
+    if (lost().count(w) == 0) return false;
+  }
+  return true;
 }
 
 StrategyState ParameterServer::state() {
   at::NoGradGuard no_grad;
   StrategyState state;
   state.step = step_.index;
-  if (worker_ == 0 || options_.loads) {
+  const bool first = is_first();
+  if (first || options_.loads) {
     for (const NamedTensor& b : replica_.replica().buffers)
       state.buffers[b.name] = b.tensor.detach().clone(at::MemoryFormat::Contiguous);
   }
-  if (worker_ != 0) {
+  if (!first) {
     if (unpushed_ > 0) push();
     with_client([](auto& client) { client.snapshot(nullptr); });
     return state;

@@ -15,6 +15,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ struct ParameterServerOptions {
   std::vector<ServerKey> keys;
   // Whether this rank's initial parameters, those that it owns, become the servers'. Exactly one worker a parameter.
   bool loads = false;
+  // Other workers may be lost while this one goes on: the mean of the buffers in consensus() is left out where they are.
+  bool survives_losses = false;
 };
 
 // ConfigError naming the option that cannot be.
@@ -66,7 +69,8 @@ class ParameterServer final : public Strategy {
   StepReport update() override;
   // Waits until the pushes of all workers are applied; all get the same parameters. Pushes what has been added up.
   void consensus() override;
-  // On worker 0 everything, as the servers have it, when all workers have called it. On the others that load, the buffers.
+  // On the lowest worker that is not lost everything, as the servers have it, when all workers have called it. On the others
+  // that load, the buffers.
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
 
@@ -74,6 +78,8 @@ class ParameterServer final : public Strategy {
   // bytes_exchanged, counted. Not collective.
   std::map<std::string, double> fingerprint();
   Replica& evaluated() { return replica_.replica(); }
+  // The workers that the servers have lost, as far as this one has heard (client.h); StepReport::lost is their number.
+  const std::set<int>& lost();
   // The order of events on a shard (ServerOptions::record_events).
   std::vector<TableEvent> events(int shard);
   // To the servers, at the end. Only destruction is allowed after it.
@@ -89,6 +95,8 @@ class ParameterServer final : public Strategy {
   void find_keys();
   using Sections = std::vector<std::vector<at::Tensor>>;  // parameters, then each state; by key
   Sections whole_snapshot(int64_t& updates);
+  bool is_first();
+  void average_buffers_of_all();
 
   const ParameterServerOptions options_;
   const int worker_;
@@ -111,6 +119,7 @@ class ParameterServer final : public Strategy {
   Step step_;
   PullReport last_pull_;
   double own_loss_ = 0;
+  int64_t samples_ = 0;  // of the gradient that is pushed next
   double forward_backward_s_ = 0;
   double comm_s_ = 0;
   uint64_t sent_before_ = 0;

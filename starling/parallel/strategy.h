@@ -33,6 +33,7 @@ struct StepReport {
   int slowest_rank = -1;      // the last rank to arrive, -1 when alone
   uint64_t bytes_sent = 0;    // by this rank: into a socket, or in a window for peers who read them there
   bool stop = false;          // some rank asked to stop: all ranks see it after the same step
+  int lost = 0;               // ranks that this strategy goes on without (server modes)
 };
 
 // What a checkpoint keeps of a strategy: fp32 or fp64 master parameters, buffers, and optimizer states, each by its

@@ -119,7 +119,8 @@ int eval_command(const RunSpec& spec, const CommandOptions& options) {
     }
     Replica replica = make_replica(load.factory(ModelHooks{}), at::kFloat, session.spec().train.seed);
     const int64_t batch = session.spec().train.eval_batch > 0 ? session.spec().train.eval_batch : 64;
-    session.sink().emit(evaluate(replica, *load.data.test, batch, session.group(), 0));
+    GroupTally tally(session.group());
+    session.sink().emit(evaluate(replica, *load.data.test, batch, tally, 0));
     session.sink().flush();
     return 0;
   });

@@ -8,7 +8,8 @@ namespace starling {
 
 MeshGroups::MeshGroups(const RunSpec& spec, const Surroundings& around)
     : around_(around),
-      mesh_(parse_mesh(spec.train.mesh, around.group.size())),
+      // Where ranks were lost there is the replica axis alone.
+      mesh_(parse_mesh(around.group.size() < spec.train.ranks ? "" : spec.train.mesh, around.group.size())),
       place_(place_of(mesh_, around.group.rank())) {
   if (mesh_.replica < mesh_.ranks()) own_replicas_ = make_replica_group("replica");
   stages_ = mesh_.stage > 1 ? around.make_subgroup("stage", place_.stage_ranks) : make_single_group();

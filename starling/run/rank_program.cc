@@ -13,6 +13,7 @@
 #include "starling/launch/rendezvous.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/plain_error.h"
+#include "starling/spec/on_failure.h"
 
 namespace starling {
 bool must_launch(const RunSpec& spec, const Environment& environment) {
@@ -32,6 +33,7 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
   options.color = program.output.color == "always" ||
                   (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
   options.quiet = program.output.verbosity < 0;
+  if (goes_on_after_loss(spec)) options.expendable = static_cast<int>(spec.train.ranks);
   options.rendezvous = start_local_rendezvous;
   if (program.keep) {
     const std::filesystem::path recorders = std::filesystem::path(options.run_dir) / "recorder";

@@ -113,7 +113,7 @@ void RunFolder::restore(Strategy& strategy) const {
 void RunFolder::save_checkpoint(Strategy& strategy, const Choices& choices, int64_t step,
                                 int64_t steps_per_epoch, int64_t total_steps) {
   const StrategyState state = strategy.state();
-  if (path_.empty() || around_.group.rank() != 0) return;
+  if (path_.empty() || !around_.leads() || state.parameters.empty()) return;
   CheckpointState checkpoint = checkpoint_of(state);
   checkpoint.total_steps = total_steps;
   checkpoint.batches = step;
@@ -140,11 +140,11 @@ void RunFolder::save_checkpoint(Strategy& strategy, const Choices& choices, int6
   });
 }
 
-void RunFolder::finish(Strategy& strategy) {
+void RunFolder::finish(const std::function<StrategyState()>& make_state) {
   if (writing_.valid()) writing_.get();
   if (spec_.train.save.empty()) return;
-  const StrategyState state = strategy.state();
-  if (around_.group.rank() != 0) return;
+  const StrategyState state = make_state();
+  if (!around_.leads()) return;
   TensorMap tensors = state.parameters;
   tensors.insert(state.buffers.begin(), state.buffers.end());
   if (spec_.train.save.size() > 11 &&

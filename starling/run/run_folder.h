@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -15,7 +16,7 @@
 
 namespace starling {
 
-// Every member is collective over the group; rank 0 writes, all read.
+// Every member is collective over the group; the rank that leads writes, all read.
 class RunFolder {
  public:
   // Finds the checkpoint to resume from (run.resume): the newest whole one of the folder (a torn or damaged one is
@@ -34,8 +35,9 @@ class RunFolder {
   // with its error: training goes on and the last good checkpoint stays.
   void save_checkpoint(Strategy& strategy, const Choices& choices, int64_t step, int64_t steps_per_epoch,
                        int64_t total_steps);
-  // Waits for the last checkpoint and writes the weights to train.save. Errors: Error naming the path (disk full).
-  void finish(Strategy& strategy);
+  // Waits for the last checkpoint and writes the weights to train.save; `state` makes them where they are asked for. Errors:
+  // Error naming the path (disk full).
+  void finish(const std::function<StrategyState()>& state);
 
  private:
   std::filesystem::path find_checkpoint() const;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 #include <system_error>
@@ -15,6 +16,7 @@
 #include "starling/net/address.h"
 #include "starling/run/tuning_file.h"
 #include "starling/spec/emulation.h"
+#include "starling/spec/on_failure.h"
 #include "starling/telemetry/async_sink.h"
 #include "starling/telemetry/jsonl_sink.h"
 #include "starling/telemetry/output.h"
@@ -30,6 +32,7 @@ class BoardSink final : public EventSink {
   BoardSink(StepBoard& board, int rank) : board_(board), rank_(rank) {}
   void emit(const Event& event) override {
     if (const auto* done = std::get_if<StepDone>(&event)) board_.set(rank_, done->step);
+    if (const auto* begun = std::get_if<RunStarted>(&event)) board_.set(rank_, begun->first_step);
   }
 
  private:
@@ -71,8 +74,7 @@ void make_run_folder(const std::string& path) {
 }
 
 int64_t servers_of(const RunSpec& spec) {
-  const std::string& name = spec.exchange.name;
-  return name == "parameter-server" || name == "downpour" ? spec.exchange.servers : 0;
+  return has_servers(spec) ? spec.exchange.servers : 0;
 }
 
 RunSpec resolved(RunSpec spec, const Environment& environment) {
@@ -94,7 +96,7 @@ RunSpec resolved(RunSpec spec, const Environment& environment) {
 }
 
 Session::Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep)
-    : spec_(resolved(std::move(spec), environment)), environment_(environment) {
+    : spec_(resolved(std::move(spec), environment)), environment_(environment), output_(output), keep_(keep) {
   at::set_num_threads(
       spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
   if (spec_.model.conv == ConvAlgorithm::kIm2col) im2col_ = std::make_unique<Im2colConvolution>();
@@ -113,12 +115,13 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
     store_ = std::make_unique<JobStore>(spec_.comm, environment_);
     store_->announce(self.rank);
   }
+  members_ = all_members(static_cast<int>(spec_.train.ranks));
   if (self.rank >= spec_.train.ranks) server_ = self.rank - static_cast<int>(spec_.train.ranks);
   group_ = server_ < 0 ? make_named_group("world") : make_single_group({});
   if (environment_.board_fd >= 0) {
     board_ = std::make_unique<StepBoard>(StepBoard::open(environment_.board_fd, self.world_size));
   }
-  open_sinks(output, keep);
+  open_sinks();
 }
 
 Session::~Session() {
@@ -173,10 +176,14 @@ Connector Session::connector() const {
 GroupSetup Session::setup_of_workers(const std::string& name) const {
   GroupSetup setup;
   setup.options = group_options();
-  if (!store_ || spec_.train.ranks == 1) return setup;
-  setup.rank = environment_.identity.rank;
-  setup.size = static_cast<int>(spec_.train.ranks);
+  const std::vector<int>& ranks = members_.ranks;
+  if (!store_ || ranks.size() == 1) return setup;
+  setup.rank =
+      static_cast<int>(std::find(ranks.begin(), ranks.end(), environment_.identity.rank) - ranks.begin());
+  setup.size = static_cast<int>(ranks.size());
   setup.name = name;
+  setup.generation = members_.generation;
+  setup.world_ranks = ranks;
   setup.host_id = host_id();
   setup.connect = connector();
   return setup;
@@ -197,33 +204,45 @@ std::unique_ptr<Group> Session::make_subgroup(const std::string& name, const std
   return setup.size == 1 ? make_single_group(setup.options) : make_group(store_->store(), setup);
 }
 
-void Session::open_sinks(const OutputOptions& output, bool keep) {
+void Session::open_sinks() {
   std::vector<std::unique_ptr<EventSink>> sinks;
-  if (board_) sinks.push_back(std::make_unique<BoardSink>(*board_, group_->rank()));
-  if (group_->rank() == 0 && server_ < 0) {
-    const int fd = output.json ? 2 : 1;  // standard output belongs to the JSON lines
-    ProgressOptions progress;
-    progress.terminal = ::isatty(fd) == 1 && environment_.term != "dumb";
-    progress.color = use_color(output.color, environment_, fd);
-    progress.verbosity = output.verbosity < 0   ? Verbosity::kQuiet
-                         : output.verbosity > 0 ? Verbosity::kVerbose
-                                                : Verbosity::kNormal;
-    if (!output.json || progress.terminal) {
-      sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress));
-    }
-    if (output.json)
-      sinks.push_back(std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output"));
-    if (keep) {
-      run_dir_ = run_folder_of(spec_, environment_);
-      make_run_folder(run_dir_);
-      sinks.push_back(open_jsonl_file(run_dir_ + "/events.jsonl", clock_));
-      sinks.push_back(open_run_store(run_dir_, clock_));
-    }
-  }
+  if (board_) sinks.push_back(std::make_unique<BoardSink>(*board_, environment_.identity.rank));
   if (server_ >= 0) {  // trains nothing, but tells which workers it lost
     sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(2), clock_, ProgressOptions{}));
   }
   sink_ = std::make_unique<FanoutSink>(std::move(sinks));
+  // Where the launcher has decided on the folder every rank knows it, should it have to lead.
+  if (keep_ && server_ < 0 && !environment_.run_dir.empty()) run_dir_ = environment_.run_dir;
+  if (group_->rank() == 0 && server_ < 0) lead();
+}
+
+bool Session::lead() {
+  if (leads_) return false;
+  leads_ = true;
+  for (auto& sink : leaders_sinks()) sink_->add(std::move(sink));
+  return true;
+}
+
+std::vector<std::unique_ptr<EventSink>> Session::leaders_sinks() {
+  std::vector<std::unique_ptr<EventSink>> sinks;
+  const int fd = output_.json ? 2 : 1;  // standard output belongs to the JSON lines
+  ProgressOptions progress;
+  progress.terminal = ::isatty(fd) == 1 && environment_.term != "dumb";
+  progress.color = use_color(output_.color, environment_, fd);
+  progress.verbosity = output_.verbosity < 0   ? Verbosity::kQuiet
+                       : output_.verbosity > 0 ? Verbosity::kVerbose
+                                               : Verbosity::kNormal;
+  if (!output_.json || progress.terminal)
+    sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress));
+  if (output_.json)
+    sinks.push_back(std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output"));
+  if (keep_) {
+    run_dir_ = run_folder_of(spec_, environment_);
+    make_run_folder(run_dir_);
+    sinks.push_back(open_jsonl_file(run_dir_ + "/events.jsonl", clock_));
+    sinks.push_back(open_run_store(run_dir_, clock_));
+  }
+  return sinks;
 }
 
 Meeting Session::meeting() const {
@@ -238,6 +257,23 @@ Meeting Session::meeting() const {
   return meeting;
 }
 
+Surroundings Session::regroup(const CommError& why) {
+  CommError fault = why;
+  for (;;) {
+    const Members next = agree_on_members(store_->store(), environment_.identity.rank, members_,
+                                          setup_of_workers("").options.timeout);
+    if (next.ranks == members_.ranks) throw fault;
+    members_ = next;
+    group_.reset();
+    try {
+      group_ = make_named_group("world");
+      return surroundings();
+    } catch (const CommError& error) {  // one more was lost meanwhile
+      fault = error;
+    }
+  }
+}
+
 Surroundings Session::surroundings() {
   return {
       *group_,
@@ -248,7 +284,11 @@ Surroundings Session::surroundings() {
       stop_.flag(),
       run_dir_,
       store_ ? &store_->store() : nullptr,
-      meeting()};
+      meeting(),
+      [this] { return leads_; },
+      [this] { return lead(); },
+      members_.ranks,
+      [this](const CommError& why) { return regroup(why); }};
 }
 
 }  // namespace starling

@@ -16,6 +16,7 @@
 #include "starling/net/emulated_link.h"
 #include "starling/nn/conv_im2col.h"
 #include "starling/run/job_store.h"
+#include "starling/run/members.h"
 #include "starling/run/stop_signal.h"
 #include "starling/run/surroundings.h"
 #include "starling/spec/run_spec.h"
@@ -48,9 +49,14 @@ class Session {
   std::unique_ptr<Group> make_group_by(Algorithm algorithm, const std::string& name);
   // How the tuning file names what is between hosts: tcp, loopback, or the emulation.
   std::string link_name() const;
+  // This rank speaks for the run from now on; false if it did before.
+  bool lead();
+  // See Surroundings::regroup.
+  Surroundings regroup(const CommError& why);
 
  private:
-  void open_sinks(const OutputOptions& output, bool keep);
+  void open_sinks();
+  std::vector<std::unique_ptr<EventSink>> leaders_sinks();
   std::string bind_address() const;
   GroupSetup setup_of_workers(const std::string& name) const;
   std::unique_ptr<Group> make_named_group(const std::string& name);
@@ -61,15 +67,19 @@ class Session {
 
   RunSpec spec_;
   Environment environment_;
+  const OutputOptions output_;
+  const bool keep_;
   std::unique_ptr<Im2colConvolution> im2col_;  // model.conv = im2col
   SystemClock clock_;
   StopSignal stop_;                     // before everything that has threads
   std::unique_ptr<EmulatedLink> link_;  // train.emulate; before all that has connections
   std::shared_ptr<FlightRecorder> recorder_;
   std::unique_ptr<JobStore> store_;
+  Members members_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<StepBoard> board_;
-  std::unique_ptr<EventSink> sink_;
+  std::unique_ptr<FanoutSink> sink_;
+  bool leads_ = false;
   std::string run_dir_;
   int server_ = -1;
 };

@@ -23,6 +23,7 @@
 #include "starling/report/timeline.h"
 #include "starling/server/serve.h"
 #include "starling/spec/mesh.h"
+#include "starling/spec/on_failure.h"
 
 namespace starling {
 namespace {
@@ -71,11 +72,14 @@ BuiltStrategy all_reduce(const StrategyParts& parts, const Exchanged& what, cons
   options.on_bucket = parts.on_bucket;
   options.parts = what.parts;
   if (what.part) options.channels_last = false;
-  return built<AllReduce>(what.factory, rule, options, what.group, parts.around.clock);
-}
-
-bool has_servers(const RunSpec& spec) {
-  return spec.exchange.name == "parameter-server" || spec.exchange.name == "downpour";
+  options.transactional = goes_on_after_loss(parts.spec);
+  if (options.transactional && what.group.size() < parts.spec.train.ranks)
+    options.global_batch = parts.spec.train.global_batch;
+  BuiltStrategy result = built<AllReduce>(what.factory, rule, options, what.group, parts.around.clock);
+  result.own_state = [strategy = static_cast<AllReduce*>(result.strategy.get())] {
+    return strategy->own_state();
+  };
+  return result;
 }
 
 ServerOptions server_options(const RunSpec& spec) {
@@ -112,8 +116,13 @@ BuiltStrategy parameter_server(const StrategyParts& parts, const Exchanged& what
   options.n_fetch = parts.spec.exchange.fetch_every;
   options.keys = what.keys;
   options.loads = parts.axes.place().replica == 0;
-  return built<ParameterServer>(what.factory, options, *around.store, around.meeting, around.group.rank(),
-                                &what.group, around.clock);
+  options.survives_losses = goes_on_after_loss(parts.spec);
+  BuiltStrategy result = built<ParameterServer>(what.factory, options, *around.store, around.meeting,
+                                                around.group.rank(), &what.group, around.clock);
+  auto* strategy = static_cast<ParameterServer*>(result.strategy.get());
+  result.lost = [strategy] { return strategy->lost(); };
+  result.leave = [strategy] { strategy->leave(); };
+  return result;
 }
 
 BuiltStrategy compressed(const StrategyParts& parts, const Exchanged& what, const UpdateRule& rule,

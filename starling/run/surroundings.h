@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "starling/base/clock.h"
+#include "starling/base/error.h"
 #include "starling/comm/group.h"
 #include "starling/net/store.h"
 #include "starling/server/meeting.h"
@@ -26,10 +27,25 @@ struct Surroundings {
   EventSink& sink;  // this rank's; ranks other than 0 give a silent one
   const Clock& clock;
   const std::atomic<bool>& stop;  // set by SIGTERM and Ctrl-C
-  std::string run_dir;            // empty: nothing is kept
+  std::string run_dir;            // empty: nothing is kept (or another rank keeps it)
   // Parameter servers only: how workers and servers meet; store is null when the process is alone.
   Store* store = nullptr;
   Meeting meeting = {};
+  // Where ranks may be lost: whether this one speaks for the run now, and: it does from now on, so that progress, result and
+  // the run's records go out of here (false if it did before). Empty: it is the group's rank 0.
+  std::function<bool()> is_leader = {};
+  std::function<bool()> lead = {};
+
+  // The ranks of `group` as the run numbered them when it began; empty: 0 … size - 1.
+  std::vector<int> members = {};
+  // After a loss, when nothing that was made of this is left: agrees with the other survivors on who they are (members.h) and
+  // makes their group. The error itself where nobody is lost. Empty: the run cannot go on.
+  std::function<Surroundings(const CommError&)> regroup = {};
+
+  int world_rank() const {
+    return members.empty() ? group.rank() : members[static_cast<size_t>(group.rank())];
+  }
+  bool leads() const { return is_leader ? is_leader() : group.rank() == 0; }
 };
 
 }  // namespace starling

@@ -9,6 +9,7 @@
 #include "starling/base/suggest.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/mesh.h"
+#include "starling/spec/on_failure.h"
 
 namespace starling {
 namespace {
@@ -218,6 +219,28 @@ class Validator {
              slow.rank, spec_.train.ranks);
     }
     partition();
+    on_failure();
+  }
+
+  void on_failure() const {
+    if (spec_.train.on_failure != OnFailure::kContinue) return;
+    const auto only = [&](bool other, std::string_view key, const std::string& what) {
+      if (other)
+        fail({"train.on_failure", key},
+             "train.on_failure = \"continue\" works with all-reduce, parameter-server and downpour on whole "
+             "models, "
+             "not with {}, where a rank that dies takes what it alone held with it: use \"stop\" and "
+             "checkpoints",
+             what);
+    };
+    only(!has_whole_models(spec_), "train.mesh", "a model cut over ranks");
+    if (has_servers(spec_)) return;
+    only(spec_.exchange.name != "all-reduce", "exchange.name", spec_.exchange.name);
+    only(spec_.exchange.codec != "none", "exchange.codec", "--codec " + spec_.exchange.codec);
+    only(spec_.train.shard != Shard::kNone, "train.shard", "train.shard");
+    only(spec_.train.threads_mode == ThreadsMode::kLayer, "train.threads_mode", "threads_mode = \"layer\"");
+    only(spec_.data.partition != "auto" && spec_.data.partition != "none", "data.partition",
+         "samples that are a rank's own");
   }
 
   // Values whose part of the program is not there yet; each goes with the line that refuses it.
@@ -225,7 +248,6 @@ class Validator {
     const auto refuse = [&](bool asked, std::string_view key) {
       if (asked) fail({key}, "{} takes its default only in this version: leave it out", key);
     };
-    refuse(spec_.train.on_failure == OnFailure::kContinue, "train.on_failure");
     refuse(spec_.exchange.pull_codec != "none", "exchange.pull_codec");
     refuse(spec_.pipeline.activations != "none", "pipeline.activations");
     refuse(spec_.comm.security != "none", "comm.security");
@@ -242,8 +264,7 @@ class Validator {
     if (exchange.backup >= spec_.train.ranks && exchange.name == "parameter-server")
       fail({"exchange.backup", "train.ranks"}, "{} backup workers of {} ranks leave nobody: use fewer",
            exchange.backup, spec_.train.ranks);
-    const bool serves = exchange.name == "parameter-server" || exchange.name == "downpour";
-    if (serves && spec_.train.precision == Precision::kBf16)
+    if (has_servers(spec_) && spec_.train.precision == Precision::kBf16)
       fail({"train.precision", "exchange.name"}, "servers hold fp32 or fp64: use --precision fp32");
     if (exchange.name != "downpour" && (exchange.push_every > 1 || exchange.fetch_every > 1))
       fail({"exchange.push_every", "exchange.fetch_every"},
@@ -258,7 +279,7 @@ class Validator {
       fail({"train.threads_mode", "train.ranks"},
            "threads_mode = \"layer\" is the pipeline of one process: use -n 1, or --mesh stage=S");
     const std::string& name = spec_.exchange.name;
-    const bool servers = !layers && (name == "parameter-server" || name == "downpour");
+    const bool servers = !layers && has_servers(spec_);
     if (mesh.replica == 1 && !servers && (name != "all-reduce" || spec_.exchange.codec != "none"))
       fail({"exchange.name", "exchange.codec"},
            "{}, so nothing is exchanged: leave out --exchange and --codec{}",

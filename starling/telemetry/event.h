@@ -61,6 +61,14 @@ struct Message {
   std::string text;
 };
 
+// Ranks died and the others go on. Said by the lowest rank that is left.
+struct RanksLost {
+  int64_t step = 0;        // the last whole step before
+  std::vector<int> ranks;  // as the run numbered them when it began
+  int64_t left = 0;
+  double seconds = 0;  // until the others trained again
+};
+
 // The closing summary; printed as the last JSON object, {"event":"result", …}.
 struct RunResult {
   std::string model;
@@ -80,9 +88,14 @@ struct RunResult {
   bool interrupted = false;         // ended early by SIGTERM or Ctrl-C, state saved
   std::string exchange;             // how the replicas agreed
   std::map<std::string, double>
-      strategy;  // what the strategy says of itself: its fingerprint (docs/exchanges.md)
+      strategy;                 // what the strategy says of itself: its fingerprint (docs/exchanges.md)
+  std::vector<int> lost_ranks;  // that died while the others went on
+  double recovery_s = 0;        // in which nobody trained for that
 };
 
-using Event = std::variant<RunStarted, StepDone, EvalDone, CheckpointDone, Message, RunResult>;
+using Event = std::variant<RunStarted, StepDone, EvalDone, CheckpointDone, Message, RunResult, RanksLost>;
+
+// "rank 2 was lost at step 120; 3 ranks go on; 0.8 s"
+std::string text_of(const RanksLost& lost);
 
 }  // namespace starling

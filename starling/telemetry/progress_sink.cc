@@ -146,6 +146,10 @@ void ProgressSink::show(const Message& e) {
   print_above(text + printable(e.text) + "\n");
 }
 
+void ProgressSink::show(const RanksLost& e) {
+  show(Message{Severity::kWarning, -1, text_of(e)});
+}
+
 void ProgressSink::show(const RunResult& e) {
   draw_pending();
   std::string text = drawn_ ? "\n" : "";

@@ -44,6 +44,7 @@ class ProgressSink final : public EventSink {
   void show(const CheckpointDone& e);
   void show(const Message& e);
   void show(const RunResult& e);
+  void show(const RanksLost& e);
   void draw(const StepDone& e);        // the live line
   void draw_pending();                 // the newest step, if the live line is behind it
   void print_above(std::string_view);  // whole lines, then the live line again

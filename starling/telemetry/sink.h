@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -24,13 +26,21 @@ class FanoutSink final : public EventSink {
  public:
   explicit FanoutSink(std::vector<std::unique_ptr<EventSink>> sinks) : sinks_(std::move(sinks)) {}
   void emit(const Event& event) override {
+    const std::shared_lock lock(mutex_);
     for (auto& sink : sinks_) sink->emit(event);
   }
   void flush() override {
+    const std::shared_lock lock(mutex_);
     for (auto& sink : sinks_) sink->flush();
+  }
+  // Events from now on go there, too.
+  void add(std::unique_ptr<EventSink> sink) {
+    const std::unique_lock lock(mutex_);
+    sinks_.push_back(std::move(sink));
   }
 
  private:
+  std::shared_mutex mutex_;  // guards the list
   std::vector<std::unique_ptr<EventSink>> sinks_;
 };
 

@@ -198,6 +198,7 @@ class SqliteSink final : public EventSink {
                  e.text);
     }
   }
+  void store(const RanksLost& e) { store(Message{Severity::kWarning, -1, starling::text_of(e)}); }
   void store(const RunResult& e) {
     db_.insert("INSERT INTO result VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", run(), e.model, e.steps, e.ranks,
                e.params, e.samples_per_s, e.train_loss, meaningful(e.test_loss), meaningful(e.test_accuracy),

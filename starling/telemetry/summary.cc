@@ -1,6 +1,7 @@
 #include "starling/telemetry/summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -46,6 +47,10 @@ std::string summary(const RunResult& r, bool color) {
   row("model", fmt::format("{}, {} parameters, {} rank{}", r.model, with_thousands(r.params), r.ranks,
                            r.ranks == 1 ? "" : "s"));
   row("steps", with_thousands(r.steps));
+  if (!r.lost_ranks.empty())
+    row("lost ranks",
+        fmt::format("{}; {} until the others went on", fmt::join(r.lost_ranks, ", "), duration(r.recovery_s)),
+        Color::kYellow);
   if (r.samples_per_s > 0)
     row("speed", significant(r.samples_per_s) + (r.ranks > 1 ? " samples/s over all ranks" : " samples/s"),
         Color::kBold);

@@ -1,5 +1,8 @@
 #include "starling/telemetry/to_json.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 namespace starling {
@@ -70,16 +73,35 @@ void fill(Json& out, const RunResult& e) {
   out["bytes_sent"] = e.bytes_sent;
   out["peak_rss_mb"] = e.peak_rss_mb;
   out["interrupted"] = e.interrupted;
+  if (!e.lost_ranks.empty()) {
+    out["lost_ranks"] = e.lost_ranks;
+    out["recovery_s"] = e.recovery_s;
+  }
   if (e.exchange.empty()) return;
   Json strategy = {{"exchange", e.exchange}};
   for (const auto& [name, number] : e.strategy) strategy[name] = number;
   out["strategy"] = std::move(strategy);
 }
 
+void fill(Json& out, const RanksLost& e) {
+  out["step"] = e.step;
+  out["ranks"] = e.ranks;
+  out["left"] = e.left;
+  out["seconds"] = e.seconds;
+  out["text"] = text_of(e);
+}
+
 }  // namespace
 
+std::string text_of(const RanksLost& lost) {
+  const bool one = lost.ranks.size() == 1;
+  return fmt::format("rank{} {} {} lost at step {}; {} rank{} on; {:.1f} s", one ? "" : "s",
+                     fmt::join(lost.ranks, ", "), one ? "was" : "were", lost.step, lost.left,
+                     lost.left == 1 ? " goes" : "s go", lost.seconds);
+}
+
 const char* name_of(const Event& event) {
-  static constexpr const char* kNames[] = {"run", "step", "eval", "checkpoint", "message", "result"};
+  static constexpr const char* kNames[] = {"run", "step", "eval", "checkpoint", "message", "result", "lost"};
   static_assert(std::size(kNames) == std::variant_size_v<Event>);
   return kNames[event.index()];
 }

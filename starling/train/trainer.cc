@@ -11,11 +11,11 @@
 #include "starling/base/error.h"
 #include "starling/optim/schedule.h"
 #include "starling/train/evaluate.h"
-#include "starling/train/step_times.h"
 
 namespace starling {
 namespace {
 
+// Steps whose mean loss the result tells.
 constexpr size_t kLossWindow = 20;
 
 double peak_rss_mb() {
@@ -24,24 +24,23 @@ double peak_rss_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
-// The loop and what it adds up.
 class Loop {
  public:
-  Loop(const RunSpec& spec, const TrainLength& length, const TrainParts& parts)
-      : spec_(spec), length_(length), parts_(parts), start_(parts.clock.now()) {}
+  Loop(const RunSpec& spec, const TrainLength& length, const TrainParts& parts, TrainProgress& progress)
+      : spec_(spec), length_(length), parts_(parts), progress_(progress) {
+    if (!progress_.start) {
+      progress_.start = progress_.last_end = parts.clock.now();
+      progress_.closed_step = length.first_step;
+    }
+  }
 
   RunResult run() {
+    if (parts_.close_first) close(length_.first_step, false);
     for (int64_t step = length_.first_step + 1; step <= length_.total_steps; ++step) {
       const StepReport report = one_step(step);
-      const bool last = step == length_.total_steps || report.stop;
-      const bool due = spec_.checkpoint.every > 0 && step % spec_.checkpoint.every == 0;
-      if (due || report.stop) {
-        parts_.strategy.consensus();
-        parts_.save_checkpoint(step);
-      }
-      if (parts_.test != nullptr && (last || step % length_.steps_per_epoch == 0)) evaluate_now(step);
+      close(step, report.stop);
       if (report.stop) {
-        result_.interrupted = true;
+        progress_.result.interrupted = true;
         break;
       }
     }
@@ -51,9 +50,9 @@ class Loop {
  private:
   StepReport one_step(int64_t step) {
     const Nanoseconds begin = parts_.clock.now();
-    const double waited_before = parts_.loader.waited_s();
+    const double waited_before = parts_.loader->waited_s();
     const uint64_t sent_before = group_sent();
-    const Batch batch = parts_.loader.next();
+    const Batch batch = parts_.loader->next();
     const ScheduleLength schedule{length_.total_steps, length_.steps_per_epoch, spec_.train.global_batch};
     const double lr = learning_rate(spec_.optimizer.lr, spec_.schedule, schedule, step - 1);
     parts_.strategy.begin_step({step, lr, parts_.stop.load(std::memory_order_relaxed)});
@@ -61,92 +60,149 @@ class Loop {
     const StepReport report = parts_.strategy.update();
 
     StepDone done;
-    done.step_s = to_seconds(parts_.clock.now() - begin);
-    times_.add(done.step_s);
-    losses_.push_back(report.loss);
-    if (losses_.size() > kLossWindow) losses_.pop_front();
-    done.step = result_.steps = step;
+    progress_.last_end = parts_.clock.now();
+    done.step_s = to_seconds(progress_.last_end - begin);
+    const double usual_s = progress_.times.recent();
+    progress_.times.add(done.step_s);
+    progress_.losses.push_back(report.loss);
+    if (progress_.losses.size() > kLossWindow) progress_.losses.pop_front();
+    done.step = progress_.result.steps = step;
     done.epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch);
     done.loss = report.loss;
     done.lr = lr;
-    done.samples_per_s = static_cast<double>(spec_.train.global_batch) / times_.recent();
+    done.samples_per_s = static_cast<double>(spec_.train.global_batch) / progress_.times.recent();
     done.compute_s = report.compute_s;
     done.exposed_comm_s = report.exposed_comm_s;
-    done.data_wait_s = parts_.loader.waited_s() - waited_before;
+    done.data_wait_s = parts_.loader->waited_s() - waited_before;
     done.slowest_rank = report.slowest_rank;
-    done.eta_s = times_.recent() * static_cast<double>(length_.total_steps - step);
-    result_.compute_s += done.compute_s;
-    result_.exposed_comm_s += done.exposed_comm_s;
-    result_.data_wait_s += done.data_wait_s;
-    bytes_sent_ += report.bytes_sent;
-    step_sent_ += report.bytes_sent + group_sent() - sent_before;
+    done.eta_s = progress_.times.recent() * static_cast<double>(length_.total_steps - step);
+    RunResult& result = progress_.result;
+    result.compute_s += done.compute_s;
+    result.exposed_comm_s += done.exposed_comm_s;
+    result.data_wait_s += done.data_wait_s;
+    progress_.bytes_sent += report.bytes_sent;
+    progress_.step_sent += report.bytes_sent + group_sent() - sent_before;
+    if (report.lost > lost_ && parts_.after_loss) {
+      lost_ = report.lost;
+      take_over(step, std::max(0.0, done.step_s - usual_s));
+    }
     parts_.sink.emit(done);
     return report;
   }
 
+  // waited_s: by which the step was longer than others.
+  void take_over(int64_t step, double waited_s) {
+    const Nanoseconds begin = parts_.clock.now();
+    const Takeover takeover = parts_.after_loss(step);
+    RanksLost lost{step - 1, takeover.lost, takeover.left, waited_s + to_seconds(parts_.clock.now() - begin)};
+    std::vector<int>& all = progress_.result.lost_ranks;
+    all.insert(all.end(), lost.ranks.begin(), lost.ranks.end());
+    progress_.result.recovery_s += lost.seconds;
+    parts_.sink.emit(lost);
+  }
+
+  // What is due after a step.
+  void close(int64_t step, bool stop) {
+    const bool last = step == length_.total_steps || stop;
+    const bool due = spec_.checkpoint.every > 0 && step % spec_.checkpoint.every == 0;
+    if (due || stop) {
+      parts_.strategy.consensus();
+      parts_.save_checkpoint(step);
+    }
+    if (parts_.test != nullptr && (last || step % length_.steps_per_epoch == 0)) evaluate_now(step);
+    progress_.closed_step = step;
+  }
+
   void evaluate_now(int64_t step) {
     parts_.strategy.consensus();
-    Group& sharers = parts_.evaluators != nullptr ? *parts_.evaluators : parts_.group;
+    Tally& sharers = parts_.evaluators != nullptr ? *parts_.evaluators : parts_.tally;
     const int64_t batch = spec_.train.eval_batch > 0
                               ? spec_.train.eval_batch
-                              : std::max<int64_t>(1, spec_.train.global_batch / sharers.size());
-    const EvalDone done = evaluate(parts_.evaluated, *parts_.test, batch, sharers, step);
-    result_.test_loss = done.loss;
-    result_.test_accuracy = done.accuracy;
-    parts_.sink.emit(done);
+                              : std::max<int64_t>(1, spec_.train.global_batch / sharers.ranks());
+    progress_.evaluation = evaluate(parts_.evaluated, *parts_.test, batch, sharers, step);
+    parts_.sink.emit(progress_.evaluation);
+  }
+
+  // The last evaluation. One that was led by a rank that is lost is put together from what the others did of it.
+  void summarise_evaluation(const std::vector<std::vector<double>>& all) {
+    EvalDone& own = progress_.evaluation;
+    if (own.samples == 0) return;
+    progress_.result.test_loss = own.loss;
+    progress_.result.test_accuracy = own.accuracy;
+    if (own.samples == parts_.test->size()) return;
+    double loss = 0, right = 0, samples = 0;
+    for (const std::vector<double>& numbers : all) {
+      if (numbers.empty()) continue;
+      loss += numbers[4] * numbers[6];
+      right += numbers[5] * numbers[6];
+      samples += numbers[6];
+    }
+    progress_.result.test_loss = loss / samples;
+    if (own.accuracy >= 0) progress_.result.test_accuracy = right / samples;
   }
 
   RunResult summary() {
-    result_.model = spec_.model.name;
-    result_.exchange = spec_.exchange.name;
-    if (parts_.fingerprint) result_.strategy = parts_.fingerprint();
-    result_.ranks = parts_.group.size();
-    result_.params = parameter_count(parts_.evaluated);
-    result_.wall_s = to_seconds(parts_.clock.now() - start_);
+    RunResult& result = progress_.result;
+    if (parts_.fingerprint) result.strategy = parts_.fingerprint();
+    if (parts_.leave) parts_.leave();
+    const EvalDone& test = progress_.evaluation;
+    const auto all =
+        parts_.tally.gather_last({static_cast<double>(progress_.bytes_sent + group_sent()), peak_rss_mb(),
+                                  static_cast<double>(progress_.step_sent), pulled(), test.loss,
+                                  test.accuracy, static_cast<double>(test.samples)});
+    add_up_ranks(all);
+    summarise_evaluation(all);
+    result.model = spec_.model.name;
+    result.exchange = spec_.exchange.name;
+    result.ranks = spec_.train.ranks;
+    result.params = parameter_count(parts_.evaluated);
+    result.wall_s = to_seconds(parts_.clock.now() - *progress_.start);
     const bool even = spec_.exchange.name == "all-reduce" || spec_.exchange.name == "central";
-    const double step_s = even ? times_.overall() : times_.mean();
-    result_.samples_per_s = step_s > 0 ? static_cast<double>(spec_.train.global_batch) / step_s : 0;
-    if (!losses_.empty()) {
-      result_.train_loss =
-          std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+    const double step_s = even ? progress_.times.overall() : progress_.times.mean();
+    result.samples_per_s = step_s > 0 ? static_cast<double>(spec_.train.global_batch) / step_s : 0;
+    const std::deque<double>& losses = progress_.losses;
+    if (!losses.empty()) {
+      result.train_loss =
+          std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
     }
-    add_up_ranks();
-    return result_;
+    return result;
   }
 
   // Bytes and memory, of all ranks. "step_bytes": in steps alone (no evaluation, no checkpoint), by all ranks, and all that
   // servers sent. "bytes_balance": the largest of any rank or server over the mean; left out where none moved.
-  void add_up_ranks() {
-    constexpr size_t kNumbers = 4;
-    const double own[kNumbers] = {static_cast<double>(bytes_sent_ + group_sent()), peak_rss_mb(),
-                                  static_cast<double>(step_sent_), pulled()};
-    std::vector<double> all(kNumbers * parts_.group.size());
-    if (parts_.group.size() > 1) {
-      parts_.group.all_gather(own, all.data(), kNumbers, DataType::kFp64);
-    } else {
-      all.assign(own, own + kNumbers);
-    }
-    double sent = 0, pulled = 0, most = 0;
-    for (int r = 0; r < parts_.group.size(); ++r) {
-      const double* of_rank = &all[kNumbers * r];
-      result_.bytes_sent += static_cast<uint64_t>(of_rank[0]);
-      result_.peak_rss_mb.push_back(of_rank[1]);
-      sent += of_rank[2];
-      pulled += of_rank[3];
-      most = std::max(most, of_rank[2]);
+  void add_up_ranks(const std::vector<std::vector<double>>& all) {
+    RunResult& result = progress_.result;
+    double sent = 0, pulled = 0, most = 0, ranks = 0;
+    result.bytes_sent = 0;
+    result.peak_rss_mb.clear();
+    std::vector<int>& lost = result.lost_ranks;
+    for (size_t r = 0; r < all.size(); ++r) {
+      const std::vector<double>& numbers = all[r];
+      if (numbers.empty()) {  // lost, perhaps after the last step told of it
+        const bool known = std::find(lost.begin(), lost.end(), static_cast<int>(r)) != lost.end();
+        if (!known && parts_.tally.leads()) lost.push_back(static_cast<int>(r));
+        continue;
+      }
+      ++ranks;
+      result.bytes_sent += static_cast<uint64_t>(numbers[0]);
+      result.peak_rss_mb.push_back(numbers[1]);
+      sent += numbers[2];
+      pulled += numbers[3];
+      most = std::max(most, numbers[2]);
     }
     // Servers share out the keys, so that each sends its part of what is pulled.
     const auto servers = pulled > 0 ? static_cast<double>(spec_.exchange.servers) : 0;
     if (servers > 0) most = std::max(most, pulled / servers);
-    const double mean = (sent + pulled) / (parts_.group.size() + servers);
-    result_.strategy["step_bytes"] = sent + pulled;
-    if (mean > 0) result_.strategy["bytes_balance"] = most / mean;
+    const double mean = (sent + pulled) / (ranks + servers);
+    result.strategy["step_bytes"] = sent + pulled;
+    if (mean > 0) result.strategy["bytes_balance"] = most / mean;
   }
 
   // What servers sent to this rank: they are no ranks and count nothing here.
   double pulled() const {
-    const auto exchanged = result_.strategy.find("bytes_exchanged");
-    return exchanged == result_.strategy.end() ? 0 : exchanged->second - static_cast<double>(bytes_sent_);
+    const std::map<std::string, double>& print = progress_.result.strategy;
+    const auto exchanged = print.find("bytes_exchanged");
+    return exchanged == print.end() ? 0 : exchanged->second - static_cast<double>(progress_.bytes_sent);
   }
 
   uint64_t group_sent() const {
@@ -157,12 +213,8 @@ class Loop {
   const RunSpec& spec_;
   const TrainLength& length_;
   const TrainParts& parts_;
-  Nanoseconds start_;
-  StepTimes times_;
-  std::deque<double> losses_;
-  uint64_t bytes_sent_ = 0;
-  uint64_t step_sent_ = 0;  // between the begin and the end of steps
-  RunResult result_;
+  TrainProgress& progress_;
+  int lost_ = 0;
 };
 
 }  // namespace
@@ -183,8 +235,9 @@ TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch) {
   return length;
 }
 
-RunResult train(const RunSpec& spec, const TrainLength& length, const TrainParts& parts) {
-  return Loop(spec, length, parts).run();
+RunResult train(const RunSpec& spec, const TrainLength& length, const TrainParts& parts,
+                TrainProgress& progress) {
+  return Loop(spec, length, parts, progress).run();
 }
 
 }  // namespace starling

@@ -1,0 +1,29 @@
+#include "starling/spec/on_failure.h"
+
+#include "starling/spec/mesh.h"
+
+namespace starling {
+
+bool has_servers(const RunSpec& spec) {
+  return spec.exchange.name == "parameter-server" || spec.exchange.name == "downpour";
+}
+
+bool has_whole_models(const RunSpec& spec) {
+  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  return mesh.stage == 1 && mesh.tensor == 1 && spec.train.hybrid == "none";
+}
+
+bool goes_on_after_loss(const RunSpec& spec) {
+  switch (spec.train.on_failure) {
+    case OnFailure::kStop:
+      return false;
+    case OnFailure::kContinue:
+      return true;
+    case OnFailure::kAuto:
+      return has_servers(spec) && has_whole_models(spec) &&
+             (spec.exchange.name == "downpour" || spec.exchange.staleness != "0");
+  }
+  return false;
+}
+
+}  // namespace starling
