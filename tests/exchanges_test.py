@@ -108,6 +108,23 @@ class Exchanges(ProgramTest):
             self.assertGreater(strategy["compression"], least, codec)
             self.assertLess(strategy["message_balance"], 1.5, codec)
 
+    def test_codecs_code_what_local_sgd_has_moved(self):
+        _, strategy = self.strategy("--exchange", "local-sgd", "--every", 4, "-n", 2, "--codec", "1bit")
+        self.assertGreater(strategy["compression"], 20)
+        self.assertGreater(strategy["residual_norm"], 0)
+
+    def test_codecs_travel_to_and_from_servers(self):
+        for push, pull, least in (("int8", "bf16", (3.9, 2)), ("1bit", "int8", (20, 3.9)), ("lowrank", "lowrank:rank=16", (8, 2.5)),
+                                  ("prune:keep=0.05", "prune:keep=0.5", (6, 1.5))):
+            _, strategy = self.strategy("--exchange", "parameter-server", "--servers", 2, "-n", 2, "--codec", push, "--pull-codec", pull,
+                                        accuracy=0.4)
+            self.assertGreater(strategy["push_compression"], least[0], push)
+            self.assertGreaterEqual(strategy["pull_compression"], least[1], pull)
+            heads = 2 * 3 * 56
+            self.assertLessEqual(strategy["push_message_bytes"] + strategy["pull_message_bytes"] + heads,
+                                 strategy["bytes_per_step_formula"] + 1e-6)
+        self.strategy("--exchange", "downpour", "-n", 2, "--codec", "fp16", "--set", "optimizer.momentum=0", accuracy=0)
+
     def test_synchronous_servers_give_the_bits_of_all_reduce(self):
         def weights(name, *args):
             self.run_program("train", "-q", "--run-dir", self.path("run-" + name), "--save", self.path(name + ".safetensors"), *SMALL,
@@ -120,8 +137,12 @@ class Exchanges(ProgramTest):
         self.assertLess(distance(synchronous, weights("layers", "--threads-mode", "layer", "-n", 1, "--threads", 2)), 1e-12)
 
     def test_a_run_is_resumed_bit_for_bit(self):
-        for words in (["--exchange", "admm"], ["--exchange", "gossip"], ["--codec", "1bit"], ["--exchange", "local-sgd"]):
-            name = "-".join(words).strip("-")
+        servers = ["--exchange", "parameter-server", "--servers", 2]
+        for words in (["--exchange", "admm"], ["--exchange", "gossip"], ["--codec", "1bit"], ["--codec", "lowrank"],
+                      ["--exchange", "local-sgd"], ["--exchange", "local-sgd", "--every", 4, "--codec", "1bit"],
+                      [*servers, "--codec", "1bit", "--pull-codec", "bf16"],
+                      [*servers, "--codec", "lowrank", "--pull-codec", "prune:keep=0.5"]):
+            name = "-".join(map(str, words)).strip("-").replace(":", "-")
             common = [*SMALL, *words, "-n", 2, "--global-batch", 16, "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
             whole, parts = self.path(f"{name}-whole"), self.path(f"{name}-parts")
             self.run_program("train", *common, "--steps", 12, "--run-dir", whole, "--save", whole + ".safetensors")
@@ -196,6 +217,9 @@ class Exchanges(ProgramTest):
                               (["--rounds", "2"], "parallel-sgd"),
                               (["--emulate", "slow"], "slow-rank=1:2x"),
                               (["--codec", "zip"], "codec"),
+                              (["--pull-codec", "int8"], "has none"),
+                              (["--exchange", "parameter-server", "--pull-codec", "threshold", "-n", "2"], "weights travel whole"),
+                              (["--exchange", "downpour", "--codec", "int8", "--precision", "fp64"], "fp32"),
                               (["--mesh", "stage=9", "-n", "9", "--micro-batches", "4"], "blocks")):
             with self.subTest(words=words):
                 self.assertIn(reason, self.refused(*words))

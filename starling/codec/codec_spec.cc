@@ -149,6 +149,20 @@ CodecSpec parse_codec(const std::string& word, const std::string& where) {
   return spec;
 }
 
+CodecSpec parse_weight_codec(const std::string& word, const std::string& where) {
+  CodecSpec spec = parse_codec(word, where);
+  if (spec.kind == CodecKind::kLowRank && word.find("form=") == std::string::npos)
+    spec.form = LowRankForm::kPca;
+  if (spec.kind == CodecKind::kThreshold ||
+      (spec.kind == CodecKind::kLowRank && spec.form == LowRankForm::kPowerSgd)) {
+    throw ConfigError(where, fmt::format("{} codes changes, from one message to the next, and weights travel "
+                                         "whole: use fp16, bf16, int8, 1bit, lowrank:form=pca or prune",
+                                         word));
+  }
+  spec.error_feedback = false;
+  return spec;
+}
+
 std::string to_word(const CodecSpec& spec) {
   std::string word = name_of(spec.kind) + ":";
   for (const std::string& key : keys_of(spec.kind)) {

@@ -44,6 +44,10 @@ const std::string& name_of(CodecKind kind);
 // where: names the value in errors, e.g. "--codec". Errors: ConfigError with the words or the range that are allowed.
 CodecSpec parse_codec(const std::string& word, const std::string& where = "--codec");
 
+// The codec of weights that a server sends (--pull-codec). Each message stands for itself: nothing is fed back, and lowrank is
+// pca unless the word says otherwise. Errors: also for what needs a history: threshold, and lowrank as power-sgd.
+CodecSpec parse_weight_codec(const std::string& word, const std::string& where = "--pull-codec");
+
 // The word of a spec with every value that its codec uses: parse_codec(to_word(spec)) == spec.
 std::string to_word(const CodecSpec& spec);
 

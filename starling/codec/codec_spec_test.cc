@@ -69,5 +69,13 @@ TEST(CodecSpec, Errors) {
     EXPECT_THAT(error_of(word), HasSubstr("is not a")) << word;
 }
 
+TEST(CodecSpec, WeightsTravelWholeAndWithoutFeedback) {
+  EXPECT_EQ(parse_weight_codec("lowrank:rank=4").form, LowRankForm::kPca);
+  EXPECT_FALSE(parse_weight_codec("prune:keep=0.5").error_feedback);
+  EXPECT_FALSE(parse_weight_codec("1bit:feedback=on").error_feedback);
+  for (const char* word : {"threshold", "lowrank:form=power-sgd", "zip"})
+    EXPECT_THROW(parse_weight_codec(word), ConfigError) << word;
+}
+
 }  // namespace
 }  // namespace starling

@@ -215,7 +215,9 @@ TEST(CompressedBytes, AreThoseOfTheFormula) {
         EXPECT_EQ(after.window_written - before.window_written, one_host ? b : 0) << word;
         EXPECT_EQ(after.window_read - before.window_read, one_host ? 2 * b : 0) << word;
         EXPECT_EQ(after.socket_sent - before.socket_sent, one_host ? 0 : 2 * (b + kHeads)) << word;
-        EXPECT_EQ(after.socket_received - before.socket_received, one_host ? 0 : 2 * (b + kHeads)) << word;
+        // What others sent in the barrier may be taken in after it.
+        const double received = static_cast<double>(after.socket_received - before.socket_received);
+        EXPECT_NEAR(received, one_host ? 0.0 : 2.0 * (b + kHeads), one_host ? 0 : 256) << word;
       });
     }
   }

@@ -3,16 +3,11 @@
 //
 //   w ← w − lr · U( 1/p Σ_k decode(encode(g_k + r_k)) ),   r_k ← g_k + r_k − decode(encode(g_k + r_k))
 //
-// (Seide et al., 1-bit SGD, Interspeech 2014; error feedback r by codec, codec/error_feedback.h.) Bytes: see
-// codec/compressed_all_reduce.h. The whole gradient is one message: it does not overlap with backward.
+// (Seide et al., 1-bit SGD, Interspeech 2014; error feedback r by codec, coded_mean.h.) The whole gradient is one message: it
+// does not overlap with backward.
 #pragma once
 
-#include <memory>
-#include <optional>
-
-#include "starling/codec/compressed_all_reduce.h"
-#include "starling/codec/make_codec.h"
-#include "starling/parallel/replica_strategy.h"
+#include "starling/parallel/coded_mean.h"
 
 namespace starling {
 
@@ -20,23 +15,28 @@ class CompressedSgd final : public ReplicaStrategy {
  public:
   // options.master must be float (codecs take fp32). Ranks stay bit-identical.
   CompressedSgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options,
-                const CodecSpec& codec, Group& group, const Clock& clock);
+                const CodecSpec& codec, Group& group, const Clock& clock)
+      : ReplicaStrategy(factory, std::move(rule), options, group, clock), mean_(codec, replica_) {}
 
-  // parameter_bytes; message_bytes (mean, of a rank and step), compression (the one over the other); residual_norm;
-  // message_balance: the largest mean of any rank over the mean of all.
-  Fingerprint fingerprint() override;
+  // parameter_bytes, and those of CodedMean::tell.
+  Fingerprint fingerprint() override {
+    Fingerprint print = {{"parameter_bytes", static_cast<double>(replica_.bytes())}};
+    mean_.tell(group_, print);
+    return print;
+  }
 
  protected:
-  bool advance(StepReport& report) override;
+  bool advance(StepReport& report) override {
+    exchanging(report, [&] { mean_.apply(group_, replica_.gradients()); });
+    replica_.update(step_);
+    return true;
+  }
   at::Tensor agreed() override { return replica_.parameters().clone(); }
-  std::map<std::string, at::Tensor*> own_ranges() override;
+  at::Tensor own_values() override { return mean_.state(); }
+  void take_own_values(const at::Tensor& values) override { mean_.load_state(values); }
 
  private:
-  std::unique_ptr<Codec> codec_;
-  std::optional<ErrorFeedback> feedback_;
-  at::Tensor residual_;  // shows feedback_'s, for checkpoints
-  ExchangeBuffers buffers_;
-  double message_bytes_ = 0, steps_ = 0;
+  CodedMean mean_;
 };
 
 }  // namespace starling

@@ -324,6 +324,51 @@ TEST(Exchange, GossipMixesWithItsNeighbours) {
   }
 }
 
+// With a codec: what a rank has moved since the last round travels, and what the message lacks is added to the next one.
+TEST(Exchange, LocalSgdMovesByTheMeanOfTheMessages) {
+  constexpr int kEvery = 4;
+  using Row = std::vector<float>;
+  for (const std::string word : {"1bit", "prune:keep=0.4", "bf16"}) {
+    const CodecSpec spec = parse_codec(word);
+    const auto codec = make_codec(spec, {{1, kDim, 64 - kDim}});
+    Row z(64, 0);
+    const Vec first = initial();
+    std::copy(first.begin(), first.end(), z.begin());
+    std::vector<Row> x(kRanks, z), residual(kRanks, Row(64, 0));
+    for (int step = 1; step <= kSteps; ++step) {
+      for (int k = 0; k < kRanks; ++k) {
+        const Vec g = gradient(Vec(x[k].begin(), x[k].begin() + kDim), k, step);
+        for (int d = 0; d < kDim; ++d) x[k][d] -= static_cast<float>(kLr * g[d]);
+      }
+      if (step % kEvery != 0) continue;
+      Row moved(64, 0);
+      for (int k = 0; k < kRanks; ++k) {
+        Row v(64, 0), decoded(64, 0);
+        for (int d = 0; d < kDim; ++d) v[d] = x[k][d] - z[d] + residual[k][d];
+        std::vector<std::byte> message(codec->encoded_bytes(64));
+        message.resize(codec->encode(v, message));
+        codec->decode(message, decoded);
+        for (int d = 0; d < kDim; ++d) {
+          if (spec.error_feedback) residual[k][d] = v[d] - decoded[d];
+          moved[d] += decoded[d] / kRanks;
+        }
+      }
+      for (int d = 0; d < kDim; ++d) z[d] += moved[d];
+      x.assign(kRanks, z);
+    }
+    const Vec real = run_real(
+        [&](auto rule, FlatReplicaOptions options, Group& group, const Clock& clock) {
+          options.master = options.working = at::kFloat;
+          return std::make_unique<LocalSgd>(quadratic_fp32, rule, options, kEvery, group, clock, spec);
+        },
+        {}, at::kFloat);
+    ASSERT_EQ(real.size(), static_cast<size_t>(kDim)) << word;
+    // bf16 rounds deltas that fp32 arithmetic in another order may have put on the other side.
+    for (int d = 0; d < kDim; ++d)
+      EXPECT_NEAR(real[d], z[d], word == "bf16" ? 1e-3 : 2e-5) << word << ", number " << d;
+  }
+}
+
 // Encoded gradients with error feedback: the mean of what the messages say is applied, what they lack is added next time.
 TEST(Exchange, CompressedSgdAppliesTheMeanOfTheMessages) {
   for (const std::string word : {"1bit", "int8", "prune:keep=0.4", "lowrank:form=pca,rank=1,feedback=on"}) {
@@ -358,6 +403,47 @@ TEST(Exchange, CompressedSgdAppliesTheMeanOfTheMessages) {
         {}, at::kFloat);
     ASSERT_EQ(real.size(), static_cast<size_t>(kDim)) << word;
     for (int d = 0; d < kDim; ++d) EXPECT_NEAR(real[d], x[d], 2e-5) << word << ", number " << d;
+  }
+}
+
+// The disagreement of `size` processes before and after each of `rounds` mixing rounds, gradients off.
+Vec disagreements(GossipGraph graph, int size, int rounds) {
+  ForkedRanks ranks(size, [&](int rank, Store& store) {
+    at::set_num_threads(1);
+    GroupSetup setup;
+    setup.rank = rank;
+    setup.size = size;
+    setup.options.timeout = std::chrono::seconds(30);
+    const auto group = make_group(store, setup);
+    const SystemClock clock;
+    FlatReplicaOptions options;
+    options.master = options.working = at::kDouble;
+    options.rank = rank;
+    OptimizerSpec spec;
+    spec.momentum = 0;
+    Gossip gossip(quadratic, make_update_rule(spec), options, graph, *group, clock);
+    Vec found;
+    for (int step = 1; step <= rounds + 1; ++step) {  // the first step parts the ranks
+      gossip.begin_step({step, step == 1 ? kLr : 0, false});
+      gossip.forward_backward(batch(rank, 1));
+      gossip.update();
+      found.push_back(gossip.fingerprint().at("disagreement"));
+    }
+    if (rank == 0) store.put("result", bytes_of(found));
+    group->barrier();
+  });
+  for (int r = 0; r < size; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
+  return doubles_of(ranks.store().try_get("result").value_or(""));
+}
+
+TEST(Exchange, EightProcessesOfGossipContractAsTheoryHasIt) {
+  constexpr int kFrom = 14, kTo = 24;  // until then what shrinks faster has gone
+  for (const auto& [graph, rate] :
+       {std::pair(GossipGraph::kRing, 0.805), std::pair(GossipGraph::kExponential, 0.5)}) {
+    const Vec d = disagreements(graph, 8, kTo);
+    ASSERT_EQ(d.size(), kTo + 1u);
+    EXPECT_GT(d[0], 1e-3);
+    EXPECT_NEAR(std::pow(d[kTo] / d[kFrom], 1.0 / (kTo - kFrom)), rate, 0.05 * rate);
   }
 }
 

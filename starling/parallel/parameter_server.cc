@@ -30,6 +30,30 @@ TensorShape shape_of(const std::vector<int64_t>& sizes) {
   return {rows, count / std::max<size_t>(1, rows)};
 }
 
+// Whether the codec of pushes carries something from one to the next.
+bool has_state(const CodecSpec& codec) {
+  return codec.error_feedback || (codec.kind == CodecKind::kLowRank && codec.form == LowRankForm::kPowerSgd);
+}
+
+constexpr uint32_t kPushStateTag = 0x50530001u;
+
+// By worker.
+using PushStates = std::map<int, std::vector<float>>;
+
+// Every worker's on rank 0; elsewhere what was there. Collective.
+void gather_states(Group& group, int worker, PushStates& states) {
+  const int64_t own[2] = {worker, static_cast<int64_t>(states.at(worker).size())};
+  std::vector<int64_t> all(2 * static_cast<size_t>(group.size()));
+  group.all_gather(own, all.data(), 2, DataType::kInt64);
+  if (group.rank() != 0)
+    return group.send(states.at(worker).data(), states.at(worker).size() * sizeof(float), 0, kPushStateTag);
+  for (int r = 1; r < group.size(); ++r) {
+    std::vector<float>& values = states[static_cast<int>(all[2 * r])];
+    values.resize(static_cast<size_t>(all[2 * r + 1]));
+    group.recv(values.data(), values.size() * sizeof(float), r, kPushStateTag);
+  }
+}
+
 template <typename T>
 T* data_of(const at::Tensor& flat) {
   return flat.data_ptr<T>();
@@ -245,6 +269,8 @@ void ParameterServer::consensus() {
     client.snapshot(data_of<T>(replica_.parameters()));
   });
   replica_.parameters_changed();
+  // The exact weights are for evaluation: the next step pulls what it would have trained on without it.
+  if (options_.server.pull_codec.kind != CodecKind::kNone) fetched_ = false;
   if (workers_ != nullptr) average_buffers_of_all();
 }
 
@@ -282,6 +308,7 @@ StrategyState ParameterServer::state() {
   if (!first) {
     if (unpushed_ > 0) push();
     with_client([](auto& client) { client.snapshot(nullptr); });
+    put_push_states(state);
     return state;
   }
   int64_t updates = 0;
@@ -294,7 +321,31 @@ StrategyState ParameterServer::state() {
   if (!keys_.empty())
     state.optimizer["updates/" + keys_.front().name] =
         at::scalar_tensor(static_cast<double>(updates), at::kDouble);
+  put_push_states(state);
   return state;
+}
+
+std::string ParameterServer::push_state_name(int worker) {
+  return fmt::format("push_codec@{}/{}", worker, replica_.replica().parameters.front().name);
+}
+
+// Collective over the workers.
+void ParameterServer::put_push_states(StrategyState& state) {
+  if (!has_state(options_.server.push_codec)) return;
+  PushStates states;
+  states[worker_] = with_client([](auto& client) { return client.push_state(); });
+  if (workers_ != nullptr) gather_states(*workers_, worker_, states);
+  for (const auto& [worker, values] : states)
+    state.optimizer[push_state_name(worker)] = at::tensor(values, at::kFloat);
+}
+
+void ParameterServer::take_push_state(const StrategyState& state) {
+  const auto found = state.optimizer.find(push_state_name(worker_));
+  if (found == state.optimizer.end()) return;  // another codec's, or weights alone: it begins with nothing
+  const at::Tensor values = found->second.to(at::kFloat).contiguous();
+  with_client([&](auto& client) {
+    client.load_push_state({values.data_ptr<float>(), static_cast<size_t>(values.numel())});
+  });
 }
 
 void ParameterServer::load_state(const StrategyState& state) {
@@ -314,6 +365,7 @@ void ParameterServer::load_state(const StrategyState& state) {
   for (NamedTensor& b : replica_.replica().buffers) b.tensor.copy_(fitting(state.buffers, b.name, b.tensor));
   load(updates, !loaded_states_.empty());
   loaded_states_.clear();
+  take_push_state(state);
   step_.index = state.step;
 }
 
@@ -322,6 +374,14 @@ std::map<std::string, double> ParameterServer::fingerprint() {
     std::map<std::string, double> out = server_fingerprint(client.stats());
     out["bytes_per_step_formula"] = static_cast<double>(client.step_bytes());
     out["bytes_exchanged"] = static_cast<double>(client.bytes_sent() + client.bytes_received());
+    const double plain = static_cast<double>(client.owned_bytes());
+    const auto tell = [&](const std::string& what, const MessageCount& count) {
+      out[what + "_message_bytes"] = count.mean();
+      out[what + "_compression"] = count.bytes > 0 ? plain / count.mean() : 0;
+    };
+    tell("push", client.pushed());
+    tell("pull", client.pulled());
+    if (options_.server.push_codec.error_feedback) out["residual_norm"] = client.residual_norm();
     return out;
   });
 }

@@ -53,8 +53,8 @@ void check_parameter_server_options(const ParameterServerOptions& options);
 class ParameterServer final : public Strategy {
  public:
   // Meets the servers (CommError within meeting.server_timeout where one is not there). `workers`: the group of the workers with
-  // the same part, which averages buffers (running statistics) in consensus(), and nothing else; may be null where the model
-  // has none.
+  // the same part, which averages buffers (running statistics) in consensus() and collects the state of push codecs for
+  // checkpoints, and nothing else; may be null where the model has none.
   // store, workers and clock outlive this.
   ParameterServer(const ModelFactory& factory, const ParameterServerOptions& options, Store& store,
                   const Meeting& meeting, int worker, Group* workers, const Clock& clock);
@@ -75,7 +75,8 @@ class ParameterServer final : public Strategy {
   void load_state(const StrategyState& state) override;
 
   // server_fingerprint() of all shards, and this worker's bytes: bytes_per_step_formula (a step that pushes and pulls) and
-  // bytes_exchanged, counted. Not collective.
+  // bytes_exchanged, counted; push_message_bytes, pull_message_bytes (means of the bodies that travelled),
+  // push_compression, pull_compression (|W| over these), residual_norm (of pushes, with error feedback). Not collective.
   std::map<std::string, double> fingerprint();
   Replica& evaluated() { return replica_.replica(); }
   // The workers that the servers have lost, as far as this one has heard (client.h); StepReport::lost is their number.
@@ -97,6 +98,10 @@ class ParameterServer final : public Strategy {
   Sections whole_snapshot(int64_t& updates);
   bool is_first();
   void average_buffers_of_all();
+  // The state of a worker's push codec in a checkpoint: one tensor a worker, "push_codec@<worker>/<first parameter>".
+  std::string push_state_name(int worker);
+  void put_push_states(StrategyState& state);
+  void take_push_state(const StrategyState& state);
 
   const ParameterServerOptions options_;
   const int worker_;

@@ -2,6 +2,7 @@
 // events (server/quadratic_replay.h), in fp64.
 #include "starling/parallel/parameter_server.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -236,6 +237,83 @@ TEST(ParameterServerStrategy, ResumesWhereItStopped) {
       for (const auto& [name, tensor] : whole.optimizer)
         EXPECT_TRUE(tensor.equal(rest.optimizer.at(name))) << name;
       EXPECT_EQ(whole.optimizer.size(), std::string(rule) == "sgd" ? 3u : 5u);
+    });
+  }
+}
+
+ModelFactory small_mlp() {
+  ModelSpec spec;
+  spec.name = "mlp";
+  spec.widths = {12, 9, 5};
+  return zoo_model(spec, {{12}, 5, false});
+}
+
+// Two workers and a server (rank 2), synchronous, fp32, with codecs: from step `first` to `last`.
+struct CodedJob {
+  Job job{0, "adam", 2, 1};
+  CodedJob(const char* push, const char* pull) {
+    job.options.server.push_codec = parse_codec(push);
+    job.options.server.pull_codec = parse_weight_codec(pull);
+    job.options.replica.master = job.options.replica.working = at::kFloat;
+  }
+  StrategyState train(const ThreadRank& at, Group& workers, int generation, int first, int last,
+                      const StrategyState* from) {
+    const SystemClock clock;
+    job.meeting.generation = generation;
+    ParameterServerOptions own = job.options;
+    own.loads = at.rank == 0;
+    ParameterServer strategy(small_mlp(), own, *at.store, job.meeting, at.rank, &workers, clock);
+    if (from != nullptr) strategy.load_state(*from);
+    for (int step = first; step <= last; ++step) {
+      strategy.begin_step({step, kLr, false});
+      torch::Generator generator = at::detail::createCPUGenerator(100 * step + at.rank);
+      strategy.forward_backward(
+          {torch::randn({6, 12}, generator), torch::randint(0, 5, {6}, generator, torch::kLong)});
+      strategy.update();
+      if (step == 6 && first == 1) strategy.consensus();  // an evaluation changes nothing of the training
+    }
+    const auto print = strategy.fingerprint();
+    EXPECT_GT(print.at("push_compression"), 1.5);
+    EXPECT_GT(print.at("pull_compression"), 1.4);
+    EXPECT_NEAR(print.at("bytes_per_step_formula"),
+                print.at("push_message_bytes") + print.at("pull_message_bytes") + 3 * kHeadBytes, 1e-9);
+    strategy.consensus();
+    return strategy.state();
+  }
+};
+
+// What a codec carries from one push to the next is in the checkpoint: residuals, and Q of PowerSGD.
+TEST(ParameterServerStrategy, CodedRunsResumeBitForBit) {
+  for (const auto& [push, pull] :
+       {std::pair("1bit", "bf16"), std::pair("lowrank:rank=1", "lowrank:rank=3")}) {
+    const StrategyState* written = nullptr;  // by rank 0, before the barrier
+    run_ranks(3, [&, push = push, pull = pull](const ThreadRank& at) {
+      CodedJob coded(push, pull);
+      if (at.rank == 2) {
+        for (int generation = 0; generation < 3; ++generation) {
+          coded.job.meeting.generation = generation;
+          serve_shard(*at.store, coded.job.meeting, 0, coded.job.options.server, DataType::kFp32);
+        }
+        return;
+      }
+      GroupSetup setup;
+      setup.rank = at.rank;
+      setup.size = 2;
+      setup.options.timeout = std::chrono::seconds(30);
+      const auto workers = make_group(*at.store, setup);
+      const StrategyState whole = coded.train(at, *workers, 0, 1, 8, nullptr);
+      const StrategyState half = coded.train(at, *workers, 1, 1, 4, nullptr);
+      // As it is read again: the same on all ranks.
+      if (at.rank == 0) written = &half;
+      workers->barrier();
+      const StrategyState rest = coded.train(at, *workers, 2, 5, 8, written);
+      workers->barrier();
+      if (at.rank != 0) return;
+      for (const auto& [name, tensor] : whole.parameters)
+        EXPECT_TRUE(tensor.equal(rest.parameters.at(name))) << push << ' ' << name;
+      for (const auto& [name, tensor] : whole.optimizer)
+        EXPECT_TRUE(tensor.equal(rest.optimizer.at(name))) << push << ' ' << name;
+      EXPECT_GT(whole.optimizer.at("push_codec@1/fc1.weight").abs().sum().item<float>(), 0) << push;
     });
   }
 }

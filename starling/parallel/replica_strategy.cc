@@ -70,6 +70,15 @@ std::map<std::string, at::Tensor*> ReplicaStrategy::kept_ranges() {
   return kept;
 }
 
+// Names this rank's part of the model: no other part has it.
+const std::string& ReplicaStrategy::part_name() {
+  const std::vector<NamedTensor>& parameters = replica_.replica().parameters;
+  for (const NamedTensor& p : parameters) {
+    if (counts_here(replica_.options().parts, p.name)) return p.name;
+  }
+  return parameters.front().name;
+}
+
 StrategyState ReplicaStrategy::state() {
   at::NoGradGuard no_grad;
   StrategyState state;
@@ -80,6 +89,11 @@ StrategyState ReplicaStrategy::state() {
     const std::vector<at::Tensor> all = gather_flat(group_, *flat);
     for (size_t r = 0; r < all.size(); ++r)
       replica_.unflatten(all[r], fmt::format("{}@{}/", kind, r), state.optimizer);
+  }
+  if (const at::Tensor values = own_values(); values.defined()) {
+    const std::vector<at::Tensor> all = gather_flat(group_, values);
+    for (size_t r = 0; r < all.size(); ++r)
+      state.optimizer[fmt::format("values@{}/{}", r, part_name())] = all[r];
   }
   if (group_.rank() != 0) return state;
   replica_.unflatten(model, "", state.parameters);
@@ -102,6 +116,9 @@ void ReplicaStrategy::load_state(const StrategyState& state) {
     for (const auto& [name, number] : own_numbers())
       *number =
           fitting(state.optimizer, name + "/" + first, at::scalar_tensor(0.0, at::kDouble)).item<double>();
+    if (const at::Tensor values = own_values(); values.defined())
+      take_own_values(
+          fitting(state.optimizer, fmt::format("values@{}/{}", group_.rank(), part_name()), values));
   }
   for (NamedTensor& b : replica_.replica().buffers) b.tensor.copy_(fitting(state.buffers, b.name, b.tensor));
   replica_.parameters_changed();

@@ -47,6 +47,10 @@ class ReplicaStrategy : public Strategy {
   // Single numbers that a checkpoint keeps (equal on all ranks).
   virtual std::map<std::string, double*> own_numbers() { return {}; }
 
+  // What else of this rank a checkpoint keeps: fp32, one dimension, as long on all ranks. Undefined: nothing.
+  virtual at::Tensor own_values() { return {}; }
+  virtual void take_own_values(const at::Tensor& /*values*/) {}
+
   // The mean over the ranks of a flat range, in a new tensor. Collective; 2 (p - 1)/p of its bytes a rank.
   at::Tensor mean_over_ranks(const at::Tensor& flat);
   // Runs `exchange` and counts its time as exposed communication.
@@ -66,6 +70,7 @@ class ReplicaStrategy : public Strategy {
 
  private:
   std::map<std::string, at::Tensor*> kept_ranges();
+  const std::string& part_name();
 
   double forward_backward_s_ = 0;
 };

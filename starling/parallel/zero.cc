@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "starling/base/check.h"
@@ -20,6 +21,7 @@ Zero::Zero(const ModelFactory& factory, UpdateRule rule, const ZeroOptions& opti
       rule_(std::move(rule)),
       group_(group),
       clock_(clock),
+      peak_{options.memory != nullptr ? options.memory->live() : 0},
       replica_(make_replica(factory, options.replica.working, options.replica.seed)) {
   STARLING_CHECK(options.stage >= 1 && options.stage <= 3, "ZeRO has stages 1 to 3, not {}", options.stage);
   if (options.stage == 3 && replica_.model.blocks.empty()) {
@@ -39,6 +41,7 @@ Zero::Zero(const ModelFactory& factory, UpdateRule rule, const ZeroOptions& opti
     units_.push_back(std::make_unique<ZeroUnit>(plan, replica_, options.stage, rule_, options.replica.master,
                                                 ZeroSurroundings{group_, clock_, account_}, on_filled));
   }
+  if (options_.memory != nullptr) peak_.held = options_.memory->live() - peak_.before;
 }
 
 // Those of rank 0, whatever the factory made elsewhere.
@@ -57,6 +60,7 @@ void Zero::share_initial_values() {
 void Zero::begin_step(const Step& step) {
   step_ = step;
   for (auto& unit : units_) unit->release();  // what consensus() has gathered
+  step_begins();
 }
 
 double Zero::forward_backward(const Batch& batch) {
@@ -64,6 +68,7 @@ double Zero::forward_backward(const Batch& batch) {
   account_.communication_s = account_.received_elements = 0;
   reduced_ = 0;
   for (auto& unit : units_) unit->begin_pass();
+  forward_begins();
   own_loss_ = options_.stage == 3 ? run_by_blocks(batch) : run_whole(batch);
   forward_backward_s_ = to_seconds(clock_.now() - start) - account_.communication_s;
   return own_loss_;
@@ -74,6 +79,7 @@ double Zero::run_whole(const Batch& batch) {
       batch_loss(replica_.model, batch, options_.replica.working, options_.replica.channels_last);
   const double value = loss.item<double>();
   if (!std::isfinite(value)) refuse(value);
+  forward_ends();
   loss.backward();
   for (auto& unit : units_) unit->fill_unused();
   STARLING_CHECK(reduced_ == units_.size(), "{} of {} units have been reduced", reduced_, units_.size());
@@ -112,6 +118,7 @@ double Zero::run_by_blocks(const Batch& batch) {
   }
   const double value = outputs[n - 1][0].item<double>();
   if (!std::isfinite(value)) refuse(value);
+  forward_ends();
   Tensors gradients = {at::ones_like(outputs[n - 1][0])};
   for (size_t b = n; b-- > 0;) {
     backward_block(b, inputs[b], outputs[b], gradients);
@@ -163,7 +170,32 @@ StepReport Zero::update() {
   report.compute_s = forward_backward_s_ + to_seconds(applied - agreed);
   report.exposed_comm_s = account_.communication_s + to_seconds(agreed - start);
   traffic_elements_ = account_.received_elements;
+  step_ends();
   return report;
+}
+
+void Zero::step_begins() {
+  if (options_.memory == nullptr) return;
+  if (!peak_.begun)
+    peak_.before = options_.memory->live() - peak_.held;  // the loader's batches are there now
+  peak_.begun = true;
+  options_.memory->restart_peak();
+}
+
+// What units take for a while is theirs, not an activation's.
+void Zero::forward_begins() {
+  if (options_.memory != nullptr)
+    peak_.forward_begin = options_.memory->live() - static_cast<int64_t>(account_.temporary_bytes);
+}
+
+void Zero::forward_ends() {
+  if (options_.memory == nullptr) return;
+  const int64_t now = options_.memory->live() - static_cast<int64_t>(account_.temporary_bytes);
+  peak_.activations = std::max(peak_.activations, now - peak_.forward_begin);
+}
+
+void Zero::step_ends() {
+  if (options_.memory != nullptr) peak_.peak = std::max(peak_.peak, options_.memory->peak() - peak_.before);
 }
 
 void Zero::consensus() {
@@ -217,17 +249,24 @@ Fingerprint Zero::fingerprint() const {
                                 options_.stage)
                    .total();
   }
-  return {{"stage", options_.stage},
-          {"parameters", psi},
-          {"padding", padding},
-          {"parameter_bytes", parameters},
-          {"gradient_bytes", gradients},
-          {"optimizer_bytes", optimizer},
-          {"held_bytes", parameters + gradients + optimizer},
-          {"formula_bytes", formula},
-          {"temporary_bytes", static_cast<double>(account_.peak_temporary_bytes)},
-          {"traffic_elements", traffic_elements_},
-          {"traffic_formula", zero_traffic_elements(psi, group_.size(), options_.stage)}};
+  Fingerprint print = {{"stage", options_.stage},
+                       {"parameters", psi},
+                       {"padding", padding},
+                       {"parameter_bytes", parameters},
+                       {"gradient_bytes", gradients},
+                       {"optimizer_bytes", optimizer},
+                       {"held_bytes", parameters + gradients + optimizer},
+                       {"formula_bytes", formula},
+                       {"temporary_bytes", static_cast<double>(account_.peak_temporary_bytes)},
+                       {"traffic_elements", traffic_elements_},
+                       {"traffic_formula", zero_traffic_elements(psi, group_.size(), options_.stage)}};
+  if (options_.memory != nullptr) {
+    const auto activations = static_cast<double>(peak_.activations);
+    print["peak_bytes"] = static_cast<double>(peak_.peak);
+    print["activation_bytes"] = activations;
+    print["peak_formula"] = formula + print["temporary_bytes"] + activations;
+  }
+  return print;
 }
 
 }  // namespace starling

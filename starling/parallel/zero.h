@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "starling/parallel/replica_strategy.h"
+#include "starling/parallel/tensor_memory.h"
 #include "starling/parallel/zero_unit.h"
 
 namespace starling {
@@ -24,6 +25,17 @@ struct ZeroOptions {
   int stage = 1;  // 1, 2, 3
   FlatReplicaOptions replica;
   size_t bucket_bytes = size_t{8} << 20;  // stages 1, 2: of gradients
+  TensorMemory* memory = nullptr;         // counts the peak of steps; null: not counted
+};
+
+// What the allocator counts. Bytes.
+struct ZeroPeak {
+  int64_t before = 0;  // live without this strategy
+  int64_t held = 0;    // by it, before its first step
+  int64_t peak = 0;    // of all steps, without `before`
+  int64_t forward_begin = 0;
+  int64_t activations = 0;
+  bool begun = false;
 };
 
 class Zero final : public Strategy {
@@ -48,6 +60,9 @@ class Zero final : public Strategy {
   // parameter_bytes, gradient_bytes, optimizer_bytes, held_bytes: of this rank between steps, counted from the allocations,
   // padding with them; formula_bytes; temporary_bytes: the most of a step that was gathered or on its way besides;
   // traffic_elements: received by this rank in the last step, by Group::traffic(); traffic_formula.
+  // With options.memory, by the allocator: peak_bytes, the most that this rank's tensors had in a step, the batch and what was
+  // there before apart; activation_bytes, of that what forward left behind for backward; peak_formula = formula_bytes +
+  // temporary_bytes + activation_bytes.
   Fingerprint fingerprint() const;
 
  private:
@@ -58,11 +73,17 @@ class Zero final : public Strategy {
   void gather_for(size_t block);
   void reduce_filled();
   [[noreturn]] void refuse(double loss) const;
+  // Where options.memory is given: at the begin of a step, around forward, at the end of the step.
+  void step_begins();
+  void forward_begins();
+  void forward_ends();
+  void step_ends();
 
   ZeroOptions options_;
   UpdateRule rule_;
   Group& group_;
   const Clock& clock_;
+  ZeroPeak peak_;  // before the replica: it counts that, too
   Replica replica_;
   ZeroAccount account_;
   std::vector<std::unique_ptr<ZeroUnit>> units_;

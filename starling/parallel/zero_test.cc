@@ -223,6 +223,39 @@ TEST(Zero, HoldsAndMovesWhatTheFormulaSays) {
   }
 }
 
+// By the allocator: states, gathered blocks and buckets, activations, and little else.
+TEST(Zero, PeaksAtStatesAndWhatAStepGathersAndKeeps) {
+  const Numbers all = on_ranks(2, [](Group& group, Store&) {
+    const SystemClock clock;
+    ModelSpec spec;
+    spec.name = "gpt";
+    spec.layers = 6;
+    spec.width = 64;
+    spec.heads = 2;
+    spec.tokens = 5;
+    const ModelFactory factory = zoo_model(spec, {{5}, 11, true});
+    Numbers result;
+    for (int stage = 1; stage <= 3; ++stage) {
+      ZeroOptions o = options(stage);
+      o.replica.master = o.replica.working = at::kFloat;
+      o.memory = &count_tensor_memory();
+      Zero zero(factory, rule("adam"), o, group, clock);
+      train(zero, group, true, 1, 3);
+      for (const auto& [name, value] : zero.fingerprint()) result[std::to_string(stage) + name] = value;
+    }
+    return result;
+  });
+  double before = 1e12;
+  for (const std::string stage : {"1", "2", "3"}) {
+    const double peak = all.at(stage + "peak_bytes");
+    EXPECT_GT(all.at(stage + "activation_bytes"), 0);
+    EXPECT_GT(peak, all.at(stage + "held_bytes"));
+    EXPECT_LE(peak, 1.1 * all.at(stage + "peak_formula")) << "stage " << stage;
+    EXPECT_LT(peak, before) << "stage " << stage;
+    before = peak;
+  }
+}
+
 TEST(Zero, CountsPaddingApart) {
   const Numbers print = on_ranks(3, [](Group& group, Store&) {
     const SystemClock clock;

@@ -1,13 +1,19 @@
 #include "starling/run/choices.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "starling/nn/blocks.h"
 #include "starling/parallel/replica.h"
+#include "starling/plan/balance.h"
 #include "starling/run/broadcast_text.h"
 #include "starling/run/gemm_measurement.h"
+#include "starling/run/strategies.h"
+#include "starling/spec/mesh.h"
 
 namespace starling {
 namespace {
@@ -41,10 +47,34 @@ std::string choose_layout(const RunSpec& spec, const ModelFactory& factory, cons
                                                                                             : "contiguous";
 }
 
+// Where each stage begins, by the blocks' measured times. Empty where the model cannot be cut so: every rank finds that and
+// says why when it makes the pipeline.
+std::string choose_cut(const RunSpec& spec, const ModelFactory& factory, const Batch& sample, int stages,
+                       const Clock& clock) {
+  const Replica replica = make_replica(factory, working_type(spec.train.precision), spec.train.seed);
+  if (replica.model.blocks.size() < static_cast<size_t>(stages)) return {};
+  const at::Tensor input =
+      sample.input.is_floating_point() ? sample.input.to(working_type(spec.train.precision)) : sample.input;
+  const std::vector<double> seconds = measure_blocks(replica.model, input, sample.target, clock);
+  return fmt::format("{}", fmt::join(balance_stages(seconds, stages), " "));
+}
+
+// Of a pipeline with so many stages.
+bool is_cut(const std::string& text, int stages) {
+  return std::count(text.begin(), text.end(), ' ') == stages;
+}
+
 }  // namespace
 
+int64_t measured_samples(const RunSpec& spec) {
+  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  if (!is_pipeline(spec)) return std::max<int64_t>(1, spec.train.global_batch / mesh.replica);
+  return std::max<int64_t>(1, spec.train.global_batch / mesh.replica / pipeline_schedule(spec).micro_batches);
+}
+
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
-                     const Choices& earlier, Group& group) {
+                     const Choices& earlier, Group& group, const Clock& clock) {
+  const int stages = is_pipeline(spec) ? pipeline_schedule(spec).stages() : 0;  // its errors are every rank's
   std::string text;
   if (group.rank() == 0) {
     Choices choices = earlier;
@@ -59,6 +89,9 @@ Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Bat
       choices["layout"] =
           spec.train.layout != "auto" ? spec.train.layout : choose_layout(spec, factory, sample);
     }
+    if (stages > 0 && !is_cut(choices["cut"], stages))
+      choices["cut"] = choose_cut(spec, factory, sample, stages, clock);
+    if (choices["cut"].empty()) choices.erase("cut");
     text = nlohmann::json(choices).dump();
   }
   return nlohmann::json::parse(broadcast_text(group, text)).get<Choices>();

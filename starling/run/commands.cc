@@ -44,6 +44,7 @@ void print_line(const std::string& line) {
 // spec.train.ranks processes that the launcher starts.
 int on_every_rank(const RunSpec& spec, const CommandOptions& options, bool keep,
                   const std::function<int(Session&)>& work) {
+  check_codecs(spec);  // before any rank starts: one message
   RankProgram program;
   program.argv = options.argv;
   program.output = output_of(options);
@@ -127,6 +128,12 @@ int eval_command(const RunSpec& spec, const CommandOptions& options) {
 }
 
 int verify_command(const RunSpec& spec, const CommandOptions& options) {
+  if (spec.exchange.codec != "none" || spec.exchange.pull_codec != "none" ||
+      spec.pipeline.activations != "none") {
+    throw ConfigError("exchange.codec",
+                      "coded gradients, weights and activations make another update than one process does: "
+                      "verify without --codec, --pull-codec and pipeline.activations");
+  }
   RunSpec exact = spec;
   exact.train.precision = Precision::kFp64;  // in fp32 the order of summation alone parts two right runs
   return on_every_rank(exact, options, /*keep=*/false, [&options](Session& session) {

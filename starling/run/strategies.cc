@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string_view>
 
 #include "starling/base/error.h"
@@ -90,6 +91,8 @@ ServerOptions server_options(const RunSpec& spec) {
   options.backup = static_cast<int>(exchange.backup);
   options.fixed_order = exchange.reduction_order == "fixed";
   options.weight_by_staleness = exchange.staleness_weight;
+  options.push_codec = parse_codec(exchange.codec);
+  options.pull_codec = parse_weight_codec(exchange.pull_codec);
   if (exchange.name == "downpour" || exchange.staleness == "inf") {
     options.staleness.reset();
   } else {
@@ -127,17 +130,16 @@ BuiltStrategy parameter_server(const StrategyParts& parts, const Exchanged& what
 
 BuiltStrategy compressed(const StrategyParts& parts, const Exchanged& what, const UpdateRule& rule,
                          const FlatReplicaOptions& flat) {
-  const CodecSpec codec = parse_codec(parts.spec.exchange.codec, "exchange.codec");
+  const CodecSpec codec = parse_codec(parts.spec.exchange.codec);
   return built<CompressedSgd>(what.factory, rule, flat, codec, what.group, parts.around.clock);
 }
 
-constexpr std::string_view kFile = "file:";
-
-Schedule schedule_of(const PipelineSpec& pipeline, int ranks) {
-  if (std::string_view(pipeline.schedule).starts_with(kFile))
-    return read_schedule(pipeline.schedule.substr(kFile.size()));
-  const int chunks = pipeline.schedule == "interleaved" ? static_cast<int>(pipeline.chunks) : 1;
-  return make_schedule(pipeline.schedule, ranks, chunks, static_cast<int>(pipeline.micro_batches));
+// "0 3 8", as choices.cc writes it.
+std::vector<size_t> read_cut(const std::string& text) {
+  std::vector<size_t> cut;
+  std::istringstream words(text);
+  for (size_t begin = 0; words >> begin;) cut.push_back(begin);
+  return cut;
 }
 
 StepTimeline timeline_of(const Schedule& schedule, const std::vector<MeasuredAction>& measured) {
@@ -167,19 +169,22 @@ std::vector<ServerKey> keys_of(const StageModel& stage) {
   return keys;
 }
 
-PipelineOptions pipeline_options(const StrategyParts& parts, int ranks) {
+PipelineOptions pipeline_options(const StrategyParts& parts) {
   const AllReduceOptions common = all_reduce_options(parts.spec, parts.choices);
   PipelineOptions options;
-  options.schedule = schedule_of(parts.spec.pipeline, ranks);
+  options.schedule = pipeline_schedule(parts.spec);
   options.master = common.master;
   options.clip_norm = common.clip_norm;
   options.seed = common.seed;
+  options.activations = parts.spec.pipeline.activations;
+  if (const auto cut = parts.choices.find("cut"); cut != parts.choices.end())
+    options.cut = read_cut(cut->second);
   return options;
 }
 
 // A stage a core of one process.
 BuiltStrategy layer_per_core(const StrategyParts& parts, const UpdateRule& rule) {
-  const PipelineOptions options = pipeline_options(parts, static_cast<int>(parts.spec.train.threads));
+  const PipelineOptions options = pipeline_options(parts);
   auto strategy = std::make_unique<LayerPerCore>(parts.factory, rule, options, parts.around.clock);
   BuiltStrategy result;
   result.evaluated = &strategy->replica();
@@ -204,7 +209,7 @@ ModelParts joined(const MeshGroups& axes, ModelParts stage, const ModelParts& sl
 // A stage a rank; what is exchanged between replicas is each stage by itself. slice: of the tensor axis, if there is one.
 BuiltStrategy pipeline(const StrategyParts& parts, const ModelFactory& factory, const ModelParts& slice) {
   const MeshGroups& axes = parts.axes;
-  PipelineOptions options = pipeline_options(parts, axes.stages().size());
+  PipelineOptions options = pipeline_options(parts);
   options.replica = axes.place().replica;
   options.ranks = axes.place().stage_ranks;
   options.share_tied = has_servers(parts.spec) || parts.spec.exchange.codec != "none";
@@ -236,6 +241,7 @@ BuiltStrategy zero(const StrategyParts& parts, const Exchanged& what, const Upda
   options.stage = static_cast<int>(parts.spec.train.shard);
   options.replica = flat;
   options.bucket_bytes = all_reduce_options(parts.spec, parts.choices).bucket_bytes;
+  options.memory = &count_tensor_memory();
   return built<Zero>(what.factory, rule, options, what.group, parts.around.clock);
 }
 
@@ -266,7 +272,8 @@ BuiltStrategy make_exchange(const StrategyParts& parts, const Exchanged& what) {
   if (has_servers(parts.spec)) return parameter_server(parts, what, flat);
   if (name == "central")
     return built<Central>(factory, rule, flat, exchange.central == CentralMode::kDivided, group, clock);
-  if (name == "local-sgd") return built<LocalSgd>(factory, rule, flat, exchange.every, group, clock);
+  if (name == "local-sgd")
+    return built<LocalSgd>(factory, rule, flat, exchange.every, group, clock, parse_codec(exchange.codec));
   if (name == "parallel-sgd") {
     const Combine combine = exchange.combine == "best" ? Combine::kBest : Combine::kAverage;
     return built<ParallelSgd>(factory, rule, flat, steps_of_a_round(parts), combine, group, clock);
@@ -324,6 +331,11 @@ AllReduceOptions all_reduce_options(const RunSpec& spec, const Choices& choices)
   return options;
 }
 
+void check_codecs(const RunSpec& spec) {
+  parse_codec(spec.exchange.codec);
+  parse_weight_codec(spec.exchange.pull_codec);
+}
+
 bool is_pipeline(const RunSpec& spec) {
   return spec.train.threads_mode == ThreadsMode::kLayer ||
          parse_mesh(spec.train.mesh, spec.train.ranks).stage > 1;
@@ -334,6 +346,18 @@ std::string exchange_of(const RunSpec& spec) {
   const bool one_replica =
       spec.train.threads_mode == ThreadsMode::kLayer || (mesh.replica == 1 && mesh.ranks() > 1);
   return one_replica && !has_servers(spec) ? "none" : spec.exchange.name;
+}
+
+Schedule pipeline_schedule(const RunSpec& spec) {
+  constexpr std::string_view kFile = "file:";
+  const PipelineSpec& pipeline = spec.pipeline;
+  if (std::string_view(pipeline.schedule).starts_with(kFile))
+    return read_schedule(pipeline.schedule.substr(kFile.size()));
+  const bool layers = spec.train.threads_mode == ThreadsMode::kLayer;
+  const int64_t ranks = layers ? spec.train.threads : parse_mesh(spec.train.mesh, spec.train.ranks).stage;
+  const int chunks = pipeline.schedule == "interleaved" ? static_cast<int>(pipeline.chunks) : 1;
+  return make_schedule(pipeline.schedule, static_cast<int>(ranks), chunks,
+                       static_cast<int>(pipeline.micro_batches));
 }
 
 int serve(const RunSpec& spec, int shard, const Surroundings& around) {
@@ -378,8 +402,12 @@ const std::vector<StrategyEntry>& strategies() {
        "--mesh replica=G,stage=S the model is split inside a group",
        "pushes_<worker>_<shard>: 0 where a rank owns nothing"},
       {"--codec NAME",
-       "all-reduce whose gradients travel as fp16, bf16, int8, 1bit, threshold, lowrank or prune",
-       "message_bytes, compression, residual_norm"},
+       "gradients (all-reduce, to a server) or deltas (local-sgd) travel as fp16, bf16, int8, 1bit, "
+       "threshold, …",
+       "message_bytes, compression, residual_norm; servers: push_message_bytes, push_compression"},
+      {"--pull-codec NAME",
+       "the weights that a server sends travel as fp16, bf16, int8, 1bit, lowrank (PCA) or prune",
+       "pull_message_bytes, pull_compression"},
       {"--shard WHAT",
        "ZeRO 1, 2, 3: ranks divide optimizer states, gradients too, parameters too (docs/zero.md)",
        "held_bytes = formula_bytes, traffic_elements = 2 (stage 3: 3) |W| (p-1)/p"},

@@ -12,6 +12,7 @@
 #include "starling/nn/model.h"
 #include "starling/parallel/all_reduce.h"
 #include "starling/parallel/built_strategy.h"
+#include "starling/plan/pipeline_schedule.h"
 #include "starling/run/choices.h"
 #include "starling/run/mesh_groups.h"
 #include "starling/run/surroundings.h"
@@ -32,11 +33,17 @@ struct StrategyParts {
   std::vector<std::string> hybrid_layers = {};                    // model-parallel ones (train.hybrid)
 };
 
+// Reads the codecs' words. Errors: ConfigError for what is none.
+void check_codecs(const RunSpec& spec);
+
 // Whether the model is cut into stages.
 bool is_pipeline(const RunSpec& spec);
 
 // How the replicas of this run agree: exchange.name, "none" where there is one replica of several stages.
 std::string exchange_of(const RunSpec& spec);
+
+// The table that a pipeline of this spec runs. Errors: ConfigError naming file and line of one that cannot be read.
+Schedule pipeline_schedule(const RunSpec& spec);
 
 // Collective. Errors: ConfigError where the spec asks for what cannot be.
 BuiltStrategy make_strategy(const StrategyParts& parts);

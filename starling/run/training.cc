@@ -205,10 +205,9 @@ class Training {
 
 void Training::prepare() {
   folder_.emplace(spec_, *around_);
-  const int64_t share = spec_.train.global_batch / around_->group.size();
   hybrid_ = hybrid_layers_of(spec_, factory_, *data_.train, *around_);
-  choices_ = make_choices(spec_, factory_(ModelHooks{}), first_samples(*data_.train, share),
-                          folder_->earlier_choices(), around_->group);
+  choices_ = make_choices(spec_, factory_(ModelHooks{}), first_samples(*data_.train, measured_samples(spec_)),
+                          folder_->earlier_choices(), around_->group, around_->clock);
   apply_choices(choices_);
 }
 

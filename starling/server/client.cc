@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -123,6 +124,8 @@ void ServerClient<T>::push(const T* gradients, const PushNotes& notes) {
     with(static_cast<int>(i), "push", [&](Shard& s) {
       s.values.clear();
       gather(gradients, s, s.values);
+      const std::span<const std::byte> body = s.pushed.encode(s.values);
+      pushed_.bytes += body.size();
       s.link->send({.code = MessageCode::kPush,
                     .stop = notes.stop,
                     .clock = s.clock,
@@ -130,11 +133,12 @@ void ServerClient<T>::push(const T* gradients, const PushNotes& notes) {
                     .rate = notes.lr,
                     .loss = notes.loss,
                     .extra = notes.samples},
-                   s.pushed.encode(s.values));
+                   body);
       ++s.clock;
       ++pushes_[i];
     });
   }
+  ++pushed_.messages;
 }
 
 template <typename T>
@@ -174,12 +178,14 @@ PullReport ServerClient<T>::pull(T* parameters) {
     if (s.count == 0) continue;
     const ServerMessage answer = receive(static_cast<int>(i), s.count, s.pulled);
     scatter(s, parameters);
+    pulled_.bytes += answer.bytes;
     s.clock = answer.clock;
     if (std::exchange(first, false)) report.loss = answer.loss;
     report.stop = report.stop || answer.stop;
     report.staleness = std::max(report.staleness, answer.extra);
     note_lost(static_cast<int>(i), answer.lost);
   }
+  ++pulled_.messages;
   return report;
 }
 
@@ -262,6 +268,39 @@ std::vector<TableEvent> ServerClient<T>::events(int shard) {
 }
 
 template <typename T>
+std::vector<float> ServerClient<T>::push_state() const {
+  std::vector<float> all;
+  for (const Shard& s : shards_) {
+    const std::vector<float> own = s.pushed.state();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+template <typename T>
+void ServerClient<T>::load_push_state(std::span<const float> values) {
+  const size_t expected = push_state().size();
+  if (values.size() != expected) {
+    throw Error(ErrorCode::kCheckpoint,
+                fmt::format("the checkpoint has {} values of the codec of worker {}'s pushes, which has {} "
+                            "here; resume with the same --codec, --servers and model",
+                            values.size(), worker_, expected));
+  }
+  for (Shard& s : shards_) {
+    const size_t count = s.pushed.state().size();
+    s.pushed.load_state(values.first(count));
+    values = values.subspan(count);
+  }
+}
+
+template <typename T>
+double ServerClient<T>::residual_norm() const {
+  double squares = 0;
+  for (const Shard& s : shards_) squares += s.pushed.residual_squares();
+  return std::sqrt(squares);
+}
+
+template <typename T>
 void ServerClient<T>::goodbye() {
   for (size_t i = 0; i < shards_.size(); ++i) {
     with(static_cast<int>(i), "goodbye", [](Shard& s) { s.link->send({.code = MessageCode::kGoodbye}); });
@@ -275,6 +314,13 @@ uint64_t ServerClient<T>::step_bytes() const {
     if (s.count > 0) bytes += 3 * kHeadBytes + s.pushed.bytes_of(s.count) + s.pulled.bytes_of(s.count);
   }
   return bytes;
+}
+
+template <typename T>
+uint64_t ServerClient<T>::owned_bytes() const {
+  uint64_t count = 0;
+  for (const Shard& s : shards_) count += s.count;
+  return count * sizeof(T);
 }
 
 template <typename T>

@@ -7,7 +7,8 @@
 //   client.goodbye();
 //
 // Bytes of a step with push and pull, heads included, summed over the shards on which this worker owns something:
-// step_bytes() = 2 · |W| · sizeof(T) + 3 · 56 a shard; with codecs their encoded_bytes() (the most, where these vary). Nothing goes to a shard on which it owns nothing.
+// step_bytes() = 2 · |W| · sizeof(T) + 3 · 56 a shard; with codecs their encoded_bytes() (the most, where these vary). Nothing
+// goes to a shard on which it owns nothing.
 //
 // One thread at a time. Errors: CommError (TimeoutError) naming the server, its rank, and what was asked for; a server that is
 // dead is known within 5 s of the next pull.
@@ -44,6 +45,14 @@ struct PullReport {
   int64_t updates = 0;    // snapshots: made so far
 };
 
+struct MessageCount {
+  uint64_t bytes = 0;
+  uint64_t messages = 0;
+  double mean() const {
+    return messages > 0 ? static_cast<double>(bytes) / static_cast<double>(messages) : 0;
+  }
+};
+
 template <typename T>
 class ServerClient {
  public:
@@ -70,6 +79,15 @@ class ServerClient {
 
   std::vector<TableStats> stats();
   std::vector<TableEvent> events(int shard);
+  // What the codec of pushes carries from one to the next (Q of PowerSGD, residuals of error feedback), for a checkpoint; empty
+  // for most. It fits a client of the same layout. Errors: Error(kCheckpoint) where it has another length.
+  std::vector<float> push_state() const;
+  void load_push_state(std::span<const float> values);
+  // Bodies of pushes and of pulled weights, as they travelled, and how many there were (one a step, over all shards).
+  const MessageCount& pushed() const { return pushed_; }
+  const MessageCount& pulled() const { return pulled_; }
+  // ‖residual‖ over all shards.
+  double residual_norm() const;
   // Leaves the servers; only destruction is allowed after it.
   void goodbye();
 
@@ -79,7 +97,8 @@ class ServerClient {
   // How often this worker has pushed to each shard: a row of the matrix (rank, shard).
   const std::vector<uint64_t>& pushes() const { return pushes_; }
   uint64_t step_bytes() const;
-  uint64_t bytes_sent() const;  // heads and bodies
+  uint64_t owned_bytes() const;  // of the parameters that this worker pushes and pulls, uncoded
+  uint64_t bytes_sent() const;   // heads and bodies
   uint64_t bytes_received() const;
   TrafficCount traffic() const;
 
@@ -111,6 +130,7 @@ class ServerClient {
   const ClientLayout layout_;
   std::vector<Shard> shards_;
   std::vector<uint64_t> pushes_;
+  MessageCount pushed_, pulled_;
   ValueCoder<T> plain_;
   int states_ = 0;
   int64_t loads_ = 0;

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "starling/base/error.h"
+#include "starling/codec/flat_state.h"
 
 namespace starling {
 
@@ -48,6 +49,25 @@ void ValueCoder<T>::receive(Link& link, const ServerMessage& message, std::vecto
   }
   expect_bytes(message, message.count * sizeof(T), link.peer());
   link.recv_body(writable_bytes_of(values));
+}
+
+template <typename T>
+std::vector<float> ValueCoder<T>::state() const {
+  return codec_ ? flat_state(*codec_, feedback_ ? &*feedback_ : nullptr) : std::vector<float>();
+}
+
+template <typename T>
+void ValueCoder<T>::load_state(std::span<const float> values) {
+  if (codec_) load_flat_state(*codec_, feedback_ ? &*feedback_ : nullptr, values);
+}
+
+template <typename T>
+double ValueCoder<T>::residual_squares() const {
+  double squares = 0;
+  if (feedback_) {
+    for (const float r : feedback_->residual()) squares += static_cast<double>(r) * r;
+  }
+  return squares;
 }
 
 template <typename T>

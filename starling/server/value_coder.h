@@ -1,5 +1,6 @@
 // ValueCoder: the values of a push or of a pull as the body of a message, through a codec where there is one
-// (--codec, codec/codec.h): gradients that a worker pushes, with error feedback; weights that a server sends, without.
+// (--codec, --pull-codec; codec/codec.h): gradients that a worker pushes, with error feedback; weights that a server sends,
+// without.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,13 @@ class ValueCoder {
   std::span<const std::byte> encode(const std::vector<T>& values);
   // Receives the body of `message`, which says count values. CommError where its length cannot be.
   void receive(Link& link, const ServerMessage& message, std::vector<T>& values);
+  // What the next encode() depends on beside its values: the codec's state and the residual, one after another.
+  std::vector<float> state() const;
+  // values: as many as state() has, of a coder for the same spec and shapes.
+  void load_state(std::span<const float> values);
+  // ‖residual‖²; 0 without feedback.
+  double residual_squares() const;
+
   // The bytes of `count` values: exact for codecs of fixed rate, else the most.
   uint64_t bytes_of(size_t count) const;
 

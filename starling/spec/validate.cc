@@ -202,10 +202,7 @@ class Validator {
     if (exchange.rounds > 0 && name != "parallel-sgd")
       fail({"exchange.rounds", "exchange.name"}, "exchange.rounds belongs to parallel-sgd, not to \"{}\"",
            name);
-    if (exchange.codec != "none" && name != "all-reduce")
-      fail({"exchange.codec", "exchange.name"}, "codecs travel with all-reduce, not with \"{}\"", name);
-    if (exchange.codec != "none" && spec_.train.precision == Precision::kFp64)
-      fail({"exchange.codec", "train.precision"}, "codecs take fp32 gradients: use --precision fp32");
+    codecs();
     unbuilt();
     server();
     mesh();
@@ -243,13 +240,29 @@ class Validator {
          "samples that are a rank's own");
   }
 
+  void codecs() const {
+    const ExchangeSpec& exchange = spec_.exchange;
+    const std::string& name = exchange.name;
+    const bool serves = name == "parameter-server" || name == "downpour";
+    if (exchange.codec != "none" && name != "all-reduce" && name != "local-sgd" && !serves)
+      fail({"exchange.codec", "exchange.name"},
+           "codecs travel with all-reduce, local-sgd and to servers (parameter-server, downpour), not with "
+           "\"{}\"",
+           name);
+    if (exchange.pull_codec != "none" && !serves)
+      fail({"exchange.pull_codec", "exchange.name"},
+           "exchange.pull_codec is for the weights that a server sends, and \"{}\" has none", name);
+    if (spec_.train.precision != Precision::kFp64) return;
+    if (exchange.codec != "none" || exchange.pull_codec != "none")
+      fail({"exchange.codec", "exchange.pull_codec", "train.precision"},
+           "codecs take fp32 values: use --precision fp32");
+  }
+
   // Values whose part of the program is not there yet; each goes with the line that refuses it.
   void unbuilt() const {
     const auto refuse = [&](bool asked, std::string_view key) {
       if (asked) fail({key}, "{} takes its default only in this version: leave it out", key);
     };
-    refuse(spec_.exchange.pull_codec != "none", "exchange.pull_codec");
-    refuse(spec_.pipeline.activations != "none", "pipeline.activations");
     refuse(spec_.comm.security != "none", "comm.security");
   }
 
@@ -274,7 +287,12 @@ class Validator {
   void mesh() const {
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     const bool layers = spec_.train.threads_mode == ThreadsMode::kLayer;
-    if (mesh.stage == 1 && !layers) return;
+    if (mesh.stage == 1 && !layers) {
+      if (spec_.pipeline.activations != "none")
+        fail({"pipeline.activations", "train.mesh"},
+             "pipeline.activations is for what travels between stages: give --mesh stage=S, or leave it out");
+      return;
+    }
     if (layers && spec_.train.ranks > 1)
       fail({"train.threads_mode", "train.ranks"},
            "threads_mode = \"layer\" is the pipeline of one process: use -n 1, or --mesh stage=S");

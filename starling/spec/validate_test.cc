@@ -110,6 +110,19 @@ TEST(Validate, MoreRanksThanCoresIsAWarning) {
   EXPECT_THAT(validate(spec, {}, 0), IsEmpty());
 }
 
+TEST(Validate, CodecsHaveAMeaningForTheExchange) {
+  EXPECT_EQ(error_of({"exchange.name=downpour", "exchange.codec=int8", "exchange.pull_codec=bf16"}), "");
+  EXPECT_EQ(error_of({"exchange.name=local-sgd", "exchange.codec=1bit"}), "");
+  EXPECT_THAT(error_of({"exchange.name=gossip", "exchange.codec=int8"}), HasSubstr("not with \"gossip\""));
+  EXPECT_THAT(error_of({"exchange.pull_codec=int8"}), HasSubstr("\"all-reduce\" has none"));
+  EXPECT_THAT(error_of({"exchange.codec=int8", "train.precision=fp64"}), HasSubstr("use --precision fp32"));
+}
+
+TEST(Validate, ActivationsTravelBetweenStages) {
+  EXPECT_EQ(error_of({"pipeline.activations=int8", "train.mesh=stage=2", "train.ranks=2"}), "");
+  EXPECT_THAT(error_of({"pipeline.activations=int8"}), HasSubstr("give --mesh stage=S"));
+}
+
 TEST(Validate, ShardingBelongsToAllReduce) {
   EXPECT_EQ(error_of({"train.shard=gradients", "train.ranks=2"}), "");
   EXPECT_THAT(error_of({"train.shard=optimizer", "exchange.name=gossip"}),

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kTimelineTag = 0x52000000u;
 
 StageModelOptions stage_options(const PipelineOptions& options) {
-  return {options.schedule, options.master, options.seed, options.cut, options.sample};
+  return {options.schedule, options.master, options.seed, options.cut, options.sample, options.activations};
 }
 
 // Synchronous SGD of a single replica.

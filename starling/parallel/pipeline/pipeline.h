@@ -35,8 +35,9 @@ struct PipelineOptions {
   at::ScalarType master = at::kFloat;  // parameters, states and arithmetic: float or double
   double clip_norm = 0;                // of the strategy of a single replica: see AllReduceOptions
   uint64_t seed = 0;
-  std::vector<size_t> cut;  // as in StageModelOptions
-  Batch sample;             // as in StageModelOptions
+  std::string activations = "none";  // as in StageModelOptions
+  std::vector<size_t> cut;           // as in StageModelOptions
+  Batch sample;                      // as in StageModelOptions
   // Of several replicas.
   int replica = 0;          // which one this rank is of
   std::vector<int> ranks;   // of the job, of each rank of the group; empty: they are equal

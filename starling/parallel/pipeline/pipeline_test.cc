@@ -10,6 +10,7 @@
 #include <set>
 
 #include "starling/base/error.h"
+#include "starling/codec/codec_reference.h"
 #include "starling/parallel/pipeline/layer_per_core.h"
 #include "starling/parallel/pipeline/pipeline_test_task.h"
 #include "starling/plan/schedule_check.h"
@@ -188,6 +189,56 @@ TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
     at::Tensor mean = out.clone();
     group->all_reduce(mean.data_ptr(), mean.numel(), DataType::kFp64, ReduceOp::kSum);
     require(at::equal(mean, out * 2), "the ranks evaluate different models");
+    group->barrier();
+  });
+  expect_all_end(ranks, 2);
+}
+
+// What a message of it says, value by value.
+at::Tensor coded(const at::Tensor& x, const std::string& word) {
+  const at::Tensor flat = x.detach().to(at::kFloat).contiguous();
+  const Values values(flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel());
+  const Values said = word == "fp16"   ? fp16_reference(values)
+                      : word == "bf16" ? bf16_reference(values)
+                                       : int8_reference(values, 256, {});
+  return at::tensor(said).view(x.sizes()).to(x.scalar_type());
+}
+
+TEST(PipelineTest, ActivationsTravelInFewerBytes) {
+  const Task task = gpt_task();
+  constexpr int64_t kMicro = 4, kValues = kBatch / kMicro * 6 * 16;
+  const std::map<std::string, int64_t> bytes = {
+      {"fp16", 2 * kValues}, {"bf16", 2 * kValues}, {"int8", kValues + 4 * 2}};
+  ForkedRanks ranks(2, [&](int rank, Store& store) {
+    const auto group = join(store, rank, 2);
+    for (const auto& item : bytes) {
+      const std::string& word = item.first;
+      SystemClock clock;
+      PipelineOptions options = options_for("1f1b", 2, 1, kMicro);
+      options.cut = {0, 4, 8};
+      options.activations = word;
+      Pipeline pipeline(task.factory, make_update_rule(optimizer("sgd")), options, *group, clock);
+      for (int64_t step = 1; step <= kSteps; ++step) one_step(pipeline, task, step);
+      std::map<std::string, double> facts;
+      for (const auto& [name, value] : pipeline.fingerprint()) facts[name] = value;
+      const int64_t expected = 2 * kMicro * item.second;
+      require(facts["stage_bytes"] == expected, fmt::format("{}: {} bytes", word, facts["stage_bytes"]));
+      const StrategyState state = pipeline.state();
+      if (rank > 0) continue;
+      const Backward by_micro_batch = [&](const Model& model, const at::Tensor& input,
+                                          const at::Tensor& target) {
+        for (int64_t m = 0; m < kMicro; ++m) {
+          const int64_t n = kBatch / kMicro;
+          const at::Tensor sent = run_blocks(model.blocks, 0, 4, {input.narrow(0, m * n, n)})[0];
+          const at::Tensor received = coded(sent, word).requires_grad_();
+          const at::Tensor out = run_blocks(model.blocks, 4, 8, {received})[0];
+          (model.loss(out, target.narrow(0, m * n, n)) / kMicro).backward();
+          // The gradient travels before it is divided by the number of micro-batches.
+          sent.backward(coded(received.grad() * kMicro, word) / kMicro);
+        }
+      };
+      require_equal(task, state, one_process(task, optimizer("sgd"), kSteps, 0, by_micro_batch), 1e-10, word);
+    }
     group->barrier();
   });
   expect_all_end(ranks, 2);

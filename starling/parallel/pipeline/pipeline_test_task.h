@@ -84,9 +84,17 @@ inline OptimizerSpec optimizer(const std::string& name) {
   return spec;
 }
 
-// One process, naively: the gradient of the whole batch, then the formulas element by element.
+// Leaves the gradient of the batch's mean loss in the parameters.
+using Backward = std::function<void(const Model&, const at::Tensor& input, const at::Tensor& target)>;
+
+inline void whole_batch(const Model& model, const at::Tensor& input, const at::Tensor& target) {
+  model.loss(model.forward(input), target).backward();
+}
+
+// One process, naively: the gradient, then the formulas element by element.
 inline std::map<std::string, at::Tensor> one_process(const Task& task, const OptimizerSpec& spec, int steps,
-                                                     double clip = 0) {
+                                                     double clip = 0,
+                                                     const Backward& backward = whole_batch) {
   Replica replica = make_replica(task.factory, at::kDouble, 3);
   const UpdateRule rule = make_update_rule(spec);
   std::map<std::string, std::vector<at::Tensor>> states;
@@ -94,7 +102,7 @@ inline std::map<std::string, at::Tensor> one_process(const Task& task, const Opt
     const Batch batch = task.batch(step);
     const at::Tensor input = batch.input.is_floating_point() ? batch.input.to(at::kDouble) : batch.input;
     for (NamedTensor& p : replica.parameters) p.tensor.mutable_grad().reset();
-    replica.model.loss(replica.model.forward(input), batch.target).backward();
+    backward(replica.model, input, batch.target);
     double squares = 0;
     for (NamedTensor& p : replica.parameters) squares += p.tensor.grad().square().sum().item<double>();
     const double norm = std::sqrt(squares);

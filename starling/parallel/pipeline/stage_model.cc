@@ -65,7 +65,8 @@ StageModel::StageModel(const ModelFactory& factory, const StageModelOptions& opt
   place_parameters();
   share_initial_values();
   make_part();
-  run_ = std::make_unique<TableRun>(options_.schedule, cut_, whole_.model, options_.type, stages, clock);
+  run_ = std::make_unique<TableRun>(options_.schedule, cut_, whole_.model, options_.type,
+                                    options_.activations, stages, clock);
 }
 
 StageModel::~StageModel() = default;

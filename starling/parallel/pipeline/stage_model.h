@@ -34,6 +34,8 @@ struct StageModelOptions {
   // times if there is a sample, else by their parameters. The cut changes no result.
   std::vector<size_t> cut;
   Batch sample;  // a micro-batch to measure with, on rank 0; what it finds holds for all
+  std::string activations =
+      "none";  // how they and their gradients travel between stages (activation_coder.h)
 };
 
 // What the ranks of a pipeline tell each other of a step; doubles only.

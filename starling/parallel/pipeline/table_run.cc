@@ -31,11 +31,12 @@ at::Tensor sendable(const at::Tensor& tensor) {
 }  // namespace
 
 TableRun::TableRun(const Schedule& schedule, const std::vector<size_t>& cut, const Model& model,
-                   at::ScalarType type, Group& group, const Clock& clock)
+                   at::ScalarType type, const std::string& activations, Group& group, const Clock& clock)
     : schedule_(schedule),
       cut_(cut),
       model_(model),
       type_(type),
+      coder_(activations),
       group_(group),
       clock_(clock),
       outbox_(group) {
@@ -158,8 +159,15 @@ void TableRun::backward(const Action& action, Cell& cell) {
 }
 
 void TableRun::post(const at::Tensor& tensor, int peer, uint32_t tag) {
-  outbox_.post(tensor, peer, tag);
-  result_.payload_bytes += tensor.nbytes();
+  const at::Tensor message = coder_.encode(tensor);
+  result_.payload_bytes += message.nbytes();
+  outbox_.post(message, peer, tag);
+}
+
+at::Tensor TableRun::receive(at::IntArrayRef sizes, at::ScalarType type, int peer, uint32_t tag) {
+  const at::Tensor message = coder_.empty_message(sizes, type);
+  group_.recv(message.data_ptr(), message.nbytes(), peer, tag);
+  return coder_.decode(message, sizes, type);
 }
 
 TableRun::ShapeKey TableRun::shape_key(const Action& action) const {
@@ -188,9 +196,8 @@ void TableRun::recv_activation(const Action& action, Cell& cell) {
     known = received_shapes_.emplace(key, decode_shapes(words)).first;
   }
   for (const MessageShape& shape : known->second) {
-    at::Tensor t = at::empty(shape.sizes, shape.type);
-    group_.recv(t.data_ptr(), t.nbytes(), from.rank,
-                tag_of(Content::kActivation, from.action.chunk, action.micro_batch));
+    const at::Tensor t = receive(shape.sizes, shape.type, from.rank,
+                                 tag_of(Content::kActivation, from.action.chunk, action.micro_batch));
     cell.input.push_back(t.requires_grad_(shape.requires_grad));
   }
 }
@@ -210,10 +217,9 @@ void TableRun::recv_gradient(const Action& action, Cell& cell) {
   const Counterpart from = counterpart_of(schedule_, group_.rank(), action);
   for (const at::Tensor& t : cell.output) {
     if (!t.requires_grad()) continue;
-    at::Tensor gradient = at::empty(t.sizes(), t.scalar_type());
-    group_.recv(gradient.data_ptr(), gradient.nbytes(), from.rank,
-                tag_of(Content::kGradient, from.action.chunk, action.micro_batch));
-    cell.output_gradients.push_back(gradient);
+    cell.output_gradients.push_back(
+        receive(t.sizes(), t.scalar_type(), from.rank,
+                tag_of(Content::kGradient, from.action.chunk, action.micro_batch)));
   }
 }
 

@@ -9,12 +9,14 @@
 
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
 #include "starling/data/source.h"
 #include "starling/nn/blocks.h"
+#include "starling/parallel/pipeline/activation_coder.h"
 #include "starling/parallel/pipeline/outbox.h"
 #include "starling/parallel/pipeline/tensor_shapes.h"
 #include "starling/plan/pipeline_schedule.h"
@@ -35,15 +37,15 @@ struct TableResult {
   double wait_s = 0;  // in receiving, and for the last messages to leave
   double span_s = 0;  // of all
   int64_t begin_ns = 0;
-  uint64_t payload_bytes = 0;  // activations and gradients sent
+  uint64_t payload_bytes = 0;  // activations and gradients sent, as they travelled
 };
 
 class TableRun {
  public:
   // schedule: checked, with as many ranks as the group. cut: where each stage begins in model.blocks, and at last their
-  // number. All outlive this, the model's parameters are of type `type`.
+  // number. All outlive this, the model's parameters are of type `type`. activations: how they travel (activation_coder.h).
   TableRun(const Schedule& schedule, const std::vector<size_t>& cut, const Model& model, at::ScalarType type,
-           Group& group, const Clock& clock);
+           const std::string& activations, Group& group, const Clock& clock);
 
   // batch: the whole batch of the step, on every rank; the first stage reads its input, the last its target. Its size must
   // divide by the micro-batches. Errors: ConfigError (--micro-batches) if not; Error(kNumeric) for a loss that is not
@@ -72,6 +74,7 @@ class TableRun {
   void send_gradient(const Action& action, Cell& cell);
   void recv_gradient(const Action& action, Cell& cell);
   void post(const at::Tensor& tensor, int peer, uint32_t tag);
+  at::Tensor receive(at::IntArrayRef sizes, at::ScalarType type, int peer, uint32_t tag);
   int stage_of(const Action& action) const { return schedule_.stage_of(group_.rank(), action.chunk); }
   bool is_last(const Action& action) const { return stage_of(action) == schedule_.stages() - 1; }
   Cell& cell_of(int micro_batch, int chunk) { return cells_[{micro_batch, chunk}]; }
@@ -84,6 +87,7 @@ class TableRun {
   const std::vector<size_t>& cut_;
   const Model& model_;
   const at::ScalarType type_;
+  const ActivationCoder coder_;
   Group& group_;
   const Clock& clock_;
   Outbox outbox_;
