@@ -334,7 +334,13 @@ void ParameterServer::put_push_states(StrategyState& state) {
   if (!has_state(options_.server.push_codec)) return;
   PushStates states;
   states[worker_] = with_client([](auto& client) { return client.push_state(); });
-  if (workers_ != nullptr) gather_states(*workers_, worker_, states);
+  if (workers_ != nullptr && (!options_.survives_losses || lost().empty())) {
+    try {
+      gather_states(*workers_, worker_, states);
+    } catch (const CommError&) {  // a worker without a saved state begins with none
+      if (!options_.survives_losses) throw;
+    }
+  }
   for (const auto& [worker, values] : states)
     state.optimizer[push_state_name(worker)] = at::tensor(values, at::kFloat);
 }

@@ -55,6 +55,7 @@ std::string choose_cut(const RunSpec& spec, const ModelFactory& factory, const B
   if (replica.model.blocks.size() < static_cast<size_t>(stages)) return {};
   const at::Tensor input =
       sample.input.is_floating_point() ? sample.input.to(working_type(spec.train.precision)) : sample.input;
+  if (replica.model.samples) replica.model.samples->keys = sample.keys;
   const std::vector<double> seconds = measure_blocks(replica.model, input, sample.target, clock);
   return fmt::format("{}", fmt::join(balance_stages(seconds, stages), " "));
 }

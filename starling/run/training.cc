@@ -69,7 +69,9 @@ namespace {
 Batch first_samples(const Source& source, int64_t count) {
   std::vector<int64_t> indices(std::min(count, source.size()));
   std::iota(indices.begin(), indices.end(), int64_t{0});
-  return source.read(indices, 0);
+  Batch batch = source.read(indices, 0);
+  batch.keys = at::arange(batch.size(), at::kLong);  // a model with dropout draws from them
+  return batch;
 }
 
 RunStarted started(const RunSpec& spec, const TrainLength& length, const Choices& choices,
