@@ -10,7 +10,7 @@ namespace {
 
 // Before each allocation: what its end needs. As long as the alignment that c10 gives tensors.
 struct alignas(64) Header {
-  void* context;  // of the allocation itself
+  void* allocation;
   c10::DeleterFnPtr free;
   int64_t bytes;
   TensorMemory* memory;
@@ -21,7 +21,7 @@ void count_and_free(void* data) {
   if (data == nullptr) return;
   const Header header = *(static_cast<Header*>(data) - 1);
   header.memory->subtract(header.bytes);
-  header.free(header.context);
+  header.free(header.allocation);
 }
 
 class CountingAllocator final : public c10::Allocator {
