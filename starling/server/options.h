@@ -21,7 +21,7 @@ struct ServerOptions {
   // Synchronous only: a clock's gradients are added in the order of the workers, so that equal runs give equal bits (and
   // the bits of all-reduce). Otherwise in the order of their arrival, with memory for one gradient instead of one a worker.
   bool fixed_order = true;
-  // Otherwise: the step size of worker w's pushes is lr · λ_w. Empty: 1 / workers each, so that a push of every worker
+  // Otherwise: the step size of worker w's pushes is lr · λ_w. Empty: 1 / (workers not lost) each, so that a push of every worker
   // amounts to one synchronous step.
   std::vector<double> lambda;
   // … and divided by 1 + τ, τ = the updates that others (and the worker) have made since the worker's last read.
