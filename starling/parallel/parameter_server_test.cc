@@ -282,9 +282,10 @@ struct CodedJob {
   }
 };
 
-// What a codec carries from one push to the next is in the checkpoint: its residuals.
+// What a codec carries from one push to the next is in the checkpoint: residuals, and Q of PowerSGD.
 TEST(ParameterServerStrategy, CodedRunsResumeBitForBit) {
-  for (const auto& [push, pull] : {std::pair("1bit", "bf16"), std::pair("1bit", "int8")}) {
+  for (const auto& [push, pull] : {std::pair("1bit", "bf16"), std::pair("1bit", "int8"),
+                                   std::pair("lowrank:rank=1", "lowrank:rank=3")}) {
     const StrategyState* written = nullptr;  // by rank 0, before the barrier
     run_ranks(3, [&, push = push, pull = pull](const ThreadRank& at) {
       CodedJob coded(push, pull);

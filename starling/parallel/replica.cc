@@ -3,14 +3,27 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <mutex>
+
 #include "starling/base/error.h"
 
 namespace starling {
 
-Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t seed) {
+namespace {
+
+// The default generator is the process's: ranks that are threads of one process draw from it one after another.
+Model seeded_model(const ModelFactory& factory, uint64_t seed) {
+  static std::mutex drawing;
+  const std::lock_guard lock(drawing);
   torch::manual_seed(seed);
+  return factory();
+}
+
+}  // namespace
+
+Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t seed) {
   Replica replica;
-  replica.model = factory();
+  replica.model = seeded_model(factory, seed);
   torch::nn::Module& module = *replica.model.module;
   if (type == at::kBFloat16) {
     for (const auto& item : module.named_modules("", /*include_self=*/true)) {

@@ -25,7 +25,7 @@ struct Replica {
 };
 
 // A fresh replica in `type`; floating-point buffers and the parameters of batch norm stay fp32 when type is bf16.
-// The parameters are a function of `seed` alone.
+// The parameters are a function of `seed` alone, also where several threads make replicas at once; `factory` makes none.
 Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t seed);
 
 // Stores 4-dimensional parameters (convolutions) in channels-last order.
