@@ -22,7 +22,6 @@
 namespace starling {
 namespace {
 
-constexpr size_t kReadBytes = 64 * 1024;
 constexpr Nanoseconds kLongest = std::chrono::seconds(1);
 constexpr std::chrono::seconds kDrain{5};
 
@@ -71,6 +70,7 @@ class EmulatedLink::Loop {
         chunk_(chunk_bytes(limits)),
         most_queued_(static_cast<size_t>(link_bytes_per_s(limits) * limits.latency_s) + (1 << 20)),
         bucket_(link_bytes_per_s(limits)),
+        in_bucket_(link_bytes_per_s(limits)),
         wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (!wake_.valid()) throw CommError(fmt::format("eventfd: {}", explain_errno(errno)));
     thread_ = std::thread([this] { run(); });
@@ -102,10 +102,11 @@ class EmulatedLink::Loop {
       take_fresh();
       const Nanoseconds now = clock_.now();
       next_ = now + kLongest;
-      bool moved = spent_ = false;
-      const bool ready = bucket_.ready_at() <= now;
+      bool moved = spent_ = in_spent_ = false;
+      const bool ready = bucket_.ready_at() <= now, in_ready = in_bucket_.ready_at() <= now;
       for (Route& route : routes_) moved = carry(route, now) || moved;
       if (ready && !spent_) bucket_.idle();
+      if (in_ready && !in_spent_) in_bucket_.idle();
       routes_.remove_if([](const Route& r) { return r.broken || (r.told_far && r.told_near); });
       // Another connection is first the next time.
       if (!routes_.empty()) routes_.splice(routes_.end(), routes_, routes_.begin());
@@ -129,7 +130,7 @@ class EmulatedLink::Loop {
 
   // True when something moved that may be followed by more.
   bool carry(Route& route, Nanoseconds now) {
-    const bool out = send_on(route, now), in = receive_on(route);
+    const bool out = send_on(route, now), in = receive_on(route, now);
     return out || in;
   }
 
@@ -185,18 +186,24 @@ class EmulatedLink::Loop {
     return true;
   }
 
-  // What comes from the peer was shaped by its own link.
-  bool receive_on(Route& route) {
+  // What comes from the peer was shaped by its own link; what comes from several at once, by this one too.
+  bool receive_on(Route& route, Nanoseconds now) {
     if (route.broken) return false;
     bool moved = false;
-    if (route.in_sent == route.in.size() && !route.far_ended) {
-      route.in.resize(kReadBytes);
+    const bool wants = route.in_sent == route.in.size() && !route.far_ended;
+    if (wants && in_bucket_.ready_at() > now) next_ = std::min(next_, in_bucket_.ready_at());
+    if (wants && in_bucket_.ready_at() <= now) {
+      route.in.resize(chunk_);
       route.in_sent = 0;
       iovec room{route.in.data(), route.in.size()};
       const Moved got = recv_some(route.far.get(), {&room, 1});
       route.in.resize(got.bytes);
       if (got.ended || got.error != 0) route.far_ended = true;
       moved = got.bytes > 0;
+      if (moved) {
+        in_bucket_.spend(now, got.bytes);
+        in_spent_ = true;
+      }
     }
     if (route.in_sent < route.in.size()) {
       const auto sent = push(route.near.get(), route.in, route.in_sent);
@@ -223,7 +230,7 @@ class EmulatedLink::Loop {
       if (due) far |= POLLOUT;
       if (route.in_sent < route.in.size())
         near |= POLLOUT;
-      else if (!route.far_ended)
+      else if (!route.far_ended && in_bucket_.ready_at() <= now)
         far |= POLLIN;
       // A descriptor of which nothing is asked would still report its end, again and again.
       if (near != 0) polled.push_back({route.near.get(), near, 0});
@@ -240,9 +247,9 @@ class EmulatedLink::Loop {
   const size_t chunk_;
   const size_t most_queued_;  // bytes that one connection may have under way
   const SystemClock clock_;
-  TokenBucket bucket_;
-  bool spent_ = false;   // in this turn
-  Nanoseconds next_{0};  // when something is due without a descriptor telling
+  TokenBucket bucket_, in_bucket_;         // of what leaves, of what arrives
+  bool spent_ = false, in_spent_ = false;  // in this turn
+  Nanoseconds next_{0};                    // when something is due without a descriptor telling
   std::list<Route> routes_;
   UniqueFd wake_;
   std::atomic<bool> stopping_{false};

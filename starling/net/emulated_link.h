@@ -1,6 +1,7 @@
 // EmulatedLink: the slow network that --emulate bandwidth=…,latency=…,loss=… asks for, on any machine and without root. All
-// connections of this process go through it; what they send is shaped as link_shape.h says. One thread stands between each
-// connection's endpoint and its socket; who sends to a full link waits as with a full socket.
+// connections of this process go through it: what they send is shaped as link_shape.h says, what they receive is held to the
+// rate. One thread stands between each connection's endpoint and its socket; who sends to a full link waits as with a full
+// socket.
 #pragma once
 
 #include <memory>

@@ -4,7 +4,7 @@
 //   rate      a byte of a message takes (kFrameBytes / kSegmentBytes) · 8 / bits_per_s seconds of the sender's link: Ethernet
 //             carries 1448 bytes of a TCP stream in frames of 1514, as `tc tbf` counts them. All connections of a sender
 //             share its link. A link that has waited for its sender gives no credit for that; one that was late itself makes up
-//             for it, 20 ms at most.
+//             for it, 20 ms at most. So it is for what a host receives from several senders at once.
 //   latency   then it is under way for latency_s
 //   loss      each segment is lost with probability `loss`; it comes a round trip later, and everything behind it waits, as TCP's
 //             fast retransmit has it. TCP would also slow down: the rate of a connection is held to
@@ -29,7 +29,7 @@ struct LinkLimits {
 constexpr double kSegmentBytes = 1448;
 constexpr double kFrameBytes = 1514;
 
-// What a sender's connections share. One thread.
+// What a host's connections share, one for each way. One thread.
 class TokenBucket {
  public:
   // bytes_per_s of message bytes, 0: no limit.

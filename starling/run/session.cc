@@ -14,6 +14,7 @@
 #include "starling/comm/tcp_mesh.h"
 #include "starling/launch/cpu_share.h"
 #include "starling/net/address.h"
+#include "starling/run/freed_memory.h"
 #include "starling/run/tuning_file.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/on_failure.h"
@@ -97,6 +98,7 @@ RunSpec resolved(RunSpec spec, const Environment& environment) {
 
 Session::Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep)
     : spec_(resolved(std::move(spec), environment)), environment_(environment), output_(output), keep_(keep) {
+  keep_freed_memory();
   at::set_num_threads(
       spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
   if (spec_.model.conv == ConvAlgorithm::kIm2col) im2col_ = std::make_unique<Im2colConvolution>();

@@ -78,9 +78,11 @@ std::vector<std::string> NetworkNamespaces::command(int host,
 }
 
 void NetworkNamespaces::limit_rate(int mbit) {
-  for (int host = 0; host < hosts_; ++host)
-    must(fmt::format("tc -n {} qdisc replace dev eth0 root tbf rate {}mbit burst 256kb latency 50ms",
-                     name_of(host), mbit));
+  for (int host = 0; host < hosts_; ++host) {
+    const std::string shape = fmt::format("root tbf rate {}mbit burst 256kb latency 50ms", mbit);
+    must(fmt::format("tc -n {} qdisc replace dev eth0 {}", name_of(host), shape));
+    must(fmt::format("tc -n {} qdisc replace dev port{} {}", bridge_name(), host, shape));
+  }
 }
 
 void NetworkNamespaces::unplug(int host) {

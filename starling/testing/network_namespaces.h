@@ -27,7 +27,7 @@ class NetworkNamespaces {
   std::string address(int host) const;
   // The command line that runs `arguments` on a host.
   std::vector<std::string> command(int host, const std::vector<std::string>& arguments) const;
-  // Limits what each host sends to `mbit` Mbit/s (token bucket).
+  // Limits what each host sends, and what it receives, to `mbit` Mbit/s (token buckets).
   void limit_rate(int mbit);
   // Takes the link of a host down, as a pulled cable does.
   void unplug(int host);
