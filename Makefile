@@ -47,4 +47,4 @@ install: build
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 
 clean:
-	rm -rf build/release build/debug build/asan build/tsan build/tidy
+	rm -rf build/release build/debug build/asan build/asan-program build/tsan build/tidy
