@@ -1,5 +1,5 @@
-// comm_bench [ranks]: forks ranks on this host and prints the time of an all-reduce of fp32, in a window and in ordinary
-// memory, from 4 KB to 64 MB: the minimum, median and maximum over the repetitions of rank 0.
+// comm_bench [ranks] [--json]: forks ranks on this host and prints the time of an all-reduce of fp32, in a window and in ordinary
+// memory, from 256 bytes to 64 MB: the minimum, median and maximum over the repetitions of rank 0.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,7 +37,20 @@ std::vector<double> measure(Group& group, float* data, size_t count) {
   return times;
 }
 
-void run_rank(int rank, int size, const std::string& address, const JobIdentity& identity) {
+void tell(size_t bytes, bool in_window, const std::vector<double>& times, bool json) {
+  const char* where = in_window ? "window" : "ordinary";
+  const double least = times.front(), median = times[times.size() / 2], most = times.back();
+  if (json)
+    fmt::print(
+        "{{\"side\": \"{}\", \"bytes\": {}, \"min_us\": {:.3f}, \"median_us\": {:.3f}, \"max_us\": "
+        "{:.3f}}}\n",
+        where, bytes, least, median, most);
+  else
+    fmt::print("{:>10} {:>9} {:>12.2f} {:>12.2f} {:>12.2f}\n", bytes, where, least, median, most);
+  std::fflush(stdout);
+}
+
+void run_rank(int rank, int size, bool json, const std::string& address, const JobIdentity& identity) {
   StoreClient store(address, identity);
   GroupSetup setup;
   setup.rank = rank;
@@ -48,28 +61,25 @@ void run_rank(int rank, int size, const std::string& address, const JobIdentity&
   std::vector<float> ordinary(kLargest / 4, 1.0f);
   auto* shared = reinterpret_cast<float*>(window->region(group->local_rank()));
   std::fill(shared, shared + kLargest / 4, 1.0f);
-  if (rank == 0)
+  if (rank == 0 && !json)
     fmt::print("{:>10} {:>9} {:>12} {:>12} {:>12}  (us, {} ranks)\n", "bytes", "memory", "min", "median",
                "max", size);
-  for (size_t bytes = 4096; bytes <= kLargest; bytes *= 4) {
+  for (size_t bytes = 256; bytes <= kLargest; bytes *= bytes < (1 << 20) ? 16 : 4) {
     for (const bool in_window : {true, false}) {
       const auto times = measure(*group, in_window ? shared : ordinary.data(), bytes / 4);
-      if (rank != 0) continue;
-      fmt::print("{:>10} {:>9} {:>12.2f} {:>12.2f} {:>12.2f}\n", bytes, in_window ? "window" : "ordinary",
-                 times.front(), times[times.size() / 2], times.back());
-      std::fflush(stdout);
+      if (rank == 0) tell(bytes, in_window, times, json);
     }
   }
   group->barrier();
 }
 
-int run(int size) {
+int run(int size, bool json) {
   const JobIdentity identity{make_job_key(), "comm-bench"};
   const std::string address = "@starling-comm-bench-" + std::to_string(getpid());
   for (int rank = 0; rank < size; ++rank) {
     if (fork() != 0) continue;
     try {
-      run_rank(rank, size, address, identity);
+      run_rank(rank, size, json, address, identity);
       _exit(0);
     } catch (const std::exception& error) {
       fmt::print(stderr, "rank {}: {}\n", rank, error.what());
@@ -86,10 +96,11 @@ int run(int size) {
 }  // namespace starling
 
 int main(int argc, char** argv) {
-  const int size = argc > 1 ? std::atoi(argv[1]) : 2;
+  const bool json = argc > 1 && std::string(argv[argc - 1]) == "--json";
+  const int size = argc > (json ? 2 : 1) ? std::atoi(argv[1]) : 2;
   if (size < 1 || size > 64) {
-    fmt::print(stderr, "usage: comm_bench [ranks], 1 to 64\n");
+    fmt::print(stderr, "usage: comm_bench [ranks] [--json], 1 to 64 ranks\n");
     return 2;
   }
-  return starling::run(size);
+  return starling::run(size, json);
 }
