@@ -1,16 +1,31 @@
-"""One rank of PyTorch's Gloo, in torchrun's environment: bench/peers/all_reduce runs it."""
+"""One rank of PyTorch's Gloo, in torchrun's environment, timed as comm_bench does: bench/peers/all_reduce runs it."""
+import json
+import time
+
 import torch
 import torch.distributed as dist
 
-import timing
+SIZES = [256, 4096, 65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-values = torch.ones(timing.SIZES[-1] // 4)
-for size in timing.SIZES:
+values = torch.ones(SIZES[-1] // 4)
+for size in SIZES:
     part = values[: size // 4]
-    times = timing.measure(lambda _, part=part: dist.all_reduce(part), dist.barrier, size)
+    inner, outer = (100, 10) if size < 65536 else (1, max(8, min(100, (1 << 29) // size)))
+    times = []
+    for number in range(-2, outer):
+        if inner == 1:
+            part.fill_(number)
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(inner):
+            dist.all_reduce(part)
+        if number >= 0:
+            times.append((time.perf_counter() - start) / inner * 1e6)
     part.fill_(1)
+    times.sort()
     if dist.get_rank() == 0:
-        timing.tell("gloo", size, times)
+        print(json.dumps({"side": "gloo", "bytes": size, "min_us": times[0], "median_us": times[len(times) // 2],
+                          "max_us": times[-1]}), flush=True)
 dist.destroy_process_group()
