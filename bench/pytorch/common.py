@@ -7,7 +7,7 @@ Each work (mlp.py, resnet18.py, gpt.py) says what is trained; run() here trains 
                  2e-6: on a CPU with AMX 'medium' rounds to bf16 and is refused), and channels-last where the work asks
   --limit        the ranks do not communicate: as many independent single-rank runs at the same time
 
-In both modes: DistributedDataParallel on Gloo over loopback with gradients as views of the buckets and a static graph,
+In both modes: DistributedDataParallel on Gloo (or --backend) over loopback with gradients as views of the buckets and a static graph,
 fused optimizers, one thread a rank, batches that lie ready in memory. samples_per_s is that of the median step after the
 first three, over all ranks.
 """
@@ -90,7 +90,7 @@ def train(rank, work, args, precision, port, barrier, results):
     model = work.model().to(**layout)
     distributed = args.ranks > 1 and not args.limit
     if distributed:
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.ranks)
+        dist.init_process_group(args.backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.ranks)
         model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
     optimizer = work.optimizer(model.parameters())
     batches = [(x.to(**layout), y) for x, y in work.batches(torch.Generator().manual_seed(args.seed * 1000 + rank))]
@@ -128,6 +128,7 @@ def run(work):
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="a rank")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--backend", default="gloo", help="of torch.distributed; starling: the plug-in of python/")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.steps <= FIRST_STEPS:
@@ -155,5 +156,5 @@ def run(work):
     print(json.dumps({"event": "result", "model": work.name, "mode": args.mode, "limit": args.limit, "ranks": args.ranks,
                       "steps": args.steps, "samples_per_s": total, "step_s": statistics.median(ranks[0][1][FIRST_STEPS:]),
                       "first_loss": ranks[0][2][0], "train_loss": ranks[0][2][-1], "params": ranks[0][3],
-                      "precision": precision, "precisions_measured": measured, "torch": torch.__version__,
+                      "backend": args.backend, "precision": precision, "precisions_measured": measured, "torch": torch.__version__,
                       "wall_s": time.perf_counter() - start}))

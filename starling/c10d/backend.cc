@@ -2,29 +2,96 @@
 
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "starling/base/error.h"
 #include "starling/c10d/backend_calls.h"
-#include "starling/c10d/data_type.h"
 
 namespace starling {
+namespace {
 
-StarlingBackend::StarlingBackend(std::shared_ptr<Group> group)
-    : c10d::Backend(group->rank(), group->size()), group_(std::move(group)) {}
+c10::intrusive_ptr<c10d::Backend::Options> options_of(const MeetingOptions& meeting) {
+  auto options = c10::make_intrusive<c10d::Backend::Options>("starling", meeting.group.timeout);
+  options->group_name = meeting.name;
+  options->global_ranks_in_group.assign(meeting.world_ranks.begin(), meeting.world_ranks.end());
+  return options;
+}
+
+bool are_equal_to_places(const std::vector<int64_t>& ranks) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    if (ranks[r] != static_cast<int64_t>(r)) return false;
+  }
+  return true;
+}
+
+// A callback of the last part completes the whole, with the first error there was.
+struct Coalesced {
+  explicit Coalesced(size_t parts) : left(parts) {}
+  std::mutex mutex;
+  size_t left;               // guarded by mutex
+  std::exception_ptr error;  // guarded by mutex
+};
+
+}  // namespace
+
+StarlingBackend::StarlingBackend(std::shared_ptr<Group> group, MeetingOptions meeting, StorePtr store)
+    : c10d::Backend(group->rank(), group->size()),
+      group_(std::move(group)),
+      meeting_(std::move(meeting)),
+      store_(std::move(store)),
+      options_(options_of(meeting_)) {}
+
+c10::intrusive_ptr<StarlingBackend> StarlingBackend::make(const StorePtr& store, int rank, int size,
+                                                          const MeetingOptions& meeting) {
+  return c10::make_intrusive<StarlingBackend>(meet(store, rank, size, meeting), meeting, store);
+}
+
+c10::intrusive_ptr<StarlingBackend> StarlingBackend::make_reconfigurable(int rank, int size,
+                                                                         const MeetingOptions& meeting) {
+  return c10::make_intrusive<StarlingBackend>(rank, size, meeting, std::make_unique<MeetingPoint>());
+}
+
+StarlingBackend::StarlingBackend(int rank, int size, MeetingOptions meeting,
+                                 std::unique_ptr<MeetingPoint> point)
+    : c10d::Backend(rank, size),
+      point_(std::move(point)),
+      meeting_(std::move(meeting)),
+      options_(options_of(meeting_)) {
+  options_->enable_reconfigure = true;
+}
+
+bool StarlingBackend::isInitialized() {
+  const std::lock_guard lock(group_mutex_);
+  return group_ != nullptr;
+}
 
 StarlingBackend::~StarlingBackend() {
   shutdown();
 }
 
-c10::intrusive_ptr<c10d::Backend::Options> StarlingBackend::getBackendOptions() {
-  return c10::make_intrusive<Options>(getBackendName());
+std::shared_ptr<Group> StarlingBackend::group() {
+  const std::lock_guard lock(group_mutex_);
+  if (group_) return group_;
+  throw CommError(point_ ? "the backend starling has no group; call reconfigure()"
+                         : "the backend starling has been shut down; make a new process group");
+}
+
+void StarlingBackend::setTimeout(std::chrono::milliseconds timeout) {
+  if (timeout > meeting_.group.timeout) {
+    TORCH_WARN("starling: a group's timeout cannot be raised: ", meeting_.group.timeout.count(),
+               " ms remain; give the longer one when the group is made");
+  }
+  wait_limit_ = timeout.count();
+  options_->timeout = timeout;
 }
 
 void StarlingBackend::abort() {
-  group_->abort("abort() of the process group was called");
+  const std::lock_guard lock(group_mutex_);
+  if (group_) group_->abort("abort() of the process group was called");
 }
 
 void StarlingBackend::shutdown() {
@@ -34,10 +101,33 @@ void StarlingBackend::shutdown() {
     mail_stopped_ = true;
     for (const auto& [key, queue] : mail_) queues.push_back(queue.get());
   }
-  bool pending = false;
-  for (const WorkQueue* queue : queues) pending = pending || queue->busy();
-  if (pending) group_->abort("the process group ended while operations were pending; wait() for them before");
+  const bool pending = std::any_of(queues.begin(), queues.end(), [](auto* queue) { return queue->busy(); });
+  std::shared_ptr<Group> last;
+  {
+    const std::lock_guard lock(group_mutex_);
+    if (pending && group_)
+      group_->abort("the process group ended while operations were pending; wait() for them before");
+  }
   for (WorkQueue* queue : queues) queue->stop();
+  const std::lock_guard lock(group_mutex_);
+  last.swap(group_);  // nobody uses it any more; it goes with this scope
+}
+
+void StarlingBackend::guarded(const std::function<void()>& body) {
+  const auto where = [this](const std::string& what) {
+    if (are_equal_to_places(meeting_.world_ranks)) return what;
+    return fmt::format("{} [group '{}' of the job's ranks {}]", what, meeting_.name,
+                       fmt::join(meeting_.world_ranks, ", "));
+  };
+  try {
+    body();
+  } catch (const TimeoutError& error) {
+    error_ = c10d::ErrorType::TIMEOUT;
+    throw TimeoutError(where(error.what()), error.peer());
+  } catch (const CommError& error) {
+    error_ = c10d::ErrorType::COMM_ERROR;
+    throw CommError(where(error.what()), error.peer());
+  }
 }
 
 void StarlingBackend::check_rank(const char* operation, int64_t rank) const {
@@ -46,43 +136,49 @@ void StarlingBackend::check_rank(const char* operation, int64_t rank) const {
               fmt::format("{}: there is no rank {} in a group of {}", operation, rank, size_));
 }
 
-StarlingBackend::WorkPtr StarlingBackend::mail(c10d::OpType type, const char* title, int peer,
-                                               const at::Tensor& tensor, std::function<void()> body) {
-  const std::lock_guard lock(mail_mutex_);
-  if (mail_stopped_) throw CommError("the backend starling has been shut down; make a new process group");
-  auto& queue = mail_[{peer, type == c10d::OpType::SEND}];
-  if (!queue) queue = std::make_unique<WorkQueue>();
+bool StarlingBackend::note_coalesced(const c10::intrusive_ptr<StarlingWork>& work) {
+  const std::lock_guard lock(coalesced_mutex_);
+  if (coalesced_) coalesced_->push_back(work);
+  return coalesced_.has_value();
+}
+
+void StarlingBackend::startCoalescing() {
+  const std::lock_guard lock(coalesced_mutex_);
+  if (coalesced_)
+    throw Error(ErrorCode::kConfig, "startCoalescing: already begun; call endCoalescing() before");
+  coalesced_.emplace();
+}
+
+StarlingBackend::WorkPtr StarlingBackend::endCoalescing() {
+  std::vector<c10::intrusive_ptr<StarlingWork>> parts;
+  {
+    const std::lock_guard lock(coalesced_mutex_);
+    if (!coalesced_) throw Error(ErrorCode::kConfig, "endCoalescing without startCoalescing");
+    parts.swap(*coalesced_);
+    coalesced_.reset();
+  }
+  Tensors outputs;
+  for (const auto& part : parts) {
+    for (at::Tensor& tensor : part->result()) outputs.push_back(std::move(tensor));
+  }
   const WorkDescription description{
-      .rank = rank_, .type = type, .title = title, .sequence = ++mail_sequence_};
-  auto work = c10::make_intrusive<StarlingWork>(description, Tensors{tensor});
-  queue->submit({std::move(body), work});
-  return work;
-}
-
-StarlingBackend::WorkPtr StarlingBackend::send(Tensors& tensors, int peer, int tag) {
-  check_single("send", tensors);
-  check_rank("send", peer);
-  const at::Tensor& tensor = tensors[0];
-  return mail(c10d::OpType::SEND, "starling:send", peer, tensor, [this, tensor, peer, tag] {
-    const at::Tensor flat = tensor.contiguous();
-    group_->send(flat.const_data_ptr(), flat.nbytes(), peer, static_cast<uint32_t>(tag));
-  });
-}
-
-StarlingBackend::WorkPtr StarlingBackend::recv(Tensors& tensors, int peer, int tag) {
-  check_single("recv", tensors);
-  check_rank("recv", peer);
-  const at::Tensor& tensor = tensors[0];
-  return mail(c10d::OpType::RECV, "starling:recv", peer, tensor, [this, tensor, peer, tag] {
-    const at::Tensor flat = writable(tensor);
-    group_->recv(flat.mutable_data_ptr(), flat.nbytes(), peer, static_cast<uint32_t>(tag));
-    store(flat, tensor);
-  });
-}
-
-StarlingBackend::WorkPtr StarlingBackend::barrier(const c10d::BarrierOptions& options) {
-  return collective(c10d::OpType::BARRIER, "starling:barrier", options, {},
-                    [](Group& group) { group.barrier(); });
+      .rank = rank_, .type = c10d::OpType::COALESCED, .title = "starling:coalesced", .sequence = sequence_};
+  auto whole = c10::make_intrusive<StarlingWork>(description, std::move(outputs));
+  if (parts.empty()) whole->complete(nullptr);
+  const auto state = std::make_shared<Coalesced>(parts.size());
+  for (const auto& part : parts) {
+    part->getFuture()->addCallback([state, whole](c10::ivalue::Future& future) {
+      std::exception_ptr error;
+      {
+        const std::lock_guard lock(state->mutex);
+        if (future.hasError() && !state->error) state->error = future.exception_ptr();
+        if (--state->left > 0) return;
+        error = state->error;
+      }
+      whole->complete(error);
+    });
+  }
+  return whole;
 }
 
 // NOLINTNEXTLINE(google-runtime-int): c10d's type
@@ -94,10 +190,11 @@ at::Tensor StarlingBackend::allocateTensor(long size, at::TensorOptions options)
                             options.device().str()));
   }
   if (size < 0) throw Error(ErrorCode::kConfig, fmt::format("allocateTensor: {} elements", size));
-  const auto type = c10::typeMetaToScalarType(options.dtype());
-  const size_t bytes = std::max<size_t>(1, static_cast<size_t>(size) * size_of(data_type_of(type)));
-  const std::shared_ptr<Window> window = group_->allocate_window(bytes);
-  return at::from_blob(window->region(group_->local_rank()), {size}, [window](void*) {}, at::dtype(type));
+  const size_t bytes = std::max<size_t>(1, static_cast<size_t>(size) * options.dtype().itemsize());
+  const auto owner = group();
+  const std::shared_ptr<Window> window = owner->allocate_window(bytes);
+  return at::from_blob(
+      window->region(owner->local_rank()), {size}, [window](void*) {}, at::dtype(options.dtype()));
 }
 
 }  // namespace starling

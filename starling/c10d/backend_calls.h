@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "starling/c10d/backend.h"
+#include "starling/c10d/data_type.h"
 #include "starling/c10d/tensor_bytes.h"
 
 namespace starling {
@@ -12,10 +13,14 @@ template <typename CallOptions, typename Body>
 StarlingBackend::WorkPtr StarlingBackend::collective(c10d::OpType type, const char* title,
                                                      const CallOptions& options, Tensors outputs, Body body) {
   const WorkDescription description{
-      .rank = rank_, .type = type, .title = title, .sequence = ++sequence_, .timeout = options.timeout};
+      .rank = rank_,
+      .type = type,
+      .title = title,
+      .sequence = ++sequence_,
+      .timeout = options.timeout.count() > 0 ? options.timeout : std::chrono::milliseconds(wait_limit_)};
   auto work = c10::make_intrusive<StarlingWork>(description, std::move(outputs));
-  Job job{[group = group_.get(), body = std::move(body)] { body(*group); }, work};
-  if (options.asyncOp) {
+  Job job{[this, on = group(), body = std::move(body)] { guarded([&] { body(*on); }); }, work};
+  if (note_coalesced(work) || options.asyncOp) {
     collectives_.submit(std::move(job));
   } else {
     collectives_.run(std::move(job));

@@ -6,9 +6,11 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "starling/c10d/backend_test_ranks.h"
+#include "starling/c10d/tensor_bytes.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -18,8 +20,24 @@ using Tensors = std::vector<at::Tensor>;
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
                                      at::kChar,  at::kByte,   at::kInt,      at::kLong};
-constexpr c10d::ReduceOp::RedOpType kOps[] = {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG, c10d::ReduceOp::MIN,
-                                              c10d::ReduceOp::MAX, c10d::ReduceOp::PRODUCT};
+constexpr c10d::ReduceOp::RedOpType kOps[] = {
+    c10d::ReduceOp::SUM,     c10d::ReduceOp::AVG,  c10d::ReduceOp::MIN, c10d::ReduceOp::MAX,
+    c10d::ReduceOp::PRODUCT, c10d::ReduceOp::BAND, c10d::ReduceOp::BOR, c10d::ReduceOp::BXOR};
+// What no arithmetic is done with.
+constexpr at::ScalarType kMoved[] = {at::kFloat, at::kLong,          at::kBool,
+                                     at::kShort, at::kComplexDouble, at::kFloat8_e4m3fn};
+
+// Values of any type.
+at::Tensor moved_values(int rank, int64_t count, at::ScalarType type) {
+  return values(rank, count, at::kFloat).remainder(2).to(type);
+}
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         at::equal(a.flatten().view(at::kByte), b.flatten().view(at::kByte));
+}
+bool is_bitwise_op(c10d::ReduceOp::RedOpType op) {
+  return op == c10d::ReduceOp::BAND || op == c10d::ReduceOp::BOR || op == c10d::ReduceOp::BXOR;
+}
 
 struct Case {
   int ranks;
@@ -55,6 +73,7 @@ TEST_P(BackendTest, AllReduceOfEveryTypeAndOperation) {
     for (const auto type : kTypes) {
       for (const auto op : kOps) {
         if (op == c10d::ReduceOp::AVG && !at::isFloatingType(type)) continue;  // torch rounds otherwise
+        if (is_bitwise_op(op) && at::isFloatingType(type)) continue;
         for (const int64_t count : {0, 1, 9001}) {
           Tensors tensors{values(backend.getRank(), count, type, ++salt)};
           auto options = this->options<c10d::AllreduceOptions>();
@@ -69,6 +88,137 @@ TEST_P(BackendTest, AllReduceOfEveryTypeAndOperation) {
           }
         }
       }
+    }
+  });
+}
+
+TEST_P(BackendTest, AllReduceOfLogicalValues) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank();
+    at::Tensor count = at::zeros({40}, at::kLong);  // of true among the ranks
+    const auto mine = [](int rank) { return (at::arange(40) * (rank + 3)).remainder(5).lt(2); };
+    for (int r = 0; r < p; ++r) count += mine(r);
+    using Op = c10d::ReduceOp;
+    for (const auto& [op, want] :
+         std::vector<std::pair<Op::RedOpType, at::Tensor>>{{Op::SUM, count.gt(0)},
+                                                           {Op::MAX, count.gt(0)},
+                                                           {Op::BOR, count.gt(0)},
+                                                           {Op::PRODUCT, count.eq(p)},
+                                                           {Op::MIN, count.eq(p)},
+                                                           {Op::BAND, count.eq(p)},
+                                                           {Op::BXOR, count.remainder(2).eq(1)}}) {
+      Tensors tensors{mine(me)};
+      auto options = this->options<c10d::AllreduceOptions>();
+      options.reduceOp = op;
+      backend.allreduce(tensors, options)->wait();
+      expect_same(tensors[0], want, fmt::format("operation {}", static_cast<int>(op)));
+    }
+  });
+}
+
+// Each rank multiplies by a factor of its own, given as a number or as a tensor.
+TEST_P(BackendTest, PremultipliedSums) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank();
+    for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      at::Tensor want = at::zeros({p * 30}, at::kDouble);
+      for (int r = 0; r < p; ++r) want += values(r, p * 30, at::kDouble) * (0.5 * (r + 1));
+      auto reduce = options<c10d::AllreduceOptions>();
+      reduce.reduceOp = c10d::makePreMulSum(0.5 * (me + 1));
+      Tensors tensors{values(me, p * 30, type)};
+      backend.allreduce(tensors, reduce)->wait();
+      expect_same(tensors[0], want.to(type), "all_reduce");
+      auto scatter = options<c10d::ReduceScatterOptions>();
+      scatter.reduceOp = c10d::makePreMulSum(at::full({1}, 0.5 * (me + 1)));
+      at::Tensor input = values(me, p * 30, type), part = at::zeros({30}, type);
+      backend.reduce_scatter_single(part, input, scatter)->wait();
+      expect_same(part, want.narrow(0, 30 * me, 30).to(type), "reduce_scatter");
+      expect_same(input, values(me, p * 30, type), "the input stays");
+    }
+  });
+}
+
+TEST_P(BackendTest, AllReduceOfSparseTensors) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank();
+    const auto rows = [](int rank) {  // rank r has r rows, of which some are those of others; rank 0 none
+      at::Tensor dense = at::zeros({10, 3}, at::kDouble);
+      for (int i = 0; i < rank; ++i) dense[(2 * i + rank) % 10].fill_(rank + i);
+      return dense;
+    };
+    at::Tensor want = at::zeros({10, 3}, at::kDouble);
+    for (int r = 0; r < p; ++r) want += rows(r);
+    Tensors tensors{rows(me).to_sparse(1)};
+    backend.allreduce(tensors, options<c10d::AllreduceOptions>())->wait();
+    ASSERT_TRUE(tensors[0].is_sparse());
+    expect_same(tensors[0].to_dense(), want, "sparse");
+  });
+}
+
+// Broadcast, gathers, scatter, all-to-all, send and receive of types that the engine has no name for.
+TEST_P(BackendTest, TensorsOfAnyTypeTravel) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank(), next = (me + 1) % p, previous = (me + p - 1) % p;
+    for (const auto type : kMoved) {
+      Tensors want;
+      for (int r = 0; r < p; ++r) want.push_back(moved_values(r, 21, type));
+      at::Tensor mine = want[me].clone(), flat = joined(want, type);
+      Tensors tensors{mine.clone()};
+      auto from = options<c10d::BroadcastOptions>();
+      from.rootRank = p - 1;
+      backend.broadcast(tensors, from)->wait();
+      ASSERT_TRUE(same_bytes(tensors[0], want[p - 1])) << "broadcast " << type;
+      at::Tensor all = at::zeros_like(flat);
+      backend.all_gather_single(all, mine, options<c10d::AllgatherOptions>())->wait();
+      ASSERT_TRUE(same_bytes(all, flat)) << "all_gather " << type;
+      at::Tensor collected = at::zeros_like(flat);
+      backend.gather_single(collected, mine, options<c10d::GatherOptions>())->wait();
+      ASSERT_TRUE(me != 0 || same_bytes(collected, flat)) << "gather " << type;
+      Tensors part{at::zeros_like(mine)};
+      std::vector<Tensors> parts;
+      if (me == 0) parts.push_back(want);
+      backend.scatter(part, parts, options<c10d::ScatterOptions>())->wait();
+      ASSERT_TRUE(same_bytes(part[0], mine)) << "scatter " << type;
+      std::vector<int64_t> even;
+      at::Tensor exchanged = at::zeros_like(flat);
+      backend.all_to_all_single(exchanged, flat, even, even, options<c10d::AllToAllOptions>())->wait();
+      ASSERT_TRUE(same_bytes(exchanged, joined(Tensors(p, mine), type))) << "all_to_all " << type;
+      if (p == 1) continue;
+      Tensors out{mine}, in{at::zeros_like(mine)};
+      const auto sent = backend.send(out, next, 3);
+      backend.recv(in, previous, 3)->wait();
+      sent->wait();
+      ASSERT_TRUE(same_bytes(in[0], want[previous])) << "recv " << type;
+    }
+  });
+}
+
+TEST_P(BackendTest, CoalescedForms) {
+  on_all([&](StarlingBackend& backend) {
+    const int p = backend.getSize(), me = backend.getRank();
+    Tensors inputs{values(me, 7, at::kFloat), values(me, 1000, at::kHalf), values(me, 30, at::kBool)};
+    Tensors flat;
+    std::vector<Tensors> lists(p);
+    for (const at::Tensor& input : inputs) {
+      flat.push_back(at::zeros({p * input.numel()}, input.scalar_type()));
+      for (auto& list : lists) list.push_back(at::zeros_like(input));
+    }
+    backend.allgather_into_tensor_coalesced(flat, inputs, options<c10d::AllgatherOptions>())->wait();
+    backend.allgather_coalesced(lists, inputs, options<c10d::AllgatherOptions>())->wait();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const int64_t n = inputs[i].numel();
+      for (int r = 0; r < p; ++r) {
+        expect_same(flat[i].narrow(0, r * n, n), values(r, n, inputs[i].scalar_type()), "single");
+        expect_same(lists[r][i], values(r, n, inputs[i].scalar_type()), "list");
+      }
+    }
+    Tensors large{values(me, p * 5, at::kDouble), values(me, p * 600, at::kLong)};
+    Tensors small{at::zeros({5}, at::kDouble), at::zeros({600}, at::kLong)};
+    backend.reduce_scatter_tensor_coalesced(small, large, options<c10d::ReduceScatterOptions>())->wait();
+    for (const at::Tensor& part : small) {
+      const int64_t n = part.numel();
+      expect_same(part, reduced(p, p * n, part.scalar_type(), c10d::ReduceOp::SUM).narrow(0, me * n, n),
+                  "scattered");
     }
   });
 }

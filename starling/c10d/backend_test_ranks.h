@@ -43,6 +43,18 @@ inline at::Tensor reduced(int ranks, int64_t count, at::ScalarType type, c10d::R
       return stacked.amin(0).to(type);
     case c10d::ReduceOp::MAX:
       return stacked.amax(0).to(type);
+    case c10d::ReduceOp::BAND:
+    case c10d::ReduceOp::BOR:
+    case c10d::ReduceOp::BXOR: {
+      at::Tensor bits = all[0].to(at::kLong);
+      for (int r = 1; r < ranks; ++r) {
+        const at::Tensor next = all[r].to(at::kLong);
+        bits = op == c10d::ReduceOp::BAND  ? bits & next
+               : op == c10d::ReduceOp::BOR ? bits | next
+                                           : bits ^ next;
+      }
+      return bits.to(type);
+    }
     default:
       return stacked.sum(0).to(type);
   }

@@ -150,17 +150,21 @@ TEST(BackendErrorTest, ArgumentsAreRefusedWithTheirNames) {
     options.reduceOp = op;
     return error_of([&] { backend.allreduce(tensors, options); });
   };
-  EXPECT_THAT(all_reduce({at::zeros({2}, at::kBool)}), HasSubstr("Bool"));
+  EXPECT_THAT(all_reduce({at::zeros({2}, at::kBool)}, c10d::ReduceOp::AVG), HasSubstr("avg of Bool"));
+  EXPECT_THAT(all_reduce({at::zeros({2}, at::kShort)}), HasSubstr("Short"));
   EXPECT_THAT(all_reduce({at::zeros({2}, at::kComplexFloat)}), HasSubstr("ComplexFloat"));
-  EXPECT_THAT(all_reduce({at::zeros({2}).to_sparse()}), HasSubstr("sparse"));
+  EXPECT_THAT(all_reduce({at::zeros({2}).to_sparse()}, c10d::ReduceOp::MAX), HasSubstr("sparse"));
+  Tensors sparse{at::zeros({2}).to_sparse()};
+  EXPECT_THAT(error_of([&] { backend.broadcast(sparse, {}); }), HasSubstr("to_dense()"));
   EXPECT_THAT(all_reduce({at::zeros({2}), at::zeros({2})}), HasSubstr("2 tensors"));
   EXPECT_THAT(all_reduce({at::empty({2}, at::kMeta)}), HasSubstr("meta"));
-  EXPECT_THAT(all_reduce({at::zeros({2})}, c10d::makePreMulSum(2.0)), HasSubstr("premultiplied sum"));
-  EXPECT_THAT(all_reduce({at::zeros({2}, at::kInt)}, c10d::ReduceOp::BXOR), HasSubstr("bitwise xor"));
+  EXPECT_THAT(all_reduce({at::zeros({2}, at::kInt)}, c10d::makePreMulSum(2.0)),
+              HasSubstr("premultiplied sum of Int"));
+  EXPECT_THAT(all_reduce({at::zeros({2})}, c10d::ReduceOp::BXOR), HasSubstr("bitwise xor of Float"));
   Tensors one{at::zeros({2})};
   EXPECT_THAT(error_of([&] { backend.send(one, 3, 0); }), HasSubstr("no rank 3 in a group of 1"));
   at::Tensor large = at::zeros({5});
-  EXPECT_THAT(error_of([&] { backend.all_gather_single(large, one[0], {}); }), HasSubstr("5 Float"));
+  EXPECT_THAT(error_of([&] { backend.all_gather_single(large, one[0], {}); }), HasSubstr("5 and 2 Float"));
   std::vector<int64_t> wrong{4};
   EXPECT_THAT(error_of([&] { backend.all_to_all_single(large, large, wrong, wrong, {}); }),
               HasSubstr("[4] of 5 rows"));

@@ -1,16 +1,14 @@
 #include "starling/c10d/tensor_bytes.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
-#include "starling/c10d/data_type.h"
 
 namespace starling {
 
-DataType check_tensor(const char* operation, const at::Tensor& tensor) {
+void check_tensor(const char* operation, const at::Tensor& tensor) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::kConfig, fmt::format("{}: {}", operation, why));
   };
@@ -25,41 +23,47 @@ DataType check_tensor(const char* operation, const at::Tensor& tensor) {
                        tensor.device().str()));
   }
   if (tensor.layout() != at::kStrided) refuse("a sparse tensor; make it dense by to_dense()");
-  return data_type_of(tensor.scalar_type());
 }
 
-DataType check_single(const char* operation, const std::vector<at::Tensor>& tensors) {
+void check_single(const char* operation, const std::vector<at::Tensor>& tensors) {
   if (tensors.size() != 1) {
     throw Error(ErrorCode::kConfig,
                 fmt::format("{}: {} tensors; give one a call", operation, tensors.size()));
   }
-  return check_tensor(operation, tensors[0]);
+  check_tensor(operation, tensors[0]);
 }
 
-DataType check_same_type(const char* operation, const std::vector<at::Tensor>& tensors) {
+void check_same_type(const char* operation, const std::vector<at::Tensor>& tensors) {
   if (tensors.empty())
     throw Error(ErrorCode::kConfig, fmt::format("{}: an empty list of tensors", operation));
-  const DataType first = check_tensor(operation, tensors[0]);
   for (const at::Tensor& tensor : tensors) {
-    const DataType type = check_tensor(operation, tensor);
-    if (type != first) {
-      throw Error(ErrorCode::kConfig,
-                  fmt::format("{}: tensors of types {} and {} in one call; give one type a call", operation,
-                              name_of(first), name_of(type)));
-    }
+    check_tensor(operation, tensor);
+    if (tensor.scalar_type() == tensors[0].scalar_type()) continue;
+    throw Error(ErrorCode::kConfig,
+                fmt::format("{}: tensors of types {} and {} in one call; give one type a call", operation,
+                            c10::toString(tensors[0].scalar_type()), c10::toString(tensor.scalar_type())));
   }
-  return first;
 }
 
 size_t element_count(const at::Tensor& tensor) {
   return static_cast<size_t>(tensor.numel());
 }
 
+at::Tensor room_for(size_t count, const at::Tensor& like) {
+  return at::empty({static_cast<int64_t>(count)}, like.scalar_type());
+}
+
+// Not by at::cat, which lacks some types.
 at::Tensor joined(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
-  std::vector<at::Tensor> flat;
-  flat.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}));
-  return flat.empty() ? at::empty({0}, type) : at::cat(flat);
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
+  const at::Tensor flat = at::empty({count}, tensors.empty() ? type : tensors[0].scalar_type());
+  int64_t at = 0;
+  for (const at::Tensor& tensor : tensors) {
+    flat.narrow(0, at, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+    at += tensor.numel();
+  }
+  return flat;
 }
 
 void distribute(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {

@@ -8,6 +8,22 @@
 #include "starling/base/error.h"
 
 namespace starling {
+namespace {
+
+c10d::WorkResult result_of(const std::exception_ptr& error) {
+  if (!error) return c10d::WorkResult::SUCCESS;
+  try {
+    std::rethrow_exception(error);
+  } catch (const TimeoutError&) {
+    return c10d::WorkResult::TIMEOUT;
+  } catch (const CommError&) {
+    return c10d::WorkResult::COMM_ERROR;
+  } catch (...) {
+    return c10d::WorkResult::UNKNOWN;
+  }
+}
+
+}  // namespace
 
 StarlingWork::StarlingWork(const WorkDescription& description, std::vector<at::Tensor> outputs)
     : c10d::Work(description.rank, description.type, description.title),
@@ -45,20 +61,34 @@ c10::intrusive_ptr<c10::ivalue::Future> StarlingWork::getFuture() {
   return future;
 }
 
+c10::intrusive_ptr<c10::ivalue::Future> StarlingWork::getFutureResult() {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!result_future_) result_future_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    future = result_future_;
+  }
+  settle();
+  return future;
+}
+
 void StarlingWork::complete(std::exception_ptr error) {
   finish(std::move(error));
   settle();
 }
 
 void StarlingWork::settle() {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
+  c10::intrusive_ptr<c10::ivalue::Future> future, result;
   {
     const std::lock_guard lock(mutex_);
-    if (!completed_ || !future_ || settled_) return;
-    settled_ = true;
-    future = future_;
+    if (!completed_) return;
+    if (!std::exchange(settled_, settled_ || future_)) future = future_;
+    if (!std::exchange(result_settled_, result_settled_ || result_future_)) result = result_future_;
   }
-  if (exception_) {  // fixed since completed_
+  // exception_ is fixed since completed_
+  if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(result_of(exception_))));
+  if (!future) return;
+  if (exception_) {
     future->setError(exception_);
   } else {
     future->markCompleted(c10::IValue(outputs_));

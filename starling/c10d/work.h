@@ -6,6 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -38,17 +39,26 @@ class StarlingWork final : public c10d::Work {
   uint64_t getSequencenumber() const override { return description_.sequence; }
   std::chrono::milliseconds getTimeout() const override { return description_.timeout; }
 
+  // Completed with the WorkResult as a number, whatever the end.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  // Of a recvAnysource that has completed; else -1.
+  int sourceRank() const override { return source_rank_; }
+  void set_source_rank(int rank) { source_rank_ = rank; }  // before complete()
+
   // Once. error: what the operation has thrown, null for none.
   void complete(std::exception_ptr error);
 
  private:
-  // Completes the future if both it and the result exist. Call without the mutex.
+  // Completes the futures that exist if the result does. Call without the mutex.
   void settle();
 
   const WorkDescription description_;
   const std::vector<at::Tensor> outputs_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_; null until asked for
-  bool settled_ = false;                            // guarded by mutex_
+  c10::intrusive_ptr<c10::ivalue::Future> future_;         // guarded by mutex_; null until asked for
+  bool settled_ = false;                                   // guarded by mutex_
+  c10::intrusive_ptr<c10::ivalue::Future> result_future_;  // the same for getFutureResult
+  bool result_settled_ = false;                            // guarded by mutex_
+  std::atomic<int> source_rank_{-1};
 };
 
 }  // namespace starling

@@ -68,9 +68,9 @@ void WorkQueue::run(Job job) {
   const std::exception_ptr error = outcome_of(job.body);
   lock.lock();
   state_->running = false;
-  const bool waiting = !state_->jobs.empty();
+  const bool awaited = !state_->jobs.empty() || state_->stopping;
   lock.unlock();
-  if (waiting) state_->changed.notify_all();
+  if (awaited) state_->changed.notify_all();
   job.work->complete(error);
 }
 
@@ -87,6 +87,10 @@ void WorkQueue::stop() {
     thread = std::move(thread_);
   }
   state_->changed.notify_all();
+  {
+    std::unique_lock lock(state_->mutex);  // a caller of run() may be in the middle of a job
+    state_->changed.wait(lock, [this] { return !state_->running; });
+  }
   if (!thread.joinable()) return;
   if (thread.get_id() == std::this_thread::get_id()) {
     thread.detach();  // a callback has dropped the last reference: the thread ends after it
@@ -114,7 +118,9 @@ void WorkQueue::carry_out_all(const std::shared_ptr<State>& state) {
     job.body = nullptr;  // tensors that it holds go before the waiter is told
     lock.lock();
     state->running = false;
+    const bool stopping = state->stopping;
     lock.unlock();
+    if (stopping) state->changed.notify_all();
     job.work->complete(error);
     job.work.reset();
     lock.lock();

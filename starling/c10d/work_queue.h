@@ -29,8 +29,8 @@ class WorkQueue {
   void run(Job job);
   // True while a job is queued or being carried out.
   bool busy() const;
-  // Ends the thread; jobs that have not begun complete with a CommError. The job in progress must come to its end by
-  // itself (Group::abort wakes it). May be called from a callback of a work's future.
+  // Ends the thread; jobs that have not begun complete with a CommError. Waits for the job in progress, which must come to
+  // its end by itself (Group::abort wakes it). May be called from a callback of a work's future.
   void stop();
 
  private:

@@ -65,6 +65,11 @@ class RecordedSync final : public LocalSync {
   const int group_;
 };
 
+void check_operation(DataType type, ReduceOp op) {
+  if (is_bitwise(op) && is_floating(type))
+    throw CommError(fmt::format("{} of {}: bitwise operations are for integers", name_of(op), name_of(type)));
+}
+
 }  // namespace
 
 Engine::Engine(EngineParts parts)
@@ -197,6 +202,7 @@ void Engine::broadcast(void* data, size_t count, DataType type, int root) {
 }
 
 void Engine::all_reduce(void* data, size_t count, DataType type, ReduceOp op) {
+  check_operation(type, op);
   const int divisor = op == ReduceOp::kAvg ? size() : 1;
   const Operation what{
       .kind = CollectiveKind::kAllReduce, .type = type, .op = op, .bytes = count * size_of(type)};
@@ -207,6 +213,7 @@ void Engine::all_reduce(void* data, size_t count, DataType type, ReduceOp op) {
 }
 
 void Engine::reduce_scatter(const void* in, void* out, size_t count, DataType type, ReduceOp op) {
+  check_operation(type, op);
   const int divisor = op == ReduceOp::kAvg ? size() : 1;
   const Operation what{
       .kind = CollectiveKind::kReduceScatter, .type = type, .op = op, .bytes = count * size_of(type)};
@@ -265,6 +272,17 @@ void Engine::recv(void* data, size_t bytes, int peer, uint32_t tag) {
                     peer, tag);
   if (is_local(peer)) return local_mail_->recv(data, bytes, places_.local_rank_of(peer), tag);
   remote_mail_->recv(data, bytes, peer, tag);
+}
+
+bool Engine::try_recv(void* data, size_t bytes, int peer, uint32_t tag) {
+  check_peer(peer, "recv");
+  if (peer == rank()) return false;
+  team_->check_usable();
+  if (is_local(peer) ? local_mail_->try_recv(data, bytes, places_.local_rank_of(peer), tag)
+                     : remote_mail_->try_recv(data, bytes, peer, tag))
+    return true;
+  if (const auto failure = team_->trouble(-1)) team_->fail(*failure);
+  return false;
 }
 
 void Engine::abort(const std::string& reason) {

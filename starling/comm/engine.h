@@ -57,6 +57,7 @@ class Engine final : public Group {
                   std::span<const size_t> out_counts, DataType type) override;
   void send(const void* data, size_t bytes, int peer, uint32_t tag) override;
   void recv(void* data, size_t bytes, int peer, uint32_t tag) override;
+  bool try_recv(void* data, size_t bytes, int peer, uint32_t tag) override;
   void abort(const std::string& reason) override;
 
  private:

@@ -85,6 +85,8 @@ class Group {
   // takes in what others send meanwhile, so ranks may send to each other before they receive.
   virtual void send(const void* data, size_t bytes, int peer, uint32_t tag) = 0;
   virtual void recv(void* data, size_t bytes, int peer, uint32_t tag) = 0;
+  // recv without waiting: false where no message of `peer` with this tag is complete yet. From one thread a (peer, tag).
+  virtual bool try_recv(void* data, size_t bytes, int peer, uint32_t tag) = 0;
 
   // Wakes every waiter of this rank with a CommError, now and in later calls.
   virtual void abort(const std::string& reason) = 0;

@@ -24,8 +24,8 @@ namespace {
 
 constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp64,  DataType::kBf16,  DataType::kFp16,
                                DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax,
-                             ReduceOp::kProduct};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum,     ReduceOp::kAvg,    ReduceOp::kMin,   ReduceOp::kMax,
+                             ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
 
 // Which ranks share memory.
 enum class Layout { kOneHost, kTwoHosts, kAllApart };
@@ -96,6 +96,10 @@ TEST_P(GroupTest, AllReduceOfEveryTypeAndOperation) {
     int salt = 0;
     for (const DataType type : kTypes) {
       for (const ReduceOp op : kOps) {
+        if (is_bitwise(op) && is_floating(type)) {
+          EXPECT_THROW(group.all_reduce(nullptr, 0, type, op), CommError);
+          continue;
+        }
         for (const size_t count : {0, 1, 5, 1000, 70001}) {
           Buffer data = test_tensor(type, count, group.rank(), ++salt);
           group.all_reduce(data.data(), count, type, op);
@@ -256,6 +260,30 @@ TEST_P(GroupTest, SendAndReceiveByTagInOrder) {
     got.resize(8);
     group.recv(got.data(), 8, previous, 2);
     EXPECT_EQ(got, test_tensor(DataType::kFp64, 1, previous, 2));
+  });
+}
+
+// Each rank takes what the others send in the order of arrival; the longer messages come in several pieces.
+TEST_P(GroupTest, ReceivesWithoutWaiting) {
+  on_all([](Group& group) {
+    const int p = group.size(), me = group.rank();
+    for (const size_t count : {0, 40, 90001}) {
+      const Buffer mine = test_tensor(DataType::kFp64, count, me, 1);
+      Buffer got(mine.size());
+      EXPECT_FALSE(group.try_recv(got.data(), got.size(), (me + 1) % p, 99));
+      for (int r = 1; r < p; ++r) group.send(mine.data(), mine.size(), (me + r) % p, 4);
+      std::vector<bool> heard(p, false);
+      for (int left = p - 1; left > 0;) {
+        for (int r = 0; r < p; ++r) {
+          if (heard[r] || !group.try_recv(got.data(), got.size(), r, 4)) continue;
+          ASSERT_EQ(got, test_tensor(DataType::kFp64, count, r, 1));
+          heard[r] = true;
+          --left;
+        }
+      }
+      EXPECT_FALSE(heard[me]);
+      group.barrier();
+    }
   });
 }
 

@@ -183,6 +183,29 @@ void LocalMail::await_bytes(int peer, const Target& target) {
   if (!reached) team_.fail(*failure);
 }
 
+bool LocalMail::take_complete(Box& box, void* data, size_t bytes, int peer, uint32_t tag) {
+  const auto letter = box.take(tag);
+  if (!letter) return false;
+  if (letter->bytes.size() != bytes) {
+    team_.fail(
+        Failure{fmt::format("recv of {} bytes with tag {} from {}, which sent {} bytes; both must agree",
+                            bytes, tag, team_.liveness().name(peer), letter->bytes.size()),
+                team_.liveness().global_rank(peer), false});
+  }
+  copy_bytes(data, letter->bytes.data(), bytes);
+  return true;
+}
+
+bool LocalMail::try_recv(void* data, size_t bytes, int peer, uint32_t tag) {
+  Box& box = *boxes_[peer];
+  std::unique_lock lock(box.mutex);
+  if (!box.reading) {
+    const ReadingTurn turn(box, lock);
+    take_in(peer, nullptr);
+  }
+  return take_complete(box, data, bytes, peer, tag);
+}
+
 void LocalMail::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   team_.check_usable();
   Box& box = *boxes_[peer];
@@ -190,16 +213,7 @@ void LocalMail::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   const auto deadline = SteadyClock::now() + team_.timeout();
   std::unique_lock lock(box.mutex);
   while (!target.done) {
-    if (auto letter = box.take(tag)) {
-      if (letter->bytes.size() != bytes) {
-        team_.fail(
-            Failure{fmt::format("recv of {} bytes with tag {} from {}, which sent {} bytes; both must agree",
-                                bytes, tag, team_.liveness().name(peer), letter->bytes.size()),
-                    team_.liveness().global_rank(peer), false});
-      }
-      if (bytes > 0) copy_bytes(data, letter->bytes.data(), bytes);
-      return;
-    }
+    if (take_complete(box, data, bytes, peer, tag)) return;
     if (box.reading) {
       box.changed.wait_for(lock, std::chrono::milliseconds(20));
       team_.check_usable();

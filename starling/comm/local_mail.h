@@ -32,6 +32,8 @@ class LocalMail {
 
   void send(const void* data, size_t bytes, int local_peer, uint32_t tag);
   void recv(void* data, size_t bytes, int local_peer, uint32_t tag);
+  // False where no message with this tag is complete.
+  bool try_recv(void* data, size_t bytes, int local_peer, uint32_t tag);
 
  private:
   struct Box;
@@ -48,6 +50,8 @@ class LocalMail {
   bool take_in(int peer, Target* target);
   bool take_header(int peer, uint64_t available, Target* target);
   bool take_in_from_all();
+  // The oldest complete letter with this tag into `data`. Call with the box's mutex held.
+  bool take_complete(Box& box, void* data, size_t bytes, int peer, uint32_t tag);
   void await_bytes(int peer, const Target& target);
   std::byte* ring(int owner, int peer) const {
     return rings_->region(owner) + static_cast<size_t>(peer) * ring_;

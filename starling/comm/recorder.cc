@@ -148,7 +148,7 @@ std::optional<Recording> read_recording(const std::filesystem::path& path) {
   for (Record record : records) {
     const bool known = record.number > 0 && record.state <= RecordState::kFailed &&
                        record.kind <= CollectiveKind::kScatter && record.type <= DataType::kInt64 &&
-                       record.op <= ReduceOp::kProduct && record.group < out.groups.size();
+                       record.op <= ReduceOp::kBitXor && record.group < out.groups.size();
     if (!known) continue;
     record.began_ns += header.wall_ns - header.steady_ns;
     if (record.ended_ns != 0) record.ended_ns += header.wall_ns - header.steady_ns;

@@ -27,6 +27,8 @@ namespace {
 // Turns kAvg into a sum with a divisor, and drops streaming where a destination is not aligned for it.
 Reduction prepared(const Reduction& job) {
   STARLING_CHECK(!job.sources.empty(), "a reduction needs a source");
+  STARLING_CHECK(!is_bitwise(job.op) || !is_floating(job.type), "a bitwise reduction of {}",
+                 name_of(job.type));
   Reduction out = job;
   if (job.op == ReduceOp::kAvg) {
     out.op = ReduceOp::kSum;
@@ -56,6 +58,9 @@ T naive_apply(ReduceOp op, T a, T b) {
       break;
   }
   if constexpr (std::is_integral_v<T>) {
+    if (op == ReduceOp::kBitAnd) return a & b;
+    if (op == ReduceOp::kBitOr) return a | b;
+    if (op == ReduceOp::kBitXor) return a ^ b;
     using U = std::make_unsigned_t<T>;
     const U x = static_cast<U>(a), y = static_cast<U>(b);
     return static_cast<T>(op == ReduceOp::kProduct ? x * y : x + y);

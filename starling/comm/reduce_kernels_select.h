@@ -5,7 +5,7 @@
 
 namespace starling {
 
-// job.op is kSum, kMin, kMax or kProduct.
+// job.op is anything but kAvg; bitwise for integers only.
 using ReduceKernel = void (*)(const Reduction& job);
 
 ReduceKernel reduce_kernel_portable(DataType type, ReduceOp op, bool two_sources);

@@ -147,16 +147,31 @@ bool RemoteMail::take_one(Box& box, void* data, size_t bytes, uint32_t tag, Dead
   return false;
 }
 
+bool RemoteMail::take_complete(Box& box, void* data, size_t bytes, uint32_t tag) {
+  const auto letter = box.take(tag);
+  if (!letter) return false;
+  check_size(box, letter->bytes.size(), bytes, tag);
+  if (bytes > 0) std::memcpy(data, letter->bytes.data(), bytes);
+  return true;
+}
+
+bool RemoteMail::try_recv(void* data, size_t bytes, int peer, uint32_t tag) {
+  Box& box = *boxes_[peer];
+  std::unique_lock lock(box.mutex);
+  if (take_complete(box, data, bytes, tag)) return true;
+  if (!box.reading) {
+    const ReadingTurn turn(box, lock);
+    while (take_in(box)) continue;
+  }
+  return take_complete(box, data, bytes, tag);
+}
+
 void RemoteMail::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   Box& box = *boxes_[peer];
   const Deadline deadline = deadline_in(setup_.timeout);
   std::unique_lock lock(box.mutex);
   for (;;) {
-    if (auto letter = box.take(tag)) {
-      check_size(box, letter->bytes.size(), bytes, tag);
-      if (bytes > 0) std::memcpy(data, letter->bytes.data(), bytes);
-      return;
-    }
+    if (take_complete(box, data, bytes, tag)) return;
     if (box.reading) {
       box.changed.wait_for(lock, std::chrono::milliseconds(kSliceMilliseconds));
       check_patience(peer, deadline, fmt::format("send {} bytes with tag {}", bytes, tag));

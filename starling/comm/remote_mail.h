@@ -28,6 +28,8 @@ class RemoteMail {
 
   void send(const void* data, size_t bytes, int peer, uint32_t tag);
   void recv(void* data, size_t bytes, int peer, uint32_t tag);
+  // False where no message with this tag is complete.
+  bool try_recv(void* data, size_t bytes, int peer, uint32_t tag);
   uint64_t sent() const;
   uint64_t received() const;
 
@@ -41,6 +43,8 @@ class RemoteMail {
   bool take_in(Box& box);
   bool take_in_from_all();
   void check_size(const Box& box, uint64_t got, size_t expected, uint32_t tag);
+  // The oldest complete letter with this tag into `data`. Call with the box's mutex held.
+  bool take_complete(Box& box, void* data, size_t bytes, uint32_t tag);
   // Receives one message, into `data` if its tag is `tag`; true then.
   bool take_one(Box& box, void* data, size_t bytes, uint32_t tag, Deadline deadline);
   std::string name(int rank) const;

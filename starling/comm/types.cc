@@ -36,6 +36,12 @@ const char* name_of(ReduceOp op) {
       return "max";
     case ReduceOp::kProduct:
       return "product";
+    case ReduceOp::kBitAnd:
+      return "bitwise and";
+    case ReduceOp::kBitOr:
+      return "bitwise or";
+    case ReduceOp::kBitXor:
+      return "bitwise xor";
   }
   return "unknown operation";
 }

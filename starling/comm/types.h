@@ -7,7 +7,15 @@
 namespace starling {
 
 enum class DataType : uint8_t { kFp32, kFp64, kBf16, kFp16, kInt8, kUint8, kInt32, kInt64 };
-enum class ReduceOp : uint8_t { kSum, kAvg, kMin, kMax, kProduct };
+// The bitwise ones are for integers.
+enum class ReduceOp : uint8_t { kSum, kAvg, kMin, kMax, kProduct, kBitAnd, kBitOr, kBitXor };
+
+constexpr bool is_bitwise(ReduceOp op) {
+  return op >= ReduceOp::kBitAnd;
+}
+constexpr bool is_floating(DataType type) {
+  return type <= DataType::kFp16;
+}
 
 constexpr size_t size_of(DataType type) {
   switch (type) {

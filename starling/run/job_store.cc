@@ -10,27 +10,10 @@
 
 #include "starling/base/error.h"
 #include "starling/net/crypto.h"
+#include "starling/net/split_store.h"
 
 namespace starling {
 namespace {
-
-// Values go to the store of the job, descriptors to the one of this host.
-class TwoStores final : public Store {
- public:
-  TwoStores(Store& job, Store& host) : job_(job), host_(host) {}
-  void put(const std::string& key, const std::string& value) override { job_.put(key, value); }
-  std::string get(const std::string& key, Milliseconds timeout) override { return job_.get(key, timeout); }
-  std::optional<std::string> try_get(const std::string& key) override { return job_.try_get(key); }
-  int64_t add(const std::string& key, int64_t delta) override { return job_.add(key, delta); }
-  void put_fd(const std::string& key, int fd) override { host_.put_fd(key, fd); }
-  UniqueFd get_fd(const std::string& key, Milliseconds timeout) override {
-    return host_.get_fd(key, timeout);
-  }
-
- private:
-  Store& job_;
-  Store& host_;
-};
 
 std::string job_id_of(const Environment& environment) {
   if (!environment.job_id.empty()) return environment.job_id;
@@ -92,7 +75,7 @@ JobStore::JobStore(const CommSpec& spec, const Environment& environment)
     const std::string address = fmt::format("{}:{}", environment.master_host, environment.master_port + 1);
     if (environment.identity.rank == 0) job_server_ = serve_job(address, identity_);
     job_store_ = std::make_unique<StoreClient>(address, identity_, options);
-    both_ = std::make_unique<TwoStores>(*job_store_, *host_store_);
+    both_ = std::make_unique<SplitStore>(*job_store_, *host_store_);
   }
 }
 

@@ -384,6 +384,7 @@ std::string refusal(const Case& c, int size) {
     }
     void send(const void*, size_t, int, uint32_t) override {}
     void recv(void*, size_t, int, uint32_t) override {}
+    bool try_recv(void*, size_t, int, uint32_t) override { return false; }
     void abort(const std::string&) override {}
 
    private:

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""PyTorch's DistributedDataParallel on the plug-in of python/ against Gloo, both alternating in one run.
+
+  bench/peers/ddp_plugin.py [mlp resnet18 gpt] [--rounds 5] [--steps 30] [--ranks 2] [--json FILE]
+
+Both sides run bench/pytorch/WORK.py --mode tuned: the same ordinary tensors, the same settings, one thread a rank; only the
+name given to init_process_group differs. Every other round runs in reverse order. A run's samples/s is that of the median
+step after the first three, over all ranks; the ratios are of runs in the same round. limit: as many ranks that do not
+communicate. Prints the load of the machine before and after, for other work costs the side more that waits less.
+
+Environment: STARLING_PYTHON, a Python with torch (default build/venv-python/bin/python, made by tools/test_python).
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = os.environ.get("STARLING_PYTHON", str(ROOT / "build" / "venv-python" / "bin" / "python"))
+SIDES = {"starling": ["--backend", "starling"], "gloo": ["--backend", "gloo"], "limit": ["--limit"]}
+
+
+def measure(work, side, args):
+    """samples/s of one run."""
+    env = dict(os.environ, PYTHONPATH=str(ROOT / "build" / "python" / "site"), OMP_NUM_THREADS="1")
+    words = [PYTHON, str(ROOT / "bench" / "pytorch" / f"{work}.py"), "--mode", "tuned", "--steps", str(args.steps),
+             "--ranks", str(args.ranks), *SIDES[side]]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(words)}: status {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def spread(values):
+    return f"{min(values):9.1f} {statistics.median(values):9.1f} {max(values):9.1f}"
+
+
+def compare(work, args):
+    runs = {side: [] for side in SIDES}
+    for n in range(args.rounds):
+        for side in list(SIDES)[::1 if n % 2 == 0 else -1]:
+            runs[side].append(measure(work, side, args))
+    rates = {side: [r["samples_per_s"] for r in results] for side, results in runs.items()}
+    ratios = [ours / theirs for ours, theirs in zip(rates["starling"], rates["gloo"])]
+    print(f"{work}: {args.ranks} ranks, precision {runs['gloo'][0]['precision']}, {args.rounds} rounds of {args.steps} steps")
+    print(f"  {'samples/s':16s} {'least':>9s} {'median':>9s} {'greatest':>9s}")
+    for side, values in rates.items():
+        print(f"  {side:16s} {spread(values)}")
+    print(f"  {'starling / gloo':16s} {min(ratios):9.2f} {statistics.median(ratios):9.2f} {max(ratios):9.2f}", flush=True)
+    return {"work": work, "samples_per_s": rates, "ratios": ratios, "steps": args.steps, "ranks": args.ranks}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("works", nargs="*", default=["mlp"], choices=["mlp", "resnet18", "gpt"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--json", type=pathlib.Path)
+    args = parser.parse_args()
+    subprocess.run([str(ROOT / "tools" / "build_plugin"), PYTHON], check=True)
+    print(f"load {os.getloadavg()}")
+    results = [compare(work, args) for work in args.works]
+    print(f"load {os.getloadavg()}")
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+// Sends and receives of StarlingBackend, and the barrier made of them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/c10d/backend_calls.h"
+
+namespace starling {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// Tags that users cannot give: theirs are not negative.
+constexpr uint32_t kCame = 0xffff'fffe;
+constexpr uint32_t kMayGo = 0xffff'ffff;
+
+// Calls `look` until it returns true or `end` has come, at first often, later every millisecond.
+template <typename Look>
+bool look_until(SteadyClock::time_point end, const Look& look) {
+  constexpr int kOften = 1000;
+  for (int i = 0;; ++i) {
+    if (look()) return true;
+    if (SteadyClock::now() >= end) return look();
+    ::poll(nullptr, 0, i < kOften ? 0 : 1);
+  }
+}
+
+}  // namespace
+
+StarlingBackend::WorkPtr StarlingBackend::mail(c10d::OpType type, const char* title, int peer,
+                                               const at::Tensor& tensor, MailBody body) {
+  const std::lock_guard lock(mail_mutex_);
+  if (mail_stopped_) throw CommError("the backend starling has been shut down; make a new process group");
+  auto& queue = mail_[{peer, type == c10d::OpType::SEND}];
+  if (!queue) queue = std::make_unique<WorkQueue>();
+  const WorkDescription description{.rank = rank_,
+                                    .type = type,
+                                    .title = title,
+                                    .sequence = ++mail_sequence_,
+                                    .timeout = std::chrono::milliseconds(wait_limit_)};
+  auto work = c10::make_intrusive<StarlingWork>(description, Tensors{tensor});
+  note_coalesced(work);
+  // The queue holds the work for as long as the body runs.
+  queue->submit({[this, on = group(), body = std::move(body), work = work.get()] {
+                   guarded([&] { body(*on, *work); });
+                 },
+                 work});
+  return work;
+}
+
+StarlingBackend::WorkPtr StarlingBackend::send(Tensors& tensors, int peer, int tag) {
+  check_single("send", tensors);
+  check_rank("send", peer);
+  const at::Tensor& tensor = tensors[0];
+  return mail(c10d::OpType::SEND, "starling:send", peer, tensor,
+              [tensor, peer, tag](Group& group, StarlingWork&) {
+                const at::Tensor flat = tensor.contiguous();
+                group.send(flat.const_data_ptr(), flat.nbytes(), peer, static_cast<uint32_t>(tag));
+              });
+}
+
+StarlingBackend::WorkPtr StarlingBackend::recv(Tensors& tensors, int peer, int tag) {
+  check_single("recv", tensors);
+  check_rank("recv", peer);
+  const at::Tensor& tensor = tensors[0];
+  return mail(c10d::OpType::RECV, "starling:recv", peer, tensor,
+              [tensor, peer, tag](Group& group, StarlingWork&) {
+                const at::Tensor flat = writable(tensor);
+                group.recv(flat.mutable_data_ptr(), flat.nbytes(), peer, static_cast<uint32_t>(tag));
+                store(flat, tensor);
+              });
+}
+
+StarlingBackend::WorkPtr StarlingBackend::recvAnysource(Tensors& tensors, int tag) {
+  check_single("recv", tensors);
+  const at::Tensor& tensor = tensors[0];
+  const auto body = [this, tensor, tag](Group& group, StarlingWork& work) {
+    const at::Tensor flat = writable(tensor);
+    int next = 0;  // whoever came last is asked last
+    const auto take = [&] {
+      for (int i = 0; i < size_; ++i) {
+        const int peer = (next + i) % size_;
+        if (!group.try_recv(flat.mutable_data_ptr(), flat.nbytes(), peer, static_cast<uint32_t>(tag)))
+          continue;
+        next = peer + 1;
+        work.set_source_rank(peer);
+        return true;
+      }
+      return false;
+    };
+    if (!look_until(SteadyClock::now() + meeting_.group.timeout, take)) {
+      throw TimeoutError(fmt::format("no rank sent {} bytes with tag {} to rank {} within {} ms",
+                                     flat.nbytes(), tag, rank_, meeting_.group.timeout.count()));
+    }
+    store(flat, tensor);
+  };
+  return mail(c10d::OpType::RECVANYSOURCE, "starling:recv_any", -1, tensor, body);
+}
+
+StarlingBackend::WorkPtr StarlingBackend::barrier(const c10d::BarrierOptions& options) {
+  return collective(c10d::OpType::BARRIER, "starling:barrier", options, {},
+                    [](Group& group) { group.barrier(); });
+}
+
+void StarlingBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool all) {
+  const std::shared_ptr<Group> owner = group();
+  const auto limit = options.timeout.count() > 0 ? options.timeout : meeting_.group.timeout;
+  const uint64_t number = ++monitored_;
+  if (rank_ != 0) {
+    return guarded([&] {
+      owner->send(&number, sizeof(number), 0, kCame);
+      owner->recv(nullptr, 0, 0, kMayGo);
+    });
+  }
+  std::vector<int> late;
+  for (int r = 1; r < size_; ++r) late.push_back(r);
+  guarded([&] {
+    look_until(SteadyClock::now() + limit, [&] {
+      uint64_t theirs = 0;
+      std::erase_if(late, [&](int r) { return owner->try_recv(&theirs, sizeof(theirs), r, kCame); });
+      return late.empty();
+    });
+    if (!late.empty()) {
+      if (!all) late.resize(1);
+      const auto name = [&](int r) { return fmt::format("rank {} ({})", r, owner->host_of(r)); };
+      std::vector<std::string> names;
+      for (const int r : late) names.push_back(name(r));
+      const std::string what =
+          fmt::format("{} did not enter monitored barrier #{} within {} ms; see the log of each",
+                      fmt::join(names, ", "), number, limit.count());
+      owner->abort(what);
+      throw TimeoutError(what, late[0]);
+    }
+    for (int r = 1; r < size_; ++r) owner->send(nullptr, 0, r, kMayGo);
+  });
+}
+
+}  // namespace starling

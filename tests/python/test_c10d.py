@@ -1,0 +1,132 @@
+"""The plug-in of python/ as a backend of torch.distributed, in real processes: results equal Gloo's; DDP, FSDP2, DeviceMesh and
+pipelining run on it; a killed rank is an error that names it; ranks on two hosts need the job key."""
+import os
+import pathlib
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+from peer import FolderTest
+
+RANKS = pathlib.Path(__file__).with_name("c10d_ranks.py")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Ranks(FolderTest):
+    def start(self, words, size, prefix=lambda rank: [], master="127.0.0.1", **more):
+        """The processes of a job, in torchrun's environment."""
+        port = free_port()
+        started = []
+        for rank in range(size):
+            env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), MASTER_ADDR=master,
+                       MASTER_PORT=str(port), OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", **more)
+            process = subprocess.Popen([*prefix(rank), sys.executable, *map(str, words)], env=env, cwd=self.dir, text=True,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+            self.addCleanup(self.end, process)
+            started.append(process)
+        return started
+
+    @staticmethod
+    def end(process):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+    def ended(self, processes, statuses=None, timeout=150):
+        """What each wrote; their exit statuses must be these (all 0 by default)."""
+        outputs = [p.communicate(timeout=timeout)[0] for p in processes]
+        self.assertEqual([p.returncode for p in processes], statuses or [0] * len(processes), "\n".join(outputs))
+        return outputs
+
+
+class OneHost(Ranks):
+    def test_two_ranks(self):
+        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "waiting_lets_others_run", "ddp", "fsdp", "mesh",
+                               "pipeline"], 2))
+
+    def test_four_ranks(self):
+        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "ddp", "fsdp", "mesh", "pipeline"], 4))
+
+    def test_a_killed_rank_is_named(self):
+        for size in (2, 4):
+            outputs = self.ended(self.start([RANKS, "killed"], size), [0] * (size - 1) + [-signal.SIGKILL])
+            for output in outputs[:-1]:
+                self.assertIn("named the lost rank", output)
+
+    def test_ranks_may_end_without_a_word(self):
+        """Without destroy_process_group, and not at the same time."""
+        outputs = self.ended(self.start([RANKS, "mesh"], 2, no_farewell="1"))
+        self.assertNotIn("warning", "".join(outputs).lower())
+
+    def test_one_rank_alone(self):
+        self.ended(self.start(["-c", "import torch, torch.distributed as d; d.init_process_group('starling'); "
+                               "t = torch.ones(3); d.all_reduce(t); assert t.sum() == 3; d.destroy_process_group()"], 1))
+
+
+def shell(*words):
+    return subprocess.run(words, capture_output=True, text=True, timeout=20)
+
+
+def unavailable():
+    """Why this machine lets us make no hosts, or ""."""
+    name = f"starling-{os.getpid()}-try"
+    try:
+        made = shell("ip", "netns", "add", name)
+        shell("ip", "netns", "del", name)
+    except OSError as error:
+        return f"network namespaces are not permitted here: {error}"
+    return "" if made.returncode == 0 else f"network namespaces are not permitted here: {made.stderr.strip()}"
+
+
+REASON = unavailable()
+
+
+@unittest.skipIf(REASON, REASON)
+class TwoHosts(Ranks):
+    """Two network namespaces, joined by a cable, with two ranks each."""
+
+    def setUp(self):
+        super().setUp()
+        self.names = [f"starling-{os.getpid()}-{h}" for h in range(2)]
+        for name in self.names:
+            self.must("netns", "add", name)
+            self.addCleanup(shell, "ip", "netns", "del", name)
+        self.must("-n", self.names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", self.names[1])
+        for h, name in enumerate(self.names):
+            self.must("-n", name, "addr", "add", f"10.97.0.{h + 1}/24", "dev", "eth0")
+            for link in ("lo", "eth0"):
+                self.must("-n", name, "link", "set", link, "up")
+
+    def must(self, *words):
+        done = shell("ip", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def hosts(self, words, **more):
+        return self.start(words, 4, lambda rank: ["ip", "netns", "exec", self.names[rank // 2]], "10.97.0.1",
+                          GLOO_SOCKET_IFNAME="eth0", **more)
+
+    def test_with_a_key(self):
+        key = self.dir / "job.key"
+        with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+            file.write(secrets.token_hex(32) + "\n")
+        self.ended(self.hosts([RANKS, "collectives", "ddp"], STARLING_KEY_FILE=str(key)))
+
+    def test_without_a_key_the_error_says_how_to_make_one(self):
+        outputs = self.ended(self.hosts([RANKS]), [1] * 4)
+        for output in outputs:
+            self.assertIn("several hosts", output)
+            self.assertIn("token_hex(32)", output)
+            self.assertIn("STARLING_KEY_FILE", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
