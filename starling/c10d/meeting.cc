@@ -175,9 +175,8 @@ void meet_on_host(Roll& roll, Met& met, int rank, const StoreClientOptions& pati
 }
 
 // Joins the store of the job, which rank 0 serves; how ranks of different hosts connect.
-Connector meet_between_hosts(Roll& roll, Met& met, int rank, const MeetingOptions& options,
+Connector meet_between_hosts(Roll& roll, Met& met, int rank, const MeetingOptions& options, const JobKey& key,
                              const StoreClientOptions& patience) {
-  const JobKey key = key_of_job(options);
   std::string name, address;
   if (rank == 0) {
     name = fresh_name();
@@ -205,11 +204,13 @@ std::shared_ptr<Group> meet(const c10::intrusive_ptr<c10d::Store>& store, int ra
   Roll roll(store->clone(), rank, size, options);  // waits on a connection of its own
   const StoreClientOptions patience{.connect_timeout = options.group.timeout};
   const auto met = std::make_shared<Met>();
+  std::optional<JobKey> key;  // read before anybody waits for anybody: all get the error that it is missing
+  if (roll.several_hosts()) key = key_of_job(options);
   meet_on_host(roll, *met, rank, patience);
   GroupSetup setup;
   setup.rank = rank;
   setup.size = size;
-  if (roll.several_hosts()) setup.connect = meet_between_hosts(roll, *met, rank, options, patience);
+  if (key) setup.connect = meet_between_hosts(roll, *met, rank, options, *key, patience);
   return grouped(met, setup, options);
 }
 
