@@ -1,35 +1,15 @@
 #include "starling/nn/bias_gelu_kernels.h"
 
-#include <bit>
-#include <cmath>
+#include "starling/nn/vector_exp.h"
 
 namespace starling {
 namespace {
-
-// e^x for x clamped to [-87, 87]: 2^n e^r with |r| ≤ ln 2 / 2 and a polynomial of degree 6 for e^r (Taylor; its rest is below
-// 2e-7 relative). Written so that a compiler vectorises it.
-__attribute__((always_inline)) inline float exp_of(float x) {
-  x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
-  const float shifted =
-      x * 1.44269504f + 12582912.0f;  // 1.5 · 2²³: the integer part rounds into the low bits
-  const float n = shifted - 12582912.0f;
-  const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
-  float p = 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) - 0x4b400000;
-  return p * std::bit_cast<float>((exponent + 127) << 23);
-}
 
 constexpr float kRoot = 0.7978845608f;  // √(2/π)
 constexpr float kCube = 0.044715f;
 
 __attribute__((always_inline)) inline float sigmoid_of_2u(float z) {
-  return 1.0f / (1.0f + exp_of(-2.0f * kRoot * (z + kCube * z * z * z)));
+  return 1.0f / (1.0f + vector_exp(-2.0f * kRoot * (z + kCube * z * z * z)));
 }
 
 __attribute__((always_inline)) inline void rows_forward(const float* __restrict x, const float* __restrict b,

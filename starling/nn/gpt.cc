@@ -13,6 +13,7 @@
 
 #include "starling/base/error.h"
 #include "starling/nn/bias_gelu.h"
+#include "starling/nn/causal_attention.h"
 #include "starling/nn/keyed_dropout.h"
 #include "starling/nn/linear.h"
 #include "starling/nn/models.h"
@@ -78,18 +79,16 @@ class Attention : public torch::nn::Module, public TensorDivisible {
     c_proj_ = register_module("c_proj", residual_projection(spec.width, spec.width, spec.layers));
   }
 
-  // q, k and v are strided views of one product, and so is the result of the fused kernel: nothing is copied.
   at::Tensor forward(const at::Tensor& x) {
-    const int64_t n = x.size(0), t = x.size(1);
-    const std::vector<at::Tensor> qkv = c_attn_->forward(x).chunk(3, 2);
-    const int64_t width = qkv[0].size(2);  // of this rank's heads
+    const at::Tensor qkv = c_attn_->forward(x);
+    const int64_t n = x.size(0), t = x.size(1), width = qkv.size(2) / 3;  // of this rank's heads
+    if (!dropout_.on(is_training())) return c_proj_->forward(causal_attention(qkv, width / head_width_));
     const auto by_head = [&](const at::Tensor& part) {
       return part.view({n, t, width / head_width_, head_width_}).transpose(1, 2);
     };
-    const at::Tensor q = by_head(qkv[0]), k = by_head(qkv[1]), v = by_head(qkv[2]);
-    const at::Tensor y = dropout_.on(is_training())
-                             ? attention_with_dropout(q, k, v, dropout_)
-                             : at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true);
+    const std::vector<at::Tensor> parts = qkv.chunk(3, 2);
+    const at::Tensor y =
+        attention_with_dropout(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), dropout_);
     return c_proj_->forward(y.transpose(1, 2).reshape({n, t, width}));
   }
 

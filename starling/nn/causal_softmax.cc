@@ -1,0 +1,89 @@
+#include "starling/nn/causal_softmax.h"
+
+#include <algorithm>
+
+#include "starling/nn/vector_exp.h"
+
+namespace starling {
+namespace {
+
+constexpr int64_t kLanes = kSoftmaxLanes;
+constexpr float kBeyond = -1e30f;
+
+// Sums and maxima go by lanes, which a compiler makes one vector of.
+__attribute__((always_inline)) inline void softmax(float* p, int64_t count, int64_t width) {
+  const int64_t end = (count + kLanes - 1) / kLanes * kLanes;
+  for (int64_t i = count; i < end; ++i) p[i] = kBeyond;
+  float most[kLanes], sum[kLanes] = {};
+  for (int64_t j = 0; j < kLanes; ++j) most[j] = p[j];
+  for (int64_t i = kLanes; i < end; i += kLanes)
+    for (int64_t j = 0; j < kLanes; ++j) most[j] = most[j] > p[i + j] ? most[j] : p[i + j];
+  float top = most[0];
+  for (int64_t j = 1; j < kLanes; ++j) top = top > most[j] ? top : most[j];
+  for (int64_t i = 0; i < end; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      p[i + j] = vector_exp(p[i + j] - top);
+      sum[j] += p[i + j];
+    }
+  }
+  float total = 0;
+  for (int64_t j = 0; j < kLanes; ++j) total += sum[j];
+  const float scale = 1.0f / total;
+  for (int64_t i = 0; i < end; ++i) p[i] *= scale;
+  std::fill(p + count, p + width, 0.0f);
+}
+
+__attribute__((always_inline)) inline void gradient(const float* __restrict p, float* __restrict dp,
+                                                    int64_t width) {
+  float sum[kLanes] = {};
+  for (int64_t i = 0; i < width; i += kLanes)
+    for (int64_t j = 0; j < kLanes; ++j) sum[j] += p[i + j] * dp[i + j];
+  float total = 0;
+  for (int64_t j = 0; j < kLanes; ++j) total += sum[j];
+  for (int64_t i = 0; i < width; ++i) dp[i] = p[i] * (dp[i] - total);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512"))) void softmax_avx512(
+    float* p, int64_t count, int64_t width) {
+  softmax(p, count, width);
+}
+__attribute__((target("avx2,fma"))) void softmax_avx2(float* p, int64_t count, int64_t width) {
+  softmax(p, count, width);
+}
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512"))) void
+gradient_avx512(const float* p, float* dp, int64_t width) {
+  gradient(p, dp, width);
+}
+__attribute__((target("avx2,fma"))) void gradient_avx2(const float* p, float* dp, int64_t width) {
+  gradient(p, dp, width);
+}
+
+bool softmax_has_avx512() {
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+bool softmax_has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#endif
+
+}  // namespace
+
+void softmax_row(float* p, int64_t count, int64_t width) {
+#if defined(__x86_64__)
+  if (softmax_has_avx512()) return softmax_avx512(p, count, width);
+  if (softmax_has_avx2()) return softmax_avx2(p, count, width);
+#endif
+  softmax(p, count, width);
+}
+
+void softmax_gradient_row(const float* p, float* dp, int64_t width) {
+#if defined(__x86_64__)
+  if (softmax_has_avx512()) return gradient_avx512(p, dp, width);
+  if (softmax_has_avx2()) return gradient_avx2(p, dp, width);
+#endif
+  gradient(p, dp, width);
+}
+
+}  // namespace starling
