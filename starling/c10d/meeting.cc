@@ -154,6 +154,7 @@ std::shared_ptr<Group> grouped(const std::shared_ptr<Met>& met, GroupSetup setup
   setup.options = options.group;
   setup.host_id = host_id();
   setup.host_name = host_name();
+  setup.waiting = WaitPolicy::beside_computation();  // backward goes on while a thread of the backend reduces
   met->announced = met->job_store ? met->job_store.get() : met->host_store.get();
   met->announced->announce(setup.rank);
   met->group = make_group(met->both ? *met->both : *met->host_store, setup);

@@ -198,6 +198,7 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
   LocalTeamSetup local = local_setup(&store, meeting.prefix(), parts.places, setup.options, look);
   auto lost = std::make_shared<LostRanks>(store, setup, parts.places);
   local.outside = [lost] { return lost->look(); };
+  if (setup.waiting) local.policy = *setup.waiting;
   if (p > 1) {
     parts.rings = make_shared_window(
         &store, {.key = meeting.prefix() + "rings/" + std::to_string(parts.places.host_of[setup.rank]),

@@ -10,9 +10,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "starling/comm/flags.h"
 #include "starling/comm/group.h"
 #include "starling/comm/mesh.h"
 #include "starling/net/store.h"
@@ -32,6 +34,8 @@ struct GroupSetup {
   std::string host_id;
   // For messages. Empty: the machine's name.
   std::string host_name;
+  // How ranks of one host wait for each other; by default WaitPolicy::for_ranks.
+  std::optional<WaitPolicy> waiting;
   // Connects ranks that do not share memory. Empty: all ranks must be of one host.
   Connector connect;
 };

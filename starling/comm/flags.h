@@ -22,6 +22,9 @@ struct WaitPolicy {
   int yields = 20;
   // Long spinning where every local rank has a core of its own; where they share cores the waited-for rank needs ours.
   static WaitPolicy for_ranks(int local_ranks, int cores);
+  // For threads that wait while others of their process compute: who yields to those gets its core back a time slice later,
+  // and who sleeps at once when it is woken.
+  static constexpr WaitPolicy beside_computation() { return {300, 0}; }
 };
 
 // The processor cores that this process may run on.
