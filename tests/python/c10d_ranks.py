@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-TIMEOUT = datetime.timedelta(seconds=60)
+TIMEOUT = datetime.timedelta(seconds=200)
 Op = dist.ReduceOp
 OPS = {"sum": Op.SUM, "min": Op.MIN, "max": Op.MAX, "product": Op.PRODUCT}
 BITWISE = {"band": Op.BAND, "bor": Op.BOR, "bxor": Op.BXOR}

@@ -41,7 +41,7 @@ class Ranks(FolderTest):
         process.wait()
         process.stdout.close()
 
-    def ended(self, processes, statuses=None, timeout=150):
+    def ended(self, processes, statuses=None, timeout=250):
         """What each wrote; their exit statuses must be these (all 0 by default)."""
         outputs = [p.communicate(timeout=timeout)[0] for p in processes]
         self.assertEqual([p.returncode for p in processes], statuses or [0] * len(processes), "\n".join(outputs))
@@ -65,7 +65,9 @@ class OneHost(Ranks):
     def test_ranks_may_end_without_a_word(self):
         """Without destroy_process_group, and not at the same time."""
         outputs = self.ended(self.start([RANKS, "mesh"], 2, no_farewell="1"))
-        self.assertNotIn("warning", "".join(outputs).lower())
+        for output in outputs:
+            self.assertNotIn("is lost", output)
+            self.assertNotIn("left the group", output)
 
     def test_one_rank_alone(self):
         self.ended(self.start(["-c", "import torch, torch.distributed as d; d.init_process_group('starling'); "
