@@ -26,7 +26,7 @@ def measure(work, side, args):
     """samples/s of one run."""
     env = dict(os.environ, PYTHONPATH=str(ROOT / "build" / "python" / "site"), OMP_NUM_THREADS="1")
     words = [PYTHON, str(ROOT / "bench" / "pytorch" / f"{work}.py"), "--mode", "tuned", "--steps", str(args.steps),
-             "--ranks", str(args.ranks), *SIDES[side]]
+             "--ranks", str(args.ranks), "--precision", args.precision, *SIDES[side]]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(words)}: status {done.returncode}\n{done.stderr}")
@@ -58,6 +58,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--precision", default="medium", choices=["highest", "high", "medium"], help="of fp32 products, all sides")
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     subprocess.run([str(ROOT / "tools" / "build_plugin"), PYTHON], check=True)
