@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
+#include "apps/starling/number_option.h"
 
 namespace starling {
 namespace {
@@ -24,14 +25,10 @@ void add_scaling_command(CLI::App& bench, Invocation& invocation) {
       ->delimiter(',')
       ->type_name("N,…");
   command.add_flag("--strong", scaling.strong, "The batch of all ranks stays the same, not that of a rank");
-  command.add_option("--batch", scaling.batch, "Samples of a rank's step; with --strong of all [8]")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N");
-  command
-      .add_option("--compute", scaling.compute_ms,
-                  "Emulated computation of a step, by sleeping; 0 = as it is [20]")
-      ->check(CLI::Range(0.0, 60000.0))
-      ->type_name("MS");
+  add_number_option(command, "--batch", scaling.batch, "Samples of a rank's step; with --strong of all", "N",
+                    1, 1 << 20);
+  add_number_option(command, "--compute", scaling.compute_ms,
+                    "Emulated computation of a step, by sleeping; 0 = as it is", "MS", 0, 60000);
   command
       .add_option("--link", scaling.link,
                   "Emulation of the slow link, as --emulate [bandwidth=100mbit,latency=1ms]")
@@ -40,9 +37,7 @@ void add_scaling_command(CLI::App& bench, Invocation& invocation) {
       .add_option("--straggler", scaling.straggler,
                   "Emulation of the straggler, as --emulate [slow-rank=1:2x]")
       ->type_name("WHAT");
-  command.add_option("--bench-steps", scaling.steps, "Steps of a run [30]")
-      ->check(CLI::Range(6, 100000))
-      ->type_name("N");
+  add_number_option(command, "--bench-steps", scaling.steps, "Steps of a run", "N", 6, 100000);
   invocation.flags.add_flags(command);
 }
 
@@ -55,9 +50,7 @@ void add_bench_commands(CLI::App& app, Invocation& invocation) {
   CLI::App& layers = add_command(
       bench, invocation, "layers", "Convolution and fully connected layers, CPU and GPU",
       [&invocation] { return bench_layers_command(invocation.bench_seconds, invocation.options); });
-  layers.add_option("--seconds", invocation.bench_seconds, "How long to measure, about [6]")
-      ->check(CLI::Range(0.0, 600.0))
-      ->type_name("S");
+  add_number_option(layers, "--seconds", invocation.bench_seconds, "How long to measure, about", "S", 0, 600);
   CLI::App& comm = add_command(
       bench, invocation, "comm",
       "Collectives by each algorithm: starling bench comm -n 4 --set comm.shared_memory=false",
@@ -65,9 +58,8 @@ void add_bench_commands(CLI::App& app, Invocation& invocation) {
         return bench_comm_command(checked_config(invocation, /*launches=*/true, /*trains=*/false).spec,
                                   invocation.bench_comm, invocation.options);
       });
-  comm.add_option("--seconds", invocation.bench_comm.seconds, "How long to measure, about [10]")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->type_name("S");
+  add_number_option(comm, "--seconds", invocation.bench_comm.seconds, "How long to measure, about", "S", 0,
+                    3600);
   comm.add_option("--smallest", invocation.bench_comm.smallest, "Bytes of the smallest tensor [256]")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("BYTES");

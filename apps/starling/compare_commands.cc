@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
+#include "apps/starling/number_option.h"
 
 namespace starling {
 
@@ -21,16 +22,10 @@ void add_compare_commands(CLI::App& app, Invocation& invocation) {
   compare.add_option("--budget", options.budget, "How long each run trains: samples=N or seconds=S")
       ->required()
       ->type_name("HOW");
-  compare
-      .add_option("--target-accuracy", options.target_accuracy,
-                  "Tell when the test accuracy is reached, as 0.95")
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("SHARE");
-  compare
-      .add_option("--target-loss", options.target_loss,
-                  "Tell when the training loss, the mean of 20 steps, is reached")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("LOSS");
+  add_number_option(compare, "--target-accuracy", options.target_accuracy,
+                    "Tell when the test accuracy is reached, as 0.95", "SHARE", 0, 1);
+  add_number_option(compare, "--target-loss", options.target_loss,
+                    "Tell when the training loss, the mean of 20 steps, is reached", "LOSS", 0, 1e9);
   compare.add_flag("--measure-exchange", options.measure_exchange,
                    "Also measure star, tree and ring for 2, 4 and 8 ranks on emulated links, half a minute");
   invocation.flags.add_flags(compare);

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
+#include "apps/starling/number_option.h"
 
 namespace starling {
 namespace {
@@ -24,33 +25,19 @@ void add_factor_commands(CLI::App& app, Invocation& invocation) {
       .add_option("RATINGS", what.ratings,
                   "A file with \"row column value\" a line; without it entries are made up")
       ->type_name("");
-  command.add_option("--factors", what.factors, "Numbers a row and a column [16]")
-      ->check(CLI::Range(1, 65536))
-      ->type_name("K");
-  command.add_option("--l2", what.l2, "Penalty on the factors [0.02]")
-      ->check(CLI::Range(0.0, 1e6))
-      ->type_name("X");
-  command.add_option("--lr-decay", what.lr_decay, "The rate is multiplied by this after each epoch [0.95]")
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("X");
-  command.add_option("--test-share", what.test_share, "Share of the entries kept for testing [0.1]")
-      ->check(CLI::Range(0.0, 0.9))
-      ->type_name("X");
-  command
-      .add_option("--memory-limit", what.memory_limit_mb,
-                  "Most that a rank may hold of the matrix; 0 = no limit [0]")
-      ->check(CLI::Range(0.0, 1e9))
-      ->type_name("MB");
+  add_number_option(command, "--factors", what.factors, "Numbers a row and a column", "K", 1, 65536);
+  add_number_option(command, "--l2", what.l2, "Penalty on the factors", "X", 0, 1e6);
+  add_number_option(command, "--lr-decay", what.lr_decay, "The rate is multiplied by this after each epoch",
+                    "X", 0, 1);
+  add_number_option(command, "--test-share", what.test_share, "Share of the entries kept for testing", "X", 0,
+                    0.9);
+  add_number_option(command, "--memory-limit", what.memory_limit_mb,
+                    "Most that a rank may hold of the matrix; 0 = no limit", "MB", 0, 1e9);
   command.add_option("--save-factors", what.save, "Folder for W.npy and H.npy")->type_name("DIR");
-  command.add_option("--rows", what.rows, "Without RATINGS: rows [2000]")
-      ->check(CLI::Range(1, 1 << 30))
-      ->type_name("N");
-  command.add_option("--columns", what.columns, "Without RATINGS: columns [1000]")
-      ->check(CLI::Range(1, 1 << 30))
-      ->type_name("N");
-  command.add_option("--entries", what.entries, "Without RATINGS: known entries [100000]")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->type_name("N");
+  add_number_option(command, "--rows", what.rows, "Without RATINGS: rows", "N", 1, 1 << 30);
+  add_number_option(command, "--columns", what.columns, "Without RATINGS: columns", "N", 1, 1 << 30);
+  add_number_option(command, "--entries", what.entries, "Without RATINGS: known entries", "N", 1,
+                    int64_t{1} << 40);
   invocation.flags.add_flags(command);
 }
 

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
+#include "apps/starling/number_option.h"
 
 namespace starling {
 namespace {
@@ -15,9 +16,8 @@ int serve(const Invocation& invocation) {
 void add_serve_command(CLI::App& data, Invocation& invocation) {
   CLI::App& command = add_command(data, invocation, "serve", "Serve pictures to the ranks of training jobs",
                                   [&invocation] { return serve(invocation); });
-  command.add_option("--port", invocation.data_serve.port, "The port to listen at; 0 takes a free one [0]")
-      ->check(CLI::Range(0, 65535))
-      ->type_name("P");
+  add_number_option(command, "--port", invocation.data_serve.port,
+                    "The port to listen at; 0 takes a free one", "P", 0, 65535);
   command
       .add_option("--interface", invocation.serve_interface, "The interface, by name or address [127.0.0.1]")
       ->type_name("NAME");
@@ -25,11 +25,8 @@ void add_serve_command(CLI::App& data, Invocation& invocation) {
       .add_option("--key-file", invocation.data_serve.key_file,
                   "The key that readers must prove; made if it is not there")
       ->type_name("F");
-  command
-      .add_option("--lease", invocation.data_serve.lease_s,
-                  "A worker that is silent for longer loses the batches that it holds [300]")
-      ->check(CLI::Range(0.01, 1e6))
-      ->type_name("S");
+  add_number_option(command, "--lease", invocation.data_serve.lease_s,
+                    "A worker that is silent for longer loses the batches that it holds", "S", 0.01, 1e6);
   invocation.flags.add_flags(command);
 }
 
