@@ -151,7 +151,8 @@ class Compare(ProgramTest):
 
     def test_the_tour_shows_every_picture(self):
         done = subprocess.run([STARLING, "tour", "--dry-run"], capture_output=True, text=True, timeout=60, check=True)
-        for word in ("all-reduce", "staleness=0", "staleness=3", "staleness=inf", "parallel-sgd", "admm", "downpour", "gossip",
+        for word in ("all-reduce", "staleness=0", "staleness=3", "staleness=inf", "parallel-sgd", "admm", "gossip",
+                     "downpour:servers=2:mesh=replica=2,stage=2",
                      "schedule=naive", "schedule=1f1b", "shard=parameters", "codec=1bit"):
             self.assertIn(word, done.stdout)
         folder = self.path("tour")

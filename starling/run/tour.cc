@@ -45,11 +45,13 @@ std::vector<TourPicture> tour_pictures() {
         "admm:every=4:rho=2:adaptive_rho=false:optimizer.momentum=0:lr=0.1:lr-schedule=constant:partition=by-"
         "label",
         "local-sgd:every=64:partition=by-label"}},
-      {"Downpour SGD: two servers, pushes and pulls apart",
-       "The same seed, 6.2.1. The parameters are divided over two server shards which update independently; "
-       "each "
-       "worker pushes and pulls every second step, and nobody waits for anybody.",
-       {"downpour:servers=2:push_every=2:fetch_every=2:optimizer.momentum=0"}},
+      {"Downpour SGD, 2 x 2: two groups of computers, two servers",
+       "The same seed, 6.2.1. Each of the two groups trains a model of its own on samples of its own, and "
+       "the "
+       "model is divided over the group's two computers. The parameters are divided over two server shards, "
+       "which update independently; a computer pushes to and pulls from only the shard that owns its part, "
+       "here every second step, and no group waits for the other.",
+       {"downpour:servers=2:mesh=replica=2,stage=2:push_every=2:fetch_every=2:optimizer.momentum=0"}},
       {"Nobody in the middle: gossip",
        "Seed “Parallelism of model training”. Each computer mixes its model with those of its neighbours, on "
        "a ring "
