@@ -188,6 +188,8 @@ class Exchanges(ProgramTest):
         self.assertAlmostEqual(strategy["bubble_planned"], 1 / 5)
         _, strategy = self.strategy("-n", 2, "--mesh", "stage=2", "--micro-batches", 4)
         self.assertEqual((strategy["exchange"], strategy["replicas"]), ("none", 1))
+        _, strategy = self.strategy(*pipelines, "--precision", "bf16", "--set", "pipeline.activations=int8")
+        self.assertEqual(strategy["stage_bytes"], 2 * 4 * (4 * 64 + 4))  # one row of 64 a sample, in one block of 256 values
         result, strategy = self.strategy(*pipelines, "--exchange", "downpour", "--servers", 2, "--lr", 0.05, accuracy=0)
         for worker in range(4):
             for shard in range(2):

@@ -85,7 +85,7 @@ BuiltStrategy built(Args&&... args) {
 std::unique_ptr<Pipeline> pipeline_of(Here& here, const Task& task, const Form& form, const Make& make,
                                       double clip = 0, bool share_tied = false, bool fp32 = false) {
   PipelineOptions options = options_for(form.schedule, here.stages->size(), form.chunks, form.micro_batches);
-  if (fp32) options.master = at::kFloat;
+  if (fp32) options.master = options.working = at::kFloat;
   options.replica = here.place.replica;
   options.ranks = here.place.stage_ranks;
   options.share_tied = share_tied;

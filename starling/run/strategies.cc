@@ -174,6 +174,7 @@ PipelineOptions pipeline_options(const StrategyParts& parts) {
   PipelineOptions options;
   options.schedule = pipeline_schedule(parts.spec);
   options.master = common.master;
+  options.working = common.working;
   options.clip_norm = common.clip_norm;
   options.seed = common.seed;
   options.activations = parts.spec.pipeline.activations;

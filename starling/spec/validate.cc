@@ -309,8 +309,6 @@ class Validator {
     if (!layers && spec_.train.threads_mode != ThreadsMode::kOp)
       fail({"train.threads_mode", "train.mesh"},
            "a stage computes one micro-batch at a time: use --threads-mode op with --mesh stage");
-    if (spec_.train.precision == Precision::kBf16)
-      fail({"train.precision"}, "the pipeline trains in fp32 or fp64");
     const int64_t share = spec_.train.global_batch / mesh.replica;
     if (share % spec_.pipeline.micro_batches != 0)
       fail({"pipeline.micro_batches", "train.global_batch"},

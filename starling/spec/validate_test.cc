@@ -153,7 +153,9 @@ TEST(Validate, ReplicasOfAPipelineExchangeWhateverReplicasDo) {
   EXPECT_THAT(with({"train.global_batch=36"}),
               HasSubstr("the 18 samples of a step of a replica cannot be cut into 8 micro-batches"));
   EXPECT_THAT(with({"train.threads_mode=batch", "train.threads=2"}), HasSubstr("--threads-mode op"));
-  EXPECT_THAT(with({"train.precision=bf16"}), HasSubstr("fp32 or fp64"));
+  EXPECT_EQ(with({"train.precision=bf16", "pipeline.activations=int8"}), "");
+  EXPECT_THAT(with({"train.precision=bf16", "exchange.name=downpour"}),
+              HasSubstr("servers hold fp32 or fp64"));
 }
 
 TEST(Validate, OneReplicaOfAPipelineExchangesNothing) {

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kTimelineTag = 0x52000000u;
 
 StageModelOptions stage_options(const PipelineOptions& options) {
-  return {options.schedule, options.master, options.seed, options.cut, options.sample, options.activations};
+  return {options.schedule, options.working, options.seed, options.cut, options.sample, options.activations};
 }
 
 // Synchronous SGD of a single replica.
@@ -23,7 +23,8 @@ Pipeline::MakeExchange single_replica(const UpdateRule& rule, const PipelineOpti
                                       const Clock& clock) {
   return [&](const ModelFactory& part, const StageModel& stage) {
     AllReduceOptions own;
-    own.master = own.working = options.master;
+    own.master = options.master;
+    own.working = options.working;
     own.clip_norm = options.clip_norm;
     own.seed = options.seed;
     own.parts = stage.parts();

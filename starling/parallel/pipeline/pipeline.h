@@ -31,9 +31,11 @@
 namespace starling {
 
 struct PipelineOptions {
-  Schedule schedule;                   // for as many ranks as the group; checked by the constructor
-  at::ScalarType master = at::kFloat;  // parameters, states and arithmetic: float or double
-  double clip_norm = 0;                // of the strategy of a single replica: see AllReduceOptions
+  Schedule schedule;  // for as many ranks as the group; checked by the constructor
+  at::ScalarType master =
+      at::kFloat;  // of the strategy of a single replica: parameters and states, float or double
+  at::ScalarType working = at::kFloat;  // StageModelOptions::type: master, or bfloat16
+  double clip_norm = 0;                 // of the strategy of a single replica: see AllReduceOptions
   uint64_t seed = 0;
   std::string activations = "none";  // as in StageModelOptions
   std::vector<size_t> cut;           // as in StageModelOptions

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "starling/base/error.h"
+#include "starling/c10d/data_type.h"
 #include "starling/codec/codec_reference.h"
 #include "starling/parallel/pipeline/layer_per_core.h"
 #include "starling/parallel/pipeline/pipeline_test_task.h"
@@ -137,6 +138,18 @@ TEST(PipelineTest, LongMessagesInBothDirectionsWaitForNobody) {
   compare_with_one_process(task, 2, {{"1f1b"}, {"interleaved", 2, 2}});
 }
 
+// A snapshot that rank 0 has, of masters of this type and their momentum.
+void bring_to_all(Group& group, const Task& task, StrategyState& state, at::ScalarType type = at::kDouble) {
+  for (auto* part : {&state.parameters, &state.optimizer}) {
+    for (const NamedTensor& p : make_replica(task.factory, type, 9).parameters) {
+      const std::string name = part == &state.parameters ? p.name : "momentum/" + p.name;
+      at::Tensor& value = (*part)[name];
+      if (group.rank() > 0) value = at::empty_like(p.tensor.detach());
+      group.broadcast(value.data_ptr(), value.numel(), data_type_of(type), 0);
+    }
+  }
+}
+
 TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
   const Task task = gpt_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
@@ -164,14 +177,7 @@ TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
       require(rank == 0 || state.parameters.empty(), "a state elsewhere than on rank 0");
     }
     // The snapshot goes to all ranks and on in another table with another cut; rank 1 reads it as rank 0 wrote it.
-    for (auto* part : {&at_2.parameters, &at_2.optimizer}) {
-      for (const NamedTensor& p : make_replica(task.factory, at::kDouble, 9).parameters) {
-        const std::string name = part == &at_2.parameters ? p.name : "momentum/" + p.name;
-        at::Tensor& value = (*part)[name];
-        if (rank > 0) value = at::empty_like(p.tensor.detach());
-        group->broadcast(value.data_ptr(), value.numel(), DataType::kFp64, 0);
-      }
-    }
+    bring_to_all(*group, task, at_2);
     at_2.step = 2;
     PipelineOptions other = options_for("interleaved", 2, 2, 4);
     other.clip_norm = 0.1;
@@ -238,6 +244,66 @@ TEST(PipelineTest, ActivationsTravelInFewerBytes) {
         }
       };
       require_equal(task, state, one_process(task, optimizer("sgd"), kSteps, 0, by_micro_batch), 1e-10, word);
+    }
+    group->barrier();
+  });
+  expect_all_end(ranks, 2);
+}
+
+// What the steps have added to the parameters, as one vector.
+at::Tensor added(const std::map<std::string, at::Tensor>& before,
+                 const std::map<std::string, at::Tensor>& after) {
+  std::vector<at::Tensor> parts;
+  for (const auto& [name, tensor] : before)
+    parts.push_back((after.at(name).to(at::kDouble) - tensor.to(at::kDouble)).flatten());
+  return at::cat(parts);
+}
+
+// The seed's 16-bit weights with 8-bit activations: near one process in fp64, with fp32 masters that are saved and resumed.
+TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
+  const Task task = gpt_task();
+  constexpr int64_t kMicro = 4, kValues = kBatch / kMicro * 6 * 16;
+  const std::map<std::string, int64_t> bytes = {{"none", 2 * kValues}, {"int8", kValues + 4 * 2}};
+  ForkedRanks ranks(2, [&](int rank, Store& store) {
+    const auto group = join(store, rank, 2);
+    const SystemClock clock;
+    for (const auto& [word, bytes_each] : bytes) {
+      PipelineOptions options = options_for("1f1b", 2, 1, kMicro);
+      options.master = at::kFloat;
+      options.working = at::kBFloat16;
+      options.activations = word;
+      const UpdateRule rule = make_update_rule(optimizer("sgd"));
+      Pipeline pipeline(task.factory, rule, options, *group, clock);
+      for (const NamedTensor& p : pipeline.replica().parameters)
+        require(p.tensor.scalar_type() == at::kBFloat16, p.name + " is not of 16 bits");
+      const StrategyState before = pipeline.state();
+      StrategyState middle;
+      for (int64_t step = 1; step <= kSteps; ++step) {
+        one_step(pipeline, task, step);
+        if (step == 2) middle = pipeline.state();
+      }
+      const StrategyState after = pipeline.state();
+      std::map<std::string, double> facts;
+      for (const auto& [name, value] : pipeline.fingerprint()) facts[name] = value;
+      require(facts["stage_bytes"] == 2 * kMicro * bytes_each,
+              fmt::format("{}: {} bytes", word, facts["stage_bytes"]));
+
+      bring_to_all(*group, task, middle, at::kFloat);
+      middle.step = 2;
+      Pipeline resumed(task.factory, rule, options, *group, clock);
+      resumed.load_state(middle);
+      for (int64_t step = 3; step <= kSteps; ++step) one_step(resumed, task, step);
+      const StrategyState again = resumed.state();
+      if (rank > 0) continue;
+      for (const auto& [name, tensor] : after.parameters)
+        require(tensor.scalar_type() == at::kFloat && at::equal(tensor, again.parameters.at(name)),
+                name + " differs after resuming");
+      std::map<std::string, at::Tensor> initial;
+      for (const NamedTensor& p : make_replica(task.factory, at::kDouble, 3).parameters)
+        initial[p.name] = p.tensor.detach();
+      const double apart = relative_difference(added(before.parameters, after.parameters),
+                                               added(initial, one_process(task, optimizer("sgd"), kSteps)));
+      require(apart < 0.05, fmt::format("{}: the updates are {} apart", word, apart));
     }
     group->barrier();
   });

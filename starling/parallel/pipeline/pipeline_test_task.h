@@ -131,7 +131,7 @@ inline std::map<std::string, at::Tensor> one_process(const Task& task, const Opt
 inline PipelineOptions options_for(const std::string& schedule, int ranks, int chunks, int micro_batches) {
   PipelineOptions options;
   options.schedule = make_schedule(schedule, ranks, chunks, micro_batches);
-  options.master = at::kDouble;
+  options.master = options.working = at::kDouble;
   options.seed = 3;
   return options;
 }

@@ -40,6 +40,11 @@ void check_ranks(const Schedule& schedule, int ranks) {
   }
 }
 
+// In which the gradients of a parameter are added up: of many micro-batches bfloat16 would lose the small ones.
+at::ScalarType sum_type(const at::Tensor& parameter) {
+  return parameter.scalar_type() == at::kBFloat16 ? at::kFloat : parameter.scalar_type();
+}
+
 // Behind the loss: hands the gradients out that the table has computed already.
 struct TableBackward final : torch::autograd::Node {
   torch::autograd::variable_list gradients;
@@ -208,7 +213,8 @@ at::Tensor StageModel::loss_of(const Batch& batch) {
     return at::scalar_tensor(loss, at::kDouble);
   }
   for (NamedTensor& p : whole_.parameters) p.tensor.mutable_grad().reset();
-  result_ = run_->run(batch, step_);
+  sums_.assign(places_.size(), {});
+  result_ = run_->run(batch, step_, [this] { add_to_sums(); });
   const Nanoseconds start = clock_.now();
   auto backward = c10::make_intrusive<TableBackward>();
   backward->gradients = take_gradients();
@@ -224,6 +230,22 @@ at::Tensor StageModel::loss_of(const Batch& batch) {
   return loss;
 }
 
+// Gradients of other types are added up by torch, in parameter.grad().
+void StageModel::add_to_sums() {
+  if (options_.type != at::kBFloat16) return;
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    at::Tensor& p = whole_.parameters[i].tensor;
+    if (!places_[i].own || !p.grad().defined() || p.scalar_type() != at::kBFloat16) continue;
+    if (sums_[i].defined()) {
+      sums_[i].add_(p.grad());
+    } else {
+      sums_[i] = p.grad().to(at::kFloat);
+    }
+    p.mutable_grad().reset();
+  }
+}
+
 // The mean over the micro-batches, of the own parameters.
 std::vector<at::Tensor> StageModel::take_gradients() {
   at::NoGradGuard no_grad;
@@ -231,13 +253,16 @@ std::vector<at::Tensor> StageModel::take_gradients() {
   for (size_t i = 0; i < places_.size(); ++i) {
     if (!places_[i].own) continue;
     at::Tensor& p = whole_.parameters[i].tensor;
-    gradients[i] = p.grad().defined() ? p.grad().contiguous() : at::zeros_like(p.detach());
-    p.mutable_grad().reset();
+    at::Tensor& sum = p.grad().defined() ? p.mutable_grad() : sums_[i];
+    gradients[i] = sum.defined() ? sum.contiguous() : at::zeros(p.sizes(), p.options().dtype(sum_type(p)));
+    sum.reset();
   }
   add_tied(gradients);
   std::vector<at::Tensor> own;
-  for (at::Tensor& g : gradients) {
-    if (g.defined()) own.push_back(g.div_(options_.schedule.micro_batches));
+  for (size_t i = 0; i < places_.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    own.push_back(
+        gradients[i].div_(options_.schedule.micro_batches).to(whole_.parameters[i].tensor.scalar_type()));
   }
   return own;
 }

@@ -27,8 +27,10 @@
 namespace starling {
 
 struct StageModelOptions {
-  Schedule schedule;                 // for as many ranks as the group; checked by the constructor
-  at::ScalarType type = at::kFloat;  // parameters and arithmetic: float or double
+  Schedule schedule;  // for as many ranks as the group; checked by the constructor
+  // Parameters and arithmetic: float, double or bfloat16, whose gradients are summed up in float (replica.h says what then
+  // stays float all the same).
+  at::ScalarType type = at::kFloat;
   uint64_t seed = 0;
   // Where each stage begins in the model's blocks, and at last their number. Empty: cut for balance, by the blocks' measured
   // times if there is a sample, else by their parameters. The cut changes no result.
@@ -96,6 +98,7 @@ class StageModel {
   void let_go_of_others();
   void compute_with_part();
   at::Tensor loss_of(const Batch& batch);
+  void add_to_sums();
   std::vector<at::Tensor> take_gradients();
   void add_tied(std::vector<at::Tensor>& gradients);
   void exchange_notices();
@@ -107,6 +110,7 @@ class StageModel {
   Replica whole_;
   std::vector<size_t> cut_;
   std::vector<Place> places_;       // by parameter of whole_
+  std::vector<at::Tensor> sums_;    // as places_: of the gradients of bfloat16 parameters so far, in float
   std::vector<int> buffer_owners_;  // by buffer of whole_: the rank
   bool gathered_ = true;            // the parameters of other stages are here
   Model part_;

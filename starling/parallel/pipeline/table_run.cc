@@ -79,8 +79,9 @@ double TableRun::evaluate(const Batch& batch, int64_t step) {
   return result_.loss / schedule_.micro_batches;
 }
 
-TableResult TableRun::run(const Batch& batch, int64_t step) {
+TableResult TableRun::run(const Batch& batch, int64_t step, std::function<void()> after_backward) {
   this->begin(batch, step);
+  after_backward_ = std::move(after_backward);
   timeline_.clear();
   const Nanoseconds begin = clock_.now();
   result_.begin_ns = begin.count();
@@ -147,6 +148,7 @@ void TableRun::backward(const Action& action, Cell& cell) {
   STARLING_CHECK(gradients.size() == roots.size(), "{} gradients of {} tensors", gradients.size(),
                  roots.size());
   if (!roots.empty()) torch::autograd::backward(roots, gradients);
+  after_backward_();
   cell.output.clear();
   if (schedule_.ranks == 1 && action.chunk > 0) {
     Cell& before = cell_of(action.micro_batch, action.chunk - 1);

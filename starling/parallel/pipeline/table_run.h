@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -50,7 +51,8 @@ class TableRun {
   // batch: the whole batch of the step, on every rank; the first stage reads its input, the last its target. Its size must
   // divide by the micro-batches. Errors: ConfigError (--micro-batches) if not; Error(kNumeric) for a loss that is not
   // finite; CommError.
-  TableResult run(const Batch& batch, int64_t step);
+  // after_backward: called after each backward of a stage; it may take the gradients away.
+  TableResult run(const Batch& batch, int64_t step, std::function<void()> after_backward);
   // The table's forwards alone, without gradients: the mean loss, only on the rank of the last stage. Collective.
   double evaluate(const Batch& batch, int64_t step);
 
@@ -99,6 +101,7 @@ class TableRun {
   // Of the step that runs.
   Batch batch_;
   int64_t step_ = 0;
+  std::function<void()> after_backward_;
   std::map<std::pair<int, int>, Cell> cells_;  // by micro-batch and chunk
   TableResult result_;
   std::vector<MeasuredAction> timeline_;
