@@ -1,5 +1,5 @@
 """`starling verify`: every step's update equals one process's, fp64, to 1e-10 by tensor norm."""
-from program import ProgramTest, main
+from program import ProgramTest, distance, main
 
 MODELS = {
     "mlp": ["--model", "mlp", "--set", "model.widths=[784,48,10]", "--data", "digits"],
@@ -54,10 +54,23 @@ class Verify(ProgramTest):
         self.check("lenet5", 2, 3, "--mesh", "tensor=2")
         self.check("mlp", 4, 3, "--mesh", "replica=2,tensor=2", "--shard", "gradients")
         self.check("gpt", 4, 3, "--mesh", "stage=2,tensor=2", "--micro-batches", 2, "--set", "optimizer.clip_norm=0.1")
+        self.check("gpt", 2, 2, "--mesh", "tensor=2", "--set", "comm.shared_memory=false")
 
     def test_hybrid(self):
         self.check("lenet5", 2, 3, "--hybrid", "auto")
         self.check("mlp", 3, 3, "--hybrid", "fc1", "--set", "optimizer.clip_norm=0.1")
+
+    def test_fifty_steps_end_where_those_of_one_process_do(self):
+        def weights(name, *args):
+            file = self.path(name + ".safetensors")
+            self.run_program("train", "-q", "--run-dir", self.path(name), "--save", file, *MODELS["mlp"], "--precision", "fp64", "--steps", 50,
+                             "--lr", 0.05, "--global-batch", 12, "--set", "data.samples=256", "--set", "data.test_samples=16",
+                             "--micro-batches", 2, "--set", "train.hash_every=0", *args)
+            return file
+        one = weights("one")
+        for name, words in (("servers", ["-n", 2, "--exchange", "parameter-server"]), ("stages", ["-n", 4, "--mesh", "replica=2,stage=2"]),
+                            ("slices", ["-n", 4, "--mesh", "replica=2,tensor=2"])):
+            self.assertLess(distance(one, weights(name, *words)), 1e-10, name)
 
     def test_local_batch_norm_is_refused(self):
         _, err = self.run_program("verify", *MODELS["resnet18"][:4], "-n", 2, "--global-batch", 4, status=2)
