@@ -1,4 +1,5 @@
 """Every exchange by name from the command line: it learns, its fingerprint is its own, its bytes are those of its formula."""
+import json
 import os
 import time
 
@@ -162,6 +163,13 @@ class Exchanges(ProgramTest):
         self.assertEqual(result["params"], strategy["whole_parameters"])
         self.assertLess(strategy["held_parameters"], 0.6 * strategy["whole_parameters"])
         self.assertGreater(result["test_loss"], 0)
+
+    def test_stages_of_divided_layers_tell_what_they_did(self):
+        _, strategy = self.strategy("--mesh", "stage=2,tensor=2", "-n", 4, "--micro-batches", 4)
+        self.assertEqual((strategy["stages"], strategy["tensor_ranks"]), (2, 2))
+        with open(self.path("run/timeline.json"), encoding="utf-8") as f:
+            actions = json.load(f)["actions"]
+        self.assertEqual(len(actions), 2 * 4 * (2 + 2))  # of both stages: forwards, backwards, and a message for each
 
     def test_divided_layers_are_whole_in_files(self):
         def weights(name, *args):

@@ -47,6 +47,8 @@ class TensorParallel final : public Strategy {
   // This rank's part of the agreed model after consensus(): all ranks of the tensor group evaluate the same samples.
   Replica& evaluated() { return *exchange_.evaluated; }
   int64_t whole_parameters() const { return whole_parameters_; }
+  // What trains this rank's part.
+  const BuiltStrategy& exchange() const { return exchange_; }
 
   // That of the exchange, on this rank's part, and: tensor_ranks; held_parameters, whole_parameters; tensor_elements: moved in
   // the last step (nn/tensor_parallel/tensor_group.h). Of a transformer also layer_elements, those of a layer, and

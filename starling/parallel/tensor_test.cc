@@ -10,9 +10,13 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/forked_ranks.h"
+#include "starling/parallel/admm.h"
 #include "starling/parallel/all_reduce.h"
+#include "starling/parallel/central.h"
+#include "starling/parallel/gossip.h"
 #include "starling/parallel/hybrid.h"
 #include "starling/parallel/local_sgd.h"
+#include "starling/parallel/parallel_sgd.h"
 #include "starling/parallel/tensor_parallel.h"
 #include "starling/parallel/zero.h"
 #include "starling/torch_testing/tensor_difference.h"
@@ -213,11 +217,15 @@ BuiltStrategy zero(const Task& task, const ModelFactory& factory, Group& group, 
   return built<Zero>(factory, task.rule(), options, group, clock);
 }
 
-BuiltStrategy local_sgd(const Task& task, const ModelFactory& factory, Group& group, const Clock& clock,
-                        const ModelParts& parts) {
-  FlatReplicaOptions options = task.flat();
-  options.parts = parts;
-  return built<LocalSgd>(factory, task.rule(), options, 2, group, clock);
+// An exchange whose replicas are flat; more: what its constructor takes between their options and the group.
+template <typename S, typename... More>
+Make flat_exchange(More... more) {
+  return [more...](const Task& task, const ModelFactory& factory, Group& group, const Clock& clock,
+                   const ModelParts& parts) {
+    FlatReplicaOptions options = task.flat();
+    options.parts = parts;
+    return built<S>(factory, task.rule(), options, more..., group, clock);
+  };
 }
 
 std::unique_ptr<TensorParallel> tensor_parallel(const Task& task, Here& here, const Make& make) {
@@ -291,16 +299,28 @@ TEST(TensorParallelStrategy, WorksUnderEveryExchangeOfReplicas) {
       };
       result.merge(differences_of(make, {{"zero" + std::to_string(stage), task}}, 2, here));
     }
-    // Ranks that average now and then: against the same exchange of whole models.
-    const auto divided = tensor_parallel(task, here, local_sgd);
-    train(*divided, task, here.replica->rank(), 2, 1, kSteps);
-    BuiltStrategy whole = local_sgd(task, task.factory, *here.replica, here.clock, {});
-    train(*whole.strategy, task, here.replica->rank(), 2, 1, kSteps);
-    const StrategyState state = divided->state(), expected = whole.strategy->state();
-    if (here.rank == 0) result["local_sgd"] = difference(state, expected.parameters);
+    for (const auto& [divided, name] :
+         {std::pair{true, "central_divided"}, std::pair{false, "central_master"}})
+      result.merge(
+          differences_of(flat_exchange<Central>(divided), {{name, with(gpt(), "adam", 0)}}, 2, here));
+    // Replicas that differ: against the same exchange of whole models, whose equations exchange_test.cc has.
+    const std::map<std::string, Make> exchanges = {
+        {"local_sgd", flat_exchange<LocalSgd>(int64_t{2})},
+        {"gossip", flat_exchange<Gossip>(GossipGraph::kRing)},
+        {"admm", flat_exchange<Admm>(AdmmOptions{2, 0.5, true})},
+        {"parallel_sgd_average", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kAverage)},
+        {"parallel_sgd_best", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kBest)}};
+    for (const auto& [name, make] : exchanges) {
+      const auto divided = tensor_parallel(task, here, make);
+      train(*divided, task, here.replica->rank(), 2, 1, kSteps);
+      BuiltStrategy whole = make(task, task.factory, *here.replica, here.clock, {});
+      train(*whole.strategy, task, here.replica->rank(), 2, 1, kSteps);
+      const StrategyState state = divided->state(), expected = whole.strategy->state();
+      if (here.rank == 0) result[name] = difference(state, expected.parameters);
+    }
     return result;
   });
-  EXPECT_EQ(all.size(), 3u);
+  EXPECT_EQ(all.size(), 9u);
   for (const auto& [name, value] : all) EXPECT_LE(value, 1e-10) << name;
 }
 

@@ -304,6 +304,7 @@ BuiltStrategy tensor_parallel(const StrategyParts& parts) {
   result.evaluated = &strategy->evaluated();
   result.parameters = strategy->whole_parameters();
   result.fingerprint = [s = strategy.get()] { return s->fingerprint(); };
+  result.write_timeline = strategy->exchange().write_timeline;
   result.strategy = std::move(strategy);
   return result;
 }
@@ -417,8 +418,9 @@ const std::vector<StrategyEntry>& strategies() {
        "replica=R several of them, any exchange between them",
        "bubble beside bubble_planned"},
       {"--mesh tensor=T",
-       "the ranks of a replica divide its layers: attention by heads, columns and rows, vocabulary, channels "
-       "(docs/tensor.md)",
+       "the ranks of a replica divide its layers: attention by heads, columns and rows, vocabulary, "
+       "channels; "
+       "with replica=R every exchange but servers between replicas, no --codec (docs/tensor.md)",
        "layer_elements = 8 b s h (t-1)/t a transformer layer"},
       {"--hybrid auto|LAYERS",
        "fully connected layers model-parallel, the others data-parallel, over the same ranks "
