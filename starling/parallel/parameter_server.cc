@@ -234,6 +234,7 @@ StepReport ParameterServer::update() {
       complete || (!options_.server.synchronous() && steps_ > options_.n_fetch) ? last_pull_.loss : own_loss_;
   report.stop = last_pull_.stop;
   report.lost = static_cast<int>(lost().size());
+  report.redo = complete && last_pull_.redo;
   report.exposed_comm_s = comm_s_;
   report.compute_s = forward_backward_s_ + to_seconds(clock_.now() - start) - (comm_s_ - comm_before);
   const uint64_t sent = with_client([](auto& client) { return client.bytes_sent(); });

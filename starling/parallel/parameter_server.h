@@ -65,7 +65,8 @@ class ParameterServer final : public Strategy {
   void begin_step(const Step& step) override;
   double forward_backward(const Batch& batch) override;
   // Pushes where it is due. Synchronous: pulls, too, so that it ends when the clock is complete and reports that clock's
-  // mean loss; otherwise the loss is the mean of the workers' last ones that the servers knew at the last pull.
+  // mean loss; otherwise the loss is the mean of the workers' last ones that the servers knew at the last pull. `redo` where
+  // the servers ask for it (ServerOptions::redo_after_loss).
   StepReport update() override;
   // Waits until the pushes of all workers are applied; all get the same parameters. Pushes what has been added up.
   void consensus() override;

@@ -34,6 +34,7 @@ struct StepReport {
   uint64_t bytes_sent = 0;    // by this rank: into a socket, or in a window for peers who read them there
   bool stop = false;          // some rank asked to stop: all ranks see it after the same step
   int lost = 0;               // ranks that this strategy goes on without (server modes)
+  bool redo = false;          // one was lost in this step, and nothing was updated: make it again without it
 };
 
 // What a checkpoint keeps of a strategy: fp32 or fp64 master parameters, buffers, and optimizer states, each by its

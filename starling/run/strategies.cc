@@ -98,6 +98,8 @@ ServerOptions server_options(const RunSpec& spec) {
   } else {
     options.staleness = std::stoll(exchange.staleness);
   }
+  options.redo_after_loss = goes_on_after_loss(spec) && options.synchronous() && options.backup == 0 &&
+                            exchange.servers == 1 && options.push_codec.kind == CodecKind::kNone;
   // A push of every replica amounts to one synchronous step; each of a replica's ranks pushes its part.
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
   if (!options.synchronous() && mesh.replica < mesh.ranks())

@@ -179,6 +179,7 @@ PullReport ServerClient<T>::pull(T* parameters) {
     const ServerMessage answer = receive(static_cast<int>(i), s.count, s.pulled);
     scatter(s, parameters);
     pulled_.bytes += answer.bytes;
+    report.redo = report.redo || answer.clock < s.clock;
     s.clock = answer.clock;
     if (std::exchange(first, false)) report.loss = answer.loss;
     report.stop = report.stop || answer.stop;

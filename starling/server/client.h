@@ -43,6 +43,7 @@ struct PullReport {
   bool stop = false;      // some worker wished to stop
   int64_t staleness = 0;  // the largest of the shards'
   int64_t updates = 0;    // snapshots: made so far
+  bool redo = false;  // pulls: the update of the last push was not made; it is to be pushed again (table.h)
 };
 
 struct MessageCount {

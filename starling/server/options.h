@@ -21,6 +21,10 @@ struct ServerOptions {
   // Synchronous only: a clock's gradients are added in the order of the workers, so that equal runs give equal bits (and
   // the bits of all-reduce). Otherwise in the order of their arrival, with memory for one gradient instead of one a worker.
   bool fixed_order = true;
+  // Synchronous, without backup workers, of a single shard (shards would decide apart): when a worker is lost before its
+  // gradient of the open clock has come, those of the others are put aside, and all who are left are told to make the clock
+  // again, on batches that are shared out among them. Otherwise the clock's mean is over what has come.
+  bool redo_after_loss = false;
   // Otherwise: the step size of worker w's pushes is lr · λ_w. Empty: 1 / (workers not lost) each, so that a push of every worker
   // amounts to one synchronous step.
   std::vector<double> lambda;

@@ -57,9 +57,22 @@ void Table<T>::retire(int worker, bool lost) {
   if (lost) {
     ++stats_.retired;
     stats_.lost.push_back(worker);
+    if (options_.redo_after_loss && !w.holds) break_off();
   }
   record(TableAction::kRetire, worker, w.clock, lost ? 1 : 0);
   close_round_if_complete();
+}
+
+// Whatever was pushed was a part of a batch that the lost one had a part of.
+template <typename T>
+void Table<T>::break_off() {
+  told_of_ = static_cast<int>(stats_.lost.size());
+  for (Worker& w : workers_) {
+    if (!std::exchange(w.holds, false)) continue;
+    --w.clock;
+    record(TableAction::kDrop, static_cast<int>(&w - workers_.data()), w.clock);
+  }
+  std::fill(summed_.begin(), summed_.end(), 0.0);
 }
 
 template <typename T>
@@ -146,6 +159,10 @@ PushOutcome Table<T>::push(int worker, int64_t clock, const PushNotes& notes, st
 template <typename T>
 PushOutcome Table<T>::hold(int worker, int64_t clock, std::vector<T>& gradient) {
   Worker& w = workers_[worker];
+  if (must_redo(w)) {
+    record(TableAction::kDrop, worker, clock);
+    return PushOutcome::kDropped;
+  }
   ++w.clock;
   if (clock < clock_) {
     ++stats_.late_dropped;
@@ -225,7 +242,7 @@ void Table<T>::apply_round() {
   }
   for (Worker& w : workers_) w.holds = false;
   round_loss_ = loss / weight;
-  round_lost_ = static_cast<int>(stats_.lost.size());
+  told_of_ = static_cast<int>(stats_.lost.size());
   record(TableAction::kUpdate, -1, clock_, held);
   ++clock_;
   ++changes_;
@@ -285,7 +302,7 @@ ReadGrant Table<T>::grant_to(int worker, int64_t clock) {
   grant.staleness = std::max<int64_t>(0, behind);
   grant.loss = mean_loss();
   grant.stop = stop_after_ && (!options_.synchronous() || *stop_after_ < clock_);
-  grant.lost = options_.synchronous() ? round_lost_ : static_cast<int>(stats_.lost.size());
+  grant.lost = options_.synchronous() ? told_of_ : static_cast<int>(stats_.lost.size());
   return grant;
 }
 
@@ -295,7 +312,7 @@ std::optional<ReadGrant> Table<T>::try_read(int worker, int64_t clock, int64_t m
   const Worker& w = workers_[worker];
   if (options_.synchronous()) {
     check_clock(worker, clock, std::clamp<int64_t>(clock, 0, clock_ + 1), "read");
-    if (clock > clock_) return std::nullopt;
+    if (clock > clock_ && !must_redo(w)) return std::nullopt;
   } else {
     check_clock(worker, clock, w.clock, "read");
     if (options_.staleness && slowest_clock() < clock - *options_.staleness) return std::nullopt;
@@ -306,6 +323,7 @@ std::optional<ReadGrant> Table<T>::try_read(int worker, int64_t clock, int64_t m
   copy_own(worker, out);
   workers_[worker].seen = changes_;
   const ReadGrant grant = grant_to(worker, clock);
+  workers_[worker].told = grant.lost;
   ++stats_.reads;
   ++stats_.staleness[std::min(grant.staleness, kLastStalenessBin)];
   stats_.max_staleness = std::max(stats_.max_staleness, grant.staleness);

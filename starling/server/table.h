@@ -15,8 +15,9 @@
 //                                    g_k counts n_k times where it is the mean gradient of n_k samples
 //
 // When a worker is lost the others go on. Synchronous: the open clock's mean is over the samples that have come (what the lost
-// one has pushed counts), and every read of a later clock tells of the loss, the same to all. Otherwise: λ = 1/p counts the
-// workers that are left.
+// one has pushed counts), and every read of a later clock tells of the loss, the same to all; with redo_after_loss, unless the
+// lost one had pushed, the open clock begins anew: what was pushed is put aside, and so is every push of a worker that has not
+// been told, until its read of the next clock is answered with the open one. Otherwise: λ = 1/p counts the workers that are left.
 //
 // A worker may own some of the partitions only (a model divided over a group of ranks): it pushes and reads these, and a
 // partition's mean is over the workers that pushed it. A worker that owns nothing here holds nobody up.
@@ -47,7 +48,8 @@ enum class PushOutcome { kApplied, kHeld, kDropped };
 
 // What comes with parameters.
 struct ReadGrant {
-  // The clock that the worker is at: updates made when synchronous, else its own pushes.
+  // The clock that the worker is at: updates made when synchronous, else its own pushes. Below the clock that was asked for:
+  // that clock's update was not made, the worker pushes for it again (redo_after_loss).
   int64_t clock = 0;
   int64_t staleness = 0;  // clocks by which the slowest worker is behind the reader
   double loss = 0;        // mean over the workers, of their last pushes
@@ -101,6 +103,7 @@ class Table {
     size_t count = 0;
     int64_t clock = 0;
     int64_t seen = 0;               // changes_ at the last read
+    int told = 0;                   // losses that it told of
     int64_t asked = 0, served = 0;  // snapshots
     bool holds = false;             // `gradient` waits for its clock to be complete
     std::vector<T> gradient;
@@ -112,6 +115,8 @@ class Table {
   int64_t slowest_clock() const;
   void check_clock(int worker, int64_t clock, int64_t expected, const char* what) const;
   PushOutcome hold(int worker, int64_t clock, std::vector<T>& gradient);
+  bool must_redo(const Worker& w) const { return options_.redo_after_loss && w.told < told_of_; }
+  void break_off();
   void apply_now(int worker, const std::vector<T>& gradient);
   void close_round_if_complete();
   void apply_round();
@@ -136,7 +141,8 @@ class Table {
   std::vector<double> summed_;  // by slot: samples in sum_, in units of sum_unit_
   int64_t sum_unit_ = 1;        // samples of the open clock's first gradient
   double round_loss_ = 0;
-  int round_lost_ = 0;  // workers lost when the last clock was closed
+  int told_of_ =
+      0;  // losses that reads tell of: those when the last clock was closed, or the open one broken off
   std::optional<int64_t> stop_after_;
   TableStats stats_;
   std::vector<TableEvent> events_;

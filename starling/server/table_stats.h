@@ -30,7 +30,7 @@ enum class TableAction : int64_t {
   kRead,    // worker read at clock
   kPush,    // worker's gradient of clock was applied; value: τ
   kHold,    // worker's gradient waits for its clock to be complete
-  kDrop,    // worker's gradient came too late
+  kDrop,    // worker's gradient came too late, or its clock was broken off by a loss
   kUpdate,  // the clock was complete: the mean of the gradients held was applied; value: how many
   kRetire   // the worker was taken out
 };

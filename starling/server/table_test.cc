@@ -151,6 +151,42 @@ TEST(Table, ALossIsToldWithTheSameClockToAllAndTheOthersGoOn) {
   EXPECT_THAT(table.stats().lost, ElementsAre(2, 0));
 }
 
+TEST(Table, AClockThatALossBreaksOffIsMadeAgainByThoseWhoAreLeft) {
+  for (const bool fixed : {true, false}) {
+    ServerOptions options = options_of(4, 0);
+    options.fixed_order = fixed;
+    options.redo_after_loss = true;
+    Table<double> table = make_table(options);
+    Values out;
+    for (int w = 0; w < 4; ++w) EXPECT_EQ(table.try_read(w, 0, 1, out)->lost, 0);
+    push(table, 0, 0, {100, 0, 0});
+    push(table, 3, 0, {100, 0, 0});
+    table.retire(3, true);  // it has pushed: the clock may end as it began
+    EXPECT_FALSE(read(table, 0, 1));
+    table.retire(2, true);
+    const auto told = table.try_read(0, 1, 1, out);  // at once: worker 1 still computes
+    EXPECT_EQ(told->clock, 0);
+    EXPECT_EQ(told->lost, 2);
+    EXPECT_EQ(push(table, 1, 0, {100, 0, 0}),
+              PushOutcome::kDropped);  // of the batch as it was shared out before
+    EXPECT_EQ(table.try_read(1, 1, 1, out)->clock, 0);
+    EXPECT_EQ(out, Values({0, 0, 0}));
+    EXPECT_EQ(push(table, 0, 0, {2, 0, 0}), PushOutcome::kHeld);
+    EXPECT_FALSE(read(table, 0, 1));
+    EXPECT_EQ(push(table, 1, 0, {4, 0, 0}), PushOutcome::kHeld);
+    EXPECT_EQ(table.try_read(0, 1, 1, out)->clock, 1);
+    EXPECT_EQ(out, Values({-3, 0, 0}));
+    // The last one finishes alone; what a lost one had pushed counts where nothing else is missing.
+    EXPECT_EQ(table.try_read(1, 1, 1, out)->lost, 2);
+    push(table, 0, 1, {1, 0, 0});
+    table.retire(0, true);
+    push(table, 1, 1, {3, 0, 0});
+    EXPECT_EQ(table.try_read(1, 2, 1, out)->lost, 3);
+    EXPECT_EQ(out, Values({-5, 0, 0}));
+    EXPECT_EQ(table.stats().late_dropped, 0u);
+  }
+}
+
 TEST(Table, OfAsynchronousWorkersThoseThatAreLeftShareTheStep) {
   Table<double> table = make_table(options_of(4, std::nullopt));
   push(table, 0, 0, {4, 0, 0});

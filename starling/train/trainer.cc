@@ -48,18 +48,30 @@ class Loop {
   }
 
  private:
-  StepReport one_step(int64_t step) {
-    const Nanoseconds begin = parts_.clock.now();
+  // Adds the time in which it waited for data.
+  StepReport attempt(int64_t step, double lr, double& data_wait_s) {
     const double waited_before = parts_.loader->waited_s();
-    const uint64_t sent_before = group_sent();
     const Batch batch = parts_.loader->next();
-    const ScheduleLength schedule{length_.total_steps, length_.steps_per_epoch, spec_.train.global_batch};
-    const double lr = learning_rate(spec_.optimizer.lr, spec_.schedule, schedule, step - 1);
+    data_wait_s += parts_.loader->waited_s() - waited_before;
     parts_.strategy.begin_step({step, lr, parts_.stop.load(std::memory_order_relaxed)});
     parts_.strategy.forward_backward(batch);
-    const StepReport report = parts_.strategy.update();
+    return parts_.strategy.update();
+  }
 
+  StepReport one_step(int64_t step) {
+    const Nanoseconds begin = parts_.clock.now();
+    const uint64_t sent_before = group_sent();
+    const ScheduleLength schedule{length_.total_steps, length_.steps_per_epoch, spec_.train.global_batch};
+    const double lr = learning_rate(spec_.optimizer.lr, spec_.schedule, schedule, step - 1);
     StepDone done;
+    StepReport report = attempt(step, lr, done.data_wait_s);
+    while (report.redo) {
+      progress_.bytes_sent += report.bytes_sent;
+      progress_.step_sent += report.bytes_sent;
+      take_over(report, step - 1, step - 1, to_seconds(parts_.clock.now() - begin));
+      report = attempt(step, lr, done.data_wait_s);
+    }
+
     progress_.last_end = parts_.clock.now();
     done.step_s = to_seconds(progress_.last_end - begin);
     const double usual_s = progress_.times.recent();
@@ -73,7 +85,6 @@ class Loop {
     done.samples_per_s = static_cast<double>(spec_.train.global_batch) / progress_.times.recent();
     done.compute_s = report.compute_s;
     done.exposed_comm_s = report.exposed_comm_s;
-    done.data_wait_s = parts_.loader->waited_s() - waited_before;
     done.slowest_rank = report.slowest_rank;
     done.eta_s = progress_.times.recent() * static_cast<double>(length_.total_steps - step);
     RunResult& result = progress_.result;
@@ -82,19 +93,19 @@ class Loop {
     result.data_wait_s += done.data_wait_s;
     progress_.bytes_sent += report.bytes_sent;
     progress_.step_sent += report.bytes_sent + group_sent() - sent_before;
-    if (report.lost > lost_ && parts_.after_loss) {
-      lost_ = report.lost;
-      take_over(step, std::max(0.0, done.step_s - usual_s));
-    }
+    if (report.lost > lost_ && parts_.after_loss)
+      take_over(report, step - 1, step, std::max(0.0, done.step_s - usual_s));
     parts_.sink.emit(done);
     return report;
   }
 
-  // waited_s: by which the step was longer than others.
-  void take_over(int64_t step, double waited_s) {
+  // undisturbed: the last step before the loss. made: the last one. waited_s: what the loss has cost already.
+  void take_over(const StepReport& report, int64_t undisturbed, int64_t made, double waited_s) {
     const Nanoseconds begin = parts_.clock.now();
-    const Takeover takeover = parts_.after_loss(step);
-    RanksLost lost{step - 1, takeover.lost, takeover.left, waited_s + to_seconds(parts_.clock.now() - begin)};
+    lost_ = report.lost;
+    const Takeover takeover = parts_.after_loss(made);
+    const double seconds = waited_s + to_seconds(parts_.clock.now() - begin);
+    RanksLost lost{undisturbed, takeover.lost, takeover.left, seconds};
     std::vector<int>& all = progress_.result.lost_ranks;
     all.insert(all.end(), lost.ranks.begin(), lost.ranks.end());
     progress_.result.recovery_s += lost.seconds;

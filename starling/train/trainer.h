@@ -63,7 +63,8 @@ struct TrainParts {
   std::function<void(int64_t step)> save_checkpoint = {};
   // The strategy's fingerprint, asked for once at the end. Collective. Empty: none.
   std::function<std::map<std::string, double>()> fingerprint = {};
-  // Called when StepReport::lost has grown, with the last step. Empty: no rank is lost without the end of train().
+  // Called when StepReport::lost has grown, with the last step that was made: the loader's next batch is to be that of the
+  // step after it. Empty: no rank is lost without the end of train().
   std::function<Takeover(int64_t step)> after_loss = {};
   // Called once, after the fingerprint: the strategy is not needed by the others any more. Empty: nothing to do.
   std::function<void()> leave = {};
