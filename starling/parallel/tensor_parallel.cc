@@ -82,13 +82,15 @@ void TensorParallel::consensus() {
   exchange_.strategy->consensus();
 }
 
-// On rank 0 the whole tensors; the others send their parts. Names are the same on all ranks, in the same order.
+// On rank 0 the whole tensors; the others send their parts. Names are the same on all ranks, in the same order. What has not the
+// sizes of a part (ADMM's penalty, kept under a parameter's name) is no part and equal on all ranks.
 Named TensorParallel::whole_of(const Named& parts) {
   Group& group = group_.group();
   Named whole;
   for (const auto& [name, tensor] : parts) {
     const auto slice = division_.slices.find(parameter_of_state(name));
-    if (slice == division_.slices.end()) {
+    if (slice == division_.slices.end() ||
+        tensor.sizes() != at::IntArrayRef(slice->second.part_sizes(group.size(), group.rank()))) {
       whole[name] = tensor;
       continue;
     }

@@ -303,7 +303,9 @@ TEST(TensorParallelStrategy, WorksUnderEveryExchangeOfReplicas) {
          {std::pair{true, "central_divided"}, std::pair{false, "central_master"}})
       result.merge(
           differences_of(flat_exchange<Central>(divided), {{name, with(gpt(), "adam", 0)}}, 2, here));
-    // Replicas that differ: against the same exchange of whole models, whose equations exchange_test.cc has.
+    // Replicas that differ: against the same exchange of whole models, whose equations exchange_test.cc has. Not by Adam, which
+    // makes steps of the rounding of the keys' biases, whose gradients are zero, and with ADMM's penalty they grow.
+    const Task plain = with(gpt(), "sgd", 0.5);
     const std::map<std::string, Make> exchanges = {
         {"local_sgd", flat_exchange<LocalSgd>(int64_t{2})},
         {"gossip", flat_exchange<Gossip>(GossipGraph::kRing)},
@@ -311,10 +313,10 @@ TEST(TensorParallelStrategy, WorksUnderEveryExchangeOfReplicas) {
         {"parallel_sgd_average", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kAverage)},
         {"parallel_sgd_best", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kBest)}};
     for (const auto& [name, make] : exchanges) {
-      const auto divided = tensor_parallel(task, here, make);
-      train(*divided, task, here.replica->rank(), 2, 1, kSteps);
-      BuiltStrategy whole = make(task, task.factory, *here.replica, here.clock, {});
-      train(*whole.strategy, task, here.replica->rank(), 2, 1, kSteps);
+      const auto divided = tensor_parallel(plain, here, make);
+      train(*divided, plain, here.replica->rank(), 2, 1, kSteps);
+      BuiltStrategy whole = make(plain, plain.factory, *here.replica, here.clock, {});
+      train(*whole.strategy, plain, here.replica->rank(), 2, 1, kSteps);
       const StrategyState state = divided->state(), expected = whole.strategy->state();
       if (here.rank == 0) result[name] = difference(state, expected.parameters);
     }
