@@ -10,7 +10,7 @@ ARGS ?=
 JOBS ?= $(shell nproc)
 CTEST_ARGS ?=
 
-.PHONY: setup build train test test-python test-asan test-tsan check format install clean
+.PHONY: setup build train test test-python test-asan test-tsan fuzz check format install clean
 
 setup:
 	@tools/setup
@@ -37,6 +37,9 @@ test-asan:
 test-tsan:
 	@$(MAKE) --no-print-directory test PRESET=tsan
 
+fuzz: setup
+	@tools/fuzz
+
 check:
 	@tools/check_layers && tools/check_sizes && tools/check_format
 
@@ -47,4 +50,4 @@ install: build
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 
 clean:
-	rm -rf build/release build/debug build/asan build/asan-program build/tsan build/tidy
+	rm -rf build/release build/debug build/asan build/asan-program build/tsan build/tidy build/fuzz

@@ -92,18 +92,22 @@ Engine::Engine(EngineParts parts)
 }
 
 void Engine::connect(EngineParts& parts) {
+  notes_ = std::make_shared<FailureNotes>(*store_, key_, rank());
   const auto setup = [&](std::vector<std::unique_ptr<Endpoint>> endpoints) {
     return RemoteSetup{rank(),
                        places_.host_names,
                        std::move(endpoints),
                        options_.timeout,
                        [this] { return team_->trouble(-1); },
-                       options_.warn};
+                       options_.warn,
+                       notes_};
   };
   peers_ = std::make_unique<RemotePeers>(setup(std::move(parts.collective_endpoints)));
   remote_mail_ =
-      std::make_unique<RemoteMail>(setup(std::move(parts.mail_endpoints)),
-                                   [this](const Failure& failure) { team_->liveness().fail(failure); });
+      std::make_unique<RemoteMail>(setup(std::move(parts.mail_endpoints)), [this](const Failure& failure) {
+        team_->liveness().fail(failure);
+        notes_->leave(failure);
+      });
   std::vector<int> all(size()), lane;
   std::iota(all.begin(), all.end(), 0);
   everyone_ = std::make_unique<RemoteTeam>(*peers_, all, rank());

@@ -76,6 +76,7 @@ class Engine final : public Group {
   const std::string key_;
   const std::unique_ptr<LocalTeam> team_;
   std::unique_ptr<LocalMail> local_mail_;  // null: no other rank on this host
+  std::shared_ptr<FailureNotes> notes_;    // null: one host
   std::unique_ptr<RemotePeers> peers_;     // these four null: one host
   std::unique_ptr<RemoteMail> remote_mail_;
   std::unique_ptr<RemoteTeam> everyone_;

@@ -162,6 +162,47 @@ TEST_P(ProcessesTest, AMismatchReachesAllRanks) {
   }
 }
 
+// What crosses the sockets is authenticated or encrypted; the results are those of ranks that share memory.
+TEST(SecuredProcesses, GiveTheNaiveResult) {
+  for (const DataSecurity security : {DataSecurity::kAuth, DataSecurity::kEncrypt}) {
+    Job job;
+    job.shared_memory = false;
+    job.identity.security = security;
+    ForkedRanks ranks(job.size, [&](int rank, Store& store) {
+      const auto group = job.join(rank, store);
+      for (const size_t count : {size_t{1}, size_t{5'000}, size_t{300'000}}) {
+        auto data = test_tensor(DataType::kFp32, count, rank, 1);
+        group->all_reduce(data.data(), count, DataType::kFp32, ReduceOp::kSum);
+        if (data != reduced_tensor(DataType::kFp32, count, job.size, ReduceOp::kSum, 1))
+          throw CommError("the sum is wrong");
+      }
+      std::vector<std::byte> letter(200'000, std::byte(rank)), got(letter.size());
+      group->send(letter.data(), letter.size(), (rank + 1) % job.size, 4);
+      group->recv(got.data(), got.size(), (rank + job.size - 1) % job.size, 4);
+      if (got.back() != std::byte((rank + job.size - 1) % job.size)) throw CommError("the letter is wrong");
+      group->barrier();
+    });
+    for (int r = 0; r < job.size; ++r)
+      EXPECT_EQ(ranks.wait(r), 0) << ranks.store().try_get(name("error", r)).value_or("");
+  }
+}
+
+TEST(SecuredProcesses, DifferentSettingsAreNamedBeforeDataFlows) {
+  Job job;
+  job.size = 2;
+  job.shared_memory = false;
+  job.timeout = milliseconds(2'000);
+  ForkedRanks ranks(job.size, [&](int rank, Store& store) {
+    Job mine = job;
+    mine.identity.security = rank == 0 ? DataSecurity::kNone : DataSecurity::kEncrypt;
+    mine.join(rank, store);
+  });
+  EXPECT_THAT(ranks.store().get(name("error", 1), milliseconds(20'000)),
+              HasSubstr("the peer has --net-security none, we have encrypt"));
+  EXPECT_THAT(ranks.store().get(name("error", 0), milliseconds(20'000)),
+              HasSubstr("the peer has --net-security encrypt, we have none"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, ProcessesTest, testing::Bool(),
                          [](const auto& info) { return info.param ? "SharedMemory" : "Tcp"; });
 

@@ -11,13 +11,6 @@
 namespace starling {
 namespace {
 
-struct Header {
-  uint64_t bytes;
-  uint32_t tag;
-  uint32_t unused;
-};
-static_assert(sizeof(Header) == 16);
-
 constexpr uint64_t padded(uint64_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
@@ -33,6 +26,13 @@ size_t ring_bytes(int local_size) {
 
 // What has been read from one peer, and the lock of sending to it.
 struct LocalMail::Box : MailBox {
+  struct Header {
+    uint64_t bytes;
+    uint32_t tag;
+    uint32_t unused;
+  };
+  static_assert(sizeof(Header) == 16);
+
   std::mutex sending;
   uint64_t sent = 0;  // bytes put into the ring to the peer; guarded by `sending`
   // The reader's: bytes taken out of the peer's ring, and the message that is arriving.
@@ -55,7 +55,7 @@ LocalMail::~LocalMail() = default;
 void LocalMail::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   team_.check_usable();
   const std::lock_guard lock(boxes_[peer]->sending);
-  const Header header{bytes, tag, 0};
+  const Box::Header header{bytes, tag, 0};
   put(peer, &header, sizeof(header));
   put(peer, data, bytes);
   team_.count_written(bytes);
@@ -120,9 +120,9 @@ bool LocalMail::take_in_from_all() {
 
 bool LocalMail::take_header(int peer, uint64_t available, Target* target) {
   Box& box = *boxes_[peer];
-  if (available < sizeof(Header)) return false;
-  copy_bytes(&box.header, ring(peer, team_.rank()) + box.taken % ring_, sizeof(Header));
-  box.taken += sizeof(Header);
+  if (available < sizeof(Box::Header)) return false;
+  copy_bytes(&box.header, ring(peer, team_.rank()) + box.taken % ring_, sizeof(Box::Header));
+  box.taken += sizeof(Box::Header);
   box.inside = true;
   box.arrived = 0;
   box.target = target != nullptr && target->tag == box.header.tag && !target->done ? target : nullptr;

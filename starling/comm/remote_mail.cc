@@ -61,6 +61,16 @@ void RemoteMail::fail(const Failure& failure) {
   throw_failure(failure);
 }
 
+template <typename Call>
+auto RemoteMail::on_wire(const Call& call) {
+  try {
+    return call();
+  } catch (const CommError& error) {
+    const Failure found{error.what(), error.peer(), error.code() == ErrorCode::kTimeout};
+    fail(setup_.notes ? setup_.notes->explain(found) : found);
+  }
+}
+
 void RemoteMail::check_patience(int peer, Deadline deadline, const std::string& what) {
   if (auto failure = setup_.outside ? setup_.outside() : std::nullopt) fail(*failure);
   if (!has_passed(deadline)) return;
@@ -113,11 +123,13 @@ void RemoteMail::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   const std::lock_guard lock(box.sending);
   const Deadline deadline = deadline_in(setup_.timeout);
   Deadline next_check = deadline_in(std::chrono::milliseconds(kSliceMilliseconds));
-  box.endpoint->begin_send({.tag = tag,
-                            .head = {},
-                            .body = {static_cast<const std::byte*>(data), bytes},
-                            .kind = MessageKind::kData});
-  while (!box.endpoint->step_send()) {
+  on_wire([&] {
+    box.endpoint->begin_send({.tag = tag,
+                              .head = {},
+                              .body = {static_cast<const std::byte*>(data), bytes},
+                              .kind = MessageKind::kData});
+  });
+  while (!on_wire([&] { return box.endpoint->step_send(); })) {
     if (take_in_from_all()) continue;
     poll_once(*box.endpoint, POLLOUT);
     if (!has_passed(next_check)) continue;
@@ -133,17 +145,19 @@ bool RemoteMail::take_one(Box& box, void* data, size_t bytes, uint32_t tag, Dead
     check_patience(box.rank, deadline, fmt::format("send {} bytes with tag {}", bytes, tag));
   };
   if (!box.inside) {
-    auto info = e.step_peek();
-    for (; !info; info = e.step_peek()) patient();
+    auto info = on_wire([&] { return e.step_peek(); });
+    for (; !info; info = on_wire([&] { return e.step_peek(); })) patient();
     if (info->tag == tag) {
       check_size(box, info->bytes, bytes, tag);
-      e.begin_recv(
-          {.tag = tag, .head = {}, .body = {static_cast<std::byte*>(data), bytes}, .kind = info->kind});
-      while (!e.step_recv()) patient();
+      on_wire([&] {
+        e.begin_recv(
+            {.tag = tag, .head = {}, .body = {static_cast<std::byte*>(data), bytes}, .kind = info->kind});
+      });
+      while (!on_wire([&] { return e.step_recv(); })) patient();
       return true;
     }
   }
-  while (!take_in(box)) patient();
+  while (!on_wire([&] { return take_in(box); })) patient();
   return false;
 }
 

@@ -37,6 +37,9 @@ class RemoteMail {
   struct Box;
 
   [[noreturn]] void fail(const Failure& failure);
+  // call(), which uses a connection: what it throws becomes this rank's failure.
+  template <typename Call>
+  auto on_wire(const Call& call);
   // Ends a wait for `peer` that cannot go on; `what` names it.
   void check_patience(int peer, Deadline deadline, const std::string& what);
   // Carries the message that is arriving, or the next one, as far as it goes; true when something moved. Reader only.

@@ -70,7 +70,9 @@ RemotePeers::RemotePeers(RemoteSetup setup)
 }
 
 RemotePeers::~RemotePeers() {
-  if (!announced_) notify_all(kFarewell, "");
+  if (announced_) return;
+  notify_all(kFarewell, "");
+  end_half_sent();
 }
 
 std::string RemotePeers::name(int rank) const {
@@ -92,12 +94,7 @@ uint64_t RemotePeers::received() const {
 void RemotePeers::notify_all(Tag tag, const std::string& text) {
   for (size_t r = 0; r < setup_.endpoints.size(); ++r) {
     Endpoint* e = setup_.endpoints[r].get();
-    if (e == nullptr || left_[r]) continue;
-    if (sending_[r]) {
-      // The peer cannot get another message in the middle of one; at the end of the group it learns of it this way.
-      if (tag != kWaiting) e->shutdown();
-      continue;
-    }
+    if (e == nullptr || left_[r] || sending_[r]) continue;
     try {
       e->send({.tag = tag, .head = {}, .body = bytes_of(text), .kind = MessageKind::kControl},
               deadline_in(kNoticeTime));
@@ -107,10 +104,16 @@ void RemotePeers::notify_all(Tag tag, const std::string& text) {
   }
 }
 
+void RemotePeers::end_half_sent() {
+  for (size_t r = 0; r < setup_.endpoints.size(); ++r)
+    if (setup_.endpoints[r] && sending_[r]) setup_.endpoints[r]->shutdown();
+}
+
 void RemotePeers::announce(const Failure& failure) {
   if (std::exchange(announced_, true)) return;
-  notify_all(kFailure,
-             fmt::format("{}\n{}\n{}", failure.culprit, failure.is_timeout ? 1 : 0, failure.reason));
+  notify_all(kFailure, failure_text(failure));
+  if (setup_.notes) setup_.notes->leave(failure);
+  end_half_sent();
 }
 
 void RemotePeers::fail(const Failure& failure) {
@@ -135,13 +138,12 @@ void RemotePeers::take_notice(int rank, const MessageInfo& info) {
     waits_for_[rank] = std::atoi(text.c_str());
     if (!std::exchange(said_waiting_, true)) notify_all(kWaiting, std::to_string(awaited_));
   } else if (info.tag == kFailure) {
-    const size_t first = text.find('\n'), second = text.find('\n', first + 1);
-    if (first == std::string::npos || second == std::string::npos) return;
-    Failure failure{text.substr(second + 1), std::atoi(text.c_str()), text[first + 1] == '1'};
-    if (failure.reason.find(" reports: ") == std::string::npos) {
-      failure.reason = fmt::format("{} reports: {}", name(rank), failure.reason);
+    auto failure = parse_failure(text);
+    if (!failure) return;
+    if (failure->reason.find(" reports: ") == std::string::npos) {
+      failure->reason = fmt::format("{} reports: {}", name(rank), failure->reason);
     }
-    fail(failure);
+    fail(*failure);
   }
 }
 
@@ -290,7 +292,10 @@ void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const Remote
     std::fill(receiving_.begin(), receiving_.end(), false);
     const bool known = announced_;
     Failure failure{error.what(), error.peer(), error.code() == ErrorCode::kTimeout};
-    if (!known) failure.reason = fmt::format("{}: {}", describe(operation_), failure.reason);
+    if (!known) {
+      if (setup_.notes) failure = setup_.notes->explain(failure);
+      failure.reason = fmt::format("{}: {}", describe(operation_), failure.reason);
+    }
     announce(failure);
     throw_failure(failure);
   }

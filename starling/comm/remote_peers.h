@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/comm/failure_notes.h"
 #include "starling/comm/liveness.h"
 #include "starling/comm/operation.h"
 #include "starling/net/endpoint.h"
@@ -39,7 +40,8 @@ struct RemoteSetup {
   std::chrono::milliseconds timeout{60'000};
   // Trouble that shows elsewhere: polled while waiting.
   std::function<std::optional<Failure>()> outside;
-  std::function<void(const std::string&)> warn;  // GroupOptions
+  std::function<void(const std::string&)> warn;   // GroupOptions
+  std::shared_ptr<FailureNotes> notes = nullptr;  // may be null
 };
 
 class RemotePeers {
@@ -75,6 +77,8 @@ class RemotePeers {
   std::vector<std::byte> take_message(int rank, const MessageInfo& info);
   [[noreturn]] void report_other_collective(int rank, const MessageInfo& info);
   void notify_all(Tag tag, const std::string& text);
+  // Ends the connections on which a message is half sent: their peers cannot get another one.
+  void end_half_sent();
   // Follows who waits for whom, from `rank`, to the rank that has not said that it waits.
   int last_in_chain(int rank) const;
 

@@ -25,12 +25,14 @@ namespace {
 struct Place {
   std::string kind;
   std::string path;
+  DataSecurity security = DataSecurity::kNone;  // of a data server
 };
 
 Place parse_place(const std::string& key, const std::string& value) {
   static constexpr const char* kNeedPath[] = {"idx", "cifar-bin", "images", "text", "served"};
   const size_t colon = value.find(':');
-  Place place{value.substr(0, colon), colon == std::string::npos ? "" : value.substr(colon + 1)};
+  Place place{value.substr(0, colon), colon == std::string::npos ? "" : value.substr(colon + 1),
+              DataSecurity::kNone};
   if (place.kind == "digits" || place.kind == "grammar") {
     if (colon != std::string::npos) {
       throw ConfigError(
@@ -94,7 +96,8 @@ ImageParts open_images(const DataSpec& spec, const Place& place, uint64_t seed, 
   if (place.kind == "images") return open_image_folder(place.path, like);
   if (place.kind == "served") {
     const ServedPlace served = parse_served(place.path);
-    return open_served(std::make_shared<ServedClient>(served.address, served_identity(served)));
+    return open_served(
+        std::make_shared<ServedClient>(served.address, served_identity(served, place.security)));
   }
   return {make_digits(seed, generated_size(spec.samples, kGeneratedTrain)),
           make_digits(generated_test_seed(seed), generated_size(spec.test_samples, kGeneratedTest))};
@@ -111,9 +114,11 @@ TextParts open_texts(const DataSpec& spec, const Place& place, uint64_t seed, in
 Place test_place(const DataSpec& spec, const Place& train) {
   if (spec.test_source.find(':') == std::string::npos && spec.test_source != "digits" &&
       spec.test_source != "grammar" && !train.path.empty()) {
-    return {train.kind, spec.test_source};
+    return {train.kind, spec.test_source, train.security};
   }
-  return parse_place("data.test_source", spec.test_source);
+  Place place = parse_place("data.test_source", spec.test_source);
+  place.security = train.security;
+  return place;
 }
 
 bool is_text(const Place& place) {
@@ -191,8 +196,9 @@ ImageParts open_pictures(const DataSpec& spec, uint64_t seed) {
   return open_picture_parts(spec, place, seed).parts;
 }
 
-DataSets open_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens) {
-  const Place place = parse_place("data.source", spec.source);
+DataSets open_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens, DataSecurity security) {
+  Place place = parse_place("data.source", spec.source);
+  place.security = security;
   if (spec.pad < 0 || spec.pad > 1024)
     throw ConfigError("data.pad", fmt::format("{} pixels; use 0 to 1024", spec.pad));
   if (spec.samples < 0 || spec.test_samples < 0) {

@@ -97,11 +97,11 @@ std::string class_lines(const DataReport& report) {
 
 }  // namespace
 
-DataReport inspect_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens) {
+DataReport inspect_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens, DataSecurity security) {
   DataSpec plain = spec;
   plain.augment = false;
   plain.normalize = false;
-  const DataSets sets = open_data(plain, seed, text_tokens);
+  const DataSets sets = open_data(plain, seed, text_tokens, security);
   const SourceInfo& info = sets.train->info();
   DataReport report;
   report.source = info.name;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/net/data_security.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
@@ -29,7 +30,8 @@ struct DataReport {
 // Reads up to 100,000 training samples, evenly spread (all where there are fewer), without augmentation and
 // normalisation: every sample that is read is decoded, so damage is found. Errors: those of open_data and
 // read.
-DataReport inspect_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens);
+DataReport inspect_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens,
+                        DataSecurity security = DataSecurity::kNone);
 
 // Lines for a terminal.
 std::string to_text(const DataReport& report);

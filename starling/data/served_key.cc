@@ -30,8 +30,8 @@ ServedPlace parse_served(const std::string& text) {
   return place;
 }
 
-JobIdentity served_identity(const ServedPlace& place) {
-  if (!place.key_file.empty()) return {read_job_key_file(place.key_file), kServedJobId};
+JobIdentity served_identity(const ServedPlace& place, DataSecurity security) {
+  if (!place.key_file.empty()) return {read_job_key_file(place.key_file), kServedJobId, security};
   const HostPort where = parse_host_port(place.address);
   if (!resolve(where).is_loopback()) {
     throw ConfigError(
@@ -50,7 +50,7 @@ JobIdentity served_identity(const ServedPlace& place) {
             "serve --data SOURCE --port {2}`, or name its key by --data served:{0},key=F",
             place.address, local, where.port));
   }
-  return {read_job_key_file(local), kServedJobId};
+  return {read_job_key_file(local), kServedJobId, security};
 }
 
 }  // namespace starling

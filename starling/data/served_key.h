@@ -20,8 +20,8 @@ struct ServedPlace {
 // text: what follows "served:". ConfigError where it is not that.
 ServedPlace parse_served(const std::string& text);
 
-// What a reader proves itself by. Without a key file the local one is meant, for loopback addresses only. Errors: ConfigError naming
-// the file, or the command that makes one.
-JobIdentity served_identity(const ServedPlace& place);
+// What a reader proves itself by. Without a key file the local one is meant, for loopback addresses only. security: comm.security of
+// the reader, which must be the server's. Errors: ConfigError naming the file, or the command that makes one.
+JobIdentity served_identity(const ServedPlace& place, DataSecurity security = DataSecurity::kNone);
 
 }  // namespace starling

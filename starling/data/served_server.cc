@@ -84,11 +84,14 @@ const ImageStore& DataServer::part(uint32_t index) const {
 
 // The thread that accepts.
 void DataServer::accept() {
+  std::string told;
   while (!stopping_) {
     try {
       admit(listener_->accept(deadline_in(kLook)));
-    } catch (const TimeoutError&) {
-      continue;  // nobody came: look whether to end
+    } catch (const TimeoutError& error) {
+      // Nobody came: look whether to end, and tell once of each who was refused.
+      const std::string why = error.what();
+      if (why.find("refused, the last") != std::string::npos && why != told) log(told = why);
     } catch (const CommError& error) {
       if (stopping_) return;
       log(fmt::format("cannot let anybody in: {}", error.what()));

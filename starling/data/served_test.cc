@@ -291,6 +291,21 @@ TEST_F(Served, AnswersThatCannotBeAreRefused) {
       "cannot be");
 }
 
+TEST_F(Served, ReadersWithAnotherSecurityAreToldBothSettings) {
+  JobIdentity encrypting = identity_;
+  encrypting.security = DataSecurity::kEncrypt;
+  EXPECT_THAT(message_of<CommError>([&] { ServedClient(address_, encrypting); }),
+              HasSubstr("the peer has --net-security none, we have encrypt"));
+  server_.reset();
+  server_ = std::make_unique<DataServer>(DataServer::Content{"digits", {digits_, nullptr}},
+                                         tcp_listen(address_, encrypting), DataServerOptions{}, clock_);
+  const ServedClient client(address_, encrypting);
+  std::vector<uint8_t> got(2 * digits_->shape().bytes()), want(got.size());
+  client.read(0, std::vector<int64_t>{7, 3}, got.data());
+  digits_->decode(std::vector<int64_t>{7, 3}, want.data());
+  EXPECT_EQ(got, want);
+}
+
 TEST_F(Served, NoServerIsAClearErrorInTime) {
   server_.reset();
   const auto start = std::chrono::steady_clock::now();

@@ -33,34 +33,6 @@ std::optional<size_t> push(int fd, const std::vector<std::byte>& bytes, size_t f
   return from + moved.bytes;
 }
 
-struct Parcel {
-  Nanoseconds due;
-  std::vector<std::byte> bytes;
-  size_t sent = 0;
-};
-
-// One connection: `near` leads to the endpoint, `far` to the peer.
-struct Route {
-  Route(UniqueFd near_end, UniqueFd far_end, const LinkLimits& limits, uint64_t seed)
-      : near(std::move(near_end)),
-        far(std::move(far_end)),
-        bucket(connection_bytes_per_s(limits)),
-        line(limits, seed) {}
-
-  UniqueFd near, far;
-  TokenBucket bucket;
-  DelayLine line;
-  std::deque<Parcel> out;     // under way to the peer
-  size_t out_bytes = 0;       // in `out`
-  bool near_ended = false;    // the endpoint sends no more
-  bool told_far = false;      // and the peer knows
-  std::vector<std::byte> in;  // from the peer, on its way to the endpoint
-  size_t in_sent = 0;
-  bool far_ended = false;
-  bool told_near = false;
-  bool broken = false;
-};
-
 }  // namespace
 
 class EmulatedLink::Loop {
@@ -96,6 +68,34 @@ class EmulatedLink::Loop {
   }
 
  private:
+  struct Parcel {
+    Nanoseconds due;
+    std::vector<std::byte> bytes;
+    size_t sent = 0;
+  };
+
+  // One connection: `near` leads to the endpoint, `far` to the peer.
+  struct Route {
+    Route(UniqueFd near_end, UniqueFd far_end, const LinkLimits& limits, uint64_t seed)
+        : near(std::move(near_end)),
+          far(std::move(far_end)),
+          bucket(connection_bytes_per_s(limits)),
+          line(limits, seed) {}
+
+    UniqueFd near, far;
+    TokenBucket bucket;
+    DelayLine line;
+    std::deque<Parcel> out;     // under way to the peer
+    size_t out_bytes = 0;       // in `out`
+    bool near_ended = false;    // the endpoint sends no more
+    bool told_far = false;      // and the peer knows
+    std::vector<std::byte> in;  // from the peer, on its way to the endpoint
+    size_t in_sent = 0;
+    bool far_ended = false;
+    bool told_near = false;
+    bool broken = false;
+  };
+
   void run() {
     std::optional<Deadline> end;
     while (true) {

@@ -2,16 +2,18 @@
 // once. The same interface over TCP (tcp/), Unix sockets (unix/) and memory (memory/); each folder has files
 // of the same names.
 //
-// Memory: a message is sent from and received into the caller's memory, which must stay valid until the
-// operation is complete or has thrown. A message is a `head` and a `body` that are sent joined and without a
-// copy; the receiver may divide the same number of bytes differently. Receiving: the caller knows tag, kind
-// and size of what comes next (collectives do), or asks by peek(). A message that differs is a CommError that
-// states both sides; by then some of its bytes may lie in the receiver's memory, never more than were asked for. Kinds: control messages are authenticated
-// (HMAC-SHA256 under a key of this connection, with a counter) and at most 64 KiB + 1 KiB; data messages are
-// plain in this version: their frame headers are checked, their bytes are not. Threads: one thread may send
-// while another receives. Two sends at once, or two receives, are the caller's fault. Errors: CommError when
-// the peer is gone, TimeoutError when the deadline passes. After an error in the middle of a message only
-// shutdown() and destruction make sense; a peek() that timed out may be repeated.
+// Memory: a message is sent from and received into the caller's memory, which must stay valid and unchanged until
+// the operation is complete or has thrown. A message is a `head` and a `body` that are sent joined and without a
+// copy (where they are not encrypted); the receiver may divide the same number of bytes differently.
+// Receiving: the caller knows tag, kind and size of what comes next (collectives do), or asks by peek(). A message
+// that differs is a CommError that states both sides; by then some of its bytes may lie in the receiver's memory,
+// never more than were asked for.
+// Kinds: control messages are authenticated and at most 64 KiB + 1 KiB; the headers of data messages are
+// authenticated too, their bytes as data_security.h says (frame.h). What is not authentic is a CommError: until a
+// message is complete its bytes must not be used.
+// Threads: one thread may send while another receives. Two sends at once, or two receives, are the caller's fault.
+// Errors: CommError when the peer is gone, TimeoutError when the deadline passes. After an error in the middle of a
+// message only shutdown() and destruction make sense; a peek() that timed out may be repeated.
 #pragma once
 
 #include <atomic>

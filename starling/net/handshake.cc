@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kMagic[] = "STARLING";
 constexpr size_t kMagicBytes = 8;
-constexpr size_t kPrefixBytes = kMagicBytes + 4;  // magic, version, role, length of the job id
+constexpr size_t kPrefixBytes = kMagicBytes + 5;  // magic, version, role, length of the job id, security
 constexpr size_t kNonceBytes = sizeof(Digest);
 static_assert(kPrefixBytes + 255 + kNonceBytes + sizeof(Digest) < kMaxUnauthenticatedBytes);
 
@@ -56,6 +56,7 @@ std::string Handshake::greeting(uint16_t version) const {
   text += static_cast<char>(version >> 8);
   text += static_cast<char>(role_);
   text += static_cast<char>(identity_.job_id.size());
+  text += static_cast<char>(identity_.security);
   text += identity_.job_id;
   text.append(reinterpret_cast<const char*>(nonce_.data()), nonce_.size());
   return text;
@@ -110,12 +111,16 @@ void Handshake::take_prefix() {
   const size_t id_bytes = at(kMagicBytes + 3);
   if (id_bytes == 0 || id_bytes > kMaxJobIdBytes)
     throw CommError(fmt::format("not a Starling peer: a job id of {} bytes", id_bytes));
+  const unsigned security = at(kMagicBytes + 4);
+  if (security > static_cast<unsigned>(DataSecurity::kEncrypt))
+    throw CommError(fmt::format("not a Starling peer: security setting {}", security));
+  their_security_ = static_cast<DataSecurity>(security);
   const size_t proof_bytes = role_ == HandshakeRole::kClient ? sizeof(Digest) : 0;
   await(State::kRest, id_bytes + kNonceBytes + proof_bytes);
 }
 
 void Handshake::take_greeting() {
-  const size_t id_bytes = static_cast<uint8_t>(input_[kPrefixBytes - 1]);
+  const size_t id_bytes = static_cast<uint8_t>(input_[kMagicBytes + 3]);
   const std::string theirs = input_.substr(0, kPrefixBytes + id_bytes + kNonceBytes);
   const std::string id = theirs.substr(kPrefixBytes, id_bytes);
   if (id != identity_.job_id)
@@ -157,8 +162,13 @@ const char* Handshake::meaning_of_end() const {
 
 ConnectionKeys Handshake::keys() const {
   STARLING_CHECK(done(), "keys before the handshake is complete");
+  if (their_security_ != identity_.security)
+    throw CommError(fmt::format(
+        "the peer has --net-security {}, we have {}: give all processes of the job the same (comm.security)",
+        security_name(their_security_), security_name(identity_.security)));
   const std::string salt = client_greeting_ + server_greeting_;
   ConnectionKeys keys;
+  keys.security = identity_.security;
   keys.sending = hkdf_sha256(identity_.key.bytes(), bytes_of(salt), "starling client to server");
   keys.receiving = hkdf_sha256(identity_.key.bytes(), bytes_of(salt), "starling server to client");
   if (role_ == HandshakeRole::kServer) std::swap(keys.sending, keys.receiving);

@@ -88,6 +88,44 @@ TEST(Handshake, NamesBothVersionsOnBothSides) {
   EXPECT_NE(refusal(client, take(server)).find("protocol version 2, ours is 1"), std::string::npos);
 }
 
+TEST(Handshake, DifferentSettingsAreNamedOnBothSidesAfterTheProofs) {
+  JobIdentity encrypting = identity();
+  encrypting.security = DataSecurity::kEncrypt;
+  Handshake client(HandshakeRole::kClient, encrypting), server(HandshakeRole::kServer, identity());
+  feed(server, take(client));
+  feed(client, take(server));
+  feed(server, take(client));
+  ASSERT_TRUE(client.done());
+  ASSERT_TRUE(server.done());
+  const auto error_of = [](const Handshake& side) {
+    try {
+      side.keys();
+    } catch (const CommError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(error_of(client).find("the peer has --net-security none, we have encrypt"), std::string::npos);
+  EXPECT_NE(error_of(server).find("the peer has --net-security encrypt, we have none"), std::string::npos);
+}
+
+TEST(Handshake, NobodyBetweenTheTwoCanLowerTheSetting) {
+  JobIdentity encrypting = identity();
+  encrypting.security = DataSecurity::kEncrypt;
+  constexpr size_t kSecurityByte = 12;
+  Handshake client(HandshakeRole::kClient, encrypting), server(HandshakeRole::kServer, identity());
+  std::string greeting = take(client);
+  ASSERT_EQ(greeting[kSecurityByte], 2);
+  greeting[kSecurityByte] = 0;
+  feed(server, greeting);
+  std::string answer = take(server);
+  answer[kSecurityByte] = 2;
+  EXPECT_NE(refusal(client, answer).find("wrong job key"), std::string::npos);
+  Handshake other(HandshakeRole::kServer, identity());
+  greeting[kSecurityByte] = 9;
+  EXPECT_NE(refusal(other, greeting).find("security setting 9"), std::string::npos);
+}
+
 TEST(Handshake, RefusesAReplayedProof) {
   Handshake client(HandshakeRole::kClient, identity()), server(HandshakeRole::kServer, identity());
   const std::string greeting = take(client);
@@ -141,7 +179,7 @@ TEST(Handshake, RefusesGarbageAtItsFirstByteAndAnotherJob) {
   Handshake other(HandshakeRole::kClient, identity("job-2")), ours(HandshakeRole::kServer, identity());
   EXPECT_NE(refusal(ours, take(other)).find("job 'job-2', we to 'job-1'"), std::string::npos);
   Handshake oversize(HandshakeRole::kServer, identity());
-  EXPECT_NE(refusal(oversize, std::string("STARLING\1\0C\xff", 12)).find("job id of 255 bytes"),
+  EXPECT_NE(refusal(oversize, std::string("STARLING\2\0C\xff\0", 13)).find("job id of 255 bytes"),
             std::string::npos);
 }
 
@@ -151,7 +189,9 @@ TEST(Handshake, TruncationLeavesItIncomplete) {
   feed(server, greeting.substr(0, greeting.size() - 1));
   EXPECT_EQ(server.wanted(), 1u);
   EXPECT_TRUE(server.output().empty());
-  EXPECT_LE(server.wanted(), kMaxUnauthenticatedBytes);
+  // The longest greeting and proof that are ever asked for.
+  Handshake longest(HandshakeRole::kClient, identity(std::string(kMaxJobIdBytes, 'j')));
+  EXPECT_LE(longest.output().size() + sizeof(Digest), kMaxUnauthenticatedBytes);
 }
 
 TEST(Handshake, RefusesABadJobId) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kFileDigits = 2 * JobKey::kBytes;
 
-std::string reason(int error) {
+std::string system_reason(int error) {
   return std::generic_category().message(error);
 }
 
@@ -45,7 +45,7 @@ int hex_value(char c) {
 
 void check_private(const std::string& path, int fd) {
   struct stat info;
-  if (::fstat(fd, &info) != 0) throw ConfigError(path, reason(errno));
+  if (::fstat(fd, &info) != 0) throw ConfigError(path, system_reason(errno));
   if (!S_ISREG(info.st_mode)) throw ConfigError(path, "the job key must be in a regular file");
   if (info.st_uid != ::geteuid())
     throw ConfigError(path, fmt::format("the job key file belongs to user {}, we are {}; make your own copy: "
@@ -62,7 +62,7 @@ void write_all(int fd, std::span<const char> bytes, const std::string& where) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw ConfigError(where, "the job key cannot be written: " + reason(errno));
+    if (put < 0) throw ConfigError(where, "the job key cannot be written: " + system_reason(errno));
     bytes = bytes.subspan(static_cast<size_t>(put));
   }
 }
@@ -87,11 +87,11 @@ JobKey make_job_key() {
 
 JobKey read_job_key_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) throw ConfigError(path, "the job key file cannot be opened: " + reason(errno));
+  if (!fd.valid()) throw ConfigError(path, "the job key file cannot be opened: " + system_reason(errno));
   check_private(path, fd.get());
   std::array<char, kFileDigits + 2> text;
   const auto size = read_up_to(fd.get(), text);
-  if (!size) throw ConfigError(path, "the job key file cannot be read: " + reason(errno));
+  if (!size) throw ConfigError(path, "the job key file cannot be read: " + system_reason(errno));
   const bool right_size = *size == kFileDigits || (*size == kFileDigits + 1 && text[kFileDigits] == '\n');
   std::array<std::byte, JobKey::kBytes> bytes;
   bool right = right_size;
@@ -114,7 +114,7 @@ void write_job_key_file(const std::string& path, const JobKey& key) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) {
     const std::string why =
-        errno == EEXIST ? "it exists already; remove it or name another file" : reason(errno);
+        errno == EEXIST ? "it exists already; remove it or name another file" : system_reason(errno);
     throw ConfigError(path, "the job key file cannot be made: " + why);
   }
   std::array<char, kFileDigits + 1> text;
@@ -123,15 +123,16 @@ void write_job_key_file(const std::string& path, const JobKey& key) {
   text[kFileDigits] = '\n';
   write_all(fd.get(), text, path);
   wipe(std::as_writable_bytes(std::span(text)));
-  if (::fsync(fd.get()) != 0) throw ConfigError(path, "the job key cannot be written: " + reason(errno));
+  if (::fsync(fd.get()) != 0)
+    throw ConfigError(path, "the job key cannot be written: " + system_reason(errno));
 }
 
 UniqueFd make_job_key_fd(const JobKey& key) {
   UniqueFd fd(::memfd_create("starling job key", MFD_CLOEXEC));
-  if (!fd.valid()) throw ConfigError("job key", "memfd_create: " + reason(errno));
+  if (!fd.valid()) throw ConfigError("job key", "memfd_create: " + system_reason(errno));
   const auto bytes = key.bytes();
   write_all(fd.get(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "job key");
-  if (::lseek(fd.get(), 0, SEEK_SET) != 0) throw ConfigError("job key", "lseek: " + reason(errno));
+  if (::lseek(fd.get(), 0, SEEK_SET) != 0) throw ConfigError("job key", "lseek: " + system_reason(errno));
   return fd;
 }
 
@@ -143,7 +144,7 @@ JobKey read_job_key_fd(int fd) {
     throw ConfigError("job key",
                       fmt::format("the inherited descriptor {} does not hold a job key ({}); it is made by "
                                   "`starling launch` and can be read once",
-                                  fd, size ? fmt::format("{} bytes", *size) : reason(errno)));
+                                  fd, size ? fmt::format("{} bytes", *size) : system_reason(errno)));
   JobKey key(std::as_bytes(std::span(bytes)).first<JobKey::kBytes>());
   wipe(std::as_writable_bytes(std::span(bytes)));
   return key;

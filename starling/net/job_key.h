@@ -8,6 +8,7 @@
 #include <string>
 
 #include "starling/base/unique_fd.h"
+#include "starling/net/data_security.h"
 
 namespace starling {
 
@@ -27,10 +28,12 @@ class JobKey {
   std::array<std::byte, kBytes> bytes_;
 };
 
-// Who we are to our peers: a key, and the id of the job, which is not secret ([1, 128] printable characters).
+// Who we are to our peers: a key, and the id of the job, which is not secret ([1, 128] printable characters); and how data
+// between hosts is protected, on which both ends must agree.
 struct JobIdentity {
   JobKey key;
   std::string job_id;
+  DataSecurity security = DataSecurity::kNone;
 };
 
 JobKey make_job_key();

@@ -7,6 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/net/socket.h"
+#include "starling/net/stream_endpoint.h"
 
 namespace starling {
 
@@ -16,15 +17,21 @@ void PendingConnections::refuse(const std::string& peer, const std::string& why)
 }
 
 void PendingConnections::accept_all(int listener) {
-  while (!full()) {
+  while (has_room()) {
     auto socket = accept_from(listener);
     if (!socket) return;
+    if (full()) {
+      refuse(pending_.front().peer, fmt::format("no handshake within {} ms while {} connections wait",
+                                                limits_.grace.count(), pending_.size()));
+      pending_.erase(pending_.begin());
+    }
     try {
       check_same_user(socket->get());
       set_stream_options(socket->get(), local_address(socket->get()));
       std::string peer = describe_peer(socket->get());
-      pending_.push_back({std::move(*socket), std::move(peer), Handshake(HandshakeRole::kServer, identity_),
-                          deadline_in(limits_.timeout)});
+      Handshake handshake(HandshakeRole::kServer, identity_on(socket->get(), identity_));
+      pending_.push_back(
+          {std::move(*socket), std::move(peer), std::move(handshake), std::chrono::steady_clock::now()});
     } catch (const CommError& e) {
       refuse("a connection", e.what());  // gone before we looked, or another user's
     }
@@ -38,8 +45,10 @@ void PendingConnections::append_to(std::vector<pollfd>& polled) const {
 }
 
 Deadline PendingConnections::earliest_deadline(Deadline otherwise) const {
-  for (const Pending& p : pending_) otherwise = std::min(otherwise, p.deadline);
-  return otherwise;
+  if (pending_.empty()) return otherwise;
+  const Deadline oldest = pending_.front().since;
+  if (!has_room()) otherwise = std::min(otherwise, oldest + limits_.grace);
+  return std::min(otherwise, oldest + limits_.timeout);
 }
 
 void PendingConnections::send_output(Pending& p) {
@@ -67,7 +76,7 @@ void PendingConnections::advance_one(Pending& p) {
     p.handshake.feed(std::span(buffer).first(got.bytes));
     send_output(p);
   }
-  if (!p.handshake.done() && has_passed(p.deadline))
+  if (!p.handshake.done() && has_passed(p.since + limits_.timeout))
     throw CommError(fmt::format("no handshake within {} ms", limits_.timeout.count()));
 }
 
@@ -76,16 +85,16 @@ std::vector<AuthenticatedSocket> PendingConnections::advance() {
   std::erase_if(pending_, [&](Pending& p) {
     try {
       advance_one(p);
+      if (!p.handshake.done()) return false;
+      const ConnectionKeys keys = p.handshake.keys();
+      complete.push_back({std::move(p.socket), keys});
     } catch (const CommError& e) {
       refuse(p.peer, e.what());
       // Tells a peer of another version ours, if the socket takes it.
       std::string output = p.handshake.output();
       iovec rest{output.data(), output.size()};
       if (!output.empty()) (void)send_some(p.socket.get(), {&rest, 1});
-      return true;
     }
-    if (!p.handshake.done()) return false;
-    complete.push_back({std::move(p.socket), p.handshake.keys()});
     return true;
   });
   return complete;

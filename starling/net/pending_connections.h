@@ -1,5 +1,7 @@
-// The connections of a listener that have not yet proved the job key. Each has five seconds and 4 KiB; at most 64 are
-// kept, further ones wait in the kernel's queue. Used in poll loops: nothing here waits.
+// The connections of a listener that have not yet proved the job key. Each has five seconds and 4 KiB; at most 128 are
+// kept, further ones wait in the kernel's queue. Where that many are kept and more wait, the oldest goes after a second: a
+// handshake takes two round trips, and whoever opens connections only to hold them cannot keep the others out.
+// Used in poll loops: nothing here waits.
 #pragma once
 
 #include <poll.h>
@@ -16,7 +18,8 @@ namespace starling {
 
 struct AdmissionLimits {
   std::chrono::milliseconds timeout{5000};  // for the whole handshake
-  size_t max_pending = 64;
+  size_t max_pending = 128;
+  std::chrono::milliseconds grace{1000};  // what each has even when more wait
 };
 
 struct AuthenticatedSocket {
@@ -32,7 +35,8 @@ class PendingConnections {
 
   // Accepts what waits at `listener`, as far as the limit allows. Processes of other users are refused (Unix sockets).
   void accept_all(int listener);
-  bool full() const { return pending_.size() >= limits_.max_pending; }
+  // False while the limit holds and none may be dropped for another yet: do not poll the listener then.
+  bool has_room() const { return !full() || has_passed(pending_.front().since + limits_.grace); }
   size_t size() const { return pending_.size(); }
 
   // What to poll for, and the earliest time at which advance() has something to do regardless.
@@ -51,17 +55,18 @@ class PendingConnections {
     UniqueFd socket;
     std::string peer;
     Handshake handshake;
-    Deadline deadline;
+    Deadline since;
     size_t sent = 0;  // of handshake.output()
   };
 
+  bool full() const { return pending_.size() >= limits_.max_pending; }
   void advance_one(Pending& pending);
   void send_output(Pending& pending);
   void refuse(const std::string& peer, const std::string& why);
 
   JobIdentity identity_;
   AdmissionLimits limits_;
-  std::vector<Pending> pending_;
+  std::vector<Pending> pending_;  // the oldest first
   size_t refused_ = 0;
   std::string last_refusal_;
 };

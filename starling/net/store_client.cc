@@ -112,11 +112,18 @@ StoreClient::Answer StoreClient::converse(StoreConnection& connection, const Sto
     if (has_passed(deadline))
       throw TimeoutError(fmt::format(
           "store at {}: the server does not answer; its process hangs or its host is down", address_));
+    if (const auto silence = unanswered_for(connection.fd()))
+      throw CommError(fmt::format("store at {}: no answer for {} ms: the host or the network to it is down",
+                                  address_, silence->count()));
+  };
+  // A second at most, then check_late() looks.
+  const auto wait_a_while = [&](short events) {
+    wait_for(connection.fd(), events, std::min(deadline, deadline_in(Milliseconds(1000))));
   };
   connection.queue(static_cast<uint32_t>(request.op), encode_request_body(request), fd);
   while (!connection.flush()) {
     check_late();
-    wait_for(connection.fd(), POLLOUT, deadline);
+    wait_a_while(POLLOUT);
   }
   for (;;) {
     if (auto frame = connection.next())
@@ -127,7 +134,7 @@ StoreClient::Answer StoreClient::converse(StoreConnection& connection, const Sto
     if (auto frame = connection.next())
       return {static_cast<StoreStatus>(frame->tag), std::move(frame->body), connection.take_passed()};
     check_late();
-    wait_for(connection.fd(), POLLIN, deadline);
+    wait_a_while(POLLIN);
   }
 }
 

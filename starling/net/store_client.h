@@ -10,6 +10,7 @@
 #include "starling/net/job_key.h"
 #include "starling/net/store.h"
 #include "starling/net/store_connection.h"
+#include "starling/net/store_protocol.h"
 
 namespace starling {
 

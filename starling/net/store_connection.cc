@@ -8,18 +8,21 @@
 #include "starling/base/check.h"
 #include "starling/base/error.h"
 #include "starling/net/socket.h"
+#include "starling/net/store_table.h"
 
 namespace starling {
 
 StoreConnection::StoreConnection(UniqueFd socket, const ConnectionKeys& keys)
     : socket_(std::move(socket)),
-      keys_(keys),
+      security_(keys.security),
       unix_(local_address(socket_.get()).family() == AF_UNIX),
-      peer_(describe_peer(socket_.get())) {}
+      peer_(describe_peer(socket_.get())),
+      sealing_(keys.sending, Gcm::Use::kSeal),
+      reader_(keys) {}
 
 void StoreConnection::queue(uint32_t tag, std::string_view body, int passed_fd) {
   STARLING_CHECK(output_.empty(), "one frame at a time");
-  output_ = seal_frame(keys_.sending, next_out_++, tag, body);
+  output_ = seal_control_frame(sealing_, security_, tag, body);
   sent_ = 0;
   passing_ = passed_fd < 0 ? UniqueFd() : duplicate_fd(peer_, passed_fd);
 }
@@ -45,17 +48,13 @@ bool StoreConnection::fill() {
   if (got.error != 0) throw CommError(fmt::format("{}: {}", peer_, explain_errno(got.error)));
   if (passed.valid()) passed_ = std::move(passed);
   input_.append(buffer.data(), got.bytes);
-  if (input_.size() > framed_bytes(MessageKind::kControl, kMaxControlBytes) + buffer.size())
+  if (input_.size() > framed_bytes(BodyForm::kSealed, kMaxControlBytes) + buffer.size())
     throw CommError(peer_ + ": sends requests without waiting for answers");
   return !got.ended;
 }
 
 std::optional<OpenedFrame> StoreConnection::next() {
-  auto frame = open_frame(keys_.receiving, next_in_, input_, peer_);
-  if (!frame) return std::nullopt;
-  ++next_in_;
-  input_.erase(0, frame->bytes);
-  return frame;
+  return reader_.next(input_, peer_);
 }
 
 }  // namespace starling

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "starling/base/unique_fd.h"
-#include "starling/net/handshake.h"
-#include "starling/net/store_protocol.h"
+#include "starling/net/control_frame.h"
 
 namespace starling {
 
@@ -36,7 +35,7 @@ class StoreConnection {
 
  private:
   UniqueFd socket_;
-  ConnectionKeys keys_;
+  DataSecurity security_;
   bool unix_;
   std::string peer_;
   std::string input_;
@@ -44,8 +43,8 @@ class StoreConnection {
   size_t sent_ = 0;
   UniqueFd passing_;
   UniqueFd passed_;
-  uint64_t next_out_ = 0;
-  uint64_t next_in_ = 0;
+  Gcm sealing_;
+  ControlFrameReader reader_;
 };
 
 }  // namespace starling

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <array>
 
 #include "starling/base/error.h"
 #include "starling/net/wire.h"
@@ -44,32 +44,6 @@ StoreRequest decode_request(uint32_t tag, std::string_view body) {
                        std::string(body.substr(kFixedBytes + key_bytes))};
   check_store_entry(request.key, request.value);
   return request;
-}
-
-std::string seal_frame(const Digest& key, uint64_t sequence, uint32_t tag, std::string_view body) {
-  const auto header = encode_frame_header({{tag, body.size(), MessageKind::kControl}, sequence});
-  std::string frame;
-  frame.reserve(kFrameHeaderBytes + body.size() + kMacBytes);
-  append(frame, header);
-  frame += body;
-  append(frame, hmac_sha256(key, {header, bytes_of(body)}));
-  return frame;
-}
-
-std::optional<OpenedFrame> open_frame(const Digest& key, uint64_t sequence, std::string_view input,
-                                      const std::string& peer) {
-  if (input.size() < kFrameHeaderBytes) return std::nullopt;
-  const ConstBytes bytes = bytes_of(input);
-  const FrameHeader header = decode_frame_header(bytes.first<kFrameHeaderBytes>(), sequence, peer);
-  if (header.info.kind != MessageKind::kControl)
-    throw CommError(peer + ": a data frame where the store speaks");
-  const size_t total = framed_bytes(MessageKind::kControl, header.info.bytes);
-  if (input.size() < total) return std::nullopt;
-  const ConstBytes body = bytes.subspan(kFrameHeaderBytes, header.info.bytes);
-  const Digest mac = hmac_sha256(key, {bytes.first(kFrameHeaderBytes), body});
-  if (!equal_in_constant_time(mac, bytes.subspan(kFrameHeaderBytes + body.size(), kMacBytes)))
-    throw CommError(peer + ": a store message is not authentic; someone tampers with the connection");
-  return OpenedFrame{header.info.tag, std::string(input.substr(kFrameHeaderBytes, body.size())), total};
 }
 
 }  // namespace starling

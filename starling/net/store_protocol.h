@@ -1,5 +1,5 @@
 // What store client and server say to each other. After the handshake every request and every answer is one control
-// frame (net/frame.h), authenticated and counted:
+// frame (net/control_frame.h), authenticated and counted:
 //
 //   request   tag = StoreOp      body = timeout in ms u32 | key length u16 | key | value
 //   answer    tag = StoreStatus  body = the value, or the reason for people
@@ -10,9 +10,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
-#include "starling/net/frame.h"
-#include "starling/net/handshake.h"
+#include "starling/net/endpoint.h"
 #include "starling/net/store_table.h"
 
 namespace starling {
@@ -32,19 +32,5 @@ static_assert(6 + kMaxStoreKeyBytes + kMaxStoreValueBytes <= kMaxControlBytes);
 std::string encode_request_body(const StoreRequest& request);
 // CommError where the body is not well formed or exceeds the store's limits.
 StoreRequest decode_request(uint32_t tag, std::string_view body);
-
-// One control frame as bytes: header, body, MAC.
-std::string seal_frame(const Digest& key, uint64_t sequence, uint32_t tag, std::string_view body);
-
-struct OpenedFrame {
-  uint32_t tag = 0;
-  std::string body;
-  size_t bytes = 0;  // that the frame took of the input
-};
-
-// The first frame of `input`, if it is there as a whole; CommError where it is no authentic control frame with this
-// sequence. Never asks for more than kMaxControlBytes and the frame around them.
-std::optional<OpenedFrame> open_frame(const Digest& key, uint64_t sequence, std::string_view input,
-                                      const std::string& peer);
 
 }  // namespace starling

@@ -17,21 +17,6 @@
 #include "starling/net/store_contents.h"
 
 namespace starling {
-namespace {
-
-struct Client {
-  explicit Client(StoreConnection c) : connection(std::move(c)) {}
-
-  StoreConnection connection;
-  std::optional<StoreRequest> waiting;  // a get whose key is absent
-  Deadline deadline{};
-  std::optional<int> rank;  // announced
-  bool ready = false;       // poll said so
-  bool gone = false;
-  std::string why;
-};
-
-}  // namespace
 
 std::string lost_key(int rank) {
   return fmt::format("lost/{}", rank);
@@ -65,6 +50,18 @@ class StoreServer::Loop {
   const std::vector<std::string>& addresses() const { return addresses_; }
 
  private:
+  struct Client {
+    explicit Client(StoreConnection c) : connection(std::move(c)) {}
+
+    StoreConnection connection;
+    std::optional<StoreRequest> waiting;  // a get whose key is absent
+    Deadline deadline{};
+    std::optional<int> rank;  // announced
+    bool ready = false;       // poll said so
+    bool gone = false;
+    std::string why;
+  };
+
   void run() {
     while (!stopping_) {
       wait();
@@ -79,7 +76,7 @@ class StoreServer::Loop {
 
   void wait() {
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
-    if (!pending_.full() && clients_.size() < options_.max_clients && !paused_)
+    if (pending_.has_room() && clients_.size() < options_.max_clients && !paused_)
       for (const UniqueFd& listener : listeners_) polled.push_back({listener.get(), POLLIN, 0});
     pending_.append_to(polled);
     Deadline until =

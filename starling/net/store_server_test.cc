@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "starling/base/error.h"
+#include "starling/net/control_frame.h"
 #include "starling/net/socket.h"
 #include "starling/net/store_client.h"
+#include "starling/net/store_protocol.h"
 #include "starling/net/stream_endpoint.h"
 
 namespace starling {
@@ -183,6 +185,32 @@ TEST_P(Stores, GarbageAfterTheHandshakeEndsThatConnectionOnly) {
   EXPECT_LE(::recv(raw.get(), &byte, 1, 0), 0);  // closed or reset
   client.put("x", "1");
   EXPECT_EQ(client.get("x", kLong), "1");
+}
+
+TEST_P(Stores, AReplayedRequestEndsThatConnection) {
+  const UniqueFd raw = connect_raw();
+  const ConnectionKeys keys = greet(raw.get(), job(), "test", deadline_in(kLong));
+  Gcm sealing(keys.sending, Gcm::Use::kSeal);
+  const std::string body = encode_request_body({StoreOp::kAdd, 0, "n", "1"});
+  const std::string frame =
+      seal_control_frame(sealing, keys.security, static_cast<uint32_t>(StoreOp::kAdd), body);
+  ASSERT_EQ(::write(raw.get(), frame.data(), frame.size()), static_cast<ssize_t>(frame.size()));
+  std::string input;
+  ControlFrameReader answers(keys);
+  std::optional<OpenedFrame> answer;
+  while (!(answer = answers.next(input, "store"))) {
+    ASSERT_TRUE(wait_for(raw.get(), POLLIN, deadline_in(kLong)));
+    char byte;
+    ASSERT_EQ(::recv(raw.get(), &byte, 1, 0), 1);
+    input += byte;
+  }
+  EXPECT_EQ(answer->body, "1");
+  ASSERT_EQ(::write(raw.get(), frame.data(), frame.size()), static_cast<ssize_t>(frame.size()));
+  ASSERT_TRUE(wait_for(raw.get(), POLLIN, deadline_in(kLong)));
+  char byte;
+  EXPECT_LE(::recv(raw.get(), &byte, 1, 0), 0);
+  StoreClient client(address_, job());
+  EXPECT_EQ(client.get("n", kLong), "1");
 }
 
 TEST_P(Stores, AFullStoreRefusesNewKeysOnly) {

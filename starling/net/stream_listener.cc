@@ -54,7 +54,7 @@ class StreamListener final : public Listener {
  private:
   void wait(Deadline deadline) {
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
-    if (!pending_.full()) polled.push_back({socket_.get(), POLLIN, 0});
+    if (pending_.has_room()) polled.push_back({socket_.get(), POLLIN, 0});
     pending_.append_to(polled);
     if (::poll(polled.data(), polled.size(), poll_timeout(deadline)) < 0 && errno != EINTR)
       throw CommError("poll: " + explain_errno(errno));

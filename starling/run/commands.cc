@@ -59,7 +59,7 @@ struct Workload {
 
 Workload workload(const RunSpec& spec) {
   Workload load;
-  load.data = open_data(spec.data, spec.train.seed, spec.model.tokens);
+  load.data = open_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security));
   load.factory = zoo_factory(spec, load.data.train->info());
   return load;
 }
@@ -228,7 +228,8 @@ int data_serve_command(const RunSpec& spec, const DataServeOptions& serve, const
 }
 
 int data_inspect_command(const RunSpec& spec, const CommandOptions& options) {
-  const DataReport report = inspect_data(spec.data, spec.train.seed, spec.model.tokens);
+  const DataReport report =
+      inspect_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security));
   print_line(options.json ? to_json(report) : to_text(report));
   return 0;
 }

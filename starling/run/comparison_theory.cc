@@ -15,7 +15,9 @@ namespace {
 constexpr size_t kMostLayers = 64;
 
 std::vector<LayerBytes> layers_of(const RunSpec& spec) {
-  const SourceInfo info = open_data(spec.data, spec.train.seed, spec.model.tokens).train->info();
+  const SourceInfo info =
+      open_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security))
+          .train->info();
   const ModelShape shape{info.input_shape, info.classes, info.text};
   std::vector<LayerBytes> layers;
   for (const LayerVolume& layer : layer_volumes(zoo_model(spec.model, shape), shape)) {

@@ -119,7 +119,7 @@ int serve_data(const RunSpec& spec, const DataServeOptions& serve, const Command
   if (options.verbosity >= 0)
     how.log = [](const std::string& line) { FdOutput(2).write("starling: data serve: " + line + "\n"); };
   const std::string& key_file = serve.key_file;
-  const JobIdentity identity{key_of(key_file), kServedJobId};
+  const JobIdentity identity{key_of(key_file), kServedJobId, security_named(spec.comm.security)};
   auto listener = tcp_listen(wanted, identity);
   std::optional<LocalKeyFile> local;
   if (key_file.empty()) local.emplace(identity.key, parse_host_port(listener->address()).port);

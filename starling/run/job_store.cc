@@ -60,7 +60,7 @@ std::unique_ptr<StoreServer> serve_job(const std::string& address, const JobIden
 }  // namespace
 
 JobStore::JobStore(const CommSpec& spec, const Environment& environment)
-    : identity_{job_key(spec, environment), job_id_of(environment)} {
+    : identity_{job_key(spec, environment), job_id_of(environment), security_named(spec.security)} {
   StoreClientOptions options;
   options.connect_timeout = Milliseconds(static_cast<int64_t>(spec.timeout_s * 1000));
   std::string host_address = environment.store;

@@ -26,8 +26,8 @@ std::unique_ptr<Loader> leased_loader(const RunSpec& spec, const OwnSamples& own
   std::random_device random;
   uint64_t job = (uint64_t{random()} << 32) ^ random();
   if (group.size() > 1) group.broadcast(&job, 1, DataType::kInt64, 0);
-  auto tickets =
-      std::make_unique<TicketStream>(place.address, served_identity(place), job, first_step * group.size());
+  const JobIdentity identity = served_identity(place, security_named(spec.comm.security));
+  auto tickets = std::make_unique<TicketStream>(place.address, identity, job, first_step * group.size());
   return make_leased_loader(own.source, loader_options(spec, group.rank(), group.size(), first_step),
                             std::move(tickets));
 }

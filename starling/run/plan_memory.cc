@@ -28,8 +28,10 @@ bool given(const Config& config, std::string_view key) {
 // The data decides the model's ends where it is named, else they are those that the model is published for.
 ModelShape ends_of(const Config& config) {
   if (!given(config, "data.source")) return usual_shape(config.spec.model);
+  const RunSpec& spec = config.spec;
   const SourceInfo info =
-      open_data(config.spec.data, config.spec.train.seed, config.spec.model.tokens).train->info();
+      open_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security))
+          .train->info();
   return {info.input_shape, info.classes, info.text};
 }
 

@@ -148,7 +148,9 @@ std::string Session::link_name() const {
   const Emulation emulation = parse_emulation(spec_.train.emulate);
   if (emulation.shapes_links())
     return fmt::format("{:g}bit/s,{:g}s,{:g}", emulation.bandwidth, emulation.latency_s, emulation.loss);
-  return store_ && bind_address() != "127.0.0.1" ? "tcp" : "loopback";
+  const std::string& security = spec_.comm.security;
+  return std::string(store_ && bind_address() != "127.0.0.1" ? "tcp" : "loopback") +
+         (security == "none" ? "" : "," + security);
 }
 
 GroupOptions Session::group_options() const {

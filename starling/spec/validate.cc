@@ -203,7 +203,6 @@ class Validator {
       fail({"exchange.rounds", "exchange.name"}, "exchange.rounds belongs to parallel-sgd, not to \"{}\"",
            name);
     codecs();
-    unbuilt();
     server();
     mesh();
     tensor();
@@ -256,14 +255,6 @@ class Validator {
     if (exchange.codec != "none" || exchange.pull_codec != "none")
       fail({"exchange.codec", "exchange.pull_codec", "train.precision"},
            "codecs take fp32 values: use --precision fp32");
-  }
-
-  // Values whose part of the program is not there yet; each goes with the line that refuses it.
-  void unbuilt() const {
-    const auto refuse = [&](bool asked, std::string_view key) {
-      if (asked) fail({key}, "{} takes its default only in this version: leave it out", key);
-    };
-    refuse(spec_.comm.security != "none", "comm.security");
   }
 
   void server() const {

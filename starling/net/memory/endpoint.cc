@@ -91,7 +91,7 @@ class MemoryEndpoint final : public Endpoint {
     stored.bytes.insert(stored.bytes.end(), message.head.begin(), message.head.end());
     stored.bytes.insert(stored.bytes.end(), message.body.begin(), message.body.end());
     if (!out_->push(std::move(stored))) throw_gone();
-    sent_ += framed_bytes(message.kind, message.bytes());
+    sent_ += framed_bytes(body_form(DataSecurity::kNone, message.kind), message.bytes());
   }
 
   bool step_send() override { return true; }
@@ -107,7 +107,7 @@ class MemoryEndpoint final : public Endpoint {
     if (head > 0) std::memcpy(incoming_.head.data(), stored.bytes.data(), head);
     if (!incoming_.body.empty())
       std::memcpy(incoming_.body.data(), stored.bytes.data() + head, incoming_.body.size());
-    received_ += framed_bytes(info->kind, info->bytes);
+    received_ += framed_bytes(body_form(DataSecurity::kNone, info->kind), info->bytes);
     in_->pop();
     return true;
   }

@@ -1,0 +1,313 @@
+#include "starling/testing/kill_round.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/comm/tcp_mesh.h"
+#include "starling/net/address.h"
+#include "starling/net/store_client.h"
+#include "starling/net/store_server.h"
+
+namespace starling {
+namespace {
+
+using std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr milliseconds kNamedWithin{5'000};
+constexpr milliseconds kJoinedWithin{30'000};
+constexpr milliseconds kGoneWithin{5'000};
+constexpr size_t kMostElements = 256 * 1024;
+constexpr int kReadyAfter = 3;  // collectives
+constexpr Algorithm kAlgorithms[] = {
+    Algorithm::kAuto,         Algorithm::kRing,       Algorithm::kDirect, Algorithm::kHalvingDoubling,
+    Algorithm::kBinomialTree, Algorithm::kDoubleTree, Algorithm::kBruck,  Algorithm::kStar};
+
+std::string key_of(const char* what, int rank) {
+  return fmt::format("{}/{}", what, rank);
+}
+
+// What all ranks of a round know.
+struct Meeting {
+  KillRound round;
+  JobIdentity identity;
+  std::string store;  // its address
+
+  GroupSetup setup_of(int rank) const {
+    GroupSetup setup;
+    setup.rank = rank;
+    setup.size = round.ranks;
+    setup.options.timeout = milliseconds(20'000);
+    setup.options.shared_memory = round.transport != KillTransport::kTcp;
+    setup.options.algorithm = kAlgorithms[round.seed % std::size(kAlgorithms)];
+    setup.host_name = "node-a";
+    if (round.transport == KillTransport::kMixed) {
+      const bool first = rank < round.ranks / 2;
+      setup.host_id = fmt::format("{} {}", store, first ? "a" : "b");
+      setup.host_name = first ? "node-a" : "node-b";
+    }
+    setup.connect = tcp_mesh("127.0.0.1", identity);
+    return setup;
+  }
+};
+
+// One call after another of the round's collective, of the same random size on all ranks.
+class Caller {
+ public:
+  Caller(const KillRound& round, Group& group)
+      : kind_(round.kind),
+        group_(group),
+        draw_(round.seed),
+        in_(kMostElements, 1.0f),
+        out_(kMostElements, 0.0f) {}
+
+  void call() {
+    const size_t p = static_cast<size_t>(group_.size());
+    const size_t count = size_t{1} << std::uniform_int_distribution<int>(0, 18)(draw_);
+    const size_t share = std::max<size_t>(1, count / p);
+    switch (kind_) {
+      case CollectiveKind::kBarrier:
+        return group_.barrier();
+      case CollectiveKind::kBroadcast:
+        return group_.broadcast(in_.data(), count, DataType::kFp32,
+                                std::uniform_int_distribution<int>(0, group_.size() - 1)(draw_));
+      case CollectiveKind::kAllReduce:
+        return group_.all_reduce(in_.data(), count, DataType::kFp32, ReduceOp::kMax);
+      case CollectiveKind::kReduceScatter:
+        return group_.reduce_scatter(in_.data(), out_.data(), share, DataType::kFp32, ReduceOp::kSum);
+      case CollectiveKind::kAllGather:
+        return group_.all_gather(in_.data(), out_.data(), share, DataType::kFp32);
+      case CollectiveKind::kAllToAll: {
+        const std::vector<size_t> splits(p, share);
+        return group_.all_to_all(in_.data(), splits, out_.data(), splits, DataType::kFp32);
+      }
+      default: {
+        const int next = (group_.rank() + 1) % group_.size();
+        const int last = (group_.rank() + group_.size() - 1) % group_.size();
+        group_.send(in_.data(), 4 * count, next, 1);
+        return group_.recv(out_.data(), 4 * count, last, 1);
+      }
+    }
+  }
+
+ private:
+  const CollectiveKind kind_;
+  Group& group_;
+  std::mt19937_64 draw_;
+  std::vector<float> in_, out_;
+};
+
+// A rank's life: calls until a call fails, then says whom it was told to blame.
+void run_kill_rank(const Meeting& meeting, int rank) {
+  StoreClient store(meeting.store, meeting.identity);
+  std::string fault;
+  try {
+    const auto group = make_group(store, meeting.setup_of(rank));
+    Caller caller(meeting.round, *group);
+    for (int i = 0;; ++i) {
+      if (i == kReadyAfter) store.put(key_of("ready", rank), "yes");
+      caller.call();
+    }
+  } catch (const CommError& error) {
+    fault = fmt::format("{}\n{}", error.peer(), error.what());
+  } catch (const std::exception& error) {
+    fault = fmt::format("-2\n{}", error.what());
+  }
+  store.put(key_of("fault", rank), fault);
+}
+
+// The processes of a round; those that are left at the end are killed.
+class Processes {
+ public:
+  explicit Processes(const Meeting& meeting) {
+    for (int r = 0; r < meeting.round.ranks; ++r) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        try {
+          run_kill_rank(meeting, r);
+        } catch (const std::exception&) {
+          ::_exit(1);  // the store has gone: nobody is left to be told
+        }
+        ::_exit(0);
+      }
+      pids_.push_back(pid);
+    }
+  }
+  ~Processes() {
+    for (size_t r = 0; r < pids_.size(); ++r) (void)ended(static_cast<int>(r), milliseconds(0));
+  }
+  Processes(const Processes&) = delete;
+
+  void kill(int rank) const { ::kill(pids_[static_cast<size_t>(rank)], SIGKILL); }
+
+  // Waits for a rank's end; false, and it is killed, if that does not come in time.
+  bool ended(int rank, milliseconds time) {
+    pid_t& pid = pids_[static_cast<size_t>(rank)];
+    if (pid <= 0) return true;
+    const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    pollfd polled{process.get(), POLLIN, 0};
+    const bool in_time = ::poll(&polled, 1, static_cast<int>(time.count())) > 0;
+    if (!in_time) ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    pid = -1;
+    return in_time;
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+std::set<std::string> names_in(const char* folder) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    names.insert(entry.path().filename().string());
+  return names;
+}
+
+// Lines of /proc/net/unix that name our store.
+size_t unix_sockets_named(const std::string& name) {
+  std::ifstream lines("/proc/net/unix");
+  size_t found = 0;
+  for (std::string line; std::getline(lines, line);) found += line.find(name) != std::string::npos ? 1 : 0;
+  return found;
+}
+
+// Sockets with this local port that listen, are connected, or whose owner has not closed them.
+size_t open_tcp_sockets(uint16_t port) {
+  std::ifstream lines("/proc/net/tcp");
+  size_t found = 0;
+  const std::string suffix = fmt::format(":{:04X}", port);
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line)) {
+    std::istringstream fields(line);
+    std::string slot, local, remote, state;
+    fields >> slot >> local >> remote >> state;
+    const bool open = state == "01" || state == "08" || state == "0A";
+    found += open && local.ends_with(suffix) ? 1 : 0;
+  }
+  return found;
+}
+
+// What a round might leave behind, before and after it.
+class Leftovers {
+ public:
+  Leftovers() : descriptors_(names_in("/proc/self/fd").size()), shm_(names_in("/dev/shm")) {}
+
+  void look(const Meeting& meeting, const std::vector<uint16_t>& ports,
+            std::vector<std::string>& problems) const {
+    if (::waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD) problems.push_back("a process is left");
+    const size_t now = names_in("/proc/self/fd").size();
+    if (now != descriptors_) problems.push_back(fmt::format("{} descriptors, {} before", now, descriptors_));
+    for (const std::string& name : names_in("/dev/shm"))
+      if (!shm_.contains(name) && name.find("starling") != std::string::npos)
+        problems.push_back("/dev/shm/" + name + " is left");
+    if (const size_t left = unix_sockets_named(meeting.store); left > 0)
+      problems.push_back(fmt::format("{} Unix sockets are left", left));
+    for (const uint16_t port : ports)
+      if (const size_t left = open_tcp_sockets(port); left > 0)
+        problems.push_back(fmt::format("{} TCP sockets at port {} are left", left, port));
+  }
+
+ private:
+  size_t descriptors_;
+  std::set<std::string> shm_;
+};
+
+std::vector<uint16_t> listening_ports(Store& store, int ranks) {
+  std::vector<uint16_t> ports;
+  for (int r = 0; r < ranks; ++r)
+    if (const auto address = store.try_get(key_of("comm/world/0/address", r)))
+      ports.push_back(parse_host_port(*address).port);
+  return ports;
+}
+
+void ask_survivors(Store& store, const KillRound& round, KillOutcome& outcome) {
+  const auto start = SteadyClock::now();
+  for (int r = 0; r < round.ranks; ++r) {
+    if (r == outcome.victim) continue;
+    const auto spent = std::chrono::duration_cast<milliseconds>(SteadyClock::now() - start);
+    try {
+      const std::string fault =
+          store.get(key_of("fault", r), std::max(milliseconds(1), kNamedWithin - spent));
+      const int named = std::atoi(fault.c_str());
+      if (named != outcome.victim)
+        outcome.problems.push_back(
+            fmt::format("rank {} named rank {}: {}", r, named, fault.substr(fault.find('\n') + 1)));
+    } catch (const TimeoutError&) {
+      outcome.problems.push_back(fmt::format("rank {} named nobody within {} ms", r, kNamedWithin.count()));
+    }
+    outcome.slowest_s = std::chrono::duration<double>(SteadyClock::now() - start).count();
+  }
+}
+
+// The round itself; the ports that the ranks listened at.
+std::vector<uint16_t> kill_one(const Meeting& meeting, KillOutcome& outcome) {
+  const KillRound& round = meeting.round;
+  std::mt19937_64 draw(~round.seed);
+  Processes processes(meeting);
+  const StoreServer server({meeting.store}, meeting.identity);
+  StoreClient store(meeting.store, meeting.identity);
+  for (int r = 0; r < round.ranks; ++r) store.get(key_of("ready", r), kJoinedWithin);
+  const std::vector<uint16_t> ports = listening_ports(store, round.ranks);
+  std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 40'000)(draw)));
+  outcome.victim = std::uniform_int_distribution<int>(0, round.ranks - 1)(draw);
+  processes.kill(outcome.victim);
+  ask_survivors(store, round, outcome);
+  for (int r = 0; r < round.ranks; ++r)
+    if (!processes.ended(r, kGoneWithin)) outcome.problems.push_back(fmt::format("rank {} did not end", r));
+  return ports;
+}
+
+}  // namespace
+
+const char* name_of(KillTransport transport) {
+  switch (transport) {
+    case KillTransport::kSharedMemory:
+      return "shared-memory";
+    case KillTransport::kTcp:
+      return "tcp";
+    case KillTransport::kMixed:
+      return "mixed";
+  }
+  return "unknown";
+}
+
+KillOutcome play_kill_round(const KillRound& round) {
+  KillOutcome outcome;
+  Meeting meeting{round,
+                  {make_job_key(), "kill-round", round.security},
+                  fmt::format("@starling-kill-{}-{}", ::getpid(), round.seed)};
+  const Leftovers before;
+  std::vector<uint16_t> ports;
+  try {
+    ports = kill_one(meeting, outcome);
+  } catch (const Error& error) {
+    outcome.problems.push_back(error.what());
+  }
+  before.look(meeting, ports, outcome.problems);
+  return outcome;
+}
+
+}  // namespace starling

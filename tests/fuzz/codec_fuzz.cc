@@ -1,0 +1,44 @@
+// Any bytes as a message of every codec: decoded within bounds (AddressSanitizer watches), or refused with a CommError.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/codec/make_codec.h"
+#include "tests/fuzz/input.h"
+
+namespace starling {
+namespace {
+
+constexpr const char* kWords[] = {
+    "none",           "fp16",           "bf16",           "int8",
+    "int8:block=8",   "1bit",           "1bit:block=16",  "threshold:tau=0.5",
+    "prune:keep=0.1", "lowrank:rank=1", "lowrank:rank=2", "lowrank:rank=2,form=pca"};
+
+}  // namespace
+}  // namespace starling
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace starling;
+  FuzzInput input(data, size);
+  const std::string word = kWords[input.byte() % std::size(kWords)];
+  const std::vector<TensorShape> shapes = {{1 + input.byte() % 9u, 1 + input.byte() % 33u, 0},
+                                           {1, 1 + input.byte() % 65u, 0}};
+  const auto codec = make_codec(word, shapes);
+  const size_t count = shapes[0].size() + shapes[1].size();
+  const std::string text = input.text(size);
+  // Memory of exactly the message's size, so that a byte too far is seen.
+  const std::vector<std::byte> message(reinterpret_cast<const std::byte*>(text.data()),
+                                       reinterpret_cast<const std::byte*>(text.data()) + text.size());
+  for (const bool add : {false, true}) {
+    std::vector<float> values(count);
+    try {
+      if (add)
+        codec->decode_add(message, values, 0.5f);
+      else
+        codec->decode(message, values);
+    } catch (const CommError&) {
+    }
+  }
+  return 0;
+}

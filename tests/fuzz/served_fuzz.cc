@@ -1,0 +1,43 @@
+// What a data server and its readers say: any bytes as a request or a description are refused with a CommError, or within the
+// limits of served_protocol.h, and write back as what they mean.
+#include <string>
+
+#include "starling/base/error.h"
+#include "starling/data/served_protocol.h"
+#include "tests/fuzz/input.h"
+
+namespace starling {
+namespace {
+
+void read_request(FuzzInput& input) {
+  const uint32_t tag = static_cast<uint32_t>(ServedTag::kDescribe) + input.byte() % 8;
+  const std::string body = input.text(1 << 16);
+  const ServedRequest request = decode_served(tag, std::as_bytes(std::span(body)), "peer");
+  require_property(request.indices.size() <= kMaxReadSamples);
+  const std::vector<std::byte> again = encode_served(request);
+  require_property(decode_served(tag, again, "peer").indices == request.indices);
+}
+
+void read_description(FuzzInput& input) {
+  const ServedDescription description = decode_description(input.text(1 << 16), "peer");
+  for (const ServedPart& part : description.parts)
+    require_property(part.size >= 0 && part.size <= kMaxServedSamples && samples_a_request(part.shape) > 0);
+  require_property(decode_description(encode_served(description), "peer").parts.size() ==
+                   description.parts.size());
+}
+
+}  // namespace
+}  // namespace starling
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace starling;
+  FuzzInput input(data, size);
+  try {
+    if (input.byte() % 2 == 0)
+      read_request(input);
+    else
+      read_description(input);
+  } catch (const CommError&) {
+  }
+  return 0;
+}
