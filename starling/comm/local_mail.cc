@@ -161,6 +161,8 @@ bool LocalMail::take_in(int peer, Target* target) {
     }
     const std::lock_guard lock(box.mutex);
     box.complete.push_back(std::move(box.letter));
+    // It may be what the caller waits for; the message behind it must not take its place.
+    if (target != nullptr) return true;
   }
   return moved;
 }
