@@ -35,19 +35,19 @@ Nanoseconds TokenBucket::spend(Nanoseconds now, size_t bytes) {
 }
 
 double link_bytes_per_s(const LinkLimits& limits) {
-  return limits.bits_per_s / 8 * kSegmentBytes / kFrameBytes;
+  return limits.bits_per_s / 8 * kTcpSegmentBytes / kFrameBytes;
 }
 
 double connection_bytes_per_s(const LinkLimits& limits) {
   if (limits.loss <= 0 || limits.latency_s <= 0) return 0;
-  return std::sqrt(1.5) * kSegmentBytes / (2 * limits.latency_s * std::sqrt(limits.loss));
+  return std::sqrt(1.5) * kTcpSegmentBytes / (2 * limits.latency_s * std::sqrt(limits.loss));
 }
 
 size_t chunk_bytes(const LinkLimits& limits) {
   const double link = link_bytes_per_s(limits), connection = connection_bytes_per_s(limits);
   const double rate = link > 0 && connection > 0 ? std::min(link, connection) : std::max(link, connection);
   if (rate <= 0) return 64 * 1024;
-  return static_cast<size_t>(std::clamp(rate * 1e-3, kSegmentBytes, 65536.0));
+  return static_cast<size_t>(std::clamp(rate * 1e-3, kTcpSegmentBytes, 65536.0));
 }
 
 DelayLine::DelayLine(const LinkLimits& limits, uint64_t seed) : limits_(limits), state_(seed) {}
@@ -56,7 +56,7 @@ Nanoseconds DelayLine::arrival(Nanoseconds left, size_t bytes) {
   Nanoseconds due = left + from_seconds(limits_.latency_s);
   if (limits_.loss > 0) {
     // One draw for all segments: that at least one is lost.
-    const double segments = std::ceil(static_cast<double>(bytes) / kSegmentBytes);
+    const double segments = std::ceil(static_cast<double>(bytes) / kTcpSegmentBytes);
     if (next_uniform(state_) < 1 - std::pow(1 - limits_.loss, segments))
       due += from_seconds(2 * limits_.latency_s);
   }

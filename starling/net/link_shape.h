@@ -1,14 +1,14 @@
 // LinkShape: when bytes leave and arrive on a link that is slower than the real one. Pure arithmetic on times that the caller
 // gives, so that it is tested with made-up ones.
 //
-//   rate      a byte of a message takes (kFrameBytes / kSegmentBytes) · 8 / bits_per_s seconds of the sender's link: Ethernet
+//   rate      a byte of a message takes (kFrameBytes / kTcpSegmentBytes) · 8 / bits_per_s seconds of the sender's link: Ethernet
 //             carries 1448 bytes of a TCP stream in frames of 1514, as `tc tbf` counts them. All connections of a sender
 //             share its link. A link that has waited for its sender gives no credit for that; one that was late itself makes up
 //             for it, 20 ms at most. So it is for what a host receives from several senders at once.
 //   latency   then it is under way for latency_s
 //   loss      each segment is lost with probability `loss`; it comes a round trip later, and everything behind it waits, as TCP's
 //             fast retransmit has it. TCP would also slow down: the rate of a connection is held to
-//             sqrt(3/2) · kSegmentBytes / (round trip · sqrt(loss)) where there is latency
+//             sqrt(3/2) · kTcpSegmentBytes / (round trip · sqrt(loss)) where there is latency
 //             (Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion avoidance algorithm, 1997).
 #pragma once
 
@@ -26,7 +26,7 @@ struct LinkLimits {
   bool any() const { return bits_per_s > 0 || latency_s > 0 || loss > 0; }
 };
 
-constexpr double kSegmentBytes = 1448;
+constexpr double kTcpSegmentBytes = 1448;
 constexpr double kFrameBytes = 1514;
 
 // What a host's connections share, one for each way. One thread.
