@@ -31,19 +31,13 @@ std::string fresh_name() {
 
 }  // namespace
 
-JobIdentity make_job_identity() {
-  return {make_job_key(), fresh_name()};
-}
-
 Rendezvous start_local_rendezvous() {
-  return start_host_rendezvous(make_job_identity());
-}
-
-Rendezvous start_host_rendezvous(const JobIdentity& identity) {
-  const auto served = std::make_shared<Served>(identity, fresh_name());
+  const std::string name = fresh_name();
+  const JobIdentity identity{make_job_key(), name};
+  const auto served = std::make_shared<Served>(identity, name);
   Rendezvous out;
   out.address = served->server.addresses().front();
-  out.job_id = identity.job_id;
+  out.job_id = name;
   out.key_fd = [served] { return make_job_key_fd(served->identity.key); };
   out.server = served;
   return out;
