@@ -70,7 +70,7 @@ class Served : public ::testing::Test {
     address_ = server_->address();
   }
   std::shared_ptr<const ServedClient> client() {
-    return std::make_shared<ServedClient>(address_, identity_, ServedClientOptions{milliseconds(500)});
+    return std::make_shared<ServedClient>(address_, identity_, ServedClientOptions{milliseconds(3'000)});
   }
   std::unique_ptr<TicketStream> tickets(uint64_t job, int64_t first = 0) {
     return std::make_unique<TicketStream>(address_, identity_, job, first);
