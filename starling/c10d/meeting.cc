@@ -13,6 +13,7 @@
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/tcp_mesh.h"
 #include "starling/net/address.h"
+#include "starling/net/fresh_name.h"
 #include "starling/net/job_key.h"
 #include "starling/net/split_store.h"
 #include "starling/net/store_client.h"
@@ -86,15 +87,6 @@ struct Met {
     }
   }
 };
-
-// Nobody can guess or take it, so it serves as an address and as the name of a job.
-std::string fresh_name() {
-  const JobKey random = make_job_key();
-  std::string name = "starling-";
-  for (const std::byte b : random.bytes().first(JobKey::kBytes / 2))
-    name += fmt::format("{:02x}", static_cast<int>(b));
-  return name;
-}
 
 // On one host the kernel tells whose process is at the other end; the key that the handshake wants is made of the name.
 JobIdentity identity_on_host(const std::string& name) {

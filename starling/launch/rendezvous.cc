@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/net/fresh_name.h"
 #include "starling/net/job_key.h"
 #include "starling/net/store_server.h"
 
@@ -19,15 +20,6 @@ struct Served {
   JobIdentity identity;
   StoreServer server;
 };
-
-// A name that cannot be guessed or taken: half of a key that is used for nothing else.
-std::string fresh_name() {
-  const JobKey random = make_job_key();
-  std::string name = "starling-";
-  for (const std::byte b : random.bytes().first(JobKey::kBytes / 2))
-    name += fmt::format("{:02x}", static_cast<int>(b));
-  return name;
-}
 
 }  // namespace
 
