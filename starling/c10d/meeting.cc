@@ -109,7 +109,7 @@ JobKey key_of_job(const MeetingOptions& options) {
 
 // The address of this host with this name, if it is one.
 std::optional<std::string> own_address(const std::string& host) {
-  const std::string wanted = resolve({host, 0}).host();
+  std::string wanted = resolve({host, 0}).host();
   for (const Interface& interface : list_interfaces()) {
     if (interface.address.host() == wanted) return wanted;
   }
