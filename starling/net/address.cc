@@ -143,6 +143,11 @@ SocketAddress unix_address(const std::string& text) {
   return SocketAddress(reinterpret_cast<sockaddr*>(&address), static_cast<socklen_t>(bytes));
 }
 
+SocketAddress parse_address(const std::string& text) {
+  const bool local = text.starts_with('@') || text.starts_with('/');
+  return local ? unix_address(text) : resolve(parse_host_port(text));
+}
+
 SocketAddress local_address(int fd) {
   return address_by(::getsockname, fd);
 }

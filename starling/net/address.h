@@ -48,6 +48,8 @@ class SocketAddress {
 SocketAddress resolve(const HostPort& target);
 // "/path" or "@name" as an address; ConfigError where it is empty or longer than the system allows (107 bytes).
 SocketAddress unix_address(const std::string& text);
+// "/path" and "@name" as unix_address reads them, "host:port" as parse_host_port and resolve do.
+SocketAddress parse_address(const std::string& text);
 // The local and the remote address of a socket; CommError if it has none.
 SocketAddress local_address(int fd);
 SocketAddress remote_address(int fd);

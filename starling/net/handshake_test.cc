@@ -5,14 +5,13 @@
 #include <algorithm>
 
 #include "starling/base/error.h"
+#include "starling/testing/test_identity.h"
 
 namespace starling {
 namespace {
 
 JobIdentity identity(const std::string& job = "job-1") {
-  std::array<std::byte, JobKey::kBytes> bytes;
-  bytes.fill(std::byte{42});
-  return {JobKey(bytes), job};
+  return test_identity(job, DataSecurity::kNone, 42);
 }
 
 // Feeds `bytes` as far as the machine wants them; returns what is left over.

@@ -14,11 +14,6 @@
 namespace starling {
 namespace {
 
-SocketAddress parse_store_address(const std::string& text) {
-  const bool local = !text.empty() && (text[0] == '@' || text[0] == '/');
-  return local ? unix_address(text) : resolve(parse_host_port(text));
-}
-
 // True once the socket is connected; false when nobody listens (yet).
 bool try_connect(const SocketAddress& address, Deadline deadline, UniqueFd& socket, std::string& why) {
   try {
@@ -43,7 +38,7 @@ StoreClient::~StoreClient() = default;
 
 StoreClient::Connection StoreClient::open() {
   const Deadline deadline = deadline_in(options_.connect_timeout);
-  const SocketAddress address = parse_store_address(address_);
+  const SocketAddress address = parse_address(address_);
   UniqueFd socket;
   std::string why;
   Milliseconds pause{10};
@@ -163,7 +158,7 @@ int64_t StoreClient::add(const std::string& key, int64_t delta) {
 
 void StoreClient::put_fd(const std::string& key, int fd) {
   const UniqueFd copy = duplicate_fd(key, fd);  // a bad descriptor is an error before anything is sent
-  if (parse_store_address(address_).family() != AF_UNIX)
+  if (parse_address(address_).family() != AF_UNIX)
     throw CommError(fmt::format("store at {}: descriptors pass over Unix sockets only ({})", address_, key));
   call({StoreOp::kPutFd, 0, key, ""}, copy.get(), Milliseconds(0));
 }

@@ -32,8 +32,7 @@ class StoreServer::Loop {
     (void)Handshake(HandshakeRole::kServer, identity);  // a bad job id is refused here, not in the thread
     if (!wake_.valid()) throw CommError("eventfd: " + explain_errno(errno));
     for (const std::string& text : addresses) {
-      const bool local = !text.empty() && (text[0] == '@' || text[0] == '/');
-      listeners_.push_back(listen_at(local ? unix_address(text) : resolve(parse_host_port(text))));
+      listeners_.push_back(listen_at(parse_address(text)));
       addresses_.push_back(local_address(listeners_.back().get()).text());
     }
     thread_ = std::thread([this] { run(); });

@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -19,6 +18,8 @@
 #include "starling/net/store_client.h"
 #include "starling/net/store_protocol.h"
 #include "starling/net/stream_endpoint.h"
+#include "starling/testing/error_of.h"
+#include "starling/testing/test_identity.h"
 
 namespace starling {
 namespace {
@@ -26,19 +27,7 @@ namespace {
 constexpr Milliseconds kLong(60'000);
 
 JobIdentity job(int key = 9) {
-  std::array<std::byte, JobKey::kBytes> bytes;
-  bytes.fill(std::byte(key));
-  return {JobKey(bytes), "store-test"};
-}
-
-template <typename Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return test_identity("store-test", DataSecurity::kNone, key);
 }
 
 class Stores : public testing::TestWithParam<std::string> {
@@ -51,10 +40,7 @@ class Stores : public testing::TestWithParam<std::string> {
         std::vector<std::string>{GetParam() == "tcp" ? "127.0.0.1:0" : name}, job(), options);
     address_ = server_->addresses()[0];
   }
-  UniqueFd connect_raw() {
-    return connect_to(GetParam() == "tcp" ? resolve(parse_host_port(address_)) : unix_address(address_),
-                      deadline_in(kLong));
-  }
+  UniqueFd connect_raw() { return connect_to(parse_address(address_), deadline_in(kLong)); }
   std::unique_ptr<StoreServer> server_;
   std::string address_;
 };

@@ -17,6 +17,8 @@
 #include "starling/net/stream_endpoint.h"
 #include "starling/net/tcp/endpoint.h"
 #include "starling/net/tcp/listener.h"
+#include "starling/testing/error_of.h"
+#include "starling/testing/test_identity.h"
 
 namespace starling {
 namespace {
@@ -30,21 +32,7 @@ Deadline soon() {
   return deadline_in(std::chrono::seconds(30));
 }
 JobIdentity job(DataSecurity security = DataSecurity::kNone) {
-  std::array<std::byte, JobKey::kBytes> bytes;
-  bytes.fill(std::byte{7});
-  return {JobKey(bytes), "attack-test", security};
-}
-SocketAddress address_of(const std::string& text) {
-  return resolve(parse_host_port(text));
-}
-template <typename Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return test_identity("attack-test", security);
 }
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -91,13 +79,13 @@ bool is_ended(const UniqueFd& fd) {
 // a and b are endpoints; what goes from one to the other passes an attacker, who let their handshake through.
 struct Wire {
   explicit Wire(DataSecurity how) : security(how), listener(tcp_listen("127.0.0.1:0", job(how))) {
-    const UniqueFd trap = listen_at(address_of("127.0.0.1:0"));
+    const UniqueFd trap = listen_at(parse_address("127.0.0.1:0"));
     const std::string there = local_address(trap.get()).text();
     auto client = std::async(std::launch::async, [&] { return tcp_connect(there, job(how), soon()); });
     auto server = std::async(std::launch::async, [&] { return listener->accept(soon()); });
     wait_for(trap.get(), POLLIN, soon());
     to_a = accept_from(trap.get()).value();
-    to_b = connect_to(address_of(listener->address()), soon());
+    to_b = connect_to(parse_address(listener->address()), soon());
     const size_t greeting = Handshake(HandshakeRole::kClient, job(how)).output().size();
     said_by_a = pass(to_a, to_b, greeting);
     pass(to_b, to_a, greeting + sizeof(Digest));
@@ -287,7 +275,7 @@ TEST_P(Attack, AnOversizeLengthIsNeverBelieved) {
 struct Traitor {
   Traitor() : listener(tcp_listen("127.0.0.1:0", job())) {
     auto accepted = std::async(std::launch::async, [&] { return listener->accept(soon()); });
-    raw = connect_to(address_of(listener->address()), soon());
+    raw = connect_to(parse_address(listener->address()), soon());
     keys = greet(raw.get(), job(), "test", soon());
     sealing = std::make_unique<Gcm>(keys.sending, Gcm::Use::kSeal);
     server = accepted.get();
@@ -332,7 +320,7 @@ std::string refusal_of(Listener& listener) {
 
 TEST(ListenerAttacks, ReplayedHandshake) {
   const Wire wire(DataSecurity::kNone);
-  const UniqueFd again = connect_to(address_of(wire.listener->address()), soon());
+  const UniqueFd again = connect_to(parse_address(wire.listener->address()), soon());
   put(again, wire.said_by_a);
   EXPECT_TRUE(contains(refusal_of(*wire.listener), "wrong job key"));
   EXPECT_TRUE(is_ended(again));
@@ -340,7 +328,7 @@ TEST(ListenerAttacks, ReplayedHandshake) {
 
 TEST(ListenerAttacks, ReflectedGreeting) {
   const auto listener = tcp_listen("127.0.0.1:0", job());
-  const UniqueFd raw = connect_to(address_of(listener->address()), soon());
+  const UniqueFd raw = connect_to(parse_address(listener->address()), soon());
   Handshake client(HandshakeRole::kClient, job());
   put(raw, client.output());
   auto accepting = std::async(std::launch::async, [&] { return refusal_of(*listener); });
@@ -360,7 +348,7 @@ TEST(ListenerAttacks, DifferentSettingsAreNamedOnBothSidesBeforeDataFlows) {
 
 TEST(ListenerAttacks, WhoTalksWithoutEndIsReadNoFurtherThanAProof) {
   PendingConnections pending(job(), {});
-  const UniqueFd listener = listen_at(address_of("127.0.0.1:0"));
+  const UniqueFd listener = listen_at(parse_address("127.0.0.1:0"));
   const UniqueFd raw = connect_to(local_address(listener.get()), soon());
   put(raw, Handshake(HandshakeRole::kClient, job()).output() + std::string(100'000, 'x'));
   while (pending.refused() == 0) {
@@ -376,7 +364,7 @@ TEST(ListenerAttacks, WhoTalksWithoutEndIsReadNoFurtherThanAProof) {
 
 TEST(ListenerAttacks, DrippingBytesBuysNoTime) {
   PendingConnections pending(job(), {milliseconds(150), 4});
-  const UniqueFd listener = listen_at(address_of("127.0.0.1:0"));
+  const UniqueFd listener = listen_at(parse_address("127.0.0.1:0"));
   const UniqueFd raw = connect_to(local_address(listener.get()), soon());
   const std::string greeting = Handshake(HandshakeRole::kClient, job()).output();
   for (size_t sent = 0; pending.refused() == 0 && !testing::Test::HasFailure(); ++sent) {
@@ -404,7 +392,7 @@ bool allow_descriptors(rlim_t wanted) {
 TEST(ListenerAttacks, AThousandConnectionsKeepNobodyOut) {
   const int strangers = allow_descriptors(1500) ? 1000 : 500;
   const AdmissionLimits limits{milliseconds(5'000), 256, milliseconds(200)};
-  const UniqueFd listener = listen_at(address_of("127.0.0.1:0"));
+  const UniqueFd listener = listen_at(parse_address("127.0.0.1:0"));
   const SocketAddress address = local_address(listener.get());
   std::vector<UniqueFd> silent;
   for (int i = 0; i < strangers; ++i) {

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <fstream>
 #include <future>
 #include <numeric>
@@ -23,6 +22,8 @@
 #include "starling/net/tcp/listener.h"
 #include "starling/net/unix/endpoint.h"
 #include "starling/net/unix/listener.h"
+#include "starling/testing/error_of.h"
+#include "starling/testing/test_identity.h"
 
 namespace starling {
 namespace {
@@ -33,9 +34,7 @@ Deadline soon() {
   return deadline_in(std::chrono::seconds(60));
 }
 JobIdentity job() {
-  std::array<std::byte, JobKey::kBytes> bytes;
-  bytes.fill(std::byte{7});
-  return {JobKey(bytes), "stream-test"};
+  return test_identity("stream-test");
 }
 template <typename T>
 ConstBytes view(const std::vector<T>& v) {
@@ -44,15 +43,6 @@ ConstBytes view(const std::vector<T>& v) {
 template <typename T>
 Bytes view_mutable(std::vector<T>& v) {
   return std::as_writable_bytes(std::span(v));
-}
-template <typename Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 class Streams : public testing::TestWithParam<std::string> {
@@ -66,10 +56,7 @@ class Streams : public testing::TestWithParam<std::string> {
                                : unix_connect(address, identity, soon());
   }
   // A connected socket that has said nothing.
-  UniqueFd connect_raw(const std::string& address) {
-    return connect_to(GetParam() == "tcp" ? resolve(parse_host_port(address)) : unix_address(address),
-                      soon());
-  }
+  UniqueFd connect_raw(const std::string& address) { return connect_to(parse_address(address), soon()); }
   std::pair<std::unique_ptr<Endpoint>, std::unique_ptr<Endpoint>> make_pair() {
     auto listener = listen();
     auto client = std::async(std::launch::async, [&] { return connect(listener->address(), job()); });

@@ -9,6 +9,7 @@
 
 #include "starling/base/error.h"
 #include "starling/telemetry/to_json.h"
+#include "starling/testing/manual_clock.h"
 
 namespace starling {
 namespace {
@@ -16,15 +17,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-class ManualClock final : public Clock {
- public:
-  Nanoseconds now() const override { return now_; }
-  void advance(Nanoseconds by) { now_ += by; }
-
- private:
-  Nanoseconds now_{};
-};
 
 // An Output that outlives its sink's view of it.
 class Tee final : public Output {

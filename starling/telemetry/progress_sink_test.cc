@@ -5,6 +5,7 @@
 
 #include "starling/telemetry/summary.h"
 #include "starling/telemetry/text_style.h"
+#include "starling/testing/manual_clock.h"
 
 namespace starling {
 namespace {
@@ -13,15 +14,6 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-class ManualClock final : public Clock {
- public:
-  Nanoseconds now() const override { return now_; }
-  void advance(Nanoseconds by) { now_ += by; }
-
- private:
-  Nanoseconds now_{};
-};
 
 StepDone step(int64_t n) {
   StepDone e;
