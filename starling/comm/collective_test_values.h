@@ -10,6 +10,12 @@
 
 namespace starling {
 
+inline constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp64,  DataType::kBf16,  DataType::kFp16,
+                                      DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64};
+inline constexpr ReduceOp kOps[] = {ReduceOp::kSum,   ReduceOp::kAvg,     ReduceOp::kMin,
+                                    ReduceOp::kMax,   ReduceOp::kProduct, ReduceOp::kBitAnd,
+                                    ReduceOp::kBitOr, ReduceOp::kBitXor};
+
 inline void store_number(DataType type, std::byte* to, int value) {
   const auto put = [&](auto v) { std::memcpy(to, &v, sizeof(v)); };
   switch (type) {

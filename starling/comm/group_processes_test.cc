@@ -9,9 +9,9 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/collective_test_values.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/comm/tcp_mesh.h"
 #include "starling/spec/mesh.h"
+#include "starling/testing/forked_ranks.h"
 
 namespace starling {
 namespace {

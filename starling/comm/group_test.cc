@@ -3,29 +3,21 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-#include <mutex>
 #include <numeric>
 #include <random>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/collective_test_values.h"
 #include "starling/comm/recorder_report.h"
-#include "starling/net/memory/endpoint.h"
+#include "starling/testing/memory_mesh.h"
 #include "starling/testing/run_ranks.h"
 #include "starling/testing/temp_dir.h"
 
 namespace starling {
 namespace {
-
-constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp64,  DataType::kBf16,  DataType::kFp16,
-                               DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum,     ReduceOp::kAvg,    ReduceOp::kMin,   ReduceOp::kMax,
-                             ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
 
 // Which ranks share memory.
 enum class Layout { kOneHost, kTwoHosts, kAllApart };
@@ -33,32 +25,6 @@ enum class Layout { kOneHost, kTwoHosts, kAllApart };
 struct Case {
   int ranks;
   Layout layout;
-};
-
-// Connects the ranks of a test in memory: the lower rank of a pair makes both ends.
-class MemoryMesh {
- public:
-  Mesh connect(const MeshSetup& setup) {
-    Mesh mesh;
-    for (int r = 0; r < static_cast<int>(setup.remote.size()); ++r) {
-      mesh.collectives.push_back(setup.remote[r] ? take(setup, r, 0) : nullptr);
-      mesh.mail.push_back(setup.remote[r] ? take(setup, r, 1) : nullptr);
-    }
-    return mesh;
-  }
-
- private:
-  std::unique_ptr<Endpoint> take(const MeshSetup& setup, int peer, int purpose) {
-    const std::lock_guard lock(mutex_);
-    const auto key = std::make_tuple(std::min(setup.rank, peer), std::max(setup.rank, peer), purpose);
-    if (!pairs_.contains(key)) pairs_[key] = make_memory_endpoints();
-    auto& pair = pairs_[key];
-    auto end = std::move(setup.rank < peer ? pair.first : pair.second);
-    end->set_peer_rank(peer, setup.host_names[peer]);
-    return end;
-  }
-  std::mutex mutex_;
-  std::map<std::tuple<int, int, int>, std::pair<std::unique_ptr<Endpoint>, std::unique_ptr<Endpoint>>> pairs_;
 };
 
 std::unique_ptr<Group> join(const ThreadRank& at, MemoryMesh& mesh, Layout layout,

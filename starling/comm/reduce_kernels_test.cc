@@ -11,13 +11,10 @@
 #include <tuple>
 #include <vector>
 
+#include "starling/comm/collective_test_values.h"
+
 namespace starling {
 namespace {
-
-constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp64,  DataType::kBf16,  DataType::kFp16,
-                               DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum,     ReduceOp::kAvg,    ReduceOp::kMin,   ReduceOp::kMax,
-                             ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
 
 // Numbers of moderate size; for 16-bit types also every kind of number (infinite, NaN, subnormal).
 std::vector<std::byte> random_buffer(DataType type, size_t count, std::mt19937_64& random) {

@@ -20,6 +20,8 @@ double rmse_over(Group& group, double squared, int64_t count) {
   return rmse_of(sums[0], static_cast<int64_t>(sums[1]));
 }
 
+namespace {
+
 void add_sizes(FactorizeResult& result, const FactorizeOptions& options, const FactorizeParts& parts,
                size_t element_bytes) {
   const double own = static_cast<double>(parts.budget.peak());
@@ -29,6 +31,17 @@ void add_sizes(FactorizeResult& result, const FactorizeOptions& options, const F
       static_cast<double>((parts.source.rows() + parts.source.columns()) * options.factors);
   result.matrix_bytes = static_cast<double>(parts.source.count()) * sizeof(Rating) +
                         numbers * static_cast<double>(element_bytes);
+}
+
+}  // namespace
+
+void add_report(FactorizeResult& result, const FactorizeOptions& options, const FactorizeParts& parts,
+                const RatingStripe& stripe, double training, double testing, size_t element_bytes) {
+  result.train_rmse = rmse_over(parts.group, training, stripe.training_count());
+  const double test_rmse = rmse_over(parts.group, testing, stripe.testing_count());
+  if (options.test_share > 0) result.test_rmse = test_rmse;
+  result.ratings = static_cast<int64_t>(sum_over(parts.group, static_cast<double>(stripe.training_count())));
+  add_sizes(result, options, parts, element_bytes);
 }
 
 }  // namespace starling

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "starling/factor/factorize.h"
+#include "starling/factor/rating_stripe.h"
 
 namespace starling {
 
@@ -17,8 +18,9 @@ double rmse_of(double squared, int64_t count);
 // Collective. Root of the mean of errors that sum to `squared` here. Error(kNumeric) where it is not finite.
 double rmse_over(Group& group, double squared, int64_t count);
 
-// Collective. Fills in what the budgets and the sizes say.
-void add_sizes(FactorizeResult& result, const FactorizeOptions& options, const FactorizeParts& parts,
-               size_t element_bytes);
+// Collective. Fills in the errors of the factors, whose squares sum to `training` and `testing` over the entries of this rank's
+// stripe, the count of ratings, and what the budgets and the sizes say.
+void add_report(FactorizeResult& result, const FactorizeOptions& options, const FactorizeParts& parts,
+                const RatingStripe& stripe, double training, double testing, size_t element_bytes);
 
 }  // namespace starling

@@ -15,10 +15,11 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/factor/keyed_random.h"
 #include "starling/factor/rating_stripe.h"
 #include "starling/server/serve.h"
+#include "starling/testing/forked_ranks.h"
+#include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
 #include "starling/testing/temp_dir.h"
 
@@ -297,9 +298,7 @@ TEST(Factorize, AMatrixFourTimesARanksLimit) {
   const size_t limit = matrix / 4;
   ForkedRanks ranks(kRanks, [&](int rank, Store& store) {
     const auto source = make_ratings(spec);
-    GroupSetup setup;
-    setup.rank = rank, setup.size = kRanks;
-    const auto group = make_group(store, setup);
+    const auto group = join_group(store, rank, kRanks);
     group->barrier();
     const size_t room = private_memory() + limit + (3u << 20);  // malloc's own books, and pieces under way
     const rlimit bound{room, room};

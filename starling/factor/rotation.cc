@@ -88,12 +88,7 @@ class Rotation {
       test += squared_error(stripe_.testing(block), factors_.w, factors_.h);
       return squared_error(stripe_.training(block), factors_.w, factors_.h);
     });
-    result.train_rmse = rmse_over(parts_.group, train, stripe_.training_count());
-    const double test_rmse = rmse_over(parts_.group, test, stripe_.testing_count());
-    if (options_.test_share > 0) result.test_rmse = test_rmse;
-    result.ratings =
-        static_cast<int64_t>(sum_over(parts_.group, static_cast<double>(stripe_.training_count())));
-    add_sizes(result, options_, parts_, sizeof(T));
+    add_report(result, options_, parts_, stripe_, train, test, sizeof(T));
   }
 
   const FactorizeOptions options_;

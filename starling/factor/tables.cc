@@ -93,14 +93,9 @@ class Tables {
   }
 
   void measure(FactorizeResult& result) {
-    result.train_rmse = rmse_over(parts_.group, squared_error(stripe_.training(0), factors_.w, factors_.h),
-                                  stripe_.training_count());
-    const double test_rmse = rmse_over(
-        parts_.group, squared_error(stripe_.testing(0), factors_.w, factors_.h), stripe_.testing_count());
-    if (options_.test_share > 0) result.test_rmse = test_rmse;
-    result.ratings =
-        static_cast<int64_t>(sum_over(parts_.group, static_cast<double>(stripe_.training_count())));
-    add_sizes(result, options_, parts_, sizeof(T));
+    const double train = squared_error(stripe_.training(0), factors_.w, factors_.h);
+    const double test = squared_error(stripe_.testing(0), factors_.w, factors_.h);
+    add_report(result, options_, parts_, stripe_, train, test, sizeof(T));
   }
 
   const FactorizeOptions options_;

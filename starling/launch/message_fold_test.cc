@@ -6,20 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "starling/testing/manual_clock.h"
+
 namespace starling {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-class ManualClock final : public Clock {
- public:
-  Nanoseconds now() const override { return now_; }
-  void advance(Nanoseconds by) { now_ += by; }
-
- private:
-  Nanoseconds now_{};
-};
 
 class Fold : public testing::Test {
  protected:

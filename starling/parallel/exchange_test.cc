@@ -10,13 +10,13 @@
 
 #include "starling/base/clock.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/parallel/admm.h"
 #include "starling/parallel/central.h"
 #include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
+#include "starling/testing/forked_ranks.h"
 
 namespace starling {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/parallel/all_reduce.h"
 #include "starling/server/quadratic_replay.h"
 #include "starling/server/serve.h"
+#include "starling/testing/forked_ranks.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {

@@ -9,7 +9,6 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/parallel/admm.h"
 #include "starling/parallel/all_reduce.h"
 #include "starling/parallel/central.h"
@@ -19,6 +18,7 @@
 #include "starling/parallel/parallel_sgd.h"
 #include "starling/parallel/tensor_parallel.h"
 #include "starling/parallel/zero.h"
+#include "starling/testing/forked_ranks.h"
 #include "starling/torch_testing/tensor_difference.h"
 
 namespace starling::tensor_tests {  // files are compiled in groups, and others have a mlp() and a gpt() too

@@ -10,8 +10,8 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/plan/memory.h"
+#include "starling/testing/forked_ranks.h"
 #include "starling/torch_testing/tensor_difference.h"
 
 namespace starling {

@@ -11,6 +11,7 @@
 #include "starling/plan/schedule_check.h"
 #include "starling/plan/schedule_simulation.h"
 #include "starling/plan/schedule_text.h"
+#include "starling/testing/error_of.h"
 
 namespace starling {
 namespace {
@@ -18,16 +19,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// The message of the ConfigError that `body` throws.
-std::string refusal(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 void for_all_sizes(const std::function<void(const std::string& name, int p, int v, int m)>& body) {
   for (const std::string& name : schedule_names()) {
@@ -133,9 +124,12 @@ TEST(PipelineScheduleTest, TextKeepsEveryTable) {
 }
 
 TEST(PipelineScheduleTest, MakeScheduleRefuses) {
-  EXPECT_THAT(refusal([] { make_schedule("1f1f", 2, 1, 2); }), HasSubstr("did you mean \"1f1b\"?"));
-  EXPECT_THAT(refusal([] { make_schedule("gpipe", 2, 2, 2); }), HasSubstr("only --schedule interleaved"));
-  EXPECT_THAT(refusal([] { make_schedule("gpipe", 2, 1, 0); }), HasSubstr("--micro-batches: is 0"));
+  EXPECT_THAT(error_of<ConfigError>([] { make_schedule("1f1f", 2, 1, 2); }),
+              HasSubstr("did you mean \"1f1b\"?"));
+  EXPECT_THAT(error_of<ConfigError>([] { make_schedule("gpipe", 2, 2, 2); }),
+              HasSubstr("only --schedule interleaved"));
+  EXPECT_THAT(error_of<ConfigError>([] { make_schedule("gpipe", 2, 1, 0); }),
+              HasSubstr("--micro-batches: is 0"));
 }
 
 // The table of `text` on two ranks with two micro-batches.
@@ -158,7 +152,7 @@ TEST(PipelineScheduleTest, ADeadlockNamesWhichActionWaitsForWhich) {
       "rank 0: F0 SA0 F1\n"
       "  RG0 B0 SA1 RG1 B1\n"
       "rank 1: RA0 F0 RA1 F1 B0 SG0 B1 SG1\n");
-  const std::string message = refusal([&] { check_schedule(schedule); });
+  const std::string message = error_of<ConfigError>([&] { check_schedule(schedule); });
   EXPECT_THAT(message,
               AllOf(HasSubstr("mine.txt:5:3: deadlock"),
                     HasSubstr("rank 0 at recv-gradient of micro-batch 0 (line 5) waits for rank 1's "
@@ -169,9 +163,10 @@ TEST(PipelineScheduleTest, ADeadlockNamesWhichActionWaitsForWhich) {
 }
 
 TEST(PipelineScheduleTest, SendsThatWaitForTheirReceiverDeadlock1f1bButNotGpipe) {
-  EXPECT_THAT(refusal([] { check_schedule(make_schedule("1f1b", 2, 1, 4), Delivery::kRendezvous); }),
-              AllOf(HasSubstr("schedule 1f1b: deadlock"),
-                    HasSubstr("rank 0 at send-activation of micro-batch 1"), HasSubstr("its action 4")));
+  EXPECT_THAT(
+      error_of<ConfigError>([] { check_schedule(make_schedule("1f1b", 2, 1, 4), Delivery::kRendezvous); }),
+      AllOf(HasSubstr("schedule 1f1b: deadlock"), HasSubstr("rank 0 at send-activation of micro-batch 1"),
+            HasSubstr("its action 4")));
   for (const char* name : {"naive", "gpipe"}) {
     EXPECT_THAT(check_schedule(make_schedule(name, 4, 1, 8), Delivery::kRendezvous).messages, 2 * 8 * 3)
         << name;
@@ -181,7 +176,7 @@ TEST(PipelineScheduleTest, SendsThatWaitForTheirReceiverDeadlock1f1bButNotGpipe)
 TEST(PipelineScheduleTest, IncompleteTablesAreRefusedWithTheirPlace) {
   const std::string rank1 = "rank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1\n";
   const auto refused = [&](const std::string& rank0) {
-    return refusal([&] { check_schedule(two_ranks("rank 0: " + rank0 + "\n" + rank1)); });
+    return error_of<ConfigError>([&] { check_schedule(two_ranks("rank 0: " + rank0 + "\n" + rank1)); });
   };
   EXPECT_THAT(refused("F0 SA0 RG0 B0 F1 SA1 RG1"),
               HasSubstr("mine.txt: rank 0 has no backward of micro-batch 1"));
@@ -195,22 +190,29 @@ TEST(PipelineScheduleTest, IncompleteTablesAreRefusedWithTheirPlace) {
   EXPECT_THAT(refused("RA0 F0 SA0 RG0 B0 F1 SA1 RG1 B1"),
               HasSubstr("rank 0 has nobody for its recv-activation of micro-batch 0: stage 0 is the first"));
   EXPECT_THAT(refused("F2 SA0 RG0 B0 F1 SA1 RG1 B1"), HasSubstr("does not exist"));
-  EXPECT_THAT(refusal([&] { check_schedule(two_ranks(rank1)); }), HasSubstr("rank 0 has no forward"));
+  EXPECT_THAT(error_of<ConfigError>([&] { check_schedule(two_ranks(rank1)); }),
+              HasSubstr("rank 0 has no forward"));
 }
 
 TEST(PipelineScheduleTest, BadFilesAreRefusedAtLineAndColumn) {
-  EXPECT_THAT(refusal([] { two_ranks("rank 0: F0 X1\n"); }), HasSubstr("mine.txt:4:12: \"X1\" is no action"));
-  EXPECT_THAT(refusal([] { two_ranks("rank 2: F0\n"); }), HasSubstr("mine.txt:4:6: no rank \"2\""));
-  EXPECT_THAT(refusal([] { two_ranks("rank 0: F0.x\n"); }), HasSubstr("chunk behind the dot"));
-  EXPECT_THAT(refusal([] { two_ranks("F0\n"); }), HasSubstr("before the first `rank N:`"));
-  EXPECT_THAT(refusal([] { two_ranks("chunks 0\n"); }), HasSubstr("mine.txt:4:8: chunks is \"0\""));
-  EXPECT_THAT(refusal([] { two_ranks("rank 0 F0\n"); }), HasSubstr("as in `rank 0:`"));
-  EXPECT_THAT(refusal([] { two_ranks("rank 0: F0\nrank 0: F1\n"); }), HasSubstr("rank 0 a second time"));
-  EXPECT_THAT(refusal([] { parse_schedule("ranks 2\n", "f"); }),
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0: F0 X1\n"); }),
+              HasSubstr("mine.txt:4:12: \"X1\" is no action"));
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 2: F0\n"); }),
+              HasSubstr("mine.txt:4:6: no rank \"2\""));
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0: F0.x\n"); }), HasSubstr("chunk behind the dot"));
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("F0\n"); }), HasSubstr("before the first `rank N:`"));
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("chunks 0\n"); }),
+              HasSubstr("mine.txt:4:8: chunks is \"0\""));
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0 F0\n"); }), HasSubstr("as in `rank 0:`"));
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0: F0\nrank 0: F1\n"); }),
+              HasSubstr("rank 0 a second time"));
+  EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("ranks 2\n", "f"); }),
               HasSubstr("f: says no number of micro-batches"));
-  EXPECT_THAT(refusal([] { parse_schedule("", "f"); }), HasSubstr("says no number of ranks"));
-  EXPECT_THAT(refusal([] { parse_schedule("ranks", "f"); }), HasSubstr("f:1:1: `ranks` is the last word"));
-  EXPECT_THAT(refusal([] { read_schedule("/nowhere/table"); }), HasSubstr("cannot read the table"));
+  EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("", "f"); }), HasSubstr("says no number of ranks"));
+  EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("ranks", "f"); }),
+              HasSubstr("f:1:1: `ranks` is the last word"));
+  EXPECT_THAT(error_of<ConfigError>([] { read_schedule("/nowhere/table"); }),
+              HasSubstr("cannot read the table"));
 }
 
 }  // namespace

@@ -9,18 +9,10 @@
 
 #include "starling/base/error.h"
 #include "starling/server/options.h"
+#include "starling/testing/error_of.h"
 
 namespace starling {
 namespace {
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Partition, CutsLongParametersAtFourMegabytes) {
   const Partitioning p = make_partitioning({3 << 20, 10, 0}, 4, 1);
@@ -77,16 +69,17 @@ TEST(Partition, ShardsBelongToHomes) {
       EXPECT_EQ(part.shard % std::min(shards, 3), home % std::min(shards, 3)) << shards << " shards";
     }
   }
-  EXPECT_THAT(
-      refusal([&] { make_partitioning(sizes, 4, 6, kPartitionBytes, homes); }),  // home 2 has one parameter
-      testing::HasSubstr("server 5 of 6 would hold nothing"));
+  // Home 2 has one parameter.
+  EXPECT_THAT(error_of<ConfigError>([&] { make_partitioning(sizes, 4, 6, kPartitionBytes, homes); }),
+              testing::HasSubstr("server 5 of 6 would hold nothing"));
 }
 
 TEST(Partition, RefusesMoreShardsThanPartitions) {
-  EXPECT_THAT(refusal([] { make_partitioning({10, 20}, 4, 3); }),
+  EXPECT_THAT(error_of<ConfigError>([] { make_partitioning({10, 20}, 4, 3); }),
               testing::AllOf(testing::HasSubstr("--servers: 3 servers for 2 partitions"),
                              testing::HasSubstr("give at most 2")));
-  EXPECT_THAT(refusal([] { make_partitioning({10}, 4, 0); }), testing::HasSubstr("give at least 1"));
+  EXPECT_THAT(error_of<ConfigError>([] { make_partitioning({10}, 4, 0); }),
+              testing::HasSubstr("give at least 1"));
 }
 
 TEST(ServerOptions, RefusesWhatCannotBe) {
@@ -94,7 +87,7 @@ TEST(ServerOptions, RefusesWhatCannotBe) {
     ServerOptions options;
     options.workers = 4;
     change(options);
-    return refusal([&] { check_server_options(options); });
+    return error_of<ConfigError>([&] { check_server_options(options); });
   };
   EXPECT_EQ(with([](ServerOptions&) {}), "");
   EXPECT_THAT(with([](ServerOptions& o) { o.staleness = -1; }), testing::HasSubstr("--staleness: -1"));

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/comm/tcp_mesh.h"
 #include "starling/server/client.h"
 #include "starling/server/quadratic_replay.h"
 #include "starling/server/serve.h"
+#include "starling/testing/forked_ranks.h"
 
 namespace starling {
 namespace {

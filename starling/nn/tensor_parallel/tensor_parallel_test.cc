@@ -8,12 +8,12 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/nn/layer_chain.h"
 #include "starling/nn/tensor_parallel/all_samples.h"
 #include "starling/nn/tensor_parallel/divide.h"
 #include "starling/nn/tensor_parallel/regions.h"
 #include "starling/nn/tensor_parallel/vocabulary.h"
+#include "starling/testing/forked_ranks.h"
 
 namespace starling {
 namespace {

@@ -14,9 +14,9 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/forked_ranks.h"
 #include "starling/optim/update_rule_reference.h"
 #include "starling/parallel/pipeline/pipeline.h"
+#include "starling/testing/forked_ranks.h"
 #include "starling/torch_testing/tensor_difference.h"
 
 namespace starling {

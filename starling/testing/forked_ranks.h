@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/base/error.h"
 #include "starling/net/store_client.h"
 #include "starling/net/store_server.h"
 
@@ -49,6 +50,17 @@ class ForkedRanks {
     waitpid(pids_[rank], &status, 0);
     pids_[rank] = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  // Waits for all ranks; throws Error with what each rank said that did not end with 0.
+  void wait_all() {
+    std::string problems;
+    for (int r = 0; r < static_cast<int>(pids_.size()); ++r) {
+      const int status = wait(r);
+      if (status == 0) continue;
+      problems += "rank " + std::to_string(r) + " ended with " + std::to_string(status) + ": " +
+                  store_->try_get("error/" + std::to_string(r)).value_or("no message") + "\n";
+    }
+    if (!problems.empty()) throw Error(ErrorCode::kInternal, problems);
   }
 
  private:
