@@ -42,7 +42,8 @@ std::vector<TourPicture> tour_pictures() {
        "models "
        "together by multipliers; averaging seldom, without either, finds the mean of different minima.",
        {"parallel-sgd:every=8:partition=by-label",
-        "admm:every=2:rho=0.5:adaptive_rho=false:optimizer.momentum=0:lr=0.1:lr-schedule=constant:partition=by-"
+        "admm:every=2:rho=0.5:adaptive_rho=false:optimizer.momentum=0:lr=0.1:lr-schedule=constant:partition="
+        "by-"
         "label",
         "local-sgd:every=64:partition=by-label"}},
       {"Downpour SGD, 2 x 2: two groups of computers, two servers",
