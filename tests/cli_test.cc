@@ -70,8 +70,10 @@ TEST(Cli, HelpIsShortAndNamesTheCommands) {
   EXPECT_EQ(outcome.status, 0);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("config"), HasSubstr("--set"), HasSubstr("--dry-run")));
   EXPECT_LT(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 48);
-  EXPECT_THAT(run({"config", "show", "--help"}).out,
-              AllOf(HasSubstr("--lr RATE"), HasSubstr("-n,--ranks N")));
+  EXPECT_THAT(
+      run({"config", "show", "--help"}).out,
+      AllOf(HasSubstr("Usage: starling config show ["), HasSubstr("--lr RATE"), HasSubstr("-n,--ranks N")));
+  EXPECT_THAT(run({"tour", "--help"}).out, HasSubstr("Usage: starling tour ["));
   EXPECT_THAT(run({"--version"}).out, StartsWith("starling "));
 }
 

@@ -37,7 +37,7 @@ std::string full_name(const CLI::App& app) {
 }
 
 std::string help_of(const CLI::App& app) {
-  std::string text = app.help(app.get_parent() ? full_name(app) : "");
+  std::string text = app.help(app.get_parent() ? full_name(*app.get_parent()) : "");
   for (size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);
   return text;
 }
