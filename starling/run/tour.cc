@@ -34,7 +34,7 @@ std::vector<TourPicture> tour_pictures() {
        "waits.",
        {"parameter-server:staleness=0:emulate=jitter=4x@10%",
         "parameter-server:staleness=3:emulate=jitter=4x@10%",
-        "parameter-server:staleness=inf:optimizer.momentum=0.5:emulate=jitter=4x@10%"}},
+        "parameter-server:staleness=inf:optimizer.momentum=0.5:lr=0.1:emulate=jitter=4x@10%"}},
       {"Parallel SGD, ADMM, and averaging too late, on unequal data",
        "Seed “Parallel and distributed deep learning” (Hedge and Usmani), 6.1. Every computer has digits of "
        "its own "
@@ -42,7 +42,7 @@ std::vector<TourPicture> tour_pictures() {
        "models "
        "together by multipliers; averaging seldom, without either, finds the mean of different minima.",
        {"parallel-sgd:every=8:partition=by-label",
-        "admm:every=2:rho=0.5:adaptive_rho=false:optimizer.momentum=0:lr=0.1:lr-schedule=constant:partition="
+        "admm:every=1:rho=4:adaptive_rho=false:optimizer.momentum=0:lr=0.1:lr-schedule=constant:partition="
         "by-"
         "label",
         "local-sgd:every=64:partition=by-label"}},
@@ -52,7 +52,7 @@ std::vector<TourPicture> tour_pictures() {
        "model is divided over the group's two computers. The parameters are divided over two server shards, "
        "which update independently; a computer pushes to and pulls from only the shard that owns its part, "
        "here every second step, and no group waits for the other.",
-       {"downpour:servers=2:mesh=replica=2,stage=2:push_every=2:fetch_every=2:optimizer.momentum=0"}},
+       {"downpour:servers=2:mesh=replica=2,stage=2:push_every=2:fetch_every=2:optimizer.momentum=0:lr=0.2"}},
       {"Nobody in the middle: gossip",
        "Seed “Parallelism of model training”. Each computer mixes its model with those of its neighbours, on "
        "a ring "
