@@ -1,9 +1,8 @@
 """Every exchange by name from the command line: it learns, its fingerprint is its own, its bytes are those of its formula."""
 import json
 import os
-import time
 
-from program import SMALL, ProgramTest, distance, environment, main, result_of
+from program import SMALL, ProgramTest, distance, environment, main, result_of, wait_for_step
 
 FLAT = 784 * 64 + 64 + 640 + 64  # elements of the flat range: every parameter begins at a multiple of 64
 WORDS = [*SMALL, "--epochs", 6, "--lr", 0.1, "--global-batch", 32, "--resume", "never"]
@@ -84,24 +83,12 @@ class Exchanges(ProgramTest):
                               MASTER_PORT=29631, TORCHELASTIC_RUN_ID=f"server-{os.getpid()}")
             processes.append(self.start("train", "--run-dir", self.path("run"), *SMALL, "--exchange", "parameter-server",
                                         "--staleness", "inf", "--steps", 100000, "--global-batch", 16, env=env))
-        self.wait_for_steps(processes[0])
+        wait_for_step(self.path("run"), 1)
         processes[1].kill()
         processes[0].terminate()
         _, _, err = self.ended(processes[2])
         self.assertIn("worker 1 was lost", err)
         self.assertEqual(processes[2].returncode, 0, err)
-
-    def wait_for_steps(self, process):
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            try:
-                with open(self.path("run/events.jsonl"), encoding="utf-8") as f:
-                    if '"event":"step"' in f.read():
-                        return
-            except FileNotFoundError:
-                pass
-            time.sleep(0.05)
-        self.fail("no step within 60 s")
 
     def test_codecs_send_what_they_state(self):
         for codec, least in (("fp16", 1.99), ("int8", 3.9), ("1bit", 20), ("prune:keep=0.05", 6), ("lowrank:rank=2", 8)):

@@ -94,8 +94,10 @@ def wait_for_step(run_dir, step, timeout=120):
     while time.monotonic() < end:
         if os.path.exists(path):
             with open(path, encoding="utf-8") as f:
-                if any(e.get("event") == "step" and e["step"] >= step for e in events_of(f.read())):
-                    return
+                written = f.read()  # while the run writes: the last line may be half there
+            events = events_of(written[:written.rfind("\n") + 1])
+            if any(e.get("event") == "step" and e["step"] >= step for e in events):
+                return
         time.sleep(0.02)
     raise AssertionError(f"step {step} was not reached in {timeout} s")
 

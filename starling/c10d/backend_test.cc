@@ -11,6 +11,7 @@
 
 #include "starling/c10d/backend_test_ranks.h"
 #include "starling/c10d/tensor_bytes.h"
+#include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -46,7 +47,7 @@ struct Case {
 
 void on_backends(int ranks, const std::function<void(StarlingBackend&)>& body) {
   run_ranks(ranks, [&](const ThreadRank& at) {
-    const auto backend = c10::make_intrusive<StarlingBackend>(join(*at.store, at.rank, at.size));
+    const auto backend = c10::make_intrusive<StarlingBackend>(join_group(*at.store, at.rank, at.size));
     body(*backend);
   });
 }

@@ -1,27 +1,14 @@
-// A rank of a group, and the values that the tests of c10d communicate.
+// The values that the tests of c10d communicate. Their ranks are threads of one process: keep the tensors small, or ATen
+// gives each of them a team of OpenMP threads.
 #pragma once
 
 #include <ATen/ATen.h>
 
-#include <chrono>
-#include <memory>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "starling/comm/bootstrap.h"
-
 namespace starling {
-
-// The ranks are threads of one process: keep the tensors small, or ATen gives each of them a team of OpenMP threads.
-inline std::shared_ptr<Group> join(Store& store, int rank, int size,
-                                   std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-  GroupSetup setup;
-  setup.rank = rank;
-  setup.size = size;
-  setup.options.timeout = timeout;
-  return make_group(store, setup);
-}
 
 // 1, 2 or 3: sums and products over four ranks are exact in every type.
 inline at::Tensor values(int rank, int64_t count, at::ScalarType type, int salt = 0) {

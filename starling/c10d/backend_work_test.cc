@@ -13,6 +13,7 @@
 #include "starling/c10d/backend.h"
 #include "starling/c10d/backend_test_ranks.h"
 #include "starling/c10d/process_group.h"
+#include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -24,7 +25,7 @@ using Tensors = std::vector<at::Tensor>;
 
 void with_backends(int ranks, const std::function<void(StarlingBackend&)>& body) {
   run_ranks(ranks, [&](const ThreadRank& at) {
-    const auto backend = c10::make_intrusive<StarlingBackend>(join(*at.store, at.rank, at.size));
+    const auto backend = c10::make_intrusive<StarlingBackend>(join_group(*at.store, at.rank, at.size));
     body(*backend);
   });
 }
@@ -93,7 +94,7 @@ TEST(WorkTest, ALateRankIsATimeoutErrorOutOfWait) {
   auto over = timed_out.get_future().share();
   run_ranks(2, [&](const ThreadRank& at) {
     const auto backend = c10::make_intrusive<StarlingBackend>(
-        join(*at.store, at.rank, at.size, std::chrono::milliseconds(300)));
+        join_group(*at.store, at.rank, at.size, std::chrono::milliseconds(300)));
     if (at.rank == 1) return over.wait();
     EXPECT_THAT(error_of<TimeoutError>([&] { backend->barrier({})->wait(); }), HasSubstr("rank 1"));
     timed_out.set_value();
@@ -103,7 +104,7 @@ TEST(WorkTest, ALateRankIsATimeoutErrorOutOfWait) {
 TEST(BackendEndTest, ABackendThatIsDroppedDoesNotHang) {
   std::atomic<int> failed{0};
   run_ranks(2, [&](const ThreadRank& at) {
-    auto backend = c10::make_intrusive<StarlingBackend>(join(*at.store, at.rank, at.size));
+    auto backend = c10::make_intrusive<StarlingBackend>(join_group(*at.store, at.rank, at.size));
     if (at.rank == 1) {
       // The peer gives up what it has begun: this rank is told.
       if (error_of<CommError>([&] { backend->barrier({})->wait(); }) != "no error") ++failed;
@@ -174,7 +175,7 @@ TEST(BackendErrorTest, ArgumentsAreRefusedWithTheirNames) {
 // What code of libtorch sees: calls pass torch's dispatcher.
 TEST(ProcessGroupTest, OperationsPassTheDispatcher) {
   run_ranks(3, [](const ThreadRank& at) {
-    const auto group = make_process_group(join(*at.store, at.rank, at.size));
+    const auto group = make_process_group(join_group(*at.store, at.rank, at.size));
     EXPECT_EQ(group->getRank(), at.rank);
     EXPECT_EQ(group->getSize(), 3);
     EXPECT_EQ(group->getBackend(c10::DeviceType::CPU)->getBackendName(), "starling");
@@ -207,7 +208,7 @@ TEST(ProcessGroupTest, OperationsPassTheDispatcher) {
 
 TEST(ProcessGroupTest, LibtorchsCoalescedBroadcast) {
   run_ranks(2, [](const ThreadRank& at) {
-    const auto group = make_process_group(join(*at.store, at.rank, at.size));
+    const auto group = make_process_group(join_group(*at.store, at.rank, at.size));
     Tensors tensors;
     for (int i = 0; i < 6; ++i) tensors.push_back(values(at.rank, 10 + i, at::kDouble, i));
     c10d::broadcast_coalesced(group, tensors, 200, 1);

@@ -4,10 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <mutex>
 #include <optional>
-#include <tuple>
 
 #include "starling/base/error.h"
 #include "starling/codec/codec_reference.h"
@@ -15,38 +12,11 @@
 #include "starling/codec/make_codec.h"
 #include "starling/codec/matrix_reference.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/net/memory/endpoint.h"
+#include "starling/testing/memory_mesh.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
 namespace {
-
-// Connects ranks that do not share memory: the lower rank of a pair makes both ends.
-class MemoryMesh {
- public:
-  Mesh connect(const MeshSetup& setup) {
-    Mesh mesh;
-    for (int r = 0; r < static_cast<int>(setup.remote.size()); ++r) {
-      const bool remote = setup.remote[static_cast<size_t>(r)];
-      mesh.collectives.push_back(remote ? take(setup, r, 0) : nullptr);
-      mesh.mail.push_back(remote ? take(setup, r, 1) : nullptr);
-    }
-    return mesh;
-  }
-
- private:
-  std::unique_ptr<Endpoint> take(const MeshSetup& setup, int peer, int purpose) {
-    const std::lock_guard lock(mutex_);
-    const auto key = std::make_tuple(std::min(setup.rank, peer), std::max(setup.rank, peer), purpose);
-    if (!pairs_.contains(key)) pairs_[key] = make_memory_endpoints();
-    auto& pair = pairs_[key];
-    auto end = std::move(setup.rank < peer ? pair.first : pair.second);
-    end->set_peer_rank(peer, setup.host_names[static_cast<size_t>(peer)]);
-    return end;
-  }
-  std::mutex mutex_;
-  std::map<std::tuple<int, int, int>, std::pair<std::unique_ptr<Endpoint>, std::unique_ptr<Endpoint>>> pairs_;
-};
 
 // Runs body on the ranks of one host, or of as many hosts as ranks.
 void on_ranks(int ranks, bool one_host, const std::function<void(Group&)>& body) {
