@@ -3,10 +3,12 @@
 
   bench/peers/ddp_plugin.py [mlp resnet18 gpt] [--rounds 5] [--steps 30] [--ranks 2] [--json FILE]
 
-Both sides run bench/pytorch/WORK.py --mode tuned: the same ordinary tensors, the same settings, one thread a rank; only the
-name given to init_process_group differs. Every other round runs in reverse order. A run's samples/s is that of the median
-step after the first three, over all ranks; the ratios are of runs in the same round. limit: as many ranks that do not
-communicate. Prints the load of the machine before and after, for other work costs the side more that waits less.
+Both sides run bench/pytorch/WORK.py --mode tuned with the same settings and one thread a rank; only the name given to
+init_process_group differs (with it the plug-in sets DDP_DISABLE_COMM_MEM=0: DDP's buckets in its memory; =1 in the
+environment keeps them ordinary tensors). Every other round runs in reverse order. A run's samples/s is that of the median
+step after the first three, over all ranks; the ratios are of runs in the same round. "ddp alone" is DDP with a hook that
+leaves the reduction out, the limit of any backend; "limit" is as many ranks that do not communicate. Prints the load of
+the machine before and after, for other work costs the side more that waits less.
 
 Environment: STARLING_PYTHON, a Python with torch (default build/venv-python/bin/python, made by tools/test_python).
 """
@@ -19,7 +21,8 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("STARLING_PYTHON", str(ROOT / "build" / "venv-python" / "bin" / "python"))
-SIDES = {"starling": ["--backend", "starling"], "gloo": ["--backend", "gloo"], "limit": ["--limit"]}
+SIDES = {"starling": ["--backend", "starling"], "gloo": ["--backend", "gloo"], "ddp alone": ["--no-reduction"],
+         "limit": ["--limit"]}
 
 
 def measure(work, side, args):
@@ -48,8 +51,10 @@ def compare(work, args):
     print(f"  {'samples/s':16s} {'least':>9s} {'median':>9s} {'greatest':>9s}")
     for side, values in rates.items():
         print(f"  {side:16s} {spread(values)}")
-    print(f"  {'starling / gloo':16s} {min(ratios):9.2f} {statistics.median(ratios):9.2f} {max(ratios):9.2f}", flush=True)
-    return {"work": work, "samples_per_s": rates, "ratios": ratios, "steps": args.steps, "ranks": args.ranks}
+    most = [alone / theirs for alone, theirs in zip(rates["ddp alone"], rates["gloo"])]
+    for name, values in (("starling / gloo", ratios), ("ddp alone / gloo", most)):
+        print(f"  {name:16s} {min(values):9.2f} {statistics.median(values):9.2f} {max(values):9.2f}", flush=True)
+    return {"work": work, "samples_per_s": rates, "ratios": ratios, "most": most, "steps": args.steps, "ranks": args.ranks}
 
 
 def main():

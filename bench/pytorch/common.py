@@ -6,6 +6,7 @@ Each work (mlp.py, resnet18.py, gpt.py) says what is trained; run() here trains 
   --mode tuned   the fastest setting of float32_matmul_precision whose relative error stays that of fp32 (measured here,
                  2e-6: on a CPU with AMX 'medium' rounds to bf16 and is refused), and channels-last where the work asks
   --limit        the ranks do not communicate: as many independent single-rank runs at the same time
+  --no-reduction DDP whose reductions are left out by a communication hook: the limit of any backend under DDP
 
 In both modes: DistributedDataParallel on Gloo (or --backend) over loopback with gradients as views of the buckets and a static graph,
 fused optimizers, one thread a rank, batches that lie ready in memory. samples_per_s is that of the median step after the
@@ -82,6 +83,13 @@ def choose_precision(mode, gemms):
     return best, report
 
 
+def unreduced(_, bucket):
+    """A communication hook that leaves the bucket as it is: what remains is DDP itself."""
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
 def train(rank, work, args, precision, port, barrier, results):
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(precision)
@@ -92,6 +100,8 @@ def train(rank, work, args, precision, port, barrier, results):
     if distributed:
         dist.init_process_group(args.backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.ranks)
         model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
+        if args.no_reduction:
+            model.register_comm_hook(None, unreduced)
     optimizer = work.optimizer(model.parameters())
     batches = [(x.to(**layout), y) for x, y in work.batches(torch.Generator().manual_seed(args.seed * 1000 + rank))]
     times, losses = [], []
@@ -125,6 +135,7 @@ def run(work):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", choices=("plain", "tuned"), default="tuned")
     parser.add_argument("--limit", action="store_true")
+    parser.add_argument("--no-reduction", action="store_true")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="a rank")
     parser.add_argument("--steps", type=int, default=20)
@@ -153,7 +164,8 @@ def run(work):
     ranks.sort()
     rates = [median_rate(work, times) for _, times, _, _ in ranks]
     # Ranks that wait for each other take the same steps: rank 0's median. Independent ones: the sum of theirs.
-    total = sum(rates) if args.limit else rates[0] * args.ranks
+    independent = args.limit or args.no_reduction
+    total = sum(rates) if independent else rates[0] * args.ranks
     print(json.dumps({"event": "result", "model": work.name, "mode": args.mode, "limit": args.limit, "ranks": args.ranks,
                       "steps": args.steps, "samples_per_s": total, "step_s": statistics.median(ranks[0][1][FIRST_STEPS:]),
                       "first_loss": ranks[0][2][0], "train_loss": ranks[0][2][-1], "params": ranks[0][3],

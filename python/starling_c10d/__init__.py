@@ -4,6 +4,7 @@
 
 Read from the environment: MASTER_ADDR and, for ranks on several hosts, STARLING_KEY_FILE (the job key, the same on each
 host) and STARLING_INTERFACE (an interface or address of this host; by default the one that leads to rank 0).
+Sets DDP_DISABLE_COMM_MEM=0 unless it is set: DDP then asks the backend for the memory of its buckets.
 """
 import atexit
 import os
@@ -18,6 +19,7 @@ _backends = []  # all that were made: ended groups keep no resources
 
 def _create(options, backend_options):
     ranks = list(options.global_ranks_in_group)
+    os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")  # read when a DDP is made; other backends offer no memory
     backend = _C.create(store=options.store, rank=options.group_rank, size=options.group_size,
                         timeout_s=options.timeout.total_seconds(), name=str(options.group_id), world_ranks=ranks,
                         key_file=os.environ.get("STARLING_KEY_FILE", ""),

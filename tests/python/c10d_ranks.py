@@ -184,6 +184,24 @@ def check_ddp(ours, gloo):
     near(tables[0], tables[1], "DDP with sparse gradients")
 
 
+def check_buckets(ours, gloo):
+    """DDP takes the memory of its buckets from the plug-in, and from Gloo none."""
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    def memory_of_gradients(group):
+        model = DDP(small_model(), process_group=group, gradient_as_bucket_view=True)
+        train(model, model.parameters())
+        address = next(model.parameters()).grad.data_ptr()
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            for line in maps:
+                begin, end = (int(a, 16) for a in line.split()[0].split("-"))
+                if begin <= address < end:
+                    return line
+        raise AssertionError(f"no mapping at {address:x}")
+    assert "memfd:starling" in memory_of_gradients(ours), memory_of_gradients(ours)
+    assert "memfd:starling" not in memory_of_gradients(gloo), memory_of_gradients(gloo)
+
+
 def check_fsdp(ours, gloo):
     """FSDP2 on a mesh of starling's groups trains as DDP on Gloo does."""
     from torch.distributed.device_mesh import init_device_mesh

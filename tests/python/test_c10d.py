@@ -50,7 +50,7 @@ class Ranks(FolderTest):
 
 class OneHost(Ranks):
     def test_two_ranks(self):
-        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "waiting_lets_others_run", "ddp", "fsdp", "mesh",
+        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "waiting_lets_others_run", "ddp", "buckets", "fsdp", "mesh",
                                "pipeline"], 2))
 
     def test_four_ranks(self):
