@@ -8,7 +8,7 @@ import unittest
 
 from program import SMALL, STARLING, ProgramTest, distance, environment, events_of, main, result_of, wait_for_step
 
-ADDRESS = ["10.98.0.1", "10.98.0.2"]
+ADDRESS = [f"10.98.0.{h + 1}" for h in range(8)]
 PORT = 29500
 
 
@@ -33,11 +33,11 @@ REASON = unavailable()
 
 
 class Hosts:
-    """Two namespaces with an address each, joined by a bridge in a third; each its own host name."""
+    """Namespaces with an address each, joined by a bridge in another; each its own host name."""
 
-    def __init__(self):
+    def __init__(self, count=2):
         self.bridge = f"starling-{os.getpid()}-bridge"
-        self.names = [f"starling-{os.getpid()}-host{h}" for h in range(2)]
+        self.names = [f"starling-{os.getpid()}-host{h}" for h in range(count)]
         self.must("netns", "add", self.bridge)
         self.must("-n", self.bridge, "link", "add", "br0", "type", "bridge")
         self.must("-n", self.bridge, "link", "set", "br0", "up")
@@ -60,7 +60,7 @@ class Hosts:
             shell("ip", "netns", "del", name)
 
     def command(self, host, words):
-        """The command that runs `words` on that host, whose name there is host-0 or host-1."""
+        """The command that runs `words` on that host, whose name there is host-0, host-1, …"""
         rename = f'echo host-{host} > /proc/sys/kernel/hostname; exec "$@"'
         return ["ip", "netns", "exec", self.names[host], "unshare", "--uts", "sh", "-c", rename, "sh", *words]
 

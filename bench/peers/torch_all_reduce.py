@@ -1,14 +1,20 @@
-"""One rank of PyTorch's Gloo, in torchrun's environment, timed as comm_bench does: bench/peers/all_reduce runs it."""
+"""One rank of torch.distributed on Gloo, or another backend, in torchrun's environment, timed as comm_bench does.
+
+  torch_all_reduce.py [BACKEND [LARGEST BYTES]]: bench/peers/all_reduce and between_hosts run it.
+"""
 import json
+import sys
 import time
 
 import torch
 import torch.distributed as dist
 
-SIZES = [256, 4096, 65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+BACKEND = sys.argv[1] if len(sys.argv) > 1 else "gloo"
+LARGEST = int(sys.argv[2]) if len(sys.argv) > 2 else 64 << 20
+SIZES = [n for n in (256, 1024, 4096, 65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20) if n <= LARGEST]
 
 torch.set_num_threads(1)
-dist.init_process_group("gloo")
+dist.init_process_group(BACKEND)
 values = torch.ones(SIZES[-1] // 4)
 for size in SIZES:
     part = values[: size // 4]
@@ -26,6 +32,6 @@ for size in SIZES:
     part.fill_(1)
     times.sort()
     if dist.get_rank() == 0:
-        print(json.dumps({"side": "gloo", "bytes": size, "min_us": times[0], "median_us": times[len(times) // 2],
+        print(json.dumps({"side": BACKEND, "bytes": size, "min_us": times[0], "median_us": times[len(times) // 2],
                           "max_us": times[-1]}), flush=True)
 dist.destroy_process_group()
