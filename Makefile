@@ -26,7 +26,7 @@ train: setup
 	@build/$(PRESET)/starling train -c examples/digits.toml $(ARGS)
 
 test: build
-	@ctest --test-dir build/$(PRESET) --output-on-failure --no-tests=error $(CTEST_ARGS)
+	@ctest --test-dir build/$(PRESET) --output-on-failure --no-tests=error -j $(JOBS) $(CTEST_ARGS)
 
 test-python: build
 	@tools/test_python
