@@ -153,9 +153,10 @@ class StarlingBackend final : public c10d::Backend {
   template <typename CallOptions, typename Body>
   WorkPtr collective(c10d::OpType type, const char* title, const CallOptions& options, Tensors outputs,
                      Body body);
-  // body(group, work): carried out after the earlier ones with this peer, -1 for any, in this direction.
-  using MailBody = std::function<void(Group&, StarlingWork&)>;
-  WorkPtr mail(c10d::OpType type, const char* title, int peer, const at::Tensor& tensor, MailBody body);
+  // body(group, tensor, work), of the one tensor of `tensors`: carried out after the earlier ones with this peer, -1 for any, in this
+  // direction.
+  using MailBody = std::function<void(Group&, const at::Tensor&, StarlingWork&)>;
+  WorkPtr mail(c10d::OpType type, const char* title, int peer, const Tensors& tensors, MailBody body);
   // Runs an operation's body; notes what ends the group and says which ranks of the job it is of.
   void guarded(const std::function<void()>& body);
   std::shared_ptr<Group> group();  // CommError where there is none

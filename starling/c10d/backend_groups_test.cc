@@ -14,6 +14,7 @@
 #include "starling/base/error.h"
 #include "starling/c10d/backend.h"
 #include "starling/c10d/backend_test_ranks.h"
+#include "starling/testing/error_of.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -33,16 +34,6 @@ void met(int ranks, const std::function<void(StarlingBackend&, const c10::intrus
     meeting.group.timeout = timeout;
     body(*StarlingBackend::make(store, at.rank, at.size, meeting), store);
   });
-}
-
-template <typename E = Error>
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // The sum over the backend's ranks of 10^rank: tells how many took part.
@@ -67,7 +58,7 @@ TEST(MeetingTest, ARankThatDoesNotComeIsNamed) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   MeetingOptions meeting;
   meeting.group.timeout = std::chrono::milliseconds(200);
-  EXPECT_THAT(message_of<TimeoutError>([&] { StarlingBackend::make(store, 0, 2, meeting); }),
+  EXPECT_THAT(error_of<TimeoutError>([&] { StarlingBackend::make(store, 0, 2, meeting); }),
               AllOf(HasSubstr("rank 1 did not join"), HasSubstr("200 ms")));
 }
 
@@ -85,7 +76,7 @@ TEST(BackendGroupsTest, SplitsKeepTheOrderThatIsGiven) {
       EXPECT_EQ(child->getBackendOptions()->group_name, "pair");
       // An error says which ranks of the job it is about.
       Tensors tensors{at::ones({me})};
-      EXPECT_THAT(message_of<CommError>([&] { child->allreduce(tensors, {})->wait(); }),
+      EXPECT_THAT(error_of<CommError>([&] { child->allreduce(tensors, {})->wait(); }),
                   HasSubstr("[group 'pair' of the job's ranks 3, 1]"));
       EXPECT_EQ(child->getError(), c10d::ErrorType::COMM_ERROR);
     }
@@ -103,14 +94,14 @@ TEST(BackendGroupsTest, MergeAndShrink) {
     EXPECT_EQ(digits(*merged, 1), 3);
     EXPECT_TRUE(backend.supportsShrinking());
     if (me == 1) {
-      EXPECT_THAT(message_of([&] { backend.shrink({1}, 0, {}); }),
+      EXPECT_THAT(error_of([&] { backend.shrink({1}, 0, {}); }),
                   HasSubstr("rank 1 is among those that leave"));
       return;
     }
     const auto left = backend.shrink({1}, 1, {});
     EXPECT_EQ(left->getRank(), me / 2);
     EXPECT_EQ(digits(*left, 1), 2);
-    EXPECT_THAT(message_of<CommError>([&] { backend.barrier({})->wait(); }), HasSubstr("abort()"));
+    EXPECT_THAT(error_of<CommError>([&] { backend.barrier({})->wait(); }), HasSubstr("abort()"));
   });
 }
 
@@ -123,7 +114,7 @@ TEST(BackendGroupsTest, AMonitoredBarrierNamesWhoIsMissing) {
     options.timeout = std::chrono::milliseconds(200);
     const int me = backend.getRank();
     if (me == 1 || me == 3) return over.wait();
-    const std::string message = message_of<CommError>([&] { backend.monitoredBarrier(options, true); });
+    const std::string message = error_of<CommError>([&] { backend.monitoredBarrier(options, true); });
     EXPECT_THAT(message, AllOf(HasSubstr("rank 1 ("), HasSubstr("rank 3 ("), Not(HasSubstr("rank 2 (")),
                                HasSubstr("did not enter monitored barrier #4")));
     if (me == 0) found.set_value();
@@ -179,7 +170,7 @@ TEST(BackendGroupsTest, ReconfiguredGroups) {
     meeting.group.timeout = std::chrono::seconds(20);
     const auto backend = StarlingBackend::make_reconfigurable(at.rank, at.size, meeting);
     EXPECT_FALSE(backend->isInitialized());
-    EXPECT_THAT(message_of<CommError>([&] { backend->barrier({}); }), HasSubstr("call reconfigure()"));
+    EXPECT_THAT(error_of<CommError>([&] { backend->barrier({}); }), HasSubstr("call reconfigure()"));
     board->set("handle" + std::to_string(at.rank), backend->get_reconfigure_handle());
     std::vector<std::string> all;
     for (int r = 0; r < 3; ++r) all.push_back(board->get_to_str("handle" + std::to_string(r)));
@@ -198,7 +189,7 @@ TEST(BackendGroupsTest, ReconfiguredGroups) {
       EXPECT_EQ(backend->getSize(), 2);
     }
     EXPECT_EQ(use(3, {all[1], all[2], all[0]}), 3);
-    EXPECT_THAT(message_of([&] { use(4, {"elsewhere host"}); }), HasSubstr("not among those"));
+    EXPECT_THAT(error_of([&] { use(4, {"elsewhere host"}); }), HasSubstr("not among those"));
   });
 }
 
@@ -234,7 +225,7 @@ TEST(BackendGroupsTest, TimeoutsAndResultsOfWorks) {
     Tensors tensors{at::ones({2})};
     if (backend.getRank() == 0) {
       const auto work = backend.allreduce(tensors, {});
-      EXPECT_THAT(message_of<TimeoutError>([&] { work->wait(); }), HasSubstr("20 ms"));
+      EXPECT_THAT(error_of<TimeoutError>([&] { work->wait(); }), HasSubstr("20 ms"));
       waited.set_value();
       work->wait(std::chrono::seconds(20));
       EXPECT_EQ(work->getFutureResult()->value().toInt(), static_cast<int64_t>(c10d::WorkResult::SUCCESS));

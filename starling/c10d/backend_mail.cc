@@ -32,7 +32,11 @@ bool look_until(SteadyClock::time_point end, const Look& look) {
 }  // namespace
 
 StarlingBackend::WorkPtr StarlingBackend::mail(c10d::OpType type, const char* title, int peer,
-                                               const at::Tensor& tensor, MailBody body) {
+                                               const Tensors& tensors, MailBody body) {
+  const char* operation = type == c10d::OpType::SEND ? "send" : "recv";
+  check_single(operation, tensors);
+  if (type != c10d::OpType::RECVANYSOURCE) check_rank(operation, peer);
+  const at::Tensor& tensor = tensors[0];
   const std::lock_guard lock(mail_mutex_);
   if (mail_stopped_) throw CommError("the backend starling has been shut down; make a new process group");
   auto& queue = mail_[{peer, type == c10d::OpType::SEND}];
@@ -45,30 +49,24 @@ StarlingBackend::WorkPtr StarlingBackend::mail(c10d::OpType type, const char* ti
   auto work = c10::make_intrusive<StarlingWork>(description, Tensors{tensor});
   note_coalesced(work);
   // The queue holds the work for as long as the body runs.
-  queue->submit({[this, on = group(), body = std::move(body), work = work.get()] {
-                   guarded([&] { body(*on, *work); });
+  queue->submit({[this, on = group(), body = std::move(body), tensor, work = work.get()] {
+                   guarded([&] { body(*on, tensor, *work); });
                  },
                  work});
   return work;
 }
 
 StarlingBackend::WorkPtr StarlingBackend::send(Tensors& tensors, int peer, int tag) {
-  check_single("send", tensors);
-  check_rank("send", peer);
-  const at::Tensor& tensor = tensors[0];
-  return mail(c10d::OpType::SEND, "starling:send", peer, tensor,
-              [tensor, peer, tag](Group& group, StarlingWork&) {
+  return mail(c10d::OpType::SEND, "starling:send", peer, tensors,
+              [peer, tag](Group& group, const at::Tensor& tensor, StarlingWork&) {
                 const at::Tensor flat = tensor.contiguous();
                 group.send(flat.const_data_ptr(), flat.nbytes(), peer, static_cast<uint32_t>(tag));
               });
 }
 
 StarlingBackend::WorkPtr StarlingBackend::recv(Tensors& tensors, int peer, int tag) {
-  check_single("recv", tensors);
-  check_rank("recv", peer);
-  const at::Tensor& tensor = tensors[0];
-  return mail(c10d::OpType::RECV, "starling:recv", peer, tensor,
-              [tensor, peer, tag](Group& group, StarlingWork&) {
+  return mail(c10d::OpType::RECV, "starling:recv", peer, tensors,
+              [peer, tag](Group& group, const at::Tensor& tensor, StarlingWork&) {
                 const at::Tensor flat = writable(tensor);
                 group.recv(flat.mutable_data_ptr(), flat.nbytes(), peer, static_cast<uint32_t>(tag));
                 store(flat, tensor);
@@ -76,9 +74,7 @@ StarlingBackend::WorkPtr StarlingBackend::recv(Tensors& tensors, int peer, int t
 }
 
 StarlingBackend::WorkPtr StarlingBackend::recvAnysource(Tensors& tensors, int tag) {
-  check_single("recv", tensors);
-  const at::Tensor& tensor = tensors[0];
-  const auto body = [this, tensor, tag](Group& group, StarlingWork& work) {
+  const auto body = [this, tag](Group& group, const at::Tensor& tensor, StarlingWork& work) {
     const at::Tensor flat = writable(tensor);
     int next = 0;  // whoever came last is asked last
     const auto take = [&] {
@@ -98,7 +94,7 @@ StarlingBackend::WorkPtr StarlingBackend::recvAnysource(Tensors& tensors, int ta
     }
     store(flat, tensor);
   };
-  return mail(c10d::OpType::RECVANYSOURCE, "starling:recv_any", -1, tensor, body);
+  return mail(c10d::OpType::RECVANYSOURCE, "starling:recv_any", -1, tensors, body);
 }
 
 StarlingBackend::WorkPtr StarlingBackend::barrier(const c10d::BarrierOptions& options) {

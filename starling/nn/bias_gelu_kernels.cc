@@ -1,6 +1,7 @@
 #include "starling/nn/bias_gelu_kernels.h"
 
 #include "starling/nn/vector_exp.h"
+#include "starling/nn/vector_unit.h"
 
 namespace starling {
 namespace {
@@ -33,51 +34,14 @@ __attribute__((always_inline)) inline void rows_backward(const float* __restrict
   }
 }
 
-#if defined(__x86_64__)
-#define STARLING_AVX512 \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")))
-#define STARLING_AVX2 __attribute__((target("avx2,fma")))
-
-STARLING_AVX512 void forward_avx512(const float* x, const float* b, float* y, int64_t n) {
-  rows_forward(x, b, y, n);
-}
-STARLING_AVX2 void forward_avx2(const float* x, const float* b, float* y, int64_t n) {
-  rows_forward(x, b, y, n);
-}
-STARLING_AVX512 void backward_avx512(const float* x, const float* b, const float* dy, float* dx, float* sum,
-                                     int64_t n) {
-  rows_backward(x, b, dy, dx, sum, n);
-}
-STARLING_AVX2 void backward_avx2(const float* x, const float* b, const float* dy, float* dx, float* sum,
-                                 int64_t n) {
-  rows_backward(x, b, dy, dx, sum, n);
-}
-
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-#endif
-
 }  // namespace
 
 void gelu_row(const float* x, const float* b, float* y, int64_t n) {
-#if defined(__x86_64__)
-  if (has_avx512()) return forward_avx512(x, b, y, n);
-  if (has_avx2()) return forward_avx2(x, b, y, n);
-#endif
-  rows_forward(x, b, y, n);
+  on_vector_unit([=]() STARLING_ROWS { rows_forward(x, b, y, n); });
 }
 
 void gelu_gradient_row(const float* x, const float* b, const float* dy, float* dx, float* sum, int64_t n) {
-#if defined(__x86_64__)
-  if (has_avx512()) return backward_avx512(x, b, dy, dx, sum, n);
-  if (has_avx2()) return backward_avx2(x, b, dy, dx, sum, n);
-#endif
-  rows_backward(x, b, dy, dx, sum, n);
+  on_vector_unit([=]() STARLING_ROWS { rows_backward(x, b, dy, dx, sum, n); });
 }
 
 }  // namespace starling

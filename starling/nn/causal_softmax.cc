@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "starling/nn/vector_exp.h"
+#include "starling/nn/vector_unit.h"
 
 namespace starling {
 namespace {
@@ -43,47 +44,14 @@ __attribute__((always_inline)) inline void gradient(const float* __restrict p, f
   for (int64_t i = 0; i < width; ++i) dp[i] = p[i] * (dp[i] - total);
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512"))) void softmax_avx512(
-    float* p, int64_t count, int64_t width) {
-  softmax(p, count, width);
-}
-__attribute__((target("avx2,fma"))) void softmax_avx2(float* p, int64_t count, int64_t width) {
-  softmax(p, count, width);
-}
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512"))) void
-gradient_avx512(const float* p, float* dp, int64_t width) {
-  gradient(p, dp, width);
-}
-__attribute__((target("avx2,fma"))) void gradient_avx2(const float* p, float* dp, int64_t width) {
-  gradient(p, dp, width);
-}
-
-bool softmax_has_avx512() {
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
-bool softmax_has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-#endif
-
 }  // namespace
 
 void softmax_row(float* p, int64_t count, int64_t width) {
-#if defined(__x86_64__)
-  if (softmax_has_avx512()) return softmax_avx512(p, count, width);
-  if (softmax_has_avx2()) return softmax_avx2(p, count, width);
-#endif
-  softmax(p, count, width);
+  on_vector_unit([=]() STARLING_ROWS { softmax(p, count, width); });
 }
 
 void softmax_gradient_row(const float* p, float* dp, int64_t width) {
-#if defined(__x86_64__)
-  if (softmax_has_avx512()) return gradient_avx512(p, dp, width);
-  if (softmax_has_avx2()) return gradient_avx2(p, dp, width);
-#endif
-  gradient(p, dp, width);
+  on_vector_unit([=]() STARLING_ROWS { gradient(p, dp, width); });
 }
 
 }  // namespace starling

@@ -9,6 +9,7 @@
 #include "starling/nn/blocks.h"
 #include "starling/nn/model.h"
 #include "starling/nn/state.h"
+#include "starling/testing/error_of.h"
 
 namespace starling {
 namespace {
@@ -42,15 +43,6 @@ int64_t parameters_of(const Model& model) {
   int64_t n = 0;
   for (const auto& p : model.module->parameters()) n += p.numel();
   return n;
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  return "nothing thrown";
 }
 
 TEST(Zoo, ParameterCountsAreThoseOfTorchvision) {
@@ -103,7 +95,7 @@ TEST(Zoo, StemFollowsTheImages) {
   spec.stem = "imagenet";
   EXPECT_EQ(state_of(*zoo_model(spec, kCifar)().module).at("conv1.weight").size(2), 7);
   spec.stem = "tiny";
-  EXPECT_THAT(message_of([&] { zoo_model(spec, kCifar); }), HasSubstr("model.stem"));
+  EXPECT_THAT(error_of<ConfigError>([&] { zoo_model(spec, kCifar); }), HasSubstr("model.stem"));
 }
 
 TEST(Zoo, InitialisationHasTheScalesOfTheOriginals) {
@@ -119,29 +111,31 @@ TEST(Zoo, InitialisationHasTheScalesOfTheOriginals) {
 }
 
 TEST(Zoo, UnknownModelSuggestsTheNearOne) {
-  EXPECT_THAT(message_of([] { zoo_model(named("resnet81"), kMnist); }),
+  EXPECT_THAT(error_of<ConfigError>([] { zoo_model(named("resnet81"), kMnist); }),
               HasSubstr("did you mean \"resnet18\""));
-  EXPECT_THAT(message_of([] { zoo_model(named("lenet"), kMnist); }), HasSubstr("did you mean \"lenet5\""));
-  EXPECT_THAT(message_of([] { zoo_model(named("transformerxl"), kMnist); }), HasSubstr("lists: mlp"));
+  EXPECT_THAT(error_of<ConfigError>([] { zoo_model(named("lenet"), kMnist); }),
+              HasSubstr("did you mean \"lenet5\""));
+  EXPECT_THAT(error_of<ConfigError>([] { zoo_model(named("transformerxl"), kMnist); }),
+              HasSubstr("lists: mlp"));
 }
 
 TEST(Zoo, ModelThatDoesNotFitTheDataIsRefused) {
   ModelSpec mlp = named("mlp");
-  EXPECT_THAT(message_of([&] { zoo_model(mlp, kCifar); }), HasSubstr("write 3072 first"));
+  EXPECT_THAT(error_of<ConfigError>([&] { zoo_model(mlp, kCifar); }), HasSubstr("write 3072 first"));
   mlp.widths = {784, 7};
-  EXPECT_THAT(message_of([&] { zoo_model(mlp, kMnist); }), HasSubstr("write 10 last"));
-  EXPECT_THAT(message_of([] { zoo_model(named("lenet5"), ModelShape{{1, 8, 8}, 10, false}); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { zoo_model(mlp, kMnist); }), HasSubstr("write 10 last"));
+  EXPECT_THAT(error_of<ConfigError>([] { zoo_model(named("lenet5"), ModelShape{{1, 8, 8}, 10, false}); }),
               HasSubstr("8×8"));
-  EXPECT_THAT(message_of([] { zoo_model(named("resnet18"), text(16, 50)); }),
+  EXPECT_THAT(error_of<ConfigError>([] { zoo_model(named("resnet18"), text(16, 50)); }),
               HasSubstr("use model.name = gpt"));
-  EXPECT_THAT(message_of([] { zoo_model(named("gpt"), kMnist); }), HasSubstr("gpt reads text"));
-  EXPECT_THAT(message_of([] { zoo_model(small_gpt(), text(17, 50)); }), HasSubstr("17 tokens"));
+  EXPECT_THAT(error_of<ConfigError>([] { zoo_model(named("gpt"), kMnist); }), HasSubstr("gpt reads text"));
+  EXPECT_THAT(error_of<ConfigError>([] { zoo_model(small_gpt(), text(17, 50)); }), HasSubstr("17 tokens"));
   ModelSpec gpt = small_gpt();
   gpt.heads = 5;
-  EXPECT_THAT(message_of([&] { zoo_model(gpt, text(16, 50)); }), HasSubstr("model.heads"));
+  EXPECT_THAT(error_of<ConfigError>([&] { zoo_model(gpt, text(16, 50)); }), HasSubstr("model.heads"));
   ModelSpec few = named("lenet5");
   few.classes = 5;
-  EXPECT_THAT(message_of([&] { zoo_model(few, kMnist); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { zoo_model(few, kMnist); }),
               HasSubstr("model.classes: is 5, but the data has 10"));
 }
 
@@ -223,7 +217,7 @@ TEST_P(LargeNetworks, HaveTheSizesOfTheOriginalsAndTrain) {
   const Large& network = GetParam();
   const int64_t least = network.least_pixels;
   const ModelSpec spec = named(network.name);
-  EXPECT_THAT(message_of([&] { zoo_model(spec, ModelShape{{3, least, least - 1}, 1000, false}); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { zoo_model(spec, ModelShape{{3, least, least - 1}, 1000, false}); }),
               HasSubstr(fmt::format("{} needs pictures of at least {}", network.name, least)));
   torch::manual_seed(1);
   const Model model = zoo_model(spec, ModelShape{{3, least, least}, 1000, false})();

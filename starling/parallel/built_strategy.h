@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "starling/parallel/replica.h"
 #include "starling/parallel/strategy.h"
@@ -27,5 +28,16 @@ struct BuiltStrategy {
   // Where survivors of a loss take the state over: this rank's, whole, without the others, also after a step that broke off.
   std::function<StrategyState()> own_state = {};
 };
+
+// Of a strategy S(args…) that has evaluated() and fingerprint().
+template <typename S, typename... Args>
+BuiltStrategy built(Args&&... args) {
+  auto strategy = std::make_unique<S>(std::forward<Args>(args)...);
+  BuiltStrategy result;
+  result.evaluated = &strategy->evaluated();
+  result.fingerprint = [s = strategy.get()] { return s->fingerprint(); };
+  result.strategy = std::move(strategy);
+  return result;
+}
 
 }  // namespace starling

@@ -6,17 +6,15 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "starling/base/clock.h"
-#include "starling/comm/bootstrap.h"
 #include "starling/parallel/admm.h"
 #include "starling/parallel/central.h"
 #include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
-#include "starling/testing/forked_ranks.h"
+#include "starling/torch_testing/group_processes.h"
 
 namespace starling {
 namespace {
@@ -107,58 +105,36 @@ Batch batch(int k, int step) {
   return {torch::tensor(a, torch::kDouble).view({kSamples, kDim}), torch::tensor(b, torch::kDouble)};
 }
 
-std::string bytes_of(const Vec& v) {
-  return {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(double)};
-}
-
-Vec doubles_of(const std::string& bytes) {
-  Vec v(bytes.size() / sizeof(double));
-  std::memcpy(v.data(), bytes.data(), bytes.size());
-  return v;
-}
-
 using Make =
     std::function<std::unique_ptr<Strategy>(UpdateRule, const FlatReplicaOptions&, Group&, const Clock&)>;
 
 // The agreed model after kSteps on kRanks processes, as every rank has it; `extra` numbers of rank 0 behind it.
 Vec run_real(const Make& make, const std::function<Vec(Strategy&)>& extra = {},
              at::ScalarType type = at::kDouble) {
-  ForkedRanks ranks(kRanks, [&](int rank, Store& store) {
-    at::set_num_threads(1);
-    GroupSetup setup;
-    setup.rank = rank;
-    setup.size = kRanks;
-    setup.options.timeout = std::chrono::seconds(30);
-    const auto group = make_group(store, setup);
+  const auto of_ranks = values_of_processes(kRanks, [&](Group& group, Store&) {
     const SystemClock clock;
     OptimizerSpec spec;
     spec.momentum = 0;
     FlatReplicaOptions options;
     options.master = options.working = at::kDouble;
-    options.rank = rank;
-    const auto strategy = make(make_update_rule(spec), options, *group, clock);
+    options.rank = group.rank();
+    const auto strategy = make(make_update_rule(spec), options, group, clock);
     for (int step = 1; step <= kSteps; ++step) {
       strategy->begin_step({step, kLr, false});
-      const Batch own = batch(rank, step);
+      const Batch own = batch(group.rank(), step);
       strategy->forward_backward({own.input.to(type), own.target.to(type)});
       strategy->update();
     }
     strategy->consensus();
     const StrategyState state = strategy->state();
     const Vec more = extra ? extra(*strategy) : Vec();
-    if (rank == 0) {
-      const at::Tensor x = state.parameters.at("x").to(at::kDouble).contiguous();
-      Vec result(x.data_ptr<double>(), x.data_ptr<double>() + kDim);
-      result.insert(result.end(), more.begin(), more.end());
-      store.put("result", bytes_of(result));
-    }
-    group->barrier();
+    if (group.rank() != 0) return Vec();
+    const at::Tensor x = state.parameters.at("x").to(at::kDouble).contiguous();
+    Vec result(x.data_ptr<double>(), x.data_ptr<double>() + kDim);
+    result.insert(result.end(), more.begin(), more.end());
+    return result;
   });
-  for (int r = 0; r < kRanks; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
-  for (int r = 0; r < kRanks; ++r) {
-    if (const auto error = ranks.store().try_get("error/" + std::to_string(r))) ADD_FAILURE() << *error;
-  }
-  return doubles_of(ranks.store().try_get("result").value_or(""));
+  return of_ranks[0];
 }
 
 void expect_near(const Vec& real, const Vec& simulated) {
@@ -408,32 +384,24 @@ TEST(Exchange, CompressedSgdAppliesTheMeanOfTheMessages) {
 
 // The disagreement of `size` processes before and after each of `rounds` mixing rounds, gradients off.
 Vec disagreements(GossipGraph graph, int size, int rounds) {
-  ForkedRanks ranks(size, [&](int rank, Store& store) {
-    at::set_num_threads(1);
-    GroupSetup setup;
-    setup.rank = rank;
-    setup.size = size;
-    setup.options.timeout = std::chrono::seconds(30);
-    const auto group = make_group(store, setup);
+  const auto of_ranks = values_of_processes(size, [&](Group& group, Store&) {
     const SystemClock clock;
     FlatReplicaOptions options;
     options.master = options.working = at::kDouble;
-    options.rank = rank;
+    options.rank = group.rank();
     OptimizerSpec spec;
     spec.momentum = 0;
-    Gossip gossip(quadratic, make_update_rule(spec), options, graph, *group, clock);
+    Gossip gossip(quadratic, make_update_rule(spec), options, graph, group, clock);
     Vec found;
     for (int step = 1; step <= rounds + 1; ++step) {  // the first step parts the ranks
       gossip.begin_step({step, step == 1 ? kLr : 0, false});
-      gossip.forward_backward(batch(rank, 1));
+      gossip.forward_backward(batch(group.rank(), 1));
       gossip.update();
       found.push_back(gossip.fingerprint().at("disagreement"));
     }
-    if (rank == 0) store.put("result", bytes_of(found));
-    group->barrier();
+    return found;
   });
-  for (int r = 0; r < size; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
-  return doubles_of(ranks.store().try_get("result").value_or(""));
+  return of_ranks[0];
 }
 
 TEST(Exchange, EightProcessesOfGossipContractAsTheoryHasIt) {

@@ -30,13 +30,9 @@ constexpr int kReplicas = 2;
 struct Here {
   Here(const MeshSpec& of, int own, Store& store) : rank(own), mesh(of), place(place_of(of, own)) {
     at::set_num_threads(1);
-    GroupSetup setup;
-    setup.rank = rank;
-    setup.size = static_cast<int>(mesh.ranks());
-    setup.options.timeout = std::chrono::seconds(60);
-    world = make_group(store, setup);
-    replicas = make_group(store, subset_of(setup, "replica", place.replica_ranks));
-    stages = make_group(store, subset_of(setup, "stage", place.stage_ranks));
+    world = join_group(store, rank, static_cast<int>(mesh.ranks()));
+    replicas = join_subset(store, *world, "replica", place.replica_ranks);
+    stages = join_subset(store, *world, "stage", place.stage_ranks);
   }
   int rank;
   MeshSpec mesh;
@@ -55,7 +51,7 @@ void on_mesh(const MeshSpec& mesh, const std::function<void(Here&, Store&)>& bod
     body(here, store);
     here.world->barrier();
   });
-  expect_all_end(ranks, size + servers);
+  ranks.wait_all();
 }
 
 Batch share_of(const Batch& batch, int replica, int replicas) {
@@ -71,16 +67,6 @@ struct Part {  // what an exchange is made of
   const StageModel& stage;
 };
 using Make = std::function<BuiltStrategy(const Part&)>;
-
-template <typename S, typename... Args>
-BuiltStrategy built(Args&&... args) {
-  auto strategy = std::make_unique<S>(std::forward<Args>(args)...);
-  BuiltStrategy result;
-  result.evaluated = &strategy->evaluated();
-  result.fingerprint = [s = strategy.get()] { return s->fingerprint(); };
-  result.strategy = std::move(strategy);
-  return result;
-}
 
 std::unique_ptr<Pipeline> pipeline_of(Here& here, const Task& task, const Form& form, const Make& make,
                                       double clip = 0, bool share_tied = false, bool fp32 = false) {

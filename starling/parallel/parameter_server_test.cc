@@ -10,12 +10,13 @@
 #include <cstring>
 
 #include "starling/base/error.h"
-#include "starling/comm/bootstrap.h"
 #include "starling/parallel/all_reduce.h"
 #include "starling/server/quadratic_replay.h"
 #include "starling/server/serve.h"
 #include "starling/testing/forked_ranks.h"
+#include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
+#include "starling/torch_testing/group_processes.h"
 
 namespace starling {
 namespace {
@@ -133,10 +134,7 @@ Outcome run(const Job& job) {
     const StrategyState state = strategy->state();
     if (rank == 0) put(store, "x", x_of(state));
   });
-  for (int r = 0; r < kWorkers + kServers; ++r) {
-    EXPECT_EQ(ranks.wait(r), 0) << "rank " << r << ": "
-                                << ranks.store().try_get("error/" + std::to_string(r)).value_or("");
-  }
+  ranks.wait_all();
   Outcome out{take<double>(ranks.store(), "x"), {}, take<double>(ranks.store(), "numbers")};
   for (int s = 0; s < kServers; ++s)
     out.events.push_back(
@@ -160,26 +158,18 @@ void expect_equals_replay(const Job& job, const Outcome& out) {
 }
 
 Values all_reduce_result() {
-  ForkedRanks ranks(kWorkers, [&](int rank, Store& store) {
-    at::set_num_threads(1);
-    GroupSetup setup;
-    setup.rank = rank;
-    setup.size = kWorkers;
-    setup.options.timeout = std::chrono::seconds(30);
-    const auto group = make_group(store, setup);
+  const auto of_ranks = values_of_processes(kWorkers, [&](Group& group, Store&) {
     const SystemClock clock;
     AllReduceOptions options;
     options.master = options.working = at::kDouble;
     OptimizerSpec spec;
     spec.momentum = 0.9;
-    AllReduce strategy(quadratic_model, make_update_rule(spec), options, *group, clock);
-    for (int step = 1; step <= kSteps; ++step) one_step(strategy, rank, step);
+    AllReduce strategy(quadratic_model, make_update_rule(spec), options, group, clock);
+    for (int step = 1; step <= kSteps; ++step) one_step(strategy, group.rank(), step);
     const StrategyState state = strategy.state();
-    if (rank == 0) put(store, "x", x_of(state));
-    group->barrier();
+    return group.rank() == 0 ? x_of(state) : Values();
   });
-  for (int r = 0; r < kWorkers; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
-  return take<double>(ranks.store(), "x");
+  return of_ranks[0];
 }
 
 TEST(ParameterServerStrategy, AtStalenessZeroItEqualsAllReduceBitForBit) {
@@ -296,11 +286,7 @@ TEST(ParameterServerStrategy, CodedRunsResumeBitForBit) {
         }
         return;
       }
-      GroupSetup setup;
-      setup.rank = at.rank;
-      setup.size = 2;
-      setup.options.timeout = std::chrono::seconds(30);
-      const auto workers = make_group(*at.store, setup);
+      const auto workers = join_group(*at.store, at.rank, 2);
       const StrategyState whole = coded.train(at, *workers, 0, 1, 8, nullptr);
       const StrategyState half = coded.train(at, *workers, 1, 1, 4, nullptr);
       // As it is read again: the same on all ranks.

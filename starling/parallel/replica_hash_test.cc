@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "starling/base/error.h"
-#include "starling/comm/bootstrap.h"
+#include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
 
 namespace starling {
@@ -16,10 +16,7 @@ using ::testing::HasSubstr;
 TEST(ReplicaHash, NamesTheRankAndTheParameterThatParted) {
   run_ranks(3, [&](const ThreadRank& self) {
     const int rank = self.rank;
-    GroupSetup setup;
-    setup.rank = rank;
-    setup.size = self.size;
-    const auto group = make_group(*self.store, setup);
+    const auto group = join_group(*self.store, rank, self.size);
     std::vector<float> first(100, 1.0f), second(100, 2.0f);
     const auto ranges = [&] {
       return std::vector<HashedRange>{{"first", reinterpret_cast<const std::byte*>(first.data()), 400},

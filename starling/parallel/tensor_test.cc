@@ -5,27 +5,26 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <sstream>
 
 #include "starling/base/error.h"
-#include "starling/comm/bootstrap.h"
 #include "starling/parallel/admm.h"
 #include "starling/parallel/all_reduce.h"
 #include "starling/parallel/central.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/hybrid.h"
 #include "starling/parallel/local_sgd.h"
+#include "starling/parallel/one_process_test_training.h"
 #include "starling/parallel/parallel_sgd.h"
 #include "starling/parallel/tensor_parallel.h"
 #include "starling/parallel/zero.h"
-#include "starling/testing/forked_ranks.h"
+#include "starling/testing/join_group.h"
+#include "starling/torch_testing/group_processes.h"
 #include "starling/torch_testing/tensor_difference.h"
 
 namespace starling::tensor_tests {  // files are compiled in groups, and others have a mlp() and a gpt() too
 namespace {
 
 using ::testing::HasSubstr;
-using Numbers = std::map<std::string, double>;
 using Named = std::map<std::string, at::Tensor>;
 
 constexpr int64_t kBatch = 8;
@@ -54,11 +53,12 @@ struct Task {
     const int64_t n = kBatch / parts;
     return {whole.input.narrow(0, index * n, n), whole.target.narrow(0, index * n, n)};
   }
-  UpdateRule rule() const {
+  OptimizerSpec optimizer_spec() const {
     OptimizerSpec spec;
     spec.name = optimizer;
-    return make_update_rule(spec);
+    return spec;
   }
+  UpdateRule rule() const { return make_update_rule(optimizer_spec()); }
   FlatReplicaOptions flat() const {
     FlatReplicaOptions options;
     options.master = options.working = at::kDouble;
@@ -96,101 +96,32 @@ Task with(Task task, const std::string& optimizer, double clip) {
   return task;
 }
 
-// One process, the whole batch, a parameter after the other.
 Named one_process(const Task& task, int steps) {
-  const UpdateRule rule = task.rule();
-  Replica replica = make_replica(task.factory, at::kDouble, 0);
-  std::map<std::string, std::vector<at::Tensor>> states;
-  for (int64_t step = 1; step <= steps; ++step) {
-    const Batch batch = task.batch(step);
-    replica.model.loss(replica.model.forward(batch.input), batch.target).backward();
-    double squares = 0;
-    for (const NamedTensor& p : replica.parameters) squares += p.tensor.grad().square().sum().item<double>();
-    const double norm = std::sqrt(squares);
-    torch::NoGradGuard no_grad;
-    for (const NamedTensor& p : replica.parameters) {
-      const at::Tensor gradient = p.tensor.grad().contiguous();
-      const double* sources[] = {gradient.data_ptr<double>()};
-      auto& own = states[p.name];
-      while (static_cast<int>(own.size()) < rule.state_count())
-        own.push_back(torch::zeros_like(p.tensor.detach()));
-      std::vector<double*> pointers;
-      for (const at::Tensor& s : own) pointers.push_back(s.data_ptr<double>());
-      UpdateArgs<double, double> args;
-      args.gradients = sources;
-      args.gradient_scale = task.clip > 0 && norm > task.clip ? task.clip / (norm + 1e-6) : 1;
-      args.parameter = args.parameter_out = p.tensor.detach().data_ptr<double>();
-      args.state = pointers.data();
-      args.state_out = pointers.data();
-      args.count = static_cast<size_t>(gradient.numel());
-      rule.apply(args, kLr, step);
-      p.tensor.mutable_grad().reset();
-    }
-  }
-  Named result;
-  for (const NamedTensor& p : replica.parameters) result[p.name] = p.tensor.detach();
-  return result;
+  return train_one_process(task.factory, [&](int64_t step) { return task.batch(step); },
+                           task.optimizer_spec(), steps, {.lr = kLr, .clip = task.clip});
 }
 
 // A rank of a mesh replica x tensor, the tensor axis inside, and its groups.
 struct Here {
-  Here(int rank, int replicas, int slices, Store& store) : rank(rank) {
-    at::set_num_threads(1);
-    world = join(store, "world", rank, replicas * slices, {});
+  Here(Group& world, int replicas, int slices, Store& store) : rank(world.rank()), world(world) {
     std::vector<int> row, column;
     for (int t = 0; t < slices; ++t) row.push_back(rank / slices * slices + t);
     for (int r = 0; r < replicas; ++r) column.push_back(r * slices + rank % slices);
-    tensor = join(store, "tensor-" + std::to_string(rank / slices), rank % slices, slices, row);
-    replica = join(store, "replica-" + std::to_string(rank % slices), rank / slices, replicas, column);
-  }
-  static std::unique_ptr<Group> join(Store& store, const std::string& name, int rank, int size,
-                                     const std::vector<int>& ranks) {
-    GroupSetup setup;
-    setup.name = name;
-    setup.rank = rank;
-    setup.size = size;
-    setup.world_ranks = ranks;
-    setup.options.timeout = std::chrono::seconds(30);
-    return make_group(store, setup);
+    tensor = join_subset(store, world, "tensor", row);
+    replica = join_subset(store, world, "replica", column);
   }
   int rank;
   SystemClock clock;
-  std::unique_ptr<Group> world, tensor, replica;
+  Group& world;
+  std::unique_ptr<Group> tensor, replica;
 };
 
 // Runs `body` on replicas * slices processes; the numbers of all ranks, the largest of each name.
 Numbers on_mesh(int replicas, int slices, const std::function<Numbers(Here&)>& body) {
-  const int size = replicas * slices;
-  ForkedRanks ranks(size, [&](int rank, Store& store) {
-    Here here(rank, replicas, slices, store);
-    std::ostringstream text;
-    text.precision(17);
-    for (const auto& [name, value] : body(here)) text << name << ' ' << value << '\n';
-    store.put("result/" + std::to_string(rank), text.str());
-    here.world->barrier();
-  });
-  for (int r = 0; r < size; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
-  Numbers numbers;
-  for (int r = 0; r < size; ++r) {
-    if (const auto error = ranks.store().try_get("error/" + std::to_string(r))) ADD_FAILURE() << *error;
-    std::istringstream text(ranks.store().try_get("result/" + std::to_string(r)).value_or(""));
-    std::string name;
-    for (double value = 0; text >> name >> value;) {
-      const auto [it, fresh] = numbers.emplace(name, value);
-      if (!fresh) it->second = std::max(it->second, value);
-    }
-  }
-  return numbers;
-}
-
-template <typename S, typename... Args>
-BuiltStrategy built(Args&&... args) {
-  auto strategy = std::make_unique<S>(std::forward<Args>(args)...);
-  BuiltStrategy result;
-  result.evaluated = &strategy->evaluated();
-  result.fingerprint = [s = strategy.get()] { return s->fingerprint(); };
-  result.strategy = std::move(strategy);
-  return result;
+  return largest_of(numbers_of_processes(replicas * slices, [&](Group& world, Store& store) {
+    Here here(world, replicas, slices, store);
+    return body(here);
+  }));
 }
 
 // What an exchange is made of: whole models or their parts, over the ranks that hold the same.
@@ -332,10 +263,10 @@ TEST(TensorParallelStrategy, StateIsOfWholeTensors) {
     const Named expected = one_process(task, 5);
     const auto divided = tensor_parallel(task, here, all_reduce);
     train(*divided, task, here.replica->rank(), 2, 1, 2);
-    BuiltStrategy whole = all_reduce(task, task.factory, *here.world, here.clock, {});
-    whole.strategy->load_state(shared(divided->state(), *here.world, task));
+    BuiltStrategy whole = all_reduce(task, task.factory, here.world, here.clock, {});
+    whole.strategy->load_state(shared(divided->state(), here.world, task));
     train(*whole.strategy, task, here.rank, 4, 3, 4);
-    divided->load_state(shared(whole.strategy->state(), *here.world, task));
+    divided->load_state(shared(whole.strategy->state(), here.world, task));
     train(*divided, task, here.replica->rank(), 2, 5, 5);
     const StrategyState state = divided->state();
     return here.rank == 0 ? Numbers{{"difference", difference(state, expected)}} : Numbers{};
@@ -382,7 +313,7 @@ TEST(TensorParallelStrategy, EvaluatesAndStopsTogetherAndCounts) {
 TEST(AllReduce, ClipsByTheNormOfTheGradientsAlone) {
   const Task task = with(gpt(), "adam", 0.5);
   const Numbers all = on_mesh(2, 1, [&](Here& here) {
-    BuiltStrategy whole = all_reduce(task, task.factory, *here.world, here.clock, {});
+    BuiltStrategy whole = all_reduce(task, task.factory, here.world, here.clock, {});
     train(*whole.strategy, task, here.rank, 2, 1, kSteps);
     const StrategyState state = whole.strategy->state();
     return here.rank == 0 ? Numbers{{"difference", difference(state, one_process(task, kSteps))}} : Numbers{};
@@ -411,7 +342,7 @@ TEST(Hybrid, MakesTheUpdatesOfOneProcess) {
     const Numbers all = on_mesh(ranks, 1, [&](Here& here) {
       Numbers result;
       for (const Case& c : cases) {
-        Hybrid hybrid(c.task.factory, c.task.rule(), hybrid_options(c.task, c.layers), *here.world,
+        Hybrid hybrid(c.task.factory, c.task.rule(), hybrid_options(c.task, c.layers), here.world,
                       here.clock);
         train(hybrid, c.task, here.rank, ranks, 1, kSteps);
         const Named expected = one_process(c.task, kSteps);
@@ -435,10 +366,10 @@ TEST(Hybrid, StateFitsAnotherNumberOfRanksAndOtherLayers) {
     const Named expected = one_process(task, 4);
     Hybrid two(task.factory, task.rule(), hybrid_options(task, {"fc1"}), *here.tensor, here.clock);
     train(two, task, here.tensor->rank(), 2, 1, 2);
-    Hybrid four(task.factory, task.rule(), hybrid_options(task, {"fc1", "fc3"}), *here.world, here.clock);
+    Hybrid four(task.factory, task.rule(), hybrid_options(task, {"fc1", "fc3"}), here.world, here.clock);
     four.load_state(shared(two.state(), *here.tensor, task));
     train(four, task, here.rank, 4, 3, 3);
-    two.load_state(shared(four.state(), *here.world, task));
+    two.load_state(shared(four.state(), here.world, task));
     train(two, task, here.tensor->rank(), 2, 4, 4);
     const StrategyState state = two.state();
     return here.tensor->rank() == 0 ? Numbers{{"difference", difference(state, expected)}} : Numbers{};
@@ -449,7 +380,7 @@ TEST(Hybrid, StateFitsAnotherNumberOfRanksAndOtherLayers) {
 TEST(Hybrid, MovesWhatTheFormulaSays) {
   const Task task = lenet();
   const Numbers all = on_mesh(2, 1, [&](Here& here) {
-    Hybrid hybrid(task.factory, task.rule(), hybrid_options(task, {"fc1", "fc2"}), *here.world, here.clock);
+    Hybrid hybrid(task.factory, task.rule(), hybrid_options(task, {"fc1", "fc2"}), here.world, here.clock);
     train(hybrid, task, here.rank, 2, 1, 2);
     return hybrid.fingerprint();
   });

@@ -6,18 +6,17 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <sstream>
 
 #include "starling/base/error.h"
-#include "starling/comm/bootstrap.h"
+#include "starling/parallel/one_process_test_training.h"
 #include "starling/plan/memory.h"
-#include "starling/testing/forked_ranks.h"
+#include "starling/testing/join_group.h"
+#include "starling/torch_testing/group_processes.h"
 #include "starling/torch_testing/tensor_difference.h"
 
 namespace starling {
 namespace {
 
-using Numbers = std::map<std::string, double>;
 using Named = std::map<std::string, at::Tensor>;
 
 constexpr int kRanks = 4;
@@ -53,10 +52,14 @@ Batch part_of(const Batch& batch, const Group& group) {
   return {batch.input.narrow(0, group.rank() * n, n), batch.target.narrow(0, group.rank() * n, n)};
 }
 
-UpdateRule rule(const std::string& name) {
+OptimizerSpec optimizer_of(const std::string& name) {
   OptimizerSpec spec;
   spec.name = name;
-  return make_update_rule(spec);
+  return spec;
+}
+
+UpdateRule rule(const std::string& name) {
+  return make_update_rule(optimizer_of(name));
 }
 
 ZeroOptions options(int stage, double clip = 0) {
@@ -68,41 +71,10 @@ ZeroOptions options(int stage, double clip = 0) {
   return result;
 }
 
-// One process, the whole batch, a parameter after the other.
 Named one_process(const ModelFactory& factory, bool text, const std::string& optimizer, double clip,
                   int steps) {
-  const UpdateRule update = rule(optimizer);
-  Replica replica = make_replica(factory, at::kDouble, 0);
-  std::map<std::string, std::vector<at::Tensor>> states;
-  for (int64_t step = 1; step <= steps; ++step) {
-    const Batch batch = batch_of(text, step);
-    replica.model.loss(replica.model.forward(batch.input), batch.target).backward();
-    double squares = 0;
-    for (const NamedTensor& p : replica.parameters) squares += p.tensor.grad().square().sum().item<double>();
-    const double norm = std::sqrt(squares);
-    torch::NoGradGuard no_grad;
-    for (const NamedTensor& p : replica.parameters) {
-      const at::Tensor gradient = p.tensor.grad().contiguous();
-      const double* sources[] = {gradient.data_ptr<double>()};
-      auto& own = states[p.name];
-      while (static_cast<int>(own.size()) < update.state_count())
-        own.push_back(torch::zeros_like(p.tensor.detach()));
-      std::vector<double*> pointers;
-      for (const at::Tensor& s : own) pointers.push_back(s.data_ptr<double>());
-      UpdateArgs<double, double> args;
-      args.gradients = sources;
-      args.gradient_scale = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
-      args.parameter = args.parameter_out = p.tensor.detach().data_ptr<double>();
-      args.state = pointers.data();
-      args.state_out = pointers.data();
-      args.count = static_cast<size_t>(gradient.numel());
-      update.apply(args, kLr, step);
-      p.tensor.mutable_grad().reset();
-    }
-  }
-  Named result;
-  for (const NamedTensor& p : replica.parameters) result[p.name] = p.tensor.detach();
-  return result;
+  return train_one_process(factory, [text](int64_t step) { return batch_of(text, step); },
+                           optimizer_of(optimizer), steps, {.lr = kLr, .clip = clip});
 }
 
 void train(Zero& zero, Group& group, bool text, int first, int last) {
@@ -133,28 +105,7 @@ StrategyState shared_state(Zero& zero, Group& group, const UpdateRule& update) {
 
 // Runs `body` on `size` processes; what rank 0 returns.
 Numbers on_ranks(int size, const std::function<Numbers(Group&, Store&)>& body) {
-  ForkedRanks ranks(size, [&](int rank, Store& store) {
-    at::set_num_threads(1);
-    GroupSetup setup;
-    setup.rank = rank;
-    setup.size = size;
-    setup.options.timeout = std::chrono::seconds(30);
-    const auto group = make_group(store, setup);
-    std::ostringstream text;
-    text.precision(17);
-    for (const auto& [name, value] : body(*group, store)) text << name << ' ' << value << '\n';
-    if (rank == 0) store.put("result", text.str());
-    group->barrier();
-  });
-  for (int r = 0; r < size; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
-  for (int r = 0; r < size; ++r) {
-    if (const auto error = ranks.store().try_get("error/" + std::to_string(r))) ADD_FAILURE() << *error;
-  }
-  std::istringstream text(ranks.store().try_get("result").value_or(""));
-  Numbers numbers;
-  std::string name;
-  for (double value = 0; text >> name >> value;) numbers[name] = value;
-  return numbers;
+  return numbers_of_processes(size, body)[0];
 }
 
 Numbers differences(Group& group, const ModelFactory& factory, bool text, const std::string& optimizer,
@@ -274,13 +225,8 @@ TEST(Zero, StateFitsAnotherNumberOfRanks) {
   const Numbers all = on_ranks(kRanks, [](Group& group, Store& store) {
     const SystemClock clock;
     const UpdateRule adam = rule("adam");
-    GroupSetup setup;  // ranks 0 and 1; 2 and 3
-    setup.rank = group.rank() % 2;
-    setup.size = 2;
-    setup.name = group.rank() < 2 ? "first" : "second";
-    setup.world_ranks = group.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
-    setup.options.timeout = std::chrono::seconds(30);
-    const auto pair = make_group(store, setup);
+    const std::vector<int> ranks = group.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
+    const auto pair = join_subset(store, group, "pair", ranks);
     Numbers result;
     const Named expected = one_process(gpt(), true, "adam", 0, 5);
     for (int stage = 1; stage <= 3; ++stage) {

@@ -57,17 +57,6 @@ FlatReplicaOptions flat_options(const StrategyParts& parts, const Exchanged& wha
   return options;
 }
 
-// A strategy with evaluated() and fingerprint().
-template <typename S, typename... Args>
-BuiltStrategy built(Args&&... args) {
-  auto strategy = std::make_unique<S>(std::forward<Args>(args)...);
-  BuiltStrategy result;
-  result.evaluated = &strategy->evaluated();
-  result.fingerprint = [s = strategy.get()] { return s->fingerprint(); };
-  result.strategy = std::move(strategy);
-  return result;
-}
-
 BuiltStrategy all_reduce(const StrategyParts& parts, const Exchanged& what, const UpdateRule& rule) {
   AllReduceOptions options = all_reduce_options(parts.spec, parts.choices);
   options.on_bucket = parts.on_bucket;

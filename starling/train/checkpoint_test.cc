@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "starling/base/error.h"
+#include "starling/testing/error_of.h"
 #include "starling/testing/temp_dir.h"
 #include "starling/train/checkpoint_match.h"
 
@@ -267,15 +268,6 @@ TEST(Checkpoint, FolderThatCannotBeMade) {
   }
 }
 
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(CheckpointMatch, RestoresIntoTheRunsMemory) {
   const auto state = state_at(7);
   const TensorMap target = {{"fc.weight", at::full({3, 4}, 0.0, at::kFloat)},
@@ -289,7 +281,7 @@ TEST(CheckpointMatch, NamesWhatAnotherModelHas) {
   const auto state = state_at(7);
   TensorMap target = {{"fc.weight", at::full({3, 5}, 0.0, at::kFloat)},
                       {"fc.bias", at::full({4}, 0.0, at::kDouble)}};
-  const auto message = [&] { return message_of([&] { restore_tensors("run/x", state.model, target); }); };
+  const auto message = [&] { return error_of([&] { restore_tensors("run/x", state.model, target); }); };
   EXPECT_THAT(message(),
               HasSubstr("run/x: checkpoint of another model: fc.weight is [3, 4] there and [3, 5] here"));
   target["fc.weight"] = at::full({3, 4}, 0.0, at::kDouble);
@@ -305,7 +297,7 @@ TEST(CheckpointMatch, NamesWhatAnotherModelHas) {
 
 TEST(CheckpointMatch, ASliceIsNotTakenForTheWhole) {
   const std::map<std::string, StoredTensor> stored = {{"w", {at::full({2}, 1.0, at::kFloat), {4}, {2}}}};
-  EXPECT_THAT(message_of([&] { restore_tensors("run", stored, {{"w", at::full({4}, 0.0, at::kFloat)}}); }),
+  EXPECT_THAT(error_of([&] { restore_tensors("run", stored, {{"w", at::full({4}, 0.0, at::kFloat)}}); }),
               HasSubstr("only a slice of w"));
 }
 
@@ -315,7 +307,7 @@ TEST(CheckpointMatch, RefusesAnotherConfigurationByItsFirstDifference) {
   EXPECT_NO_THROW(require_same_configuration("run", state, spec));
   spec.optimizer.lr = 0.5;
   spec.train.seed = 9;
-  const std::string message = message_of([&] { require_same_configuration("run", state, spec); });
+  const std::string message = error_of([&] { require_same_configuration("run", state, spec); });
   EXPECT_THAT(message, testing::AllOf(HasSubstr("optimizer.lr was 0.1"), HasSubstr("is 0.5 now"),
                                       HasSubstr("--resume never")));
 }

@@ -5,23 +5,13 @@
 
 #include "starling/base/error.h"
 #include "starling/codec/make_codec.h"
+#include "tests/fuzz/codec_words.h"
 #include "tests/fuzz/input.h"
-
-namespace starling {
-namespace {
-
-constexpr const char* kWords[] = {
-    "none",           "fp16",           "bf16",           "int8",
-    "int8:block=8",   "1bit",           "1bit:block=16",  "threshold:tau=0.5",
-    "prune:keep=0.1", "lowrank:rank=1", "lowrank:rank=2", "lowrank:rank=2,form=pca"};
-
-}  // namespace
-}  // namespace starling
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace starling;
   FuzzInput input(data, size);
-  const std::string word = kWords[input.byte() % std::size(kWords)];
+  const std::string word = kCodecWords[input.byte() % std::size(kCodecWords)];
   const std::vector<TensorShape> shapes = {{1 + input.byte() % 9u, 1 + input.byte() % 33u, 0},
                                            {1, 1 + input.byte() % 65u, 0}};
   const auto codec = make_codec(word, shapes);

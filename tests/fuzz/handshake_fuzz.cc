@@ -5,15 +5,14 @@
 
 #include "starling/base/error.h"
 #include "starling/net/handshake.h"
+#include "starling/testing/test_identity.h"
 #include "tests/fuzz/input.h"
 
 namespace starling {
 namespace {
 
 JobIdentity identity(DataSecurity security) {
-  std::array<std::byte, JobKey::kBytes> bytes;
-  bytes.fill(std::byte{3});
-  return {JobKey(bytes), "fuzz", security};
+  return test_identity("fuzz", security);
 }
 
 void feed_all(Handshake& to, const std::string& bytes, size_t chunk) {

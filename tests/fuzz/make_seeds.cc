@@ -13,6 +13,8 @@
 #include "starling/data/served_protocol.h"
 #include "starling/net/handshake.h"
 #include "starling/net/store_protocol.h"
+#include "starling/testing/test_identity.h"
+#include "tests/fuzz/codec_words.h"
 
 namespace starling {
 namespace {
@@ -58,9 +60,7 @@ void frame_seeds(Corpus corpus) {
 
 // handshake_fuzz.cc: what, chunk, then bytes or changes.
 void handshake_seeds(Corpus corpus) {
-  std::array<std::byte, JobKey::kBytes> key;
-  key.fill(std::byte{3});
-  const JobIdentity identity{JobKey(key), "fuzz"};
+  const JobIdentity identity = test_identity("fuzz");
   const std::string greeting = Handshake(HandshakeRole::kClient, identity).output();
   std::string answer = greeting;
   answer[10] = 'S';
@@ -94,17 +94,13 @@ void store_seeds(Corpus corpus) {
 
 // codec_fuzz.cc: which codec, the shapes less one, the message.
 void codec_seeds(Corpus corpus) {
-  constexpr const char* kWords[] = {
-      "none",           "fp16",           "bf16",           "int8",
-      "int8:block=8",   "1bit",           "1bit:block=16",  "threshold:tau=0.5",
-      "prune:keep=0.1", "lowrank:rank=1", "lowrank:rank=2", "lowrank:rank=2,form=pca"};
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  for (size_t w = 0; w < std::size(kWords); ++w) {
+  for (size_t w = 0; w < std::size(kCodecWords); ++w) {
     const std::vector<TensorShape> shapes = {{8, 16, 0}, {1, 20, 0}};
     std::vector<float> values(shapes[0].size() + shapes[1].size());
     for (float& v : values) v = normal(random);
-    const auto codec = make_codec(kWords[w], shapes);
+    const auto codec = make_codec(kCodecWords[w], shapes);
     std::vector<std::byte> message(codec->encoded_bytes(values.size()));
     message.resize(codec->encode(values, message));
     corpus.add(bytes_of({static_cast<int>(w), 7, 15, 19}) + text_of(message));

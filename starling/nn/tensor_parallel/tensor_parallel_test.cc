@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <sstream>
-
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/nn/layer_chain.h"
@@ -13,45 +11,22 @@
 #include "starling/nn/tensor_parallel/divide.h"
 #include "starling/nn/tensor_parallel/regions.h"
 #include "starling/nn/tensor_parallel/vocabulary.h"
-#include "starling/testing/forked_ranks.h"
+#include "starling/torch_testing/group_processes.h"
 
 namespace starling {
 namespace {
 
 using ::testing::HasSubstr;
-using Numbers = std::map<std::string, double>;
 
 constexpr int64_t kBatch = 4;
 
 // Runs `body` on `size` processes; the numbers of all ranks, the largest of each name.
 Numbers on_ranks(int size, const std::function<Numbers(TensorGroup&)>& body) {
-  ForkedRanks ranks(size, [&](int rank, Store& store) {
-    at::set_num_threads(1);
-    GroupSetup setup;
-    setup.rank = rank;
-    setup.size = size;
-    setup.options.timeout = std::chrono::seconds(30);
-    const auto group = make_group(store, setup);
+  return largest_of(numbers_of_processes(size, [&](Group& group, Store&) {
     const SystemClock clock;
-    TensorGroup tensor_group(*group, clock);
-    std::ostringstream text;
-    text.precision(17);
-    for (const auto& [name, value] : body(tensor_group)) text << name << ' ' << value << '\n';
-    store.put("result/" + std::to_string(rank), text.str());
-    group->barrier();
-  });
-  for (int r = 0; r < size; ++r) EXPECT_EQ(ranks.wait(r), 0) << "rank " << r;
-  Numbers numbers;
-  for (int r = 0; r < size; ++r) {
-    if (const auto error = ranks.store().try_get("error/" + std::to_string(r))) ADD_FAILURE() << *error;
-    std::istringstream text(ranks.store().try_get("result/" + std::to_string(r)).value_or(""));
-    std::string name;
-    for (double value = 0; text >> name >> value;) {
-      const auto [it, fresh] = numbers.emplace(name, value);
-      if (!fresh) it->second = std::max(it->second, value);
-    }
-  }
-  return numbers;
+    TensorGroup tensor_group(group, clock);
+    return body(tensor_group);
+  }));
 }
 
 double difference(const at::Tensor& a, const at::Tensor& b) {

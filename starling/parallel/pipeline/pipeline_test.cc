@@ -83,7 +83,7 @@ StepReport one_step(Pipeline& pipeline, const Task& task, int64_t step) {
 // All ranks of one process group run every form; rank 0 compares with one process after the first step and the last.
 void compare_with_one_process(const Task& task, int size, const std::vector<Form>& forms) {
   ForkedRanks ranks(size, [&](int rank, Store& store) {
-    const auto group = join(store, rank, size);
+    const auto group = join_group(store, rank, size);
     for (const char* name : {"sgd", "adamw"}) {
       std::map<std::string, at::Tensor> first, last;
       if (rank == 0) first = one_process(task, optimizer(name), 1);
@@ -108,7 +108,7 @@ void compare_with_one_process(const Task& task, int size, const std::vector<Form
     }
     group->barrier();
   });
-  expect_all_end(ranks, size);
+  ranks.wait_all();
 }
 
 TEST(PipelineTest, EveryScheduleEqualsOneProcess_Mlp_TwoRanks) {
@@ -153,7 +153,7 @@ void bring_to_all(Group& group, const Task& task, StrategyState& state, at::Scal
 TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
   const Task task = gpt_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    const auto group = join(store, rank, 2);
+    const auto group = join_group(store, rank, 2);
     SystemClock clock;
     // Adam's update does not see the scale of the gradient; momentum does.
     PipelineOptions options = options_for("1f1b", 2, 1, 2);
@@ -197,7 +197,7 @@ TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
     require(at::equal(mean, out * 2), "the ranks evaluate different models");
     group->barrier();
   });
-  expect_all_end(ranks, 2);
+  ranks.wait_all();
 }
 
 // What a message of it says, value by value.
@@ -216,7 +216,7 @@ TEST(PipelineTest, ActivationsTravelInFewerBytes) {
   const std::map<std::string, int64_t> bytes = {
       {"fp16", 2 * kValues}, {"bf16", 2 * kValues}, {"int8", kValues + 4 * 2}};
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    const auto group = join(store, rank, 2);
+    const auto group = join_group(store, rank, 2);
     for (const auto& item : bytes) {
       const std::string& word = item.first;
       SystemClock clock;
@@ -247,7 +247,7 @@ TEST(PipelineTest, ActivationsTravelInFewerBytes) {
     }
     group->barrier();
   });
-  expect_all_end(ranks, 2);
+  ranks.wait_all();
 }
 
 // What the steps have added to the parameters, as one vector.
@@ -265,7 +265,7 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
   constexpr int64_t kMicro = 4, kValues = kBatch / kMicro * 6 * 16;
   const std::map<std::string, int64_t> bytes = {{"none", 2 * kValues}, {"int8", kValues + 4 * 2}};
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    const auto group = join(store, rank, 2);
+    const auto group = join_group(store, rank, 2);
     const SystemClock clock;
     for (const auto& [word, bytes_each] : bytes) {
       PipelineOptions options = options_for("1f1b", 2, 1, kMicro);
@@ -307,13 +307,13 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
     }
     group->barrier();
   });
-  expect_all_end(ranks, 2);
+  ranks.wait_all();
 }
 
 TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
   const Task task = gpt_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    const auto group = join(store, rank, 2);
+    const auto group = join_group(store, rank, 2);
     SystemClock clock;
     PipelineOptions options = options_for("1f1b", 2, 1, 4);
     options.sample = {task.batch(1).input.narrow(0, 0, 4),
@@ -348,7 +348,7 @@ TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
     require(part < 0.8 * whole && held() == part, fmt::format("{} of {} bytes", part, whole));
     group->barrier();
   });
-  expect_all_end(ranks, 2);
+  ranks.wait_all();
 }
 
 // A core a stage, in one process.

@@ -1,0 +1,11 @@
+// The codecs that the first byte of codec_fuzz.cc chooses among.
+#pragma once
+
+namespace starling {
+
+inline constexpr const char* kCodecWords[] = {
+    "none",           "fp16",           "bf16",           "int8",
+    "int8:block=8",   "1bit",           "1bit:block=16",  "threshold:tau=0.5",
+    "prune:keep=0.1", "lowrank:rank=1", "lowrank:rank=2", "lowrank:rank=2,form=pca"};
+
+}  // namespace starling
