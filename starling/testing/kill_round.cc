@@ -193,8 +193,9 @@ size_t unix_sockets_named(const std::string& name) {
   return found;
 }
 
-// Sockets with this local port that listen, are connected, or whose owner has not closed them.
-size_t open_tcp_sockets(uint16_t port) {
+// Sockets that listen at this port. Connections are not counted: other programs' may have been given the same number since, and
+// none of ours outlives its process, which is looked for.
+size_t listening_sockets(uint16_t port) {
   std::ifstream lines("/proc/net/tcp");
   size_t found = 0;
   const std::string suffix = fmt::format(":{:04X}", port);
@@ -204,8 +205,7 @@ size_t open_tcp_sockets(uint16_t port) {
     std::istringstream fields(line);
     std::string slot, local, remote, state;
     fields >> slot >> local >> remote >> state;
-    const bool open = state == "01" || state == "08" || state == "0A";
-    found += open && local.ends_with(suffix) ? 1 : 0;
+    found += state == "0A" && local.ends_with(suffix) ? 1 : 0;
   }
   return found;
 }
@@ -226,8 +226,8 @@ class Leftovers {
     if (const size_t left = unix_sockets_named(meeting.store); left > 0)
       problems.push_back(fmt::format("{} Unix sockets are left", left));
     for (const uint16_t port : ports)
-      if (const size_t left = open_tcp_sockets(port); left > 0)
-        problems.push_back(fmt::format("{} TCP sockets at port {} are left", left, port));
+      if (const size_t left = listening_sockets(port); left > 0)
+        problems.push_back(fmt::format("{} TCP sockets listen at port {} yet", left, port));
   }
 
  private:
