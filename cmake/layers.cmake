@@ -15,6 +15,7 @@ starling_layer(plan      DEPS spec)
 starling_layer(report    DEPS telemetry plan)
 set_target_properties(starling_report PROPERTIES UNITY_BUILD OFF)  # each chart has its own margins, by the same names
 starling_layer(launch    DEPS net telemetry)
+target_compile_definitions(starling_launch PRIVATE STARLING_VERSION="${PROJECT_VERSION}")
 starling_layer(c10d      TORCH DEPS comm)
 starling_layer(torch_testing TORCH DEPS testing)
 # These files of data do not see torch and compile much faster without its precompiled header.

@@ -21,7 +21,7 @@ SMALL = ["--set", "model.widths=[784,64,10]", "--model", "mlp", "--data", "digit
 
 def environment(**extra):
     kept = {k: v for k, v in os.environ.items()
-            if not re.match(r"(STARLING_|SLURM_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC_|OMP_)", k)}
+            if not re.match(r"(STARLING_|SLURM_|OMPI_|PMI_|PMIX_|MPI_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC_|OMP_)", k)}
     kept.update({k: str(v) for k, v in extra.items()})
     return kept
 

@@ -1,7 +1,11 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
+#include "starling/launch/environment.h"
+#include "starling/spec/hosts.h"
 
 namespace starling {
 namespace {
@@ -10,6 +14,7 @@ constexpr double kUsualEpochs = 20;
 
 int run_factorize(const Invocation& invocation) {
   Config config = invocation.flags.read();
+  if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) count_ranks(config);
   if (!config.origins.contains("train.epochs")) config.spec.train.epochs = kUsualEpochs;
   return factorize_command(config.spec, invocation.factorize, invocation.options);
 }

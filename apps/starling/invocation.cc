@@ -4,21 +4,30 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <thread>
 
 #include "starling/launch/environment.h"
+#include "starling/spec/hosts.h"
+#include "starling/spec/on_failure.h"
 #include "starling/spec/validate.h"
 
 namespace starling {
 
 Config checked_config(const Invocation& invocation, bool launches, bool trains) {
   Config config = invocation.flags.read();
-  if (!trains) config.spec.train.global_batch = config.spec.train.ranks;
   const ProcessIdentity self = read_environment(::environ).identity;
-  // The launcher itself warns when its ranks are more than the cores, and has given the other warnings before it began.
-  const bool launcher_warns = launches && self.origin == ProcessOrigin::kAlone;
-  const int cores = launcher_warns ? 0 : static_cast<int>(std::thread::hardware_concurrency());
+  if (launches && self.origin == ProcessOrigin::kAlone) count_ranks(config);
+  // A rank that was started has the world's number of them, whatever -n says.
+  if (launches && self.origin != ProcessOrigin::kAlone) {
+    const int64_t servers = has_servers(config.spec) ? config.spec.exchange.servers : 0;
+    config.spec.train.ranks = std::max<int64_t>(1, self.world_size - servers);
+  }
+  if (!trains) config.spec.train.global_batch = config.spec.train.ranks;
+  // The launcher itself warns when its ranks are more than the cores, and has given the other warnings before it began; under
+  // other launchers they may be on other hosts.
+  const int cores = launches ? 0 : static_cast<int>(std::thread::hardware_concurrency());
   const bool silent =
       invocation.options.verbosity < 0 || self.rank > 0 || self.origin == ProcessOrigin::kLauncher;
   for (const std::string& warning : validate(config.spec, config.origins, cores)) {

@@ -2,6 +2,7 @@
 // exit status (exit_status.h).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "apps/starling/help.h"
 #include "apps/starling/invocation.h"
 #include "starling/base/suggest.h"
+#include "starling/launch/host_agent.h"
 #include "starling/run/exit_status.h"
 #include "starling/telemetry/output.h"
 
@@ -155,5 +157,6 @@ int run_and_report(int argc, const char* const* argv) {
 }  // namespace starling
 
 int main(int argc, char** argv) {
+  if (starling::is_host_agent(argc, argv)) return starling::run_host_agent(::environ);
   return starling::run_and_report(argc, argv);
 }

@@ -58,8 +58,7 @@ class Variables {
     const std::optional<int> value = number(name, least, most);
     if (!value) {
       throw ConfigError(
-          name, fmt::format("not set although {} is; set both as torchrun does, or unset {} to run alone",
-                            because, because));
+          name, fmt::format("not set although {} is; set both, or unset {} to run alone", because, because));
     }
     return *value;
   }
@@ -120,7 +119,37 @@ ProcessIdentity slurm_identity(const Variables& env) {
   return id;
 }
 
-// Where rank 0 is, for torchrun and srun.
+// What the two families of MPI launchers call the same numbers.
+struct MpiNames {
+  const char *rank, *size, *local_rank, *local_size;
+};
+constexpr MpiNames kMpiNames[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                   "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                  {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+                                  {"PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE"}};
+
+// The launcher whose variables are set; null where there is none, or where srun set them for MPI and has its own.
+const MpiNames* mpi_names(const Variables& env) {
+  for (const MpiNames& names : kMpiNames) {
+    if (!env.has(names.rank)) continue;
+    return under_srun(env) && !env.has(names.local_size) ? nullptr : &names;
+  }
+  return nullptr;
+}
+
+ProcessIdentity mpi_identity(const Variables& env, const MpiNames& names) {
+  ProcessIdentity id;
+  id.origin = ProcessOrigin::kMpi;
+  id.rank = env.required(names.rank, names.size, 0, INT_MAX - 1);
+  id.world_size = env.required(names.size, names.rank, 1, INT_MAX);
+  check_below(names.rank, id.rank, names.size, id.world_size);
+  id.local_rank = env.number(names.local_rank, 0, INT_MAX - 1).value_or(0);
+  id.local_world_size = env.number(names.local_size, 1, INT_MAX).value_or(id.local_rank + 1);
+  check_below(names.local_rank, id.local_rank, names.local_size, id.local_world_size);
+  return id;
+}
+
+// Where rank 0 is, for torchrun, mpiexec and srun.
 void read_master(const Variables& env, Environment& out) {
   out.master_host = env.text("MASTER_ADDR");
   out.master_port = env.number("MASTER_PORT", 1, 65535).value_or(0);
@@ -136,6 +165,8 @@ void read_master(const Variables& env, Environment& out) {
     }
     if (out.master_port == 0)
       out.master_port = 20'000 + env.number("SLURM_JOB_ID", 0, INT_MAX).value_or(0) % 10'000;
+  } else if (out.identity.origin == ProcessOrigin::kMpi) {
+    if (out.master_port == 0) out.master_port = 29'500;
   } else if (out.identity.origin == ProcessOrigin::kTorchrun && out.identity.world_size > 1) {
     if (out.master_host.empty())
       throw ConfigError("MASTER_ADDR",
@@ -149,6 +180,10 @@ void read_master(const Variables& env, Environment& out) {
 ProcessIdentity identity_of(const Variables& env) {
   if (env.has("STARLING_STORE")) return torchrun_identity(env, ProcessOrigin::kLauncher);
   if (env.has("RANK") || env.has("WORLD_SIZE")) return torchrun_identity(env, ProcessOrigin::kTorchrun);
+  if (const MpiNames* names = mpi_names(env)) {
+    const ProcessIdentity id = mpi_identity(env, *names);
+    return id.world_size > 1 ? id : ProcessIdentity{};
+  }
   if (under_srun(env)) {
     const ProcessIdentity id = slurm_identity(env);
     if (id.world_size > 1) return id;
@@ -166,6 +201,8 @@ const char* name_of(ProcessOrigin origin) {
       return "starling's launcher";
     case ProcessOrigin::kTorchrun:
       return "torchrun";
+    case ProcessOrigin::kMpi:
+      return "mpiexec";
     case ProcessOrigin::kSlurm:
       return "srun";
   }
@@ -177,8 +214,12 @@ Environment read_environment(const char* const* environ) {
   Environment out;
   out.identity = identity_of(env);
   if (out.identity.origin != ProcessOrigin::kAlone) read_master(env, out);
-  out.job_id = env.first_text({"STARLING_JOB_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"});
+  // mpiexec may run several jobs in one of Slurm's.
+  const bool mpi = out.identity.origin == ProcessOrigin::kMpi;
+  out.job_id =
+      env.first_text({"STARLING_JOB_ID", "TORCHELASTIC_RUN_ID", mpi ? "PMIX_NAMESPACE" : "SLURM_JOB_ID"});
   out.store = env.text("STARLING_STORE");
+  out.job_store = env.text("STARLING_JOB_STORE");
   out.key_fd = env.number("STARLING_KEY_FD", 3, INT_MAX).value_or(-1);
   out.key_file = env.text("STARLING_KEY_FILE");
   if (out.key_fd >= 0 && !out.key_file.empty()) {

@@ -74,6 +74,38 @@ TEST(Environment, Srun) {
   EXPECT_EQ(e.job_id, "123456");
 }
 
+TEST(Environment, Mpiexec) {
+  const Environment open =
+      read({"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+            "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_RANK=3", "PMIX_NAMESPACE=77", "SLURM_PROCID=0",
+            "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "SLURM_JOB_ID=5", "MASTER_ADDR=node-a"});
+  EXPECT_EQ(open.identity.origin, ProcessOrigin::kMpi);
+  EXPECT_EQ(open.identity.rank, 3);
+  EXPECT_EQ(open.identity.world_size, 4);
+  EXPECT_EQ(open.identity.local_rank, 1);
+  EXPECT_EQ(open.identity.local_world_size, 2);
+  EXPECT_EQ(open.job_id, "77");
+  EXPECT_EQ(open.master_host, "node-a");
+  EXPECT_EQ(open.master_port, 29500);
+  const Environment mpich = read({"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"});
+  EXPECT_EQ(mpich.identity.origin, ProcessOrigin::kMpi);
+  EXPECT_EQ(mpich.identity.rank, 1);
+  EXPECT_EQ(mpich.identity.local_world_size, 2);
+  EXPECT_EQ(mpich.job_id, "");
+  EXPECT_EQ(read({"PMI_RANK=0", "PMI_SIZE=1"}).identity.origin, ProcessOrigin::kAlone);
+  EXPECT_THAT(complaint({"PMI_RANK=2", "PMI_SIZE=2"}), StartsWith("PMI_RANK: 2 contradicts PMI_SIZE=2"));
+  EXPECT_THAT(complaint({"OMPI_COMM_WORLD_RANK=0"}), StartsWith("OMPI_COMM_WORLD_SIZE: not set"));
+  EXPECT_THAT(complaint({"PMIX_RANK=0"}), StartsWith("PMIX_SIZE: not set although PMIX_RANK is"));
+}
+
+TEST(Environment, SrunsOwnVariablesComeBeforeThoseItSetsForMpi) {
+  const Environment e =
+      read({"PMI_RANK=1", "PMI_SIZE=2", "PMIX_RANK=1", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=1",
+            "SLURM_TASKS_PER_NODE=2", "SLURM_NODELIST=a", "SLURM_STEP_ID=0"});
+  EXPECT_EQ(e.identity.origin, ProcessOrigin::kSlurm);
+  EXPECT_EQ(e.identity.local_world_size, 2);
+}
+
 TEST(Environment, ABatchScriptOrOneTaskIsAlone) {
   EXPECT_EQ(read({"SLURM_PROCID=0", "SLURM_NTASKS=4", "ENVIRONMENT=BATCH"}).identity.origin,
             ProcessOrigin::kAlone);
@@ -105,6 +137,7 @@ TEST(Environment, TheLaunchersChildrenReadBackWhatItWrote) {
   LaunchOptions options;
   options.ranks = 4;
   options.run_dir = "runs/x";
+  options.share.job_store = "10.0.0.1:4711";
   const char* outer[] = {"HOME=/root", "RANK=7", "WORLD_SIZE=9", "STARLING_KEY_FILE=/k", nullptr};
   options.environment = outer;
   const Rendezvous rendezvous{.address = "unix:@starling-1", .job_id = "j", .key_fd = {}, .server = {}};
@@ -119,6 +152,7 @@ TEST(Environment, TheLaunchersChildrenReadBackWhatItWrote) {
   EXPECT_EQ(e.identity.rank, 2);
   EXPECT_EQ(e.identity.local_world_size, 4);
   EXPECT_EQ(e.store, "unix:@starling-1");
+  EXPECT_EQ(e.job_store, "10.0.0.1:4711");
   EXPECT_EQ(e.job_id, "j");
   EXPECT_EQ(e.key_fd, 10);
   EXPECT_EQ(e.error_fd, 11);

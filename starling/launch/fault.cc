@@ -83,7 +83,8 @@ bool report_fatal(const Environment& environment, const std::exception& error) {
 }
 
 bool is_consequence(const Fault& fault) {
-  return fault.reported && (fault.code == ErrorCode::kComm || fault.code == ErrorCode::kTimeout);
+  return fault.reported && !fault.with_host &&
+         (fault.code == ErrorCode::kComm || fault.code == ErrorCode::kTimeout);
 }
 
 const Fault* first_fault(const std::vector<Fault>& faults) {
@@ -94,11 +95,12 @@ const Fault* first_fault(const std::vector<Fault>& faults) {
 }
 
 std::string describe(const Fault& fault) {
-  // A message that already begins with its rank does not get it twice.
-  const std::string name = fmt::format("rank {}", fault.rank);
-  if (fault.reported) {
-    const bool named = fault.message.starts_with(name + " ") || fault.message.starts_with(name + ":");
-    return named ? fault.message : fmt::format("{}: {}", name, fault.message);
+  const std::string bare = fmt::format("rank {}", fault.rank);
+  const std::string name = fault.host.empty() ? bare : fmt::format("{} ({})", bare, fault.host);
+  if (fault.reported) {  // a message that already begins with its rank does not get it twice
+    const bool named = fault.message.starts_with(bare + " ") || fault.message.starts_with(bare + ":");
+    if (!named) return fmt::format("{}: {}", name, fault.message);
+    return fault.message.starts_with(bare + " (") ? fault.message : name + fault.message.substr(bare.size());
   }
   const std::string step =
       fault.step > 0 ? fmt::format(" after step {}", fault.step) : " before its first step";

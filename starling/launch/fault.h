@@ -22,10 +22,12 @@ struct Fault {
   bool reported = false;  // the rank sent its error; code, message and peer hold it
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
-  int peer = -1;      // the rank it blames, -1: none
-  int signal = 0;     // it was killed by this signal
-  int status = -1;    // it exited with this status
-  int64_t step = -1;  // the last step it finished, -1: none
+  int peer = -1;           // the rank it blames, -1: none
+  int signal = 0;          // it was killed by this signal
+  int status = -1;         // it exited with this status
+  int64_t step = -1;       // the last step it finished, -1: none
+  std::string host;        // where it was started; empty: here
+  bool with_host = false;  // its whole host was lost: no complaint about a peer, whatever the code
 };
 
 const char* name_of(ErrorCode code);

@@ -11,14 +11,14 @@ int threads_per_rank(const LaunchOptions& options, int cores) {
   return options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, options.ranks));
 }
 
-std::vector<std::string> rank_environment(const LaunchOptions& options, int rank, int threads,
+std::vector<std::string> rank_environment(const LaunchOptions& options, int index, int threads,
                                           int master_port, const Rendezvous& rendezvous,
                                           const ChildFds& fds) {
   static constexpr std::string_view kOurs[] = {
       "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS",
       // The key comes by descriptor only; a key file is for jobs of several hosts.
       "STARLING_KEY_FILE", "STARLING_KEY_FD", "STARLING_ERROR_FD", "STARLING_BOARD_FD", "STARLING_STORE",
-      "STARLING_JOB_ID", "STARLING_RUN_DIR"};
+      "STARLING_JOB_ID", "STARLING_RUN_DIR", "STARLING_JOB_STORE"};
   std::vector<std::string> out;
   for (const char* const* entry = options.environment; entry && *entry; ++entry) {
     const std::string_view text(*entry);
@@ -28,15 +28,16 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, int rank
   const auto set = [&out](const char* name, const auto& value) {
     out.push_back(fmt::format("{}={}", name, value));
   };
-  set("RANK", rank);
-  set("WORLD_SIZE", options.ranks);
-  set("LOCAL_RANK", rank);
+  set("RANK", options.share.first + index);
+  set("WORLD_SIZE", options.world());
+  set("LOCAL_RANK", index);
   set("LOCAL_WORLD_SIZE", options.ranks);
-  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_ADDR", options.share.master_host);
   set("MASTER_PORT", master_port);
   set("OMP_NUM_THREADS", threads);
   set("STARLING_STORE", rendezvous.address);
   if (!rendezvous.job_id.empty()) set("STARLING_JOB_ID", rendezvous.job_id);
+  if (!options.share.job_store.empty()) set("STARLING_JOB_STORE", options.share.job_store);
   if (!options.run_dir.empty()) set("STARLING_RUN_DIR", options.run_dir);
   if (fds.key >= 0) set("STARLING_KEY_FD", fds.key);
   if (fds.error >= 0) set("STARLING_ERROR_FD", fds.error);

@@ -21,8 +21,30 @@ struct Rendezvous {
       server;  // serves, and holds the shared-memory windows of the job, as long as it lives
 };
 
+// Where the ranks of this process stand in a job of several hosts.
+struct HostShare {
+  int first = 0;  // its ranks are first … first + LaunchOptions::ranks - 1
+  int world = 0;  // ranks of the job; 0: there are no others
+  std::string master_host = "127.0.0.1";
+  int master_port = 0;    // 0: one that is free
+  std::string job_store;  // STARLING_JOB_STORE
+};
+
+// Where the launcher of a job of several hosts starts its ranks (remote_ranks.h).
+struct HostsOptions {
+  struct Host {
+    std::string name;
+    int ranks = 1;
+  };
+  std::vector<Host> hosts;  // empty: all ranks run here
+  std::string command;      // words between spaces: called with the host's name and one shell command
+  std::string program;      // on the other hosts; empty: the path of this program
+  std::string interface;    // comm.interface: where the ranks meet; empty: found out
+  std::chrono::milliseconds patience{60'000};  // until all hosts have answered
+};
+
 struct LaunchOptions {
-  int ranks = 1;
+  int ranks = 1;                  // of this host; where HostsOptions name hosts, of all of them
   int threads = 0;                // per rank, OMP_NUM_THREADS of the children; 0: cores / ranks, at least 1
   bool pin = true;                // give each rank its own cores where there are enough
   std::vector<std::string> argv;  // of every child, argv[0] included
@@ -41,6 +63,10 @@ struct LaunchOptions {
   std::function<int(ErrorCode)> status_of;
   // Lines that say more about a fault, asked when it is announced: who waited for whom.
   std::function<std::vector<std::string>()> diagnosis;
+
+  HostsOptions hosts;
+  HostShare share;
+  int world() const { return share.world > 0 ? share.world : ranks; }
 
   std::chrono::milliseconds fold_window{
       300};                               // how long a line of one rank waits for the others to say it too
@@ -61,8 +87,8 @@ struct ChildFds {
   int board = -1;
 };
 
-// The environment of rank `rank`: options.environment without any setting of an outer job, with torchrun's names and ours.
-std::vector<std::string> rank_environment(const LaunchOptions& options, int rank, int threads,
+// The environment of the rank `index` of this host: options.environment without any setting of an outer job, with torchrun's names and ours.
+std::vector<std::string> rank_environment(const LaunchOptions& options, int index, int threads,
                                           int master_port, const Rendezvous& rendezvous, const ChildFds& fds);
 
 }  // namespace starling

@@ -1,29 +1,24 @@
 #include "starling/launch/launcher.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "starling/base/error.h"
-#include "starling/launch/child_program.h"
-#include "starling/launch/cpu_share.h"
 #include "starling/launch/fault.h"
-#include "starling/launch/line_reader.h"
+#include "starling/launch/local_ranks.h"
 #include "starling/launch/message_fold.h"
 #include "starling/launch/rank_log.h"
-#include "starling/launch/rank_process.h"
+#include "starling/launch/ranks.h"
+#include "starling/launch/remote_ranks.h"
 #include "starling/launch/signal_watch.h"
-#include "starling/launch/step_board.h"
 #include "starling/telemetry/output.h"
 #include "starling/telemetry/text_style.h"
 
@@ -31,63 +26,55 @@ namespace starling {
 namespace {
 
 struct Rank {
-  RankProcess process;
-  LineReader out, err, errors;
   RankLog log;
-  bool running = false;
   bool lost = false;  // the others go on without it
   int status = 0;     // as a shell gives it: exit status, or 128 + signal
 };
 
-// A TCP port of the loopback interface that is free now, for MASTER_PORT; nothing of ours listens there.
-int free_port() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool bound =
-      fd.valid() && ::bind(fd.get(), generic, size) == 0 && ::getsockname(fd.get(), generic, &size) == 0;
-  return bound ? ntohs(address.sin_port) : 29500;
+std::unique_ptr<Ranks> make_ranks(const LaunchOptions& options, const SignalWatch& signals) {
+  if (options.hosts.hosts.empty())
+    return std::make_unique<LocalRanks>(options, signals.mask_before(), /*direct=*/true);
+  return std::make_unique<RemoteRanks>(options, signals.mask_before(), signals.fd());
 }
 
-class Launch {
+class Launch final : private RankListener {
  public:
   Launch(const LaunchOptions& options, const Clock& clock);
-  ~Launch();
   int run();
 
  private:
-  void start_all();
-  void start(int rank, const std::string& program, int threads, int master_port,
-             const std::vector<int>& cpus);
+  void on_out(int rank, const std::string& line) override;
+  void on_err(int rank, const std::string& line) override;
+  void on_fault_line(int rank, const std::string& line) override;
+  void on_end(int rank, RankEnd end) override;
+  void on_lost(int rank, const std::string& why) override;
+  void on_warning(const std::string& text) override;
+
   void wait();
   int poll_timeout() const;
   void on_signal(int signal);
   void stop_and_continue();
-  void read_pipes(int rank, bool last);
-  void on_error_line(int rank, const std::string& line);
-  void on_exit(int rank);
   void note(Fault fault);
-  bool may_be_lost(const Fault& fault) const;
+  void accept(Fault fault);
+  void decide(bool now);
+  bool is_expendable(const Fault& fault) const;
+  bool all_have_begun() const;
   void lose(Fault fault);
   void act_on_fault();
   bool decided() const;
   void announce();
   std::string evidence(const Fault& first) const;
-  void signal_running(int signal, bool whole_group);
   void say(Color color, const std::string& label, const std::string& text);
   int running() const;
   int still_working() const;
   int leader() const;
   int result() const;
+  Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
 
   const LaunchOptions& options_;
   const Clock& clock_;
   SignalWatch signals_;  // before the store's threads start: they inherit the mask
-  Rendezvous rendezvous_;
-  StepBoard board_;
+  std::unique_ptr<Ranks> processes_;
   FdOutput messages_, output_;
   const bool terminal_;
   MessageFold fold_;
@@ -95,6 +82,7 @@ class Launch {
   std::deque<Rank> ranks_;
 
   std::vector<Fault> faults_;  // one a rank at most, in the order in which they were noticed
+  std::vector<std::pair<Fault, Nanoseconds>> undecided_;  // until when
   std::optional<Nanoseconds> fault_at_;
   bool announced_ = false, terminated_ = false, killed_ = false;
   int interrupted_by_ = 0;
@@ -104,20 +92,15 @@ class Launch {
 Launch::Launch(const LaunchOptions& options, const Clock& clock)
     : options_(options),
       clock_(clock),
-      board_(StepBoard::create(options.ranks)),
+      processes_(make_ranks(options, signals_)),
       messages_(options.message_fd),
       output_(STDOUT_FILENO),
       terminal_(::isatty(options.message_fd) == 1),
       fold_(clock, [this](const std::string& line) { say(Color::kPlain, "", line); }, options.fold_window) {
   if (!options.run_dir.empty()) log_folder_ = make_log_folder(options.run_dir);
-  if (options.rendezvous) rendezvous_ = options.rendezvous();
-}
-
-// Only where something threw: no child is left behind.
-Launch::~Launch() {
-  signal_running(SIGKILL, true);
-  for (Rank& rank : ranks_) {
-    if (rank.running) ::waitpid(rank.process.pid, nullptr, 0);
+  for (int r = 0; r < options.ranks; ++r) {
+    ranks_.emplace_back();
+    if (!log_folder_.empty()) at(r).log = RankLog(fmt::format("{}/rank-{}.log", log_folder_, r));
   }
 }
 
@@ -127,54 +110,14 @@ void Launch::say(Color color, const std::string& label, const std::string& text)
                               printable(text)));
 }
 
-void Launch::start_all() {
-  const std::vector<Cpu> cpus = usable_cpus();
-  const int cores = static_cast<int>(cpus.size());
-  const int threads = threads_per_rank(options_, count_cores(cpus));
-  if (!options_.quiet && cores > 0 && options_.ranks * threads > cores) {
-    say(Color::kYellow, "warning: ",
-        fmt::format(
-            "{} rank{} of {} thread{} on {} core{}: they take turns; fewer ranks or threads would be faster",
-            options_.ranks, options_.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", cores,
-            cores == 1 ? "" : "s"));
-  }
-  std::vector<std::vector<int>> shares;
-  if (options_.pin) shares = cpu_shares(cpus, options_.ranks, threads);
-  shares.resize(static_cast<size_t>(options_.ranks));
-  const std::string program = options_.program.empty() ? own_program_path() : options_.program;
-  const int port = free_port();
-  for (int r = 0; r < options_.ranks; ++r) start(r, program, threads, port, shares[static_cast<size_t>(r)]);
-}
-
-void Launch::start(int r, const std::string& program, int threads, int master_port,
-                   const std::vector<int>& cpus) {
-  Rank& rank = ranks_.emplace_back();
-  if (!log_folder_.empty()) rank.log = RankLog(fmt::format("{}/rank-{}.log", log_folder_, r));
-  auto [error_read, error_write] = make_pipe();
-  UniqueFd key;
-  if (rendezvous_.key_fd) key = rendezvous_.key_fd();
-  SpawnRequest request;
-  request.program = program;
-  request.argv = options_.argv;
-  request.environment =
-      rank_environment(options_, r, threads, master_port, rendezvous_,
-                       {.key = key.get(), .error = error_write.get(), .board = board_.fd()});
-  request.cpus = cpus;
-  request.inherit = {error_write.get(), board_.fd()};
-  if (key.valid()) request.inherit.push_back(key.get());
-  request.pipe_stdout = r != 0;
-  request.pipe_stderr = r != 0 || ::isatty(STDERR_FILENO) != 1;
-  request.signal_mask = signals_.mask_before();
-  rank.process = spawn_rank(request);
-  rank.running = true;
-  rank.out = LineReader(std::move(rank.process.out));
-  rank.err = LineReader(std::move(rank.process.err));
-  rank.errors = LineReader(std::move(error_read));
+void Launch::on_warning(const std::string& text) {
+  if (!options_.quiet) say(Color::kYellow, "warning: ", text);
 }
 
 int Launch::running() const {
-  return static_cast<int>(
-      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; }));
+  int count = 0;
+  for (int r = 0; r < options_.ranks; ++r) count += processes_->running(r) ? 1 : 0;
+  return count;
 }
 
 // Ranks that run and have reported no fault.
@@ -183,7 +126,7 @@ int Launch::still_working() const {
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
     const bool faulty =
         std::any_of(faults_.begin(), faults_.end(), [r](const Fault& f) { return f.rank == r; });
-    left += ranks_[static_cast<size_t>(r)].running && !faulty ? 1 : 0;
+    left += processes_->running(r) && !faulty ? 1 : 0;
   }
   return left;
 }
@@ -195,17 +138,16 @@ int Launch::leader() const {
 }
 
 int Launch::run() {
-  start_all();
+  processes_->start(*this);
   while (running() > 0) {
     wait();
     while (const std::optional<int> signal = signals_.take()) on_signal(*signal);
-    for (int r = 0; r < options_.ranks; ++r) {
-      if (ranks_[static_cast<size_t>(r)].running) on_exit(r);
-    }
-    for (int r = 0; r < options_.ranks; ++r) read_pipes(r, false);
+    processes_->take(*this);
+    decide(false);
     act_on_fault();
     fold_.poll();
   }
+  decide(true);
   if (!faults_.empty() && !announced_) announce();
   fold_.finish();
   return result();
@@ -214,18 +156,15 @@ int Launch::run() {
 // Sleeps until a signal, output, the end of a rank, or the next deadline.
 void Launch::wait() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
-  for (const Rank& rank : ranks_) {
-    if (rank.running) fds.push_back({rank.process.pidfd.get(), POLLIN, 0});
-    for (const LineReader* reader : {&rank.out, &rank.err, &rank.errors}) {
-      if (reader->open()) fds.push_back({reader->fd(), POLLIN, 0});
-    }
-  }
-  ::poll(fds.data(), fds.size(), poll_timeout());
+  processes_->add_to(fds);
+  const int ours = poll_timeout(), theirs = processes_->patience();
+  ::poll(fds.data(), fds.size(), ours < 0 || theirs < 0 ? std::max(ours, theirs) : std::min(ours, theirs));
 }
 
 int Launch::poll_timeout() const {
   std::optional<Nanoseconds> next = fold_.deadline();
   const auto until = [&next](Nanoseconds when) { next = std::min(next.value_or(when), when); };
+  for (const auto& [fault, when] : undecided_) until(when);
   if (fault_at_) {
     if (!announced_) until(*fault_at_ + options_.settle);
     if (!terminated_) until(*fault_at_ + options_.term_after);
@@ -246,10 +185,10 @@ void Launch::on_signal(int signal) {
   if (interrupted_by_ != 0 || fault_at_) {
     say(Color::kYellow, "", fmt::format("{}: ending the ranks at once", name));
     killed_ = true;
-    signal_running(SIGKILL, true);
+    processes_->signal(SIGKILL, true);
   } else {
     say(Color::kYellow, "", fmt::format("{}: the ranks save and end; once more to end at once", name));
-    signal_running(SIGTERM, false);
+    processes_->signal(SIGTERM, false);
   }
   interrupted_by_ = signal;
   interrupted_at_ = now;
@@ -257,41 +196,29 @@ void Launch::on_signal(int signal) {
 
 // Ctrl-Z: the ranks, in process groups of their own, did not get it.
 void Launch::stop_and_continue() {
-  signal_running(SIGSTOP, true);
+  processes_->signal(SIGSTOP, true);
   ::raise(SIGSTOP);
-  signal_running(SIGCONT, true);
+  processes_->signal(SIGCONT, true);
 }
 
-void Launch::signal_running(int signal, bool whole_group) {
-  for (const Rank& rank : ranks_) {
-    if (rank.running) ::kill(whole_group ? -rank.process.pid : rank.process.pid, signal);
+void Launch::on_out(int r, const std::string& line) {
+  at(r).log.append(line);
+  if (r == leader()) output_.write(line + "\n");
+}
+
+void Launch::on_err(int r, const std::string& line) {
+  at(r).log.append(line);
+  if (r == 0) {
+    messages_.write(line + "\n");
+  } else if (!fault_at_) {
+    fold_.add(r, line);  // after a fault the rest is in the logs
   }
 }
 
-void Launch::read_pipes(int r, bool last) {
-  Rank& rank = ranks_[static_cast<size_t>(r)];
-  const auto drain = [last](LineReader& reader, const LineReader::Take& take) {
-    last ? reader.finish(take) : reader.read(take);
-  };
-  drain(rank.errors, [&](const std::string& line) { on_error_line(r, line); });
-  drain(rank.out, [&](const std::string& line) {
-    rank.log.append(line);
-    if (r == leader()) output_.write(line + "\n");
-  });
-  drain(rank.err, [&](const std::string& line) {
-    rank.log.append(line);
-    if (r == 0) {
-      messages_.write(line + "\n");
-    } else if (!fault_at_) {
-      fold_.add(r, line);  // after a fault the rest is in the logs
-    }
-  });
-}
-
-void Launch::on_error_line(int r, const std::string& line) {
+void Launch::on_fault_line(int r, const std::string& line) {
   std::optional<Fault> fault = parse_fault_line(r, line);
   if (!fault) return;
-  ranks_[static_cast<size_t>(r)].log.append("fatal: " + fault->message);
+  at(r).log.append("fatal: " + fault->message);
   if (fault->code != ErrorCode::kInterrupted) note(std::move(*fault));
 }
 
@@ -299,23 +226,51 @@ void Launch::note(Fault fault) {
   const auto known =
       std::find_if(faults_.begin(), faults_.end(), [&](const Fault& f) { return f.rank == fault.rank; });
   if (known != faults_.end()) return;
-  fault.step = board_.get(fault.rank);
-  if (may_be_lost(fault)) return lose(std::move(fault));
+  fault.step = processes_->step(fault.rank);
+  fault.host = processes_->host_of(fault.rank);
+  if (!is_expendable(fault)) return accept(std::move(fault));
+  if (all_have_begun()) return lose(std::move(fault));
+  // Other hosts may have begun and not have said so yet.
+  if (options_.hosts.hosts.empty()) return accept(std::move(fault));
+  undecided_.emplace_back(std::move(fault), clock_.now() + options_.term_after);
+}
+
+void Launch::accept(Fault fault) {
   faults_.push_back(std::move(fault));
   if (!fault_at_) fault_at_ = clock_.now();
 }
 
-// Killed, not failed, in a run whose ranks have all begun, and somebody is left to go on.
-bool Launch::may_be_lost(const Fault& fault) const {
+// Faults that may turn out to be losses which the others survive.
+void Launch::decide(bool now) {
+  for (size_t i = 0; i < undecided_.size();) {
+    auto& [fault, until] = undecided_[i];
+    const bool lost = is_expendable(fault) && all_have_begun();
+    if (!lost && !now && is_expendable(fault) && clock_.now() < until) {
+      ++i;
+      continue;
+    }
+    Fault decided = std::move(fault);
+    undecided_.erase(undecided_.begin() + static_cast<std::ptrdiff_t>(i));
+    lost ? lose(std::move(decided)) : accept(std::move(decided));
+  }
+}
+
+// Killed, not failed, and somebody is left to go on.
+bool Launch::is_expendable(const Fault& fault) const {
   constexpr int kToldToEnd = 128 + SIGINT;  // by the others, who took it for lost
   const bool killed = fault.signal != 0 || fault.status == kToldToEnd;
   if (fault.rank >= options_.expendable || !killed || fault_at_ || interrupted_by_ != 0) return false;
-  bool left = false;
   for (int r = 0; r < options_.expendable; ++r) {
-    if (board_.get(r) < 0) return false;
-    left = left || (r != fault.rank && !ranks_[static_cast<size_t>(r)].lost);
+    if (r != fault.rank && !ranks_[static_cast<size_t>(r)].lost) return true;
   }
-  return left;
+  return false;
+}
+
+bool Launch::all_have_begun() const {
+  for (int r = 0; r < options_.expendable; ++r) {
+    if (processes_->step(r) < 0) return false;
+  }
+  return true;
 }
 
 void Launch::lose(Fault fault) {
@@ -328,24 +283,31 @@ void Launch::lose(Fault fault) {
       "warning: ", fmt::format("{}; {} rank{} on", describe(fault), left, left == 1 ? " goes" : "s go"));
 }
 
-void Launch::on_exit(int r) {
-  Rank& rank = ranks_[static_cast<size_t>(r)];
-  siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(rank.process.pid), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
-    return;
-  rank.running = false;
-  read_pipes(r, true);
-  const bool exited = info.si_code == CLD_EXITED;
-  rank.status = exited ? info.si_status : 128 + info.si_status;
-  rank.log.append(exited ? fmt::format("ended with exit status {}", info.si_status)
-                         : fmt::format("ended by signal {}", info.si_status));
+void Launch::on_end(int r, RankEnd end) {
+  Rank& rank = at(r);
+  rank.status = end.status();
+  rank.log.append(fmt::format("ended {} {}", end.signalled ? "by signal" : "with exit status", end.number));
   // What we did to it ourselves is no fault of its own; nor is any status after the user asked it to end.
-  const bool ours = !exited && ((killed_ && info.si_status == SIGKILL) ||
-                                ((terminated_ || interrupted_by_ != 0) && info.si_status == SIGTERM));
-  if (rank.status == 0 || ours || (exited && interrupted_by_ != 0)) return;
+  const bool ours = end.signalled && ((killed_ && end.number == SIGKILL) ||
+                                      ((terminated_ || interrupted_by_ != 0) && end.number == SIGTERM));
+  if (rank.status == 0 || ours || (!end.signalled && interrupted_by_ != 0)) return;
   Fault fault;
   fault.rank = r;
-  (exited ? fault.status : fault.signal) = info.si_status;
+  (end.signalled ? fault.signal : fault.status) = end.number;
+  note(std::move(fault));
+}
+
+void Launch::on_lost(int r, const std::string& why) {
+  Rank& rank = at(r);
+  rank.status = 4;  // as a communication fault
+  rank.log.append(why);
+  if (killed_) return;
+  Fault fault;
+  fault.rank = r;
+  fault.reported = true;
+  fault.with_host = true;
+  fault.code = ErrorCode::kComm;
+  fault.message = why;
   note(std::move(fault));
 }
 
@@ -361,11 +323,11 @@ void Launch::act_on_fault() {
   const Nanoseconds age = clock_.now() - *fault_at_;
   if (!terminated_ && age >= options_.term_after) {
     terminated_ = true;
-    signal_running(SIGTERM, false);
+    processes_->signal(SIGTERM, false);
   }
   if (!killed_ && age >= options_.kill_after) {
     killed_ = true;
-    signal_running(SIGKILL, true);
+    processes_->signal(SIGKILL, true);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "starling/launch/line_reader.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,8 +9,9 @@ namespace starling {
 
 // False when the pipe is empty for now, or closed.
 bool LineReader::read_some(const Take& take) {
-  constexpr size_t kLongest = 64 * 1024;
   char buffer[16 * 1024];
+  pollfd ready{fd_.get(), POLLIN, 0};  // the descriptor itself may block: others may share it
+  if (::poll(&ready, 1, 0) == 0) return false;
   ssize_t n;
   do {
     n = ::read(fd_.get(), buffer, sizeof buffer);
@@ -27,7 +29,7 @@ bool LineReader::read_some(const Take& take) {
     take(partial_.substr(begin, end - begin));
   }
   partial_.erase(0, begin);
-  if (partial_.size() > kLongest) {
+  if (partial_.size() > longest_) {
     take(partial_);
     partial_.clear();
   }

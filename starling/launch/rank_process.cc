@@ -37,7 +37,7 @@ struct Prepared {
   const SpawnRequest& request;
   std::vector<char*> argv, environment;
   cpu_set_t cpus{};
-  int null = -1, out = -1, err = -1, report = -1;
+  int in = -1, out = -1, err = -1, report = -1;
   pid_t parent = -1;
 };
 
@@ -62,7 +62,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
     action.sa_handler = s == SIGTTOU ? SIG_IGN : SIG_DFL;
     ::sigaction(s, &action, nullptr);  // refused for SIGKILL and SIGSTOP
   }
-  if (::dup2(p.null, STDIN_FILENO) < 0) give_up();
+  if (::dup2(p.in, STDIN_FILENO) < 0) give_up();
   if (p.out >= 0 && ::dup2(p.out, STDOUT_FILENO) < 0) give_up();
   if (p.err >= 0 && ::dup2(p.err, STDERR_FILENO) < 0) give_up();
   for (const int fd : p.request.inherit) {
@@ -99,7 +99,7 @@ RankProcess spawn_rank(const SpawnRequest& request) {
   UniqueFd out, err;
   if (request.pipe_stdout) std::tie(process.out, out) = make_pipe();
   if (request.pipe_stderr) std::tie(process.err, err) = make_pipe();
-  p.null = null.get();
+  p.in = request.in >= 0 ? request.in : null.get();
   p.out = out.get();
   p.err = err.get();
   p.report = report_write.get();

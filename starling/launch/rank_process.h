@@ -20,6 +20,7 @@ struct SpawnRequest {
   std::vector<int> inherit;              // descriptors that stay open in the child, at their numbers
   bool pipe_stdout = true;               // false: the child has the parent's own
   bool pipe_stderr = true;
+  int in = -1;             // standard input; -1: /dev/null
   sigset_t signal_mask{};  // of the child
 };
 
@@ -31,7 +32,7 @@ struct RankProcess {
   UniqueFd err;
 };
 
-// Starts the child in a process group of its own, standard input from /dev/null, every signal at its default except SIGTTOU
+// Starts the child in a process group of its own, every signal at its default except SIGTTOU
 // (ignored: a rank in the background may write to the terminal). The kernel kills it when the thread that called this ends, so
 // call it from the thread that outlives the ranks. Error(kInternal) when the program cannot be executed, with the reason.
 RankProcess spawn_rank(const SpawnRequest& request);

@@ -23,13 +23,19 @@ struct Served {
 
 }  // namespace
 
+JobIdentity make_job_identity() {
+  return {make_job_key(), fresh_name()};
+}
+
 Rendezvous start_local_rendezvous() {
-  const std::string name = fresh_name();
-  const JobIdentity identity{make_job_key(), name};
-  const auto served = std::make_shared<Served>(identity, name);
+  return start_host_rendezvous(make_job_identity());
+}
+
+Rendezvous start_host_rendezvous(const JobIdentity& identity) {
+  const auto served = std::make_shared<Served>(identity, fresh_name());
   Rendezvous out;
   out.address = served->server.addresses().front();
-  out.job_id = name;
+  out.job_id = identity.job_id;
   out.key_fd = [served] { return make_job_key_fd(served->identity.key); };
   out.server = served;
   return out;

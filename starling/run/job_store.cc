@@ -15,13 +15,16 @@
 namespace starling {
 namespace {
 
-std::string job_id_of(const Environment& environment) {
-  if (!environment.job_id.empty()) return environment.job_id;
-  return fmt::format("{}:{}", environment.master_host, environment.master_port);
-}
-
 bool several_hosts(const Environment& environment) {
   return environment.identity.local_world_size < environment.identity.world_size;
+}
+
+std::string job_id_of(const Environment& environment) {
+  if (!environment.job_id.empty()) return environment.job_id;
+  // MPICH tells its ranks no name of their job; on one host they have one parent.
+  if (environment.identity.origin == ProcessOrigin::kMpi && !several_hosts(environment))
+    return fmt::format("mpi-{}", ::getppid());
+  return fmt::format("{}:{}", environment.master_host, environment.master_port);
 }
 
 // One host under torchrun or srun: nobody handed us a secret, and none is needed, for the kernel tells the server whose
@@ -71,12 +74,19 @@ JobStore::JobStore(const CommSpec& spec, const Environment& environment)
     }
   }
   host_store_ = std::make_unique<StoreClient>(host_address, identity_, options);
-  if (environment.store.empty() && several_hosts(environment)) {
+  if (!environment.job_store.empty()) {
+    job_store_ = std::make_unique<StoreClient>(environment.job_store, identity_, options);
+  } else if (environment.store.empty() && several_hosts(environment)) {
+    if (environment.master_host.empty())
+      throw ConfigError(
+          "MASTER_ADDR",
+          "not set although the ranks are on several hosts; set it to the host of rank 0, as in "
+          "mpiexec -x MASTER_ADDR=node-a (MPICH: -genv MASTER_ADDR node-a)");
     const std::string address = fmt::format("{}:{}", environment.master_host, environment.master_port + 1);
     if (environment.identity.rank == 0) job_server_ = serve_job(address, identity_);
     job_store_ = std::make_unique<StoreClient>(address, identity_, options);
-    both_ = std::make_unique<SplitStore>(*job_store_, *host_store_);
   }
+  if (job_store_) both_ = std::make_unique<SplitStore>(*job_store_, *host_store_);
 }
 
 Store& JobStore::store() {

@@ -1,7 +1,8 @@
 // JobStore: the rendezvous store of this job as this rank reaches it (design decision 7).
 //
-//   our launcher    the launcher serves it on a Unix socket; the key comes by an inherited descriptor
-//   torchrun, srun  one host: local rank 0 serves it on an abstract Unix socket, where the kernel vouches for the peer's
+//   our launcher    the launcher serves it on a Unix socket; the key comes by an inherited descriptor. Several hosts: each host's
+//                   agent (launch/host_agent.h) serves that of its host, that of the first host also the job's, by TCP
+//   torchrun, srun, mpiexec  one host: local rank 0 serves it on an abstract Unix socket, where the kernel vouches for the peer's
 //                   user; several hosts: rank 0 serves it at MASTER_ADDR, MASTER_PORT + 1, and the key file is needed
 // Descriptors (windows) always go over the Unix socket of the host.
 #pragma once

@@ -1,5 +1,6 @@
 #include "starling/run/rank_program.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,18 +14,42 @@
 #include "starling/launch/rendezvous.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/plain_error.h"
+#include "starling/spec/hosts.h"
 #include "starling/spec/on_failure.h"
 
 namespace starling {
 bool must_launch(const RunSpec& spec, const Environment& environment) {
-  return environment.identity.origin == ProcessOrigin::kAlone && spec.train.ranks + servers_of(spec) > 1;
+  const bool named = !spec.launch.hosts.empty() || !spec.launch.hostfile.empty();
+  return environment.identity.origin == ProcessOrigin::kAlone &&
+         (named || spec.train.ranks + servers_of(spec) > 1);
 }
+
+namespace {
+
+// The hosts of the run, and how each is reached; none: this one.
+HostsOptions hosts_for(const RunSpec& spec, int processes) {
+  HostsOptions options;
+  const std::vector<HostSlots> named = hosts_of(spec.launch);
+  if (named.empty()) return options;
+  for (const HostSlots& share : share_out(named, processes))
+    options.hosts.push_back({share.name, share.slots});
+  options.command = spec.launch.command;
+  options.program = spec.launch.program;
+  options.interface = spec.comm.interface;
+  return options;
+}
+
+}  // namespace
 
 int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment) {
   LaunchOptions options;
   options.ranks = static_cast<int>(spec.train.ranks + servers_of(spec));
   options.threads = static_cast<int>(spec.train.threads);
   options.argv = program.argv;
+  options.hosts = hosts_for(spec, options.ranks);
+  if (!options.hosts.hosts
+           .empty())  // the ranks do not read the hostfile, and may have got their number from it
+    options.argv.insert(options.argv.end(), {"--set", fmt::format("train.ranks={}", spec.train.ranks)});
   options.environment = ::environ;
   if (program.keep) {
     options.run_dir = run_folder_of(spec, environment);

@@ -7,6 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/launch/fault.h"
+#include "starling/launch/host_agent.h"
 #include "starling/nn/batch_norm.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/plain_error.h"
@@ -14,6 +15,7 @@
 #include "starling/run/strategies.h"
 #include "starling/run/training.h"
 #include "starling/spec/command_line.h"
+#include "starling/spec/hosts.h"
 #include "starling/spec/validate.h"
 
 namespace starling {
@@ -70,10 +72,12 @@ RunResult Run::fit(const ModuleFactory& module, const Loss& loss, std::shared_pt
 Run init(int argc, const char* const* argv) {
   Environment environment;
   try {
+    if (is_host_agent(argc, argv)) std::exit(run_host_agent(::environ));
     environment = read_environment(::environ);
     ParsedConfig config = parse_command_line(argc, argv);
     config.spec.model.name = "user";
     const bool alone = environment.identity.origin == ProcessOrigin::kAlone;
+    if (alone) count_ranks(config);
     const RunSpec spec = alone ? config.spec : resolved(config.spec, environment);
     validate(spec);
     RankProgram program;

@@ -155,6 +155,15 @@ struct CommSpec {
   bool shared_memory = true;       // comm.shared_memory: false = TCP between ranks of one host too
 };
 
+// The hosts that `-n` ranks are started on (spec/hosts.h); none: this one.
+struct LaunchSpec {
+  std::string hosts;     // launch.hosts (--hosts): a,b:2
+  std::string hostfile;  // launch.hostfile (--hostfile)
+  // launch.command (--launch-command): reaches a host, as `COMMAND HOST "SHELL COMMAND"`
+  std::string command = "ssh -o BatchMode=yes -o ServerAliveInterval=15";
+  std::string program;  // launch.program: this program on the other hosts; empty = the same path as here
+};
+
 struct VerifySpec {
   int64_t steps = 10;        // verify.steps
   double tolerance = 1e-10;  // verify.tolerance: |difference| / |update| by tensor, fp64
@@ -171,6 +180,7 @@ struct RunSpec {
   RunFolderSpec run;
   CheckpointSpec checkpoint;
   CommSpec comm;
+  LaunchSpec launch;
   VerifySpec verify;
 };
 

@@ -31,6 +31,7 @@ constexpr auto kPipeline = &RunSpec::pipeline;
 constexpr auto kRun = &RunSpec::run;
 constexpr auto kCheckpoint = &RunSpec::checkpoint;
 constexpr auto kComm = &RunSpec::comm;
+constexpr auto kLaunch = &RunSpec::launch;
 constexpr auto kVerify = &RunSpec::verify;
 
 constexpr Range at_least(double min) {
@@ -296,6 +297,18 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .flags = "--net-security", .placeholder = "HOW", .shapes_training = false},
   {.key = "comm.shared_memory", .member = at<kComm, &CommSpec::shared_memory>(),
    .doc = "Ranks of one host meet in shared memory; false = TCP between them too.", .shapes_training = false},
+
+  {.key = "launch.hosts", .member = at<kLaunch, &LaunchSpec::hosts>(),
+   .doc = "Start the ranks on these hosts, each with so many ranks at most (1): a,b:2. Without -n: as many as there is room for.",
+   .flags = "--hosts", .placeholder = "A,B:SLOTS", .shapes_training = false},
+  {.key = "launch.hostfile", .member = at<kLaunch, &LaunchSpec::hostfile>(),
+   .doc = "The hosts from a file: a line each, `name slots=N`.", .flags = "--hostfile", .placeholder = "FILE",
+   .shapes_training = false},
+  {.key = "launch.command", .member = at<kLaunch, &LaunchSpec::command>(),
+   .doc = "How a host is reached: called with its name and one shell command.", .flags = "--launch-command",
+   .placeholder = "CMD", .shapes_training = false},
+  {.key = "launch.program", .member = at<kLaunch, &LaunchSpec::program>(),
+   .doc = "Where this program is on the other hosts; empty = at the same path as here.", .shapes_training = false},
 
   {.key = "verify.steps", .member = at<kVerify, &VerifySpec::steps>(),
    .doc = "Steps that `starling verify` compares with one process in fp64.", .unit = "steps",

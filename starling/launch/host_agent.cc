@@ -1,0 +1,229 @@
+#include "starling/launch/host_agent.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "starling/base/error.h"
+#include "starling/launch/host_lines.h"
+#include "starling/launch/local_ranks.h"
+#include "starling/launch/rendezvous.h"
+#include "starling/launch/signal_watch.h"
+#include "starling/launch/version.h"
+#include "starling/net/address.h"
+#include "starling/net/store_client.h"
+#include "starling/net/store_server.h"
+#include "starling/telemetry/output.h"
+
+namespace starling {
+namespace {
+
+constexpr auto kReachPatience = std::chrono::milliseconds(3000);
+
+// The addresses of this host at which the ranks of others might reach it, IPv4 first.
+std::vector<std::string> candidates(const std::string& wanted) {
+  std::vector<std::string> four, six;
+  bool known = wanted.empty();
+  for (const Interface& interface : list_interfaces()) {
+    const SocketAddress& address = interface.address;
+    const bool named = interface.name == wanted || address.host() == wanted;
+    known = known || named;
+    if (wanted.empty() ? interface.loopback || address.host().starts_with("fe80:") : !named) continue;
+    (address.family() == AF_INET ? four : six).push_back(address.text());
+  }
+  if (!known)
+    throw ConfigError("comm.interface", fmt::format("{} is no interface or address of this host", wanted));
+  four.insert(four.end(), six.begin(), six.end());
+  return four;
+}
+
+class HostAgent final : private RankListener {
+ public:
+  explicit HostAgent(const char* const* environment) : environment_(environment) {}
+  int run();
+
+ private:
+  void on_out(int rank, const std::string& line) override { say("out {} {}", rank, line); }
+  void on_err(int rank, const std::string& line) override { say("err {} {}", rank, line); }
+  void on_fault_line(int rank, const std::string& line) override { say("fault {} {}", rank, line); }
+  void on_end(int rank, RankEnd end) override;
+  void on_lost(int, const std::string&) override {}
+  void on_warning(const std::string& text) override { say("warn {}", text); }
+
+  template <typename... Values>
+  void say(fmt::format_string<Values...> format, Values&&... values) {
+    if (!output_.write(fmt::format(format, std::forward<Values>(values)...) + "\n")) heard_ = false;
+  }
+  void turn();
+  void on_line(const std::string& line);
+  void on_job(std::string_view rest);
+  void listen();
+  void reach(const std::vector<std::string>& addresses);
+  void go(const std::string& address);
+  void show_steps();
+  bool over() const;
+
+  const char* const* environment_;
+  SignalWatch signals_;
+  FdOutput output_{STDOUT_FILENO};
+  LineReader input_{UniqueFd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10)), kLongestHostLine};
+  bool heard_ = true;  // the launcher is there
+  std::optional<HostJob> job_;
+  std::unique_ptr<JobIdentity> identity_;
+  std::map<std::string, std::unique_ptr<StoreServer>> servers_;  // of the job, by address
+  std::vector<std::string> words_;                               // the environment's
+  std::vector<const char*> variables_;
+  LaunchOptions options_;
+  std::unique_ptr<LocalRanks> ranks_;
+  std::map<int, int64_t> shown_;  // rank → the step that was told last
+};
+
+int HostAgent::run() {
+  say("{}", to_line(HostHello{kHostProtocol, program_version(), host_id(), host_name()}));
+  try {
+    while (heard_ && !over()) turn();
+  } catch (const Error& error) {
+    say("refuse {} {}", static_cast<int>(error.code()), error.what());
+    return 1;
+  }
+  return heard_ ? 0 : 1;
+}
+
+bool HostAgent::over() const {
+  if (!ranks_) return false;
+  for (int r = 0; r < job_->ranks; ++r) {
+    if (ranks_->running(job_->first + r)) return false;
+  }
+  return true;
+}
+
+void HostAgent::turn() {
+  std::vector<pollfd> fds{{input_.fd(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
+  if (ranks_) ranks_->add_to(fds);
+  const bool all_begun = ranks_ && static_cast<int>(shown_.size()) == job_->ranks;
+  ::poll(fds.data(), fds.size(), ranks_ && !all_begun ? 20 : -1);
+  input_.read([this](const std::string& line) { on_line(line); });
+  if (!input_.open()) heard_ = false;
+  while (const std::optional<int> signal = signals_.take()) {
+    if (ranks_ && *signal != SIGTSTP) ranks_->signal(SIGTERM, false);
+  }
+  if (!ranks_ || !heard_) return;
+  show_steps();
+  ranks_->take(*this);
+}
+
+// The launcher wants to know who has begun, and at which step somebody ended.
+void HostAgent::show_steps() {
+  for (int r = job_->first; r < job_->first + job_->ranks; ++r) {
+    const int64_t step = ranks_->step(r);
+    if (step < 0 || shown_.contains(r)) continue;
+    shown_[r] = step;
+    say("step {} {}", r, step);
+  }
+}
+
+void HostAgent::on_end(int rank, RankEnd end) {
+  if (const int64_t step = ranks_->step(rank); step >= 0) say("step {} {}", rank, step);
+  say("{} {} {}", end.signalled ? "kill" : "exit", rank, end.number);
+}
+
+void HostAgent::on_line(const std::string& line) {
+  const HostLine parts = split_host_line(line);
+  if (parts.word == "job") {
+    on_job(parts.rest);
+  } else if (parts.word == "reach" && job_) {
+    reach(words_of_line(parts.rest));
+  } else if (parts.word == "go" && job_ && !ranks_) {
+    go(std::string(parts.rest));
+  } else if (parts.word == "signal" && ranks_) {
+    if (const auto number = split_number(parts.rest)) ranks_->signal(number->first, number->second == "1");
+  }
+}
+
+void HostAgent::on_job(std::string_view rest) {
+  job_ = parse_job(rest);
+  identity_ = std::make_unique<JobIdentity>(JobIdentity{job_->key, job_->job_id});
+  if (::chdir(job_->folder.c_str()) != 0) {
+    throw ConfigError(
+        "",
+        fmt::format("the folder {}, in which the run was started, cannot be entered there: {}; start it in a "
+                    "folder that all hosts have",
+                    job_->folder, std::strerror(errno)));
+  }
+  listen();
+}
+
+// On the first host: at every address that may do.
+void HostAgent::listen() {
+  std::string listening;
+  const std::vector<std::string> none;
+  for (const std::string& candidate : job_->listens ? candidates(job_->interface) : none) {
+    try {
+      auto server = std::make_unique<StoreServer>(std::vector<std::string>{candidate}, *identity_);
+      const std::string address = server->addresses().front();
+      servers_.emplace(address, std::move(server));
+      listening += " " + address;
+    } catch (const CommError&) {  // an address that has just gone; others are left
+    }
+  }
+  say("listening{}", listening);
+}
+
+void HostAgent::reach(const std::vector<std::string>& addresses) {
+  std::string reached;
+  for (const std::string& address : addresses) {
+    try {
+      StoreClientOptions options;
+      options.connect_timeout = options.answer_timeout = kReachPatience;
+      StoreClient(address, *identity_, options).try_get("hello");
+      reached += " " + address;
+    } catch (const Error&) {  // that is the question
+    }
+  }
+  say("reached{}", reached);
+}
+
+void HostAgent::go(const std::string& address) {
+  std::erase_if(servers_, [&](const auto& server) { return server.first != address; });
+  for (const char* const* entry = environment_; entry && *entry; ++entry) words_.emplace_back(*entry);
+  for (const std::string& entry : job_->environment) {
+    const std::string name = entry.substr(0, entry.find('=') + 1);
+    std::erase_if(words_, [&](const std::string& other) { return other.starts_with(name); });
+    words_.push_back(entry);
+  }
+  for (const std::string& word : words_) variables_.push_back(word.c_str());
+  variables_.push_back(nullptr);
+  options_.environment = variables_.data();
+  options_.ranks = job_->ranks;
+  options_.threads = job_->threads;
+  options_.pin = job_->pin;
+  options_.argv = job_->argv;
+  options_.run_dir = job_->run_dir;
+  options_.share = {job_->first, job_->world, "127.0.0.1", 0, address};
+  if (!address.empty()) {
+    const HostPort master = parse_host_port(address);
+    options_.share.master_host = master.host;
+    options_.share.master_port = master.port;
+  }
+  options_.rendezvous = [this] { return start_host_rendezvous(*identity_); };
+  ranks_ = std::make_unique<LocalRanks>(options_, signals_.mask_before(), /*direct=*/false);
+  ranks_->start(*this);
+}
+
+}  // namespace
+
+bool is_host_agent(int argc, const char* const* argv) {
+  return argc == 2 && argv[1] == kHostAgentArgument;
+}
+
+int run_host_agent(const char* const* environment) {
+  return HostAgent(environment).run();
+}
+
+}  // namespace starling

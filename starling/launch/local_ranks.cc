@@ -1,0 +1,139 @@
+#include "starling/launch/local_ranks.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "starling/launch/child_program.h"
+#include "starling/launch/cpu_share.h"
+
+namespace starling {
+namespace {
+
+// A TCP port of the loopback interface that is free now, for MASTER_PORT; nothing of ours listens there.
+int free_port() {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool bound =
+      fd.valid() && ::bind(fd.get(), generic, size) == 0 && ::getsockname(fd.get(), generic, &size) == 0;
+  return bound ? ntohs(address.sin_port) : 29500;
+}
+
+std::string crowd_warning(int ranks, int threads, int cores) {
+  return fmt::format(
+      "{} rank{} of {} thread{} on {} core{}: they take turns; fewer ranks or threads would be faster", ranks,
+      ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+}
+
+}  // namespace
+
+LocalRanks::LocalRanks(const LaunchOptions& options, const sigset_t& mask, bool direct)
+    : options_(options), mask_(mask), direct_(direct), board_(StepBoard::create(options.world())) {
+  if (options.rendezvous) rendezvous_ = options.rendezvous();
+}
+
+LocalRanks::~LocalRanks() {
+  signal(SIGKILL, true);
+  for (Child& child : children_) {
+    if (child.running) ::waitpid(child.process.pid, nullptr, 0);
+  }
+}
+
+void LocalRanks::start(RankListener& listener) {
+  const std::vector<Cpu> cpus = usable_cpus();
+  const int cores = static_cast<int>(cpus.size());
+  const int threads = threads_per_rank(options_, count_cores(cpus));
+  if (cores > 0 && options_.ranks * threads > cores)
+    listener.on_warning(crowd_warning(options_.ranks, threads, cores));
+  std::vector<std::vector<int>> shares;
+  if (options_.pin) shares = cpu_shares(cpus, options_.ranks, threads);
+  shares.resize(static_cast<size_t>(options_.ranks));
+  const std::string program = options_.program.empty() ? own_program_path() : options_.program;
+  const int port = options_.share.master_port > 0 ? options_.share.master_port : free_port();
+  for (int i = 0; i < options_.ranks; ++i)
+    start_one(i, program, threads, port, shares[static_cast<size_t>(i)]);
+}
+
+void LocalRanks::start_one(int index, const std::string& program, int threads, int master_port,
+                           const std::vector<int>& cpus) {
+  Child& child = children_.emplace_back();
+  auto [error_read, error_write] = make_pipe();
+  UniqueFd key;
+  if (rendezvous_.key_fd) key = rendezvous_.key_fd();
+  SpawnRequest request;
+  request.program = program;
+  request.argv = options_.argv;
+  request.environment =
+      rank_environment(options_, index, threads, master_port, rendezvous_,
+                       {.key = key.get(), .error = error_write.get(), .board = board_.fd()});
+  request.cpus = cpus;
+  request.inherit = {error_write.get(), board_.fd()};
+  if (key.valid()) request.inherit.push_back(key.get());
+  request.pipe_stdout = !direct_ || index != 0;
+  request.pipe_stderr = !direct_ || index != 0 || ::isatty(STDERR_FILENO) != 1;
+  request.signal_mask = mask_;
+  child.process = spawn_rank(request);
+  child.running = true;
+  child.out = LineReader(std::move(child.process.out));
+  child.err = LineReader(std::move(child.process.err));
+  child.errors = LineReader(std::move(error_read));
+}
+
+void LocalRanks::add_to(std::vector<pollfd>& fds) const {
+  for (const Child& child : children_) {
+    if (child.running) fds.push_back({child.process.pidfd.get(), POLLIN, 0});
+    for (const LineReader* reader : {&child.out, &child.err, &child.errors}) {
+      if (reader->open()) fds.push_back({reader->fd(), POLLIN, 0});
+    }
+  }
+}
+
+void LocalRanks::take(RankListener& listener) {
+  const int count = static_cast<int>(children_.size());
+  for (int i = 0; i < count; ++i) {
+    if (children_[static_cast<size_t>(i)].running) reap(i, listener);
+  }
+  for (int i = 0; i < count; ++i) read(i, false, listener);
+}
+
+void LocalRanks::read(int index, bool last, RankListener& listener) {
+  Child& child = children_[static_cast<size_t>(index)];
+  const int rank = options_.share.first + index;
+  const auto drain = [last](LineReader& reader, const LineReader::Take& take) {
+    last ? reader.finish(take) : reader.read(take);
+  };
+  drain(child.errors, [&](const std::string& line) { listener.on_fault_line(rank, line); });
+  drain(child.out, [&](const std::string& line) { listener.on_out(rank, line); });
+  drain(child.err, [&](const std::string& line) { listener.on_err(rank, line); });
+}
+
+void LocalRanks::reap(int index, RankListener& listener) {
+  Child& child = children_[static_cast<size_t>(index)];
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(child.process.pid), &info, WEXITED | WNOHANG) != 0 ||
+      info.si_pid == 0)
+    return;
+  child.running = false;
+  read(index, true, listener);
+  listener.on_end(options_.share.first + index, {info.si_code != CLD_EXITED, info.si_status});
+}
+
+bool LocalRanks::running(int rank) const {
+  const size_t index = static_cast<size_t>(rank - options_.share.first);
+  return index < children_.size() && children_[index].running;
+}
+
+void LocalRanks::signal(int signal, bool whole_group) {
+  for (const Child& child : children_) {
+    if (child.running) ::kill(whole_group ? -child.process.pid : child.process.pid, signal);
+  }
+}
+
+}  // namespace starling

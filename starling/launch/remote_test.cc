@@ -1,0 +1,137 @@
+// What the launcher and the agents of other hosts say, and what a command's end means.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/launch/host_agent.h"
+#include "starling/launch/host_lines.h"
+#include "starling/launch/remote_command.h"
+#include "starling/launch/rendezvous.h"
+#include "starling/launch/version.h"
+
+namespace starling {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+TEST(HostLines, WordsAndNumbers) {
+  const HostLine line = split_host_line("out 3  two  blanks ");
+  EXPECT_EQ(line.word, "out");
+  const auto number = split_number(line.rest);
+  ASSERT_TRUE(number);
+  EXPECT_EQ(number->first, 3);
+  EXPECT_EQ(number->second, " two  blanks ");
+  EXPECT_EQ(split_host_line("alone").rest, "");
+  EXPECT_FALSE(split_number("x 3"));
+  EXPECT_FALSE(split_number(""));
+  EXPECT_FALSE(split_number("99999999999999 x"));
+  EXPECT_THAT(words_of_line("  a  b "), ElementsAre("a", "b"));
+}
+
+TEST(HostLines, HelloComesBackAndNoiseIsNone) {
+  const HostHello hello{kHostProtocol, program_version(), "id \"1\"", "node-a"};
+  const auto read = parse_hello(to_line(hello));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->version, hello.version);
+  EXPECT_EQ(read->host_id, hello.host_id);
+  EXPECT_EQ(read->host_name, "node-a");
+  for (const char* noise : {"", "Welcome to node-a", "starling-host", "starling-host {", "starling-host []",
+                            "starling-host {\"version\":7}"})
+    EXPECT_FALSE(parse_hello(noise)) << noise;
+}
+
+TEST(HostLines, TheJobComesBackOnOneLine) {
+  HostJob job{"id", make_job_identity().key};
+  job.folder = "/a b";
+  job.argv = {"starling", "train", "--set", "data.source=\"x\ny\""};
+  job.environment = {"OMP_PROC_BIND=1"};
+  job.run_dir = "runs/x";
+  job.interface = "eth0";
+  job.first = 2;
+  job.ranks = 3;
+  job.world = 8;
+  job.threads = 4;
+  job.pin = false;
+  job.listens = true;
+  const std::string text = to_line(job);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  const HostLine line = split_host_line(text);
+  EXPECT_EQ(line.word, "job");
+  const HostJob read = parse_job(line.rest);
+  EXPECT_THAT(std::vector(read.key.bytes().begin(), read.key.bytes().end()),
+              testing::ElementsAreArray(job.key.bytes()));
+  EXPECT_EQ(read.folder, job.folder);
+  EXPECT_EQ(read.argv, job.argv);
+  EXPECT_EQ(read.environment, job.environment);
+  EXPECT_EQ(read.run_dir, job.run_dir);
+  EXPECT_EQ(read.interface, job.interface);
+  EXPECT_EQ(read.first + read.ranks + read.world + read.threads, 17);
+  EXPECT_FALSE(read.pin);
+  EXPECT_TRUE(read.listens);
+  EXPECT_THROW(parse_job("{}"), Error);
+  EXPECT_THROW(parse_job("nonsense"), Error);
+}
+
+TEST(RemoteCommand, QuotesForAShell) {
+  EXPECT_EQ(shell_quoted("/opt/it's here/$x"), "'/opt/it'\\''s here/$x'");
+}
+
+TEST(RemoteCommand, IsLookedUpInThePath) {
+  EXPECT_EQ(find_program("sh", {"PATH=/nowhere:/bin"}), "/bin/sh");
+  EXPECT_EQ(find_program("/bin/sh", {}), "/bin/sh");
+  for (const char* none : {"", "no-such-program", "/no/such/program", "/etc"}) {
+    try {
+      find_program(none, {"PATH=/bin"});
+      FAIL() << none;
+    } catch (const ConfigError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("is no program of this host; install it")) << none;
+    }
+  }
+}
+
+TEST(RemoteCommand, ThisHost) {
+  EXPECT_TRUE(is_this_host("localhost"));
+  EXPECT_TRUE(is_this_host("127.0.0.1"));
+  EXPECT_FALSE(is_this_host("node-a.of.another.cluster"));
+}
+
+TEST(RemoteCommand, TheEnvironmentThatGoesAlong) {
+  const char* environment[] = {"OMP_PROC_BIND=1", "HOME=/root", "LD_LIBRARY_PATH=/l",  "RANK=3",
+                               "AWS_SECRET=x",    "MKL_X=2",    "LD_LIBRARY_PATHS=/m", nullptr};
+  EXPECT_THAT(forwarded_environment(environment),
+              ElementsAre("OMP_PROC_BIND=1", "LD_LIBRARY_PATH=/l", "MKL_X=2"));
+}
+
+TEST(RemoteCommand, WhatItsEndMeans) {
+  std::deque<std::string> words;
+  keep_words(words, "  \r", 2);
+  EXPECT_THAT(last_words(words), IsEmpty());
+  for (const char* line : {"one", "two ", "three\r"}) keep_words(words, line, 2);
+  EXPECT_EQ(last_words(words), ": two; three");
+  const Error missing = connection_error("ssh -x", "/opt/starling", "b", {false, 127}, words);
+  EXPECT_EQ(missing.code(), ErrorCode::kConfig);
+  EXPECT_THAT(missing.what(),
+              StartsWith("launch.program: host b cannot run /opt/starling: two; three; install"));
+  const Error unknown = connection_error("ssh -x", "/opt/starling", "b", {false, 255}, words);
+  EXPECT_EQ(unknown.code(), ErrorCode::kComm);
+  EXPECT_THAT(unknown.what(),
+              StartsWith("host b cannot be reached (ssh ended with exit status 255): two; three;"));
+  EXPECT_THAT(unknown.what(), HasSubstr("ssh -x b true"));
+}
+
+TEST(HostAgent, IsAskedForByOneArgument) {
+  const char* agent[] = {"starling", "--starling-host-agent"};
+  const char* other[] = {"starling", "train", "--starling-host-agent"};
+  EXPECT_TRUE(is_host_agent(2, agent));
+  EXPECT_FALSE(is_host_agent(3, other));
+  EXPECT_FALSE(is_host_agent(1, agent));
+}
+
+}  // namespace
+}  // namespace starling
