@@ -148,7 +148,7 @@ void HostAgent::on_line(const std::string& line) {
 
 void HostAgent::on_job(std::string_view rest) {
   job_ = parse_job(rest);
-  identity_ = std::make_unique<JobIdentity>(JobIdentity{job_->key, job_->job_id});
+  identity_ = std::make_unique<JobIdentity>(JobIdentity{job_->key, job_->job_id, job_->security});
   if (::chdir(job_->folder.c_str()) != 0) {
     throw ConfigError(
         "",

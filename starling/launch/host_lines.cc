@@ -93,6 +93,7 @@ std::string to_line(const HostJob& job) {
                             {"environment", job.environment},
                             {"run_dir", job.run_dir},
                             {"interface", job.interface},
+                            {"security", static_cast<int>(job.security)},
                             {"first", job.first},
                             {"ranks", job.ranks},
                             {"world", job.world},
@@ -112,6 +113,7 @@ HostJob parse_job(std::string_view rest) {
     job.environment = json.at("environment").get<Texts>();
     job.run_dir = text("run_dir");
     job.interface = text("interface");
+    job.security = static_cast<DataSecurity>(json.at("security").get<int>());
     job.first = json.at("first").get<int>();
     job.ranks = json.at("ranks").get<int>();
     job.world = json.at("world").get<int>();

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "starling/net/data_security.h"
 #include "starling/net/job_key.h"
 
 namespace starling {
@@ -53,6 +54,7 @@ struct HostJob {
   std::vector<std::string> environment = {};  // NAME=VALUE, over what the host has
   std::string run_dir = {};
   std::string interface = {};  // comm.interface
+  DataSecurity security = DataSecurity::kNone;
   int first = 0, ranks = 1, world = 1;
   int threads = 0;
   bool pin = true;

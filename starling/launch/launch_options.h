@@ -9,6 +9,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
+#include "starling/net/data_security.h"
 
 namespace starling {
 
@@ -39,8 +40,9 @@ struct HostsOptions {
   std::vector<Host> hosts;  // empty: all ranks run here
   std::string command;      // words between spaces: called with the host's name and one shell command
   std::string program;      // on the other hosts; empty: the path of this program
-  std::string interface;    // comm.interface: where the ranks meet; empty: found out
-  std::chrono::milliseconds patience{60'000};  // until all hosts have answered
+  DataSecurity security = DataSecurity::kNone;  // comm.security
+  std::string interface;                        // comm.interface: where the ranks meet; empty: found out
+  std::chrono::milliseconds patience{60'000};   // until all hosts have answered
 };
 
 struct LaunchOptions {

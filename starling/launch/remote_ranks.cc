@@ -162,6 +162,7 @@ HostJob RemoteRanks::job_for(const Host& host, const JobIdentity& identity) cons
   job.environment = forwarded_environment(options_.environment);
   job.run_dir = options_.run_dir;
   job.interface = options_.hosts.interface;
+  job.security = options_.hosts.security;
   job.first = host.first;
   job.ranks = host.count;
   job.world = options_.ranks;

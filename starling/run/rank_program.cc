@@ -36,6 +36,7 @@ HostsOptions hosts_for(const RunSpec& spec, int processes) {
   options.command = spec.launch.command;
   options.program = spec.launch.program;
   options.interface = spec.comm.interface;
+  options.security = security_named(spec.comm.security);
   return options;
 }
 
