@@ -9,16 +9,21 @@ endif()
 
 # The launcher as a process, with a small program of its own as the ranks.
 add_executable(launcher_child tests/launcher_child.cc)
-target_link_libraries(launcher_child PRIVATE starling_launch)
+target_link_libraries(launcher_child PRIVATE starling_launch starling_spec)
 set_target_properties(launcher_child PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
 starling_test(launcher_test SOURCES tests/launcher_test.cc LIBS starling_base)
 add_dependencies(launcher_test launcher_child)
+foreach(name launch_host launch_hosts launch_ssh)
+  add_test(NAME ${name}_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${name}_test.py")
+  set_tests_properties(${name}_test PROPERTIES TIMEOUT 180 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
+    SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
+endforeach()
 
 # The program as a user runs it: real processes, real signals, real files. Under sanitizers the smoke test alone.
 if(TARGET starling)
   set(names smoke)
   if(NOT STARLING_SANITIZE)
-    list(APPEND names train exchanges compare verify resume faults failure bad_input served factorize hosts launch launch_hosts launch_ssh comm slurm)
+    list(APPEND names train exchanges compare verify resume faults failure bad_input served factorize hosts launch_train comm slurm)
   endif()
   foreach(name ${names})
     add_test(NAME ${name}_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${name}_test.py")

@@ -140,6 +140,29 @@ TEST(Cli, RefusesMistakesOfTheCommandLine) {
   EXPECT_EQ(run({"config", "explain"}).status, 2);
 }
 
+TEST(Cli, LaunchTakesWhatFollowsAsAProgram) {
+  const Outcome echo =
+      run({"launch", "-n", "2", "-q", "sh", "-c", "echo rank $RANK of $WORLD_SIZE $1", "sh", "--json"});
+  EXPECT_EQ(echo.status, 0) << echo.err;
+  EXPECT_EQ(echo.out, "rank 0 of 2 --json\n");
+  EXPECT_EQ(run({"launch", "--hosts", "a:2,b", "--dry-run", "./app", "--lr", "1"}).out,
+            "would start 2 on a: ./app --lr 1\nwould start 1 on b: ./app --lr 1\n");
+  // A command of ours takes the options itself.
+  EXPECT_THAT(run({"launch", "--hosts", "a:2,b", "train", "--dry-run", "-c", "examples/digits.toml", "--set",
+                   "train.global_batch=24", "-n", "3"})
+                  .out,
+              HasSubstr("with 3 ranks"));
+  expect_refused({"launch", "--hosts", "a:2,b", "-n", "4", "./app"},
+                 "launch.hosts: 3 slots on 2 hosts are too few for 4 processes; give hosts more, as in a:3, "
+                 "or start fewer with -n");
+  expect_refused({"launch", "--hostz", "a", "./app"}, "--hostz: unknown flag: did you mean --hosts?");
+  expect_refused({"launch", "-n", "2"},
+                 "starling launch: name the program to start: starling launch --hosts a,b:2 PROGRAM ARGUMENT "
+                 "…, without --");
+  EXPECT_THAT(run({"launch", "-n", "2", "no-such-program"}).err,
+              StartsWith("starling: error: launch: \"no-such-program\" is no program of host "));
+}
+
 TEST(Cli, PlacesMistakesOfAFile) {
   const TempDir folder;
   const auto error_of = [&folder](const std::string& text) {

@@ -1,133 +1,106 @@
-"""One command that starts ranks on several hosts, which are network namespaces, over a stand-in for ssh."""
+"""One launcher of ranks on two hosts, which are network namespaces, over a stand-in for ssh: what ends, and who is named."""
 import os
 import pathlib
 import re
-import shutil
 import signal
 import unittest
 
 import hosts_test
 from hosts_test import ADDRESS, Hosts, shell
 from launched import Launched
-from program import SMALL, distance, events_of, main, result_of, wait_for_step
+from program import main
+
+HOSTS = "host0:2,host1:2"
 
 
 @unittest.skipIf(hosts_test.REASON, hosts_test.REASON)
 class SeveralHosts(Launched):
-    HOSTS = "host0:2,host1:2"
-
-    def setUp(self):
-        super().setUp()
-        self.hosts = Hosts()
-        self.addCleanup(self.hosts.close)
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = Hosts()
+        cls.addClassCleanup(cls.hosts.close)
 
     def reach(self, how="exec"):
         """Stands for ssh: the hosts are called host0 and host1."""
-        enter = 'unshare --uts sh -c \'echo "$1" > /proc/sys/kernel/hostname; cd /; exec sh -c "$2"\' sh "$1" "$2"'
-        return self.script("reach", f'echo "Welcome to $1"\n{how} ip netns exec {self.hosts.bridge.removesuffix("bridge")}"$1" {enter}\n')
+        return self.script("reach", f'echo "Welcome to $1"\ncd /\n{how} ip netns exec {self.hosts.bridge.removesuffix("bridge")}"$1" sh -c "$2"\n')
 
-    def begin(self, *more, command=None):
-        process = self.start(*self.words(self.HOSTS, command or self.reach(), "--steps", 1000000, *more), env=self.env)
-        wait_for_step(self.path("run"), 5)
-        return process
+    def apart(self):
+        """The same, and what it starts is not in its process group, as with a real ssh: only the end of its input tells the agent."""
+        return self.reach("cat | setsid")
 
-    def test_weights_equal_those_of_one_host(self):
-        def trained(name, *words):
-            events, _ = self.run_program(*words, "--steps", 12, "--save", self.path(name + ".safetensors"), env=self.env)
-            return result_of(events)
+    def connections(self):
+        """Process groups of the stand-ins, the first host's first."""
+        groups = {self.words_of(p)[2]: os.getpgid(p) for p in self.family() if self.words_of(p)[1:2] == [self.path("reach")]}
+        return [groups["host0"], groups["host1"]]
 
-        alone = ["train", "--json", "--run-dir", self.path("alone"), "--resume", "never", *SMALL, "--precision", "fp64", "--global-batch", 24]
-        trained("two", *alone, "-n", 2)
-        trained("four", *alone, "-n", 4)
-        self.assertEqual(trained("hosts2", *self.words("host0,host1", self.reach()))["ranks"], 2)
-        self.assertLess(distance(self.path("two.safetensors"), self.path("hosts2.safetensors")), 1e-12)
-        self.assertEqual(trained("hosts4", *self.words(self.HOSTS, self.reach()))["ranks"], 4)
-        self.assertLess(distance(self.path("four.safetensors"), self.path("hosts4.safetensors")), 1e-12)
-        self.assertEqual(trained("hosts3", *self.words(self.HOSTS, self.reach(), "-n", 3, "--set", "comm.interface=eth0"))["ranks"], 3)
-        self.assertEqual(sorted(os.listdir(self.path("run/log"))), [f"rank-{r}.log" for r in range(4)])
-        self.assert_nobody_left()
+    def agents_by_host(self):
+        where = {shell("ip", "netns", "identify", str(pid)).stdout.strip(): pid for pid in self.agents()}
+        return [where[name] for name in self.hosts.names]
 
-    def test_parameter_servers(self):
-        events, _ = self.run_program(*self.words(self.HOSTS, self.reach(), "--exchange", "parameter-server", "--servers", 1, "--steps", 4), env=self.env)
-        self.assertEqual(result_of(events)["ranks"], 3)
+    def test_ranks_meet_where_all_hosts_reach(self):
+        out = self.ends(self.launch(HOSTS, self.reach(), "meet"), 0, "^$")
+        self.assertIn("rank 1 says hello", out)
+        said = [re.search(r"rank (\d) of 4, local (\d) of 2, master ([\d.]+):(\d+)", text) for text in [out, *map(self.log, range(1, 4))]]
+        self.assertEqual([(s[1], s[2], s[3]) for s in said], [(str(r), str(r % 2), ADDRESS[0]) for r in range(4)])
+        self.assertEqual(len({s[4] for s in said}), 1)
 
     def test_a_killed_rank_is_named_with_its_host(self):
-        process = self.begin()
-        os.kill(self.pid_of(3), signal.SIGKILL)
-        seconds, _, err = self.ended(process, timeout=60)
-        self.assertNotEqual(process.returncode, 0)
-        self.assertRegex(err, r"error: rank 3 \(host1\) was killed by signal 9 \(SIGKILL\) after step \d+")
-        self.assertEqual(err.count("error: "), 1, err)
-        self.assertLess(seconds, 30)
-        self.assert_nobody_left()
-
-    def test_others_go_on_without_a_killed_rank(self):
-        for rank, host in ((2, "host1"), (0, "host0")):
-            process = self.start(*self.words(self.HOSTS, self.reach(), "--steps", 400, "--on-failure", "continue"), env=self.env)
-            wait_for_step(self.path("run"), 5)
-            os.kill(self.pid_of(rank), signal.SIGKILL)
-            _, out, err = self.ended(process, timeout=120)
-            self.assertEqual(process.returncode, 0, err)
-            self.assertRegex(err, rf"warning: rank {rank} \({host}\) was killed by signal 9 .*; 3 ranks go on")
-            self.assertEqual(result_of(events_of(out))["steps"], 400)
-            shutil.rmtree(self.path("run"))
-
-    def test_a_connection_that_ends(self):
-        # What it runs on the host is not in its process group: only the end of its input tells the agent.
-        process = self.begin(command=self.reach(how="cat | setsid"))
-        agents = [p for p, v in self.family().items() if b"RANK" not in v and self.words_of(p)[0] == "cat"]
-        self.assertEqual(len(agents), 2)
-        os.killpg(os.getpgid(max(agents)), signal.SIGKILL)
-        _, _, err = self.ended(process, timeout=60)
-        self.assertEqual(process.returncode, 4, err)
-        self.assertRegex(err, r"error: rank \d \(host[01]\): the connection to host host[01] ended \(signal 9\)")
-        self.assertEqual(err.count("error: "), 1, err)
-        self.assert_nobody_left()
-
-    def test_nobody_survives_the_launcher(self):
-        process = self.begin(command=self.reach(how="cat | setsid"))
-        process.kill()
-        process.communicate()
-        self.assert_nobody_left()
-
-    def test_ctrl_c_ends_in_order(self):
-        for sent in (signal.SIGINT, signal.SIGTERM):
-            process = self.begin()
-            process.send_signal(sent)
-            _, _, err = self.ended(process, timeout=60)
-            self.assertEqual(process.returncode, 0, err)
-            self.assertTrue(list(pathlib.Path(self.path("run/checkpoints")).glob("step-*")))
-            self.assert_nobody_left()
-            shutil.rmtree(self.path("run"))
-
-    def test_the_key_is_seen_nowhere(self):
         known = set(re.findall(rb"[0-9a-f]{64}", pathlib.Path("/proc/self/environ").read_bytes()))
-        process = self.begin()
-        agent = [p for p in self.family() if self.words_of(p)[1:2] == ["--starling-host-agent"]][0]
-        memory = pathlib.Path(f"/proc/{self.pid_of(0)}/environ").read_bytes()
-        self.assertRegex(memory, rb"STARLING_KEY_FD=\d+")
-        for pid in self.family():
+        process = self.begun(HOSTS, self.reach(), "stay")
+        for host in range(2):  # it listens where the ranks meet only
+            listening = shell(*self.hosts.command(host, ["ss", "-ltnH"])).stdout
+            addresses = [line.split()[3].rsplit(":", 1)[0] for line in listening.splitlines()]
+            self.assertEqual(addresses, [ADDRESS[0]] if host == 0 else [], listening)
+        for pid in self.family():  # and the key is seen nowhere
             shown = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() + pathlib.Path(f"/proc/{pid}/environ").read_bytes()
             self.assertLessEqual(set(re.findall(rb"[0-9a-f]{64}", shown)), known, pid)
-        self.assertEqual(self.words_of(agent)[2:], [""])
-        process.terminate()
-        self.ended(process)
+        os.kill(self.pid_of(3), signal.SIGKILL)
+        self.ends(process, 1, r"error: rank 3 \(host1\) was killed by signal 9 \(SIGKILL\)")
 
-    def test_listens_where_the_ranks_meet_only(self):
-        process = self.begin()
-        for host in range(2):
-            listening = shell(*self.hosts.command(host, ["ss", "-ltnH"])).stdout
-            addresses = {line.split()[3].rsplit(":", 1)[0] for line in listening.splitlines()}
-            self.assertLessEqual(addresses, {ADDRESS[host]}, listening)
-        process.terminate()
-        self.ended(process)
+    def test_a_connection_that_is_killed(self):
+        process = self.begun(HOSTS, self.apart(), "stay")
+        os.killpg(self.connections()[1], signal.SIGKILL)
+        self.ends(process, 4, r"error: rank 2 \(host1\): the connection to host host1 ended \(signal 9\)")
+
+    def test_an_agent_that_is_killed(self):
+        process = self.begun("host0,host1", self.reach(), "stay")
+        os.kill(self.agents_by_host()[1], signal.SIGKILL)
+        self.ends(process, 4, r"error: rank 1 \(host1\): the connection to host host1 ended \(signal 9\)")
+
+    def test_a_host_that_falls_silent(self):
+        # As when a cable is cut: nothing ends, nothing comes.
+        process = self.begun("host0,host1", self.apart(), "stay", LAUNCH_SILENCE_MS="3000")
+        os.killpg(self.connections()[1], signal.SIGSTOP)
+        self.ends(process, 4, r"error: rank 1 \(host1\): host host1 has not answered for 3 s")
+
+    def test_nobody_survives_the_launcher(self):
+        process = self.begun(HOSTS, self.apart(), "stay")
+        process.kill()
+        process.communicate(timeout=30)
+        self.assert_nobody_left()
+
+    def test_ctrl_c_lets_ranks_end_in_order(self):
+        process = self.begun(HOSTS, self.reach(), "wait")
+        process.send_signal(signal.SIGINT)
+        self.ends(process, 0, "Ctrl-C: the ranks save and end")
+        for rank in range(4):
+            self.assertIn(f"saved by {rank}", self.log(rank))
+
+    def test_the_second_ctrl_c_ends_even_a_host_that_hangs(self):
+        process = self.begun("host0,host1", self.reach(), "stay")
+        os.kill(self.agents_by_host()[1], signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        self.assertIn("once more to end at once", self.first_line(process))
+        process.send_signal(signal.SIGINT)
+        self.ends(process, 130, "Ctrl-C: ending the ranks at once")
 
     def test_hosts_that_do_not_reach_each_other(self):
         Hosts.must("-n", self.hosts.bridge, "link", "set", "port1", "down")
-        self.refused(4, r"host host1 does not reach host host0 at 10\.98\.0\.1:\d+.*comm\.interface", *self.words(self.HOSTS, self.reach()))
+        self.addCleanup(Hosts.must, "-n", self.hosts.bridge, "link", "set", "port1", "up")
+        self.ends(self.launch(HOSTS, self.reach(), "ok"), 4, r"host host1 does not reach host host0 at 10\.98\.0\.1:\d+.*comm\.interface")
 
     def test_an_unknown_host(self):
-        self.refused(4, "host host7 cannot be reached .*Cannot open network namespace", *self.words("host0:2,host7:2", self.reach()))
+        self.ends(self.launch("host0:2,host7:2", self.reach(), "ok"), 4, "host host7 cannot be reached .*Cannot open network namespace")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One command that starts ranks on several hosts over a real sshd in each of two network namespaces."""
+"""Ranks on two hosts over a real sshd in each of two network namespaces."""
 import os
 import pathlib
 import shutil
@@ -9,40 +9,50 @@ import unittest
 
 import hosts_test
 from hosts_test import ADDRESS, Hosts, shell
-from launched import Launched, variables_of_all
-from program import SMALL, STARLING, distance, events_of, main, result_of, wait_for_step
+from launched import CHILD, Launched
+from program import main
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+PORT = 2222
+SILENT = "10.98.0.3"  # an address of the second host where nobody listens
 
 
 def no_sshd():
     """Why no sshd can be started here, or ""."""
     if not SSHD or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
         return "sshd is not installed here"
-    return "" if os.geteuid() == 0 else "sshd is not installed here for this user: it wants root"
+    if os.geteuid() != 0:
+        return "sshd is not installed here for this user: it wants root"
+    return "sshd is not installed here for root, whose account is locked" if ":!" in shell("getent", "shadow", "root").stdout else ""
 
 
-@unittest.skipIf(hosts_test.REASON or no_sshd(), hosts_test.REASON or no_sshd())
+REASON = hosts_test.REASON or no_sshd()
+
+
+@unittest.skipIf(REASON, REASON)
 class OverSsh(Launched):
     """An sshd in each namespace, with keys and a configuration of the test's own."""
-    PORT = 2222
+
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = Hosts()
+        cls.addClassCleanup(cls.hosts.close)
+        Hosts.must("-n", cls.hosts.names[1], "addr", "add", f"{SILENT}/24", "dev", "eth0")
 
     def setUp(self):
         super().setUp()
-        self.hosts = Hosts()
-        self.addCleanup(self.hosts.close)
         os.makedirs("/run/sshd", exist_ok=True)  # where sshd shuts itself in before anybody has logged in
         for name in ("host_key", "user_key"):
             done = shell("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name))
             self.assertEqual(done.returncode, 0, done.stderr)
         for host in range(2):
             self.serve(host)
-        self.client = (f"ssh -F none -i {self.path('user_key')} -p {self.PORT} -o BatchMode=yes -o StrictHostKeyChecking=no -o "
-                       "UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=10")
+        self.client = (f"ip netns exec {self.hosts.names[0]} ssh -F none -i {self.path('user_key')} -p {PORT} -o BatchMode=yes -o "
+                       "StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=10")
 
     def serve(self, host):
         with open(self.path(f"sshd{host}"), "w", encoding="utf-8") as f:
-            f.write(f"ListenAddress {ADDRESS[host]}:{self.PORT}\nHostKey {self.path('host_key')}\nPidFile none\nUsePAM no\n"
+            f.write(f"ListenAddress {ADDRESS[host]}:{PORT}\nHostKey {self.path('host_key')}\nPidFile none\nUsePAM no\n"
                     f"AuthorizedKeysFile {self.path('user_key.pub')}\nStrictModes no\nPasswordAuthentication no\n"
                     "KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\n")
         log = open(self.path(f"sshd{host}.log"), "wb")
@@ -51,60 +61,49 @@ class OverSsh(Launched):
         self.addCleanup(process.wait, 20)
         self.addCleanup(process.terminate)
         end = time.monotonic() + 30
-        while f":{self.PORT}" not in shell(*self.hosts.command(host, ["ss", "-ltnH"])).stdout:
-            self.assertLess(time.monotonic(), end, pathlib.Path(self.path(f"sshd{host}.log")).read_text(encoding="utf-8"))
-            self.assertIsNone(process.poll(), pathlib.Path(self.path(f"sshd{host}.log")).read_text(encoding="utf-8"))
-            time.sleep(0.05)
+        while f":{PORT}" not in shell(*self.hosts.command(host, ["ss", "-ltnH"])).stdout:
+            said = pathlib.Path(self.path(f"sshd{host}.log")).read_text(encoding="utf-8")
+            self.assertLess(time.monotonic(), end, said)
+            self.assertIsNone(process.poll(), said)
+            time.sleep(0.02)
 
-    def launch(self, hosts, *more):
-        words = self.hosts.command(0, [STARLING, *self.words(hosts, self.client, *more)])
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, env=self.env)
-        self.addCleanup(self.end, process)
-        return process
-
-    def ranks(self):
-        """PIDs by rank: sshd gives the program an environment of its own, so the run's folder tells."""
-        mine = self.path("run").encode()
-        return {int(v[b"RANK"]): pid for pid, v in variables_of_all() if v.get(b"STARLING_RUN_DIR") == mine}
-
-    def gone(self):
+    def assert_nobody_left(self):
+        """sshd gives the ranks an environment of its own, but they are in its namespace: of all there the sshd alone stays."""
+        super().assert_nobody_left()
         end = time.monotonic() + 20
-        while self.ranks() and time.monotonic() < end:
-            time.sleep(0.05)
-        return not self.ranks()
+        while len(self.guests()) > 0 and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertEqual(self.guests(), [])
 
-    def test_training(self):
-        self.run_program("train", "--json", "--run-dir", self.path("alone"), *SMALL, "--precision", "fp64", "--global-batch", 24,
-                         "--steps", 8, "-n", 2, "--save", self.path("alone.safetensors"), env=self.env)
-        process = self.launch(",".join(ADDRESS), "--steps", 8, "--save", self.path("hosts.safetensors"))
-        _, out, err = self.ended(process)
-        self.assertEqual(process.returncode, 0, err)
-        self.assertEqual(result_of(events_of(out))["ranks"], 2)
-        self.assertEqual(distance(self.path("alone.safetensors"), self.path("hosts.safetensors")), 0)
+    def guests(self):
+        pids = [int(p) for name in self.hosts.names for p in shell("ip", "netns", "pids", name).stdout.split()]
+        words = [self.words_of(p) for p in pids]
+        return [w for w in words if w != [""] and "[listener]" not in w[0]]
 
-    def test_a_connection_that_is_killed(self):
-        process = self.launch(",".join(ADDRESS), "--steps", 1000000)
-        wait_for_step(self.path("run"), 5)
-        client = [p for p in self.family() if "ssh" in self.words_of(p)[0] and
-                  ADDRESS[1] in self.words_of(p)]
-        os.kill(client[-1], signal.SIGKILL)
-        _, _, err = self.ended(process, timeout=60)
-        self.assertEqual(process.returncode, 4, err)
-        self.assertRegex(err, rf"error: rank 1 \({ADDRESS[1]}\): the connection to host {ADDRESS[1]} ended \(signal 9\)")
-        self.assertTrue(self.gone())
+    def test_ranks_meet_and_end_with_their_connection_and_their_launcher(self):
+        hosts = f"{ADDRESS[0]}:2,{ADDRESS[1]}"
+        out = self.ends(self.launch(hosts, self.client, "meet"), 0, "^$")
+        self.assertIn(f"rank 0 of 3, local 0 of 2, master {ADDRESS[0]}:", out)
+        self.assertIn(f"rank 2 of 3, local 0 of 1, master {ADDRESS[0]}:", self.log(2))
 
-    def test_nobody_survives_the_launcher(self):
-        process = self.launch(",".join(ADDRESS), "--steps", 1000000)
-        wait_for_step(self.path("run"), 5)
-        process.kill()  # `ip netns exec` and `sh` became the program
-        process.communicate()
-        self.assertTrue(self.gone())
+        shutil.rmtree(self.path("run"))
+        process = self.begun(hosts, self.client, "stay")
+        client = [p for p in self.family() if self.words_of(p)[0] == "ssh" and ADDRESS[1] in self.words_of(p)]
+        os.kill(client[0], signal.SIGKILL)
+        self.ends(process, 4, rf"error: rank 2 \({ADDRESS[1]}\): the connection to host {ADDRESS[1]} ended \(signal 9\)")
+
+        shutil.rmtree(self.path("run"))
+        process = self.begun(hosts, self.client, "stay")
+        process.kill()
+        process.communicate(timeout=30)
+        self.assert_nobody_left()
 
     def test_a_host_where_nobody_listens(self):
-        process = self.launch(f"{ADDRESS[0]},10.98.0.77", "--steps", 8)
-        _, _, err = self.ended(process, timeout=60)
-        self.assertEqual(process.returncode, 4, err)
-        self.assertRegex(err, r"host 10.98.0.77 cannot be reached \(ssh ended with exit status 255\): ssh: connect to host")
+        self.ends(self.launch(f"{ADDRESS[0]},{SILENT}", self.client, "ok"), 4,
+                  rf"host {SILENT} cannot be reached \(ip ended with exit status 255\): ssh: connect to host {SILENT}")
+
+    def test_a_program_that_the_host_lacks(self):
+        self.ends(self.launch(ADDRESS[1], self.client, "ok", LAUNCH_PROGRAM=CHILD + "-none"), 2, rf"host {ADDRESS[1]} cannot run {CHILD}-none: ")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
-"""A launcher with a command that stands for ssh, and who is left of it."""
+"""A launcher of ranks on hosts that are reached by a command of the test's own, and who is left of it."""
 import os
 import pathlib
+import re
+import select
+import subprocess
 import time
 
-from program import SMALL, ProgramTest, environment
+from program import BUILD, ProgramTest, environment
+
+CHILD = str(BUILD / "tests" / "launcher_child")
 
 
 def variables_of_all():
@@ -17,7 +22,7 @@ def variables_of_all():
 
 
 class Launched(ProgramTest):
-    """The program with a command of the test's own that stands for ssh."""
+    """Runs launcher_child, a launcher without torch; `command` stands for ssh."""
 
     def setUp(self):
         super().setUp()
@@ -29,13 +34,44 @@ class Launched(ProgramTest):
             f.write("#!/bin/sh\n" + text)
         return path
 
-    def here(self):
-        """Reaches any host: this one. A login shell that greets, in a folder of its own."""
-        return self.script("here", 'echo "Welcome to $1"\ncd /\nexec sh -c "$2"\n')
+    def launch(self, hosts, command, *mode, cwd=None, **variables):
+        """Starts the ranks of `hosts`; after a fault those that are left are killed within half a second."""
+        ranks = sum(int(slots or 1) for slots in re.findall(r"[^,:]+(?::(\d+))?", hosts))
+        process = subprocess.Popen([CHILD, str(ranks), self.path("run"), *mode], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, cwd=cwd or self.dir,
+                                   env={**self.env, "LAUNCH_HOSTS": hosts, "LAUNCH_COMMAND": command, "KILL_AFTER_MS": "500", **variables})
+        self.addCleanup(self.end, process)
+        return process
 
-    def words(self, hosts, command, *more):
-        return ["train", "--json", "--run-dir", self.path("run"), "--resume", "never", *map(str, SMALL), "--precision", "fp64",
-                "--global-batch", "24", *(["--hosts", hosts] if hosts else []), "--launch-command", command, *map(str, more)]
+    def begun(self, hosts, command, *mode, **variables):
+        """The same, and waits until all of its ranks are ready."""
+        process = self.launch(hosts, command, *mode, **variables)
+        ranks = int(process.args[1])
+        end = time.monotonic() + 30
+        while not all("ready" in self.log(r) for r in range(ranks)):
+            self.assertLess(time.monotonic(), end, [self.log(r) for r in range(ranks)])
+            self.assertIsNone(process.poll(), process.poll() is not None and process.communicate())
+            time.sleep(0.02)
+        return process
+
+    def first_line(self, process):
+        """Of what the launcher says."""
+        ready, _, _ = select.select([process.stderr], [], [], 30)
+        self.assertTrue(ready)
+        return process.stderr.readline()
+
+    def log(self, rank):
+        path = pathlib.Path(self.path(f"run/log/rank-{rank}.log"))
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def ends(self, process, status, pattern, timeout=30):
+        """It ends by itself with this status and one message; its standard output."""
+        _, out, err = self.ended(process, timeout=timeout)
+        self.assertEqual(process.returncode, status, err)
+        self.assertRegex(err, pattern)
+        self.assertLessEqual(err.count("error: "), 1, err)
+        self.assert_nobody_left()
+        return out
 
     def family(self):
         """{pid: environment} of the processes that came of this test, zombies aside."""
@@ -46,18 +82,18 @@ class Launched(ProgramTest):
         self.assertEqual(len(pids), 1)
         return pids[0]
 
+    def agents(self):
+        return [p for p in self.family() if self.words_of(p)[1:2] == ["--starling-host-agent"]]
+
     def assert_nobody_left(self):
         end = time.monotonic() + 20
         while self.family() and time.monotonic() < end:
-            time.sleep(0.05)
+            time.sleep(0.02)
         self.assertEqual(self.family(), {})
-
-    def refused(self, status, pattern, *words):
-        _, err = self.run_program(*words, status=status, env=self.env, timeout=60)
-        self.assertRegex(err, pattern)
-        self.assertFalse(os.path.exists(self.path("run/events.jsonl")))
-        self.assert_nobody_left()
 
     @staticmethod
     def words_of(pid):
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
+        try:
+            return pathlib.Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
+        except OSError:
+            return [""]

@@ -1,5 +1,6 @@
 // A program for launcher_test: started without RANK it launches itself, `launcher_child RANKS RUN_DIR MODE [ARGUMENT…]`; as a
-// rank it does what MODE says. Torch-free, so that it runs under every sanitizer.
+// rank it does what MODE says. LAUNCH_HOSTS (a:2,b) and LAUNCH_COMMAND name hosts and what reaches them. Torch-free, so that it runs under
+// every sanitizer.
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,11 +15,13 @@
 #include "starling/base/error.h"
 #include "starling/launch/environment.h"
 #include "starling/launch/fault.h"
+#include "starling/launch/host_agent.h"
 #include "starling/launch/launcher.h"
 #include "starling/launch/rendezvous.h"
 #include "starling/launch/step_board.h"
 #include "starling/net/job_key.h"
 #include "starling/net/store_client.h"
+#include "starling/spec/hosts.h"
 
 namespace starling {
 namespace {
@@ -73,13 +76,19 @@ int look_for_key(const Environment& env) {
   return 0;
 }
 
-// Every rank puts a word and reads the next one's: the store serves them all.
+// Every rank puts a word and reads the next one's: the store serves them all, on several hosts with authentic data.
 int meet(const Environment& env) {
-  StoreClient store(env.store, JobIdentity{read_job_key_fd(env.key_fd), env.job_id});
+  const bool apart = !env.job_store.empty();
+  StoreClient store(apart ? env.job_store : env.store,
+                    JobIdentity{read_job_key_fd(env.key_fd), env.job_id,
+                                apart ? DataSecurity::kAuth : DataSecurity::kNone});
   const int size = env.identity.world_size, next = (env.identity.rank + 1) % size;
   store.put("word/" + std::to_string(env.identity.rank), "hello");
   const std::string word = store.get("word/" + std::to_string(next), std::chrono::seconds(30));
   std::printf("rank %d says %s\n", next, word.c_str());
+  std::printf("rank %d of %d, local %d of %d, master %s:%d\n", env.identity.rank, size,
+              env.identity.local_rank, env.identity.local_world_size, env.master_host.c_str(),
+              env.master_port);
   return 0;
 }
 
@@ -119,8 +128,23 @@ int rank_main(const Environment& env, const std::vector<std::string>& args) {
   return 99;
 }
 
+HostsOptions named_hosts() {
+  HostsOptions options;
+  const char* const hosts = std::getenv("LAUNCH_HOSTS");
+  if (hosts == nullptr) return options;
+  for (const HostSlots& host : parse_hosts(hosts)) options.hosts.push_back({host.name, host.slots});
+  options.command = std::getenv("LAUNCH_COMMAND");
+  options.security = DataSecurity::kAuth;
+  if (const char* program = std::getenv("LAUNCH_PROGRAM")) options.program = program;
+  if (const char* silence = std::getenv("LAUNCH_SILENCE_MS"))
+    options.silence = std::chrono::milliseconds(std::atoi(silence));
+  return options;
+}
+
 int launcher_main(const std::vector<std::string>& args, char** argv, char** environ) {
   LaunchOptions options;
+  options.hosts = named_hosts();
+  options.quiet = !options.hosts.hosts.empty();  // that the machine has few cores is no matter here
   options.ranks = std::atoi(args[0].c_str());
   options.threads = 1;
   options.run_dir = args[1];
@@ -144,6 +168,7 @@ int launcher_main(const std::vector<std::string>& args, char** argv, char** envi
 
 int main(int argc, char** argv, char** environ) {
   using namespace starling;
+  if (is_host_agent(argc, argv)) return run_host_agent(environ);
   if (argc < 4) return 98;
   const std::vector<std::string> args(argv + 1, argv + argc);
   try {
@@ -155,8 +180,11 @@ int main(int argc, char** argv, char** environ) {
       if (!report_fatal(env, e)) std::fprintf(stderr, "%s\n", e.what());
       return e.code() == ErrorCode::kConfig ? 2 : e.code() == ErrorCode::kData ? 3 : 5;
     }
+  } catch (const Error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return e.code() == ErrorCode::kInterrupted ? 130 : e.code() == ErrorCode::kComm ? 4 : 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
-    return 2;
+    return 1;
   }
 }

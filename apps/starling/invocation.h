@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "starling/run/commands.h"
 #include "starling/spec/command_line.h"
@@ -32,9 +33,10 @@ struct Invocation {
   ScalingSpec scaling;
   double plan_params = 0;  // plan memory --params
   CompareOptions compare;
-  bool quick = false;     // tour --quick
-  std::string only;       // tour --only
-  bool markdown = false;  // config schema --markdown
+  std::vector<std::string> launched;  // launch PROGRAM ARGUMENT…
+  bool quick = false;                 // tour --quick
+  std::string only;                   // tour --only
+  bool markdown = false;              // config schema --markdown
 };
 
 // The configuration of the command line, checked as a whole; warnings go to standard error unless -q, once for all ranks.
@@ -49,6 +51,12 @@ CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::strin
 void add_config_commands(CLI::App& app, Invocation& invocation);
 // train, eval, verify
 void add_training_commands(CLI::App& app, Invocation& invocation);
+// The options of every command.
+void add_global_options(CLI::App& app, Invocation& invocation);
+// launch: takes what follows its own options as a program and its arguments, whatever they look like.
+void add_launch_command(CLI::App& app, Invocation& invocation);
+// The command line for `launch OPTIONS COMMAND ARGUMENTS` where COMMAND is one of ours: COMMAND ARGUMENTS OPTIONS. Empty where it is none.
+std::vector<std::string> launched_command(const CLI::App& app, const Invocation& invocation);
 // data make | inspect | serve, doctor
 void add_tool_commands(CLI::App& app, Invocation& invocation);
 // zoo ls | show

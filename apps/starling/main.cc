@@ -20,7 +20,6 @@
 #include "starling/telemetry/output.h"
 
 namespace starling {
-namespace {
 
 void add_global_options(CLI::App& app, Invocation& invocation) {
   app.set_help_flag("-h,--help", "Print this help, or that of a command");
@@ -41,9 +40,12 @@ void add_global_options(CLI::App& app, Invocation& invocation) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+namespace {
+
 void add_commands(CLI::App& app, Invocation& invocation) {
   app.require_subcommand(0, 1);
   add_training_commands(app, invocation);
+  add_launch_command(app, invocation);
   add_config_commands(app, invocation);
   add_tool_commands(app, invocation);
   add_factor_commands(app, invocation);
@@ -69,7 +71,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
 
 // What nothing has taken: a misspelt flag or command. Throws ConfigError if there is any.
 void refuse_extras(const CLI::App& app) {
-  const std::vector<std::string> extras = app.remaining(true);
+  const bool launches = innermost(app).get_prefix_command();  // what follows is another program's
+  const std::vector<std::string> extras = launches ? app.remaining(false) : app.remaining(true);
   if (extras.empty()) return;
   const std::string& first = extras.front();
   const std::vector<std::string> commands = command_names(innermost(app));
@@ -102,7 +105,7 @@ int report(const std::vector<std::string>& argv, ErrorCode code, const std::stri
 }
 
 // Parses and runs; throws what is wrong.
-int run(int argc, const char* const* argv) {
+int run(int argc, const char* const* argv) {  // NOLINT(misc-no-recursion): `launch train` is `train`
   Invocation invocation;
   invocation.options.argv.assign(argv, argv + argc);
   CLI::App app("Starling trains neural networks on one core, all cores, or many processes", "starling");
@@ -127,6 +130,11 @@ int run(int argc, const char* const* argv) {
     throw ConfigError(full_name(innermost(app)), in_words(error.what()));
   }
   refuse_extras(app);
+  if (const std::vector<std::string> words = launched_command(app, invocation); !words.empty()) {
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    return run(static_cast<int>(pointers.size()), pointers.data());
+  }
   if (!invocation.action && argc == 1) {
     fmt::print("{}", help_of(app));
     return kExitConfig;

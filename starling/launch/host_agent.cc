@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,10 +14,12 @@
 #include "starling/base/error.h"
 #include "starling/launch/host_lines.h"
 #include "starling/launch/local_ranks.h"
+#include "starling/launch/remote_command.h"
 #include "starling/launch/rendezvous.h"
 #include "starling/launch/signal_watch.h"
 #include "starling/launch/version.h"
 #include "starling/net/address.h"
+#include "starling/net/deadline.h"
 #include "starling/net/store_client.h"
 #include "starling/net/store_server.h"
 #include "starling/telemetry/output.h"
@@ -25,6 +28,7 @@ namespace starling {
 namespace {
 
 constexpr auto kReachPatience = std::chrono::milliseconds(3000);
+constexpr auto kStartPatience = std::chrono::minutes(5);  // until the launcher lets the ranks start
 
 // The addresses of this host at which the ranks of others might reach it, IPv4 first.
 std::vector<std::string> candidates(const std::string& wanted) {
@@ -62,10 +66,12 @@ class HostAgent final : private RankListener {
   }
   void turn();
   void on_line(const std::string& line);
+  void on_signal(int signal, bool whole_group);
   void on_job(std::string_view rest);
+  void make_environment();
   void listen();
   void reach(const std::vector<std::string>& addresses);
-  void go(const std::string& address);
+  void go(int port, const std::string& address);
   void show_steps();
   bool over() const;
 
@@ -74,6 +80,8 @@ class HostAgent final : private RankListener {
   FdOutput output_{STDOUT_FILENO};
   LineReader input_{UniqueFd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10)), kLongestHostLine};
   bool heard_ = true;  // the launcher is there
+  Deadline hear_by_ = deadline_in(kStartPatience);
+  bool stopped_ = false;  // with the launcher, by Ctrl-Z
   std::optional<HostJob> job_;
   std::unique_ptr<JobIdentity> identity_;
   std::map<std::string, std::unique_ptr<StoreServer>> servers_;  // of the job, by address
@@ -87,12 +95,12 @@ class HostAgent final : private RankListener {
 int HostAgent::run() {
   say("{}", to_line(HostHello{kHostProtocol, program_version(), host_id(), host_name()}));
   try {
-    while (heard_ && !over()) turn();
+    while (heard_) turn();  // also when its ranks have ended: those of other hosts may use its store
   } catch (const Error& error) {
     say("refuse {} {}", static_cast<int>(error.code()), error.what());
     return 1;
   }
-  return heard_ ? 0 : 1;
+  return over() ? 0 : 1;
 }
 
 bool HostAgent::over() const {
@@ -106,10 +114,13 @@ bool HostAgent::over() const {
 void HostAgent::turn() {
   std::vector<pollfd> fds{{input_.fd(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
   if (ranks_) ranks_->add_to(fds);
-  const bool all_begun = ranks_ && static_cast<int>(shown_.size()) == job_->ranks;
-  ::poll(fds.data(), fds.size(), ranks_ && !all_begun ? 20 : -1);
+  // Nothing tells us that a rank has begun but a look at its step; other programs have none.
+  const bool look =
+      ranks_ && job_->program.empty() && !over() && static_cast<int>(shown_.size()) < job_->ranks;
+  const int patience = stopped_ ? -1 : poll_timeout(hear_by_);
+  ::poll(fds.data(), fds.size(), look ? 20 : patience);
   input_.read([this](const std::string& line) { on_line(line); });
-  if (!input_.open()) heard_ = false;
+  if (!input_.open() || (!stopped_ && has_passed(hear_by_))) heard_ = false;
   while (const std::optional<int> signal = signals_.take()) {
     if (ranks_ && *signal != SIGTSTP) ranks_->signal(SIGTERM, false);
   }
@@ -134,16 +145,25 @@ void HostAgent::on_end(int rank, RankEnd end) {
 }
 
 void HostAgent::on_line(const std::string& line) {
+  if (ranks_) hear_by_ = deadline_in(std::chrono::milliseconds(job_->silence_ms));
   const HostLine parts = split_host_line(line);
-  if (parts.word == "job") {
+  if (parts.word == "alive") {
+    say("alive");
+  } else if (parts.word == "job") {
     on_job(parts.rest);
   } else if (parts.word == "reach" && job_) {
     reach(words_of_line(parts.rest));
   } else if (parts.word == "go" && job_ && !ranks_) {
-    go(std::string(parts.rest));
+    if (const auto port = split_number(parts.rest)) go(port->first, std::string(port->second));
   } else if (parts.word == "signal" && ranks_) {
-    if (const auto number = split_number(parts.rest)) ranks_->signal(number->first, number->second == "1");
+    if (const auto number = split_number(parts.rest)) on_signal(number->first, number->second == "1");
   }
+}
+
+void HostAgent::on_signal(int signal, bool whole_group) {
+  if (signal == SIGSTOP) stopped_ = true;
+  if (signal == SIGCONT) stopped_ = false;
+  ranks_->signal(signal, whole_group);
 }
 
 void HostAgent::on_job(std::string_view rest) {
@@ -156,12 +176,14 @@ void HostAgent::on_job(std::string_view rest) {
                     "folder that all hosts have",
                     job_->folder, std::strerror(errno)));
   }
+  make_environment();
+  if (!job_->program.empty()) options_.program = program_to_start(job_->program, words_);
   listen();
 }
 
 // On the first host: at every address that may do.
 void HostAgent::listen() {
-  std::string listening;
+  std::string listening = std::to_string(free_port());
   const std::vector<std::string> none;
   for (const std::string& candidate : job_->listens ? candidates(job_->interface) : none) {
     try {
@@ -172,7 +194,7 @@ void HostAgent::listen() {
     } catch (const CommError&) {  // an address that has just gone; others are left
     }
   }
-  say("listening{}", listening);
+  say("listening {}", listening);
 }
 
 void HostAgent::reach(const std::vector<std::string>& addresses) {
@@ -189,8 +211,8 @@ void HostAgent::reach(const std::vector<std::string>& addresses) {
   say("reached{}", reached);
 }
 
-void HostAgent::go(const std::string& address) {
-  std::erase_if(servers_, [&](const auto& server) { return server.first != address; });
+// What this host has, and over it what the launcher sent.
+void HostAgent::make_environment() {
   for (const char* const* entry = environment_; entry && *entry; ++entry) words_.emplace_back(*entry);
   for (const std::string& entry : job_->environment) {
     const std::string name = entry.substr(0, entry.find('=') + 1);
@@ -199,21 +221,22 @@ void HostAgent::go(const std::string& address) {
   }
   for (const std::string& word : words_) variables_.push_back(word.c_str());
   variables_.push_back(nullptr);
+}
+
+void HostAgent::go(int port, const std::string& address) {
+  std::erase_if(servers_, [&](const auto& server) { return server.first != address; });
   options_.environment = variables_.data();
   options_.ranks = job_->ranks;
   options_.threads = job_->threads;
   options_.pin = job_->pin;
   options_.argv = job_->argv;
   options_.run_dir = job_->run_dir;
-  options_.share = {job_->first, job_->world, "127.0.0.1", 0, address};
-  if (!address.empty()) {
-    const HostPort master = parse_host_port(address);
-    options_.share.master_host = master.host;
-    options_.share.master_port = master.port;
-  }
+  options_.share = {job_->first, job_->world, "127.0.0.1", port, address};
+  if (!address.empty()) options_.share.master_host = parse_host_port(address).host;
   options_.rendezvous = [this] { return start_host_rendezvous(*identity_); };
   ranks_ = std::make_unique<LocalRanks>(options_, signals_.mask_before(), /*direct=*/false);
   ranks_->start(*this);
+  hear_by_ = deadline_in(std::chrono::milliseconds(job_->silence_ms));
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ std::string to_line(const HostJob& job) {
   return "job " + dump(Json{{"job_id", job.job_id},
                             {"key", hex_of(job.key)},
                             {"folder", job.folder},
+                            {"program", job.program},
                             {"argv", job.argv},
                             {"environment", job.environment},
                             {"run_dir", job.run_dir},
@@ -98,6 +99,7 @@ std::string to_line(const HostJob& job) {
                             {"ranks", job.ranks},
                             {"world", job.world},
                             {"threads", job.threads},
+                            {"silence_ms", job.silence_ms},
                             {"pin", job.pin},
                             {"listens", job.listens}});
 }
@@ -109,6 +111,7 @@ HostJob parse_job(std::string_view rest) {
     const auto text = [&json](const char* name) { return json.at(name).get<std::string>(); };
     HostJob job{text("job_id"), key_of(text("key"))};
     job.folder = text("folder");
+    job.program = text("program");
     job.argv = json.at("argv").get<Texts>();
     job.environment = json.at("environment").get<Texts>();
     job.run_dir = text("run_dir");
@@ -118,6 +121,7 @@ HostJob parse_job(std::string_view rest) {
     job.ranks = json.at("ranks").get<int>();
     job.world = json.at("world").get<int>();
     job.threads = json.at("threads").get<int>();
+    job.silence_ms = json.at("silence_ms").get<int>();
     job.pin = json.at("pin").get<bool>();
     job.listens = json.at("listens").get<bool>();
     return job;

@@ -3,14 +3,16 @@
 //
 //   the agent                                   the launcher
 //   starling-host {"protocol":1, …}             job {…}                  the key among it: never on a command line
-//   listening [ADDRESS …] (the first host)      reach ADDRESS …          (the others)
-//   reached ADDRESS …     (the others)          go ADDRESS               the ranks are started
+//   listening PORT [ADDRESS …]                  reach ADDRESS …          (all but the first host, which alone has addresses)
+//   reached ADDRESS …                           go PORT [ADDRESS]        the ranks are started; PORT: MASTER_PORT
 //   out RANK TEXT         err RANK TEXT         signal NUMBER 0|1        to all its ranks; 1: to their process groups
 //   fault RANK {…}        step RANK STEP
 //   exit RANK STATUS      kill RANK SIGNAL
 //   warn TEXT             refuse CODE TEXT      it cannot go on: the number of an ErrorCode and why
+//   alive                                       alive                    the answer; asked several times in HostJob::silence_ms
 //
-// What comes before the first line (a login shell's greeting) is skipped. The end of the agent's input ends its ranks.
+// What comes before the first line (a login shell's greeting) is skipped. The end of the agent's input ends its ranks; so does silence of
+// either side, as when a cable is cut, unless the launcher has stopped the ranks and with them itself (Ctrl-Z).
 #pragma once
 
 #include <optional>
@@ -49,7 +51,8 @@ std::optional<HostHello> parse_hello(std::string_view line);
 struct HostJob {
   std::string job_id;
   JobKey key;
-  std::string folder = {};  // working directory
+  std::string folder = {};   // working directory
+  std::string program = {};  // a path, or a name that the host looks up; empty: the agent's own
   std::vector<std::string> argv = {};
   std::vector<std::string> environment = {};  // NAME=VALUE, over what the host has
   std::string run_dir = {};
@@ -57,6 +60,7 @@ struct HostJob {
   DataSecurity security = DataSecurity::kNone;
   int first = 0, ranks = 1, world = 1;
   int threads = 0;
+  int silence_ms = 30'000;
   bool pin = true;
   bool listens = false;  // serves the store of the job
 };

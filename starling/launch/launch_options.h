@@ -43,6 +43,8 @@ struct HostsOptions {
   DataSecurity security = DataSecurity::kNone;  // comm.security
   std::string interface;                        // comm.interface: where the ranks meet; empty: found out
   std::chrono::milliseconds patience{60'000};   // until all hosts have answered
+  std::chrono::milliseconds silence{
+      30'000};  // then a host of which nothing is heard is lost, as are we to it
 };
 
 struct LaunchOptions {
@@ -50,7 +52,7 @@ struct LaunchOptions {
   int threads = 0;                // per rank, OMP_NUM_THREADS of the children; 0: cores / ranks, at least 1
   bool pin = true;                // give each rank its own cores where there are enough
   std::vector<std::string> argv;  // of every child, argv[0] included
-  std::string program;            // path; empty: this program
+  std::string program;  // a path (on other hosts also a name that they look up); empty: this program
   const char* const* environment =
       nullptr;          // to build the children's on: NAME=VALUE strings, ended by a null pointer
   std::string run_dir;  // logs go to run_dir/log/rank-N.log; empty: no logs

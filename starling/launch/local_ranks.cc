@@ -11,20 +11,20 @@
 #include "starling/launch/cpu_share.h"
 
 namespace starling {
-namespace {
 
-// A TCP port of the loopback interface that is free now, for MASTER_PORT; nothing of ours listens there.
 int free_port() {
   const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t size = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   const bool bound =
       fd.valid() && ::bind(fd.get(), generic, size) == 0 && ::getsockname(fd.get(), generic, &size) == 0;
   return bound ? ntohs(address.sin_port) : 29500;
 }
+
+namespace {
 
 std::string crowd_warning(int ranks, int threads, int cores) {
   return fmt::format(

@@ -13,6 +13,9 @@
 
 namespace starling {
 
+// A TCP port of this host that is free now, for MASTER_PORT: nothing of ours listens there, other programs' rank 0 may.
+int free_port();
+
 // Of a job's ranks, options.ranks from options.share.first on. Numbers in the interface are those of the job.
 class LocalRanks final : public Ranks {
  public:

@@ -40,11 +40,26 @@ std::string find_program(const std::string& name, const std::vector<std::string>
       path = colon == std::string_view::npos ? std::string_view() : path.substr(colon + 1);
     }
   }
+  return {};
+}
+
+std::string program_to_reach(const std::string& name, const std::vector<std::string>& environment) {
+  std::string path = find_program(name, environment);
+  if (!path.empty()) return path;
   throw ConfigError(
       "launch.command",
       fmt::format("\"{}\" is no program of this host; install it (ssh: apt-get install openssh-client), or "
                   "name another one with --launch-command",
                   name));
+}
+
+std::string program_to_start(const std::string& name, const std::vector<std::string>& environment) {
+  std::string path = find_program(name, environment);
+  if (!path.empty()) return path;
+  throw ConfigError("launch",
+                    fmt::format("\"{}\" is no program of host {}; install it there, or name its path, which "
+                                "counts from the folder where the launcher was started",
+                                name, host_name()));
 }
 
 bool is_this_host(const std::string& name) {

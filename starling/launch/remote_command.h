@@ -13,9 +13,12 @@ namespace starling {
 
 // The text as one word of a POSIX shell.
 std::string shell_quoted(const std::string& text);
-// The path of a program that a shell would find by the PATH of this environment; a name with a slash is itself. ConfigError with the
-// remedy where there is none.
+// The path of a program that a shell would find by the PATH of this environment; a name with a slash is itself. Empty where there
+// is none.
 std::string find_program(const std::string& name, const std::vector<std::string>& environment);
+// The same for what reaches hosts, and for what ranks run; ConfigError with the remedy where there is none.
+std::string program_to_reach(const std::string& name, const std::vector<std::string>& environment);
+std::string program_to_start(const std::string& name, const std::vector<std::string>& environment);
 // localhost, a loopback address, or this machine's own name.
 bool is_this_host(const std::string& name);
 // What the ranks of other hosts take over from the launcher's environment: the settings of libraries that count.

@@ -22,7 +22,9 @@ namespace starling {
 namespace {
 
 constexpr auto kEndPatience = std::chrono::milliseconds(2000);
+constexpr auto kKillPatience = std::chrono::milliseconds(3000);
 constexpr size_t kWords = 4;
+constexpr int kBeats = 6;  // in HostsOptions::silence
 
 bool readable(int fd) {
   pollfd polled{fd, POLLIN, 0};
@@ -41,6 +43,7 @@ RemoteRanks::RemoteRanks(const LaunchOptions& options, const sigset_t& mask, int
       steps_(static_cast<size_t>(options.ranks), -1) {}
 
 RemoteRanks::~RemoteRanks() {
+  beat_ = {};
   for (Host& host : hosts_) host.in.reset();  // upon which its agent kills its ranks
   const Deadline deadline = deadline_in(kEndPatience);
   for (Host& host : hosts_) {
@@ -62,6 +65,7 @@ void RemoteRanks::start(RankListener& listener) {
   for (const HostsOptions::Host& named : options_.hosts.hosts) {
     Host& host = hosts_.emplace_back();
     host.name = named.name;
+    host.hear_by = answer_by_;
     host.first = first;
     host.count = named.ranks;
     first += named.ranks;
@@ -78,8 +82,11 @@ void RemoteRanks::start(RankListener& listener) {
   for (const Host& host : hosts_) send(host, to_line(job_for(host, identity)));
   await([](const Host& host) { return host.listening.has_value(); }, "taken its job", listener);
   const std::string address = hosts_.size() > 1 ? meeting_address(listener) : "";
-  for (const Host& host : hosts_) send(host, "go " + address);
+  const int port = hosts_.front().port;
+  for (const Host& host : hosts_) send(host, fmt::format("go {} {}", port, address));
   std::fill(running_.begin(), running_.end(), true);
+  for (Host& host : hosts_) host.hear_by = deadline_in(options_.hosts.silence);
+  beat_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
 }
 
 void RemoteRanks::connect(Host& host) {
@@ -91,7 +98,7 @@ void RemoteRanks::connect(Host& host) {
     request.argv = {request.program, std::string(kHostAgentArgument)};
   } else {
     request.argv = words_of_line(options_.hosts.command);
-    request.program = find_program(request.argv.empty() ? "" : request.argv.front(), request.environment);
+    request.program = program_to_reach(request.argv.empty() ? "" : request.argv.front(), request.environment);
     request.argv.push_back(host.name);
     request.argv.push_back(fmt::format("exec {} {}", shell_quoted(program_), kHostAgentArgument));
   }
@@ -116,7 +123,8 @@ void RemoteRanks::await(const Test& done, const std::string& for_what, RankListe
     }
     std::vector<pollfd> fds{{interrupt_, POLLIN, 0}};
     add_to(fds);
-    ::poll(fds.data(), fds.size(), std::min(poll_timeout(answer_by_), patience() < 0 ? 60'000 : patience()));
+    ::poll(fds.data(), fds.size(),
+           patience() < 0 ? poll_timeout(answer_by_) : std::min(poll_timeout(answer_by_), patience()));
     if (readable(interrupt_))
       throw Error(ErrorCode::kInterrupted, "interrupted before the ranks were started");
     for (Host& host : hosts_) {
@@ -158,6 +166,7 @@ void RemoteRanks::check_hosts() const {
 HostJob RemoteRanks::job_for(const Host& host, const JobIdentity& identity) const {
   HostJob job{identity.job_id, identity.key};
   job.folder = folder_;
+  job.program = options_.program;
   job.argv = options_.argv;
   job.environment = forwarded_environment(options_.environment);
   job.run_dir = options_.run_dir;
@@ -167,6 +176,7 @@ HostJob RemoteRanks::job_for(const Host& host, const JobIdentity& identity) cons
   job.ranks = host.count;
   job.world = options_.ranks;
   job.threads = options_.threads;
+  job.silence_ms = static_cast<int>(options_.hosts.silence.count());
   job.pin = options_.pin;
   job.listens = hosts_.size() > 1 && &host == &hosts_.front();
   return job;
@@ -209,15 +219,30 @@ void RemoteRanks::add_to(std::vector<pollfd>& fds) const {
 int RemoteRanks::patience() const {
   int least = -1;
   for (const Host& host : hosts_) {
-    if (!host.end && host.closing)
-      least = least < 0 ? poll_timeout(*host.closing) : std::min(least, poll_timeout(*host.closing));
+    const int left = poll_timeout(host.closing.value_or(host.hear_by));
+    if (!host.end) least = least < 0 ? left : std::min(least, left);
   }
   return least;
+}
+
+// By a thread, for the launcher's own may wait until somebody reads its output (a terminal that Ctrl-S holds).
+void RemoteRanks::beat(const std::stop_token& stop) {
+  std::unique_lock lock(inputs_);
+  while (!stop.stop_requested()) {
+    for (const Host& host : hosts_) {
+      if (host.in.valid()) send(host, "alive");
+    }
+    next_beat_.wait_for(lock, stop, options_.hosts.silence / kBeats, [] { return false; });
+  }
 }
 
 void RemoteRanks::take(RankListener& listener) {
   for (Host& host : hosts_) {
     read(host, listener);
+    if (!host.closing && has_passed(host.hear_by)) {
+      host.silent = true;
+      host.closing = host.hear_by;
+    }
     reap(host, listener);
     if (host.end || host.refusal) lose(host, listener);
   }
@@ -231,7 +256,10 @@ void RemoteRanks::read(Host& host, RankListener& listener) {
 
 void RemoteRanks::reap(Host& host, RankListener& listener) {
   if (host.end) return;
-  if (host.closing && has_passed(*host.closing)) ::kill(-host.process.pid, SIGKILL);
+  if (host.closing && has_passed(*host.closing)) {
+    ::kill(-host.process.pid, SIGKILL);
+    host.closing = deadline_in(kEndPatience);
+  }
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(host.process.pid), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
     return;
@@ -242,10 +270,20 @@ void RemoteRanks::reap(Host& host, RankListener& listener) {
 
 // The ranks of a host that is gone; none where they had ended before.
 void RemoteRanks::lose(Host& host, RankListener& listener) {
-  const std::string why = host.refusal ? fmt::format("host {}: {}", host.name, host.refusal->second)
-                                       : fmt::format("the connection to host {} ended ({}){}", host.name,
-                                                     end_text(*host.end), last_words(host.words));
-  host.in.reset();  // should the agent be left: it ends its ranks
+  std::string why;
+  if (host.refusal) {
+    why = fmt::format("host {}: {}", host.name, host.refusal->second);
+  } else if (host.silent) {
+    why = fmt::format("host {} has not answered for {} s", host.name,
+                      std::chrono::duration<double>(options_.hosts.silence).count());
+  } else {
+    why = fmt::format("the connection to host {} ended ({}){}", host.name, end_text(*host.end),
+                      last_words(host.words));
+  }
+  {
+    const std::scoped_lock lock(inputs_);
+    host.in.reset();  // should the agent be left: it ends its ranks
+  }
   for (int r = host.first; r < host.first + host.count; ++r) {
     if (!running_[static_cast<size_t>(r)]) continue;
     running_[static_cast<size_t>(r)] = false;
@@ -254,6 +292,7 @@ void RemoteRanks::lose(Host& host, RankListener& listener) {
 }
 
 void RemoteRanks::on_line(Host& host, const std::string& line, RankListener& listener) {
+  if (beat_.joinable()) host.hear_by = deadline_in(options_.hosts.silence);
   if (!host.hello) {
     host.hello = parse_hello(line);
     if (!host.hello) keep_words(host.words, line, kWords);
@@ -261,7 +300,9 @@ void RemoteRanks::on_line(Host& host, const std::string& line, RankListener& lis
   }
   const HostLine parts = split_host_line(line);
   if (parts.word == "listening") {
-    host.listening = words_of_line(parts.rest);
+    const auto port = split_number(parts.rest);
+    host.port = port ? port->first : 0;
+    host.listening = words_of_line(port ? port->second : std::string_view());
   } else if (parts.word == "reached") {
     host.reached = words_of_line(parts.rest);
   } else if (parts.word == "warn") {
@@ -296,8 +337,12 @@ std::string RemoteRanks::host_of(int rank) const {
 }
 
 void RemoteRanks::signal(int signal, bool whole_group) {
-  for (const Host& host : hosts_) {
-    if (!host.end && host.in.valid()) send(host, fmt::format("signal {} {}", signal, whole_group ? 1 : 0));
+  for (Host& host : hosts_) {
+    if (host.end || !host.in.valid()) continue;
+    send(host, fmt::format("signal {} {}", signal, whole_group ? 1 : 0));
+    if (signal == SIGCONT)
+      host.hear_by = deadline_in(options_.hosts.silence);  // it was not asked while we were stopped
+    if (signal == SIGKILL && !host.closing) host.closing = deadline_in(kKillPatience);  // it may be cut off
   }
 }
 

@@ -7,10 +7,14 @@
 
 #include <signal.h>
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "starling/launch/host_lines.h"
@@ -46,11 +50,15 @@ class RemoteRanks final : public Ranks {
     UniqueFd in;
     LineReader out, err;
     std::optional<HostHello> hello;
+    int port = 0;  // that is free there, for MASTER_PORT
     std::optional<std::vector<std::string>> listening, reached;
     std::optional<std::pair<ErrorCode, std::string>> refusal;
     std::deque<std::string> words;  // what it said beside the protocol, the last lines
+    Deadline hear_by{};             // it says something, were it only that it is alive, or is lost
+    bool silent = false;            // that has passed
     std::optional<RankEnd> end;
-    std::optional<Deadline> closing;  // its output has ended: the process is to follow
+    std::optional<Deadline>
+        closing;  // until when its process may run: its output has ended, or its ranks were killed
   };
   using Test = std::function<bool(const Host&)>;
 
@@ -64,6 +72,7 @@ class RemoteRanks final : public Ranks {
   void check_hosts() const;
   HostJob job_for(const Host& host, const JobIdentity& identity) const;
   std::string meeting_address(RankListener& listener);
+  void beat(const std::stop_token& stop);
   void send(const Host& host, const std::string& line);
   [[noreturn]] void give_up_on(const Host& host) const;
 
@@ -76,6 +85,9 @@ class RemoteRanks final : public Ranks {
   std::deque<Host> hosts_;
   std::vector<bool> running_;  // by rank
   std::vector<int64_t> steps_;
+  std::mutex inputs_;  // Host::in: this thread alone changes it
+  std::condition_variable_any next_beat_;
+  std::jthread beat_;
 };
 
 }  // namespace starling

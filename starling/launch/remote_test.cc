@@ -49,14 +49,17 @@ TEST(HostLines, HelloComesBackAndNoiseIsNone) {
 TEST(HostLines, TheJobComesBackOnOneLine) {
   HostJob job{"id", make_job_identity().key};
   job.folder = "/a b";
+  job.program = "app";
   job.argv = {"starling", "train", "--set", "data.source=\"x\ny\""};
   job.environment = {"OMP_PROC_BIND=1"};
   job.run_dir = "runs/x";
   job.interface = "eth0";
+  job.security = DataSecurity::kEncrypt;
   job.first = 2;
   job.ranks = 3;
   job.world = 8;
   job.threads = 4;
+  job.silence_ms = 5;
   job.pin = false;
   job.listens = true;
   const std::string text = to_line(job);
@@ -67,11 +70,13 @@ TEST(HostLines, TheJobComesBackOnOneLine) {
   EXPECT_THAT(std::vector(read.key.bytes().begin(), read.key.bytes().end()),
               testing::ElementsAreArray(job.key.bytes()));
   EXPECT_EQ(read.folder, job.folder);
+  EXPECT_EQ(read.program, job.program);
   EXPECT_EQ(read.argv, job.argv);
+  EXPECT_EQ(read.security, job.security);
   EXPECT_EQ(read.environment, job.environment);
   EXPECT_EQ(read.run_dir, job.run_dir);
   EXPECT_EQ(read.interface, job.interface);
-  EXPECT_EQ(read.first + read.ranks + read.world + read.threads, 17);
+  EXPECT_EQ(read.first + read.ranks + read.world + read.threads + read.silence_ms, 22);
   EXPECT_FALSE(read.pin);
   EXPECT_TRUE(read.listens);
   EXPECT_THROW(parse_job("{}"), Error);
@@ -85,14 +90,19 @@ TEST(RemoteCommand, QuotesForAShell) {
 TEST(RemoteCommand, IsLookedUpInThePath) {
   EXPECT_EQ(find_program("sh", {"PATH=/nowhere:/bin"}), "/bin/sh");
   EXPECT_EQ(find_program("/bin/sh", {}), "/bin/sh");
-  for (const char* none : {"", "no-such-program", "/no/such/program", "/etc"}) {
+  for (const char* none : {"", "no-such-program", "/no/such/program", "/etc"})
+    EXPECT_EQ(find_program(none, {"PATH=/bin"}), "") << none;
+  const auto refusal = [](auto find) {
     try {
-      find_program(none, {"PATH=/bin"});
-      FAIL() << none;
+      find("none", std::vector<std::string>{"PATH=/bin"});
     } catch (const ConfigError& e) {
-      EXPECT_THAT(e.what(), HasSubstr("is no program of this host; install it")) << none;
+      return std::string(e.what());
     }
-  }
+    return std::string();
+  };
+  EXPECT_THAT(refusal(program_to_reach),
+              StartsWith("launch.command: \"none\" is no program of this host; install"));
+  EXPECT_THAT(refusal(program_to_start), StartsWith("launch: \"none\" is no program of host "));
 }
 
 TEST(RemoteCommand, ThisHost) {

@@ -23,6 +23,9 @@ struct CommandOptions {
 int train_command(const RunSpec& spec, const CommandOptions& options);
 int eval_command(const RunSpec& spec, const CommandOptions& options);
 int verify_command(const RunSpec& spec, const CommandOptions& options);
+// Starts train.ranks copies of a program, its name or path first, on the hosts that the run names, or here (docs/launching.md).
+int launch_command(const RunSpec& spec, const std::vector<std::string>& program,
+                   const CommandOptions& options);
 int doctor_command(const CommandOptions& options);
 // Prints what the flight recorders in a run's folder hold (comm/recorder.h): who waited for whom. ConfigError where it has none.
 int doctor_recorder_command(const std::string& folder, const CommandOptions& options);

@@ -11,6 +11,7 @@
 #include "starling/comm/recorder_report.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/launcher.h"
+#include "starling/launch/remote_command.h"
 #include "starling/launch/rendezvous.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/plain_error.h"
@@ -40,36 +41,55 @@ HostsOptions hosts_for(const RunSpec& spec, int processes) {
   return options;
 }
 
-}  // namespace
-
-int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment) {
+// What every program that is launched has in common.
+LaunchOptions launch_options(const RunSpec& spec, const RankProgram& program,
+                             const Environment& environment) {
   LaunchOptions options;
   options.ranks = static_cast<int>(spec.train.ranks + servers_of(spec));
   options.threads = static_cast<int>(spec.train.threads);
   options.argv = program.argv;
   options.hosts = hosts_for(spec, options.ranks);
+  options.environment = ::environ;
+  options.color = program.output.color == "always" ||
+                  (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
+  options.quiet = program.output.verbosity < 0;
+  options.rendezvous = start_local_rendezvous;
+  options.status_of = [](ErrorCode code) -> int { return exit_status(code); };
+  return options;
+}
+
+}  // namespace
+
+int launch_program(const RunSpec& spec, const RankProgram& program, const Environment& environment) {
+  LaunchOptions options = launch_options(spec, program, environment);
+  options.program = program.argv.front();
+  if (options.hosts.hosts.empty()) {
+    std::vector<std::string> variables;
+    for (const char* const* entry = ::environ; *entry; ++entry) variables.emplace_back(*entry);
+    options.program = program_to_start(options.program, variables);
+  }
+  options.run_dir = spec.run.dir;
+  if (program.keep) make_run_folder(options.run_dir);
+  return launch(options, SystemClock());
+}
+
+int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment) {
+  LaunchOptions options = launch_options(spec, program, environment);
   if (!options.hosts.hosts
            .empty())  // the ranks do not read the hostfile, and may have got their number from it
     options.argv.insert(options.argv.end(), {"--set", fmt::format("train.ranks={}", spec.train.ranks)});
-  options.environment = ::environ;
   if (program.keep) {
     options.run_dir = run_folder_of(spec, environment);
     make_run_folder(options.run_dir);
   }
-  options.color = program.output.color == "always" ||
-                  (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
-  options.quiet = program.output.verbosity < 0;
   if (goes_on_after_loss(spec)) options.expendable = static_cast<int>(spec.train.ranks);
-  options.rendezvous = start_local_rendezvous;
   if (program.keep) {
     const std::filesystem::path recorders = std::filesystem::path(options.run_dir) / "recorder";
     std::error_code ignored;
     std::filesystem::remove_all(recorders, ignored);  // of an earlier run, perhaps of more ranks
     options.diagnosis = [recorders] { return who_waits(read_recordings(recorders)); };
   }
-  options.status_of = [](ErrorCode code) -> int { return exit_status(code); };
-  const SystemClock clock;
-  return launch(options, clock);
+  return launch(options, SystemClock());
 }
 
 namespace {

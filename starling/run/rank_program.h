@@ -23,6 +23,10 @@ bool must_launch(const RunSpec& spec, const Environment& environment);
 // Starts spec.train.ranks copies of this program and waits for them. Returns their exit status.
 int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment);
 
+// The same for any program: program.argv, its name or path first. Logs only where run.dir says so. The ranks have torchrun's environment
+// beside ours; a program of ours among them meets as under `starling train`. ConfigError where it is not found.
+int launch_program(const RunSpec& spec, const RankProgram& program, const Environment& environment);
+
 // Launches, or makes the session of this rank and calls `work` with it. A fault is told to the launcher, if there is one,
 // which prints the first of them; without a launcher it is rethrown. Returns the exit status.
 int run_rank_program(const RunSpec& spec, const RankProgram& program,

@@ -47,9 +47,10 @@ void ConfigFlags::add_sources(CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
-void ConfigFlags::add_flags(CLI::App& app) {
+void ConfigFlags::add_flags(CLI::App& app, std::span<const std::string_view> keys) {
   for (const SchemaEntry& entry : schema()) {
-    if (entry.flags.empty()) continue;
+    const bool wanted = keys.empty() || std::find(keys.begin(), keys.end(), entry.key) != keys.end();
+    if (entry.flags.empty() || !wanted) continue;
     app.add_option(
            std::string(entry.flags),
            [this, &entry](const CLI::results_t& values) {

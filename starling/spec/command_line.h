@@ -2,7 +2,9 @@
 // program `starling` and programs of users (starling::init) read it with the same code.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,8 +27,8 @@ class ConfigFlags {
 
   // -c, --config FILE and --set key=value.
   void add_sources(CLI::App& app);
-  // One flag for each schema entry that has one.
-  void add_flags(CLI::App& app);
+  // One flag for each schema entry that has one; where keys are named, for these only.
+  void add_flags(CLI::App& app, std::span<const std::string_view> keys = {});
   // What was parsed, put together: defaults, files, --set, flags. Reads the files. Throws ConfigError.
   Config read() const;
   // What -c named, in order.

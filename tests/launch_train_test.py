@@ -1,0 +1,67 @@
+"""`starling launch`: training on two hosts, which are network namespaces, equals training on one; any other program; what is refused."""
+import os
+import re
+import signal
+import time
+import unittest
+
+import hosts_test
+from hosts_test import ADDRESS, Hosts
+from launched import CHILD, Launched
+from program import SMALL, distance, events_of, main, result_of, wait_for_step
+
+
+@unittest.skipIf(hosts_test.REASON, hosts_test.REASON)
+class Launch(Launched):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = Hosts()
+        cls.addClassCleanup(cls.hosts.close)
+
+    def reach(self):
+        return self.script("reach", f'exec ip netns exec {self.hosts.bridge.removesuffix("bridge")}"$1" sh -c "$2"\n')
+
+    def training(self, *more):
+        return ["train", "--json", "--run-dir", self.path("run"), "--resume", "never", *SMALL, "--precision", "fp64", "--global-batch", "24",
+                *map(str, more)]
+
+    def start_launch(self, hosts, *words):
+        return self.start("launch", "--hosts", hosts, "--launch-command", self.reach(), "--net-security", "auth", *words, env=self.env)
+
+    def test_training_with_authentic_data_equals_that_on_one_host(self):
+        self.run_program(*self.training("--steps", 8, "-n", 2, "--set", "comm.shared_memory=false", "--net-security", "auth", "--save",
+                                        self.path("one.safetensors"), "--run-dir", self.path("one")), env=self.env)
+        process = self.start_launch("host0,host1", *self.training("--steps", 8, "--save", self.path("two.safetensors")))
+        result = result_of(events_of(self.ends(process, 0, "")))
+        self.assertEqual(result["ranks"], 2)
+        self.assertGreater(result["bytes_sent"], 0)
+        self.assertLess(distance(self.path("one.safetensors"), self.path("two.safetensors")), 1e-12)
+
+    def test_the_other_goes_on_without_rank_0(self):
+        process = self.start_launch("host0,host1", *self.training("--steps", 1000000, "--on-failure", "continue"))
+        wait_for_step(self.path("run"), 5)
+        os.kill(self.pid_of(0), signal.SIGKILL)
+        end = time.monotonic() + 60
+        while not any(e["event"] == "lost" for e in self.recorded()):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        process.terminate()
+        out = self.ends(process, 0, r"warning: rank 0 \(host0\) was killed by signal 9 .*; 1 rank goes on")
+        self.assertEqual(result_of(events_of(out))["lost_ranks"], [0])
+
+    def recorded(self):
+        with open(self.path("run/events.jsonl"), encoding="utf-8") as f:
+            return events_of(f.read())
+
+    def test_any_program(self):
+        shown = 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $MASTER_ADDR:$MASTER_PORT $1"; exit $((RANK == 2 ? 7 : 0))'
+        process = self.start_launch("host0:2,host1", "--set", f"launch.program={CHILD}", "--run-dir", self.path("run"), "sh", "-c", shown, "sh", "--hosts")
+        out = self.ends(process, 1, r"error: rank 2 \(host1\) ended with exit status 7")
+        said = [re.match(rf"(\d of 3, \d of \d), {re.escape(ADDRESS[0])}:(\d+) --hosts$", text.splitlines()[0]) for text in
+                [out, self.log(1), self.log(2)]]
+        self.assertEqual([s[1] for s in said], ["0 of 3, 0 of 2", "1 of 3, 1 of 2", "2 of 3, 0 of 1"])
+        self.assertEqual(len({s[2] for s in said}), 1)
+
+
+if __name__ == "__main__":
+    main()
