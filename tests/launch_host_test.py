@@ -25,7 +25,7 @@ class OneHost(Launched):
         silent = self.script("nowhere", 'echo "ssh: Could not resolve hostname $1: Name or service not known" >&2\nexit 255\n')
         self.refused(4, r"host a cannot be reached .*255.*Could not resolve hostname a.*nowhere a true", "a:2", silent)
         self.refused(2, r"launch.command: \"no-such-ssh\" is no program of this host; install it", "a:2", "no-such-ssh -x")
-        self.refused(2, r"host a cannot run /opt/none/starling: .*not found; install the same version", "a:2", self.here(),
+        self.refused(2, r"host a cannot run /opt/none/starling: .*not found.*; install the same version", "a:2", self.here(),
                      LAUNCH_PROGRAM="/opt/none/starling")
         self.refused(4, r"host a cannot be reached \(.*exit status 0\): Welcome to a", "a:2", self.script("mute", 'echo "Welcome to $1"\n'))
 

@@ -90,7 +90,7 @@ class SeveralHosts(Launched):
         process = self.begun("host0,host1", self.reach(), "stay")
         os.kill(self.agents_by_host()[1], signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
-        self.assertIn("once more to end at once", self.first_line(process))
+        self.wait_until_said(process, "once more to end at once")
         process.send_signal(signal.SIGINT)
         self.ends(process, 130, "Ctrl-C: ending the ranks at once")
 

@@ -54,11 +54,13 @@ class Launched(ProgramTest):
             time.sleep(0.02)
         return process
 
-    def first_line(self, process):
-        """Of what the launcher says."""
-        ready, _, _ = select.select([process.stderr], [], [], 30)
-        self.assertTrue(ready)
-        return process.stderr.readline()
+    def wait_until_said(self, process, text):
+        """Until the launcher, or rank 0 through it, has said this on standard error; what was said before is taken."""
+        said, end = b"", time.monotonic() + 30
+        while text.encode() not in said:
+            ready, _, _ = select.select([process.stderr], [], [], max(0, end - time.monotonic()))
+            self.assertTrue(ready, said)
+            said += os.read(process.stderr.fileno(), 4096)
 
     def log(self, rank):
         path = pathlib.Path(self.path(f"run/log/rank-{rank}.log"))
