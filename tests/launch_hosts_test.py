@@ -87,7 +87,7 @@ class SeveralHosts(Launched):
             self.assertIn(f"saved by {rank}", self.log(rank))
 
     def test_the_second_ctrl_c_ends_even_a_host_that_hangs(self):
-        process = self.begun("host0,host1", self.reach(), "stay")
+        process = self.begun("host0,host1", self.reach(), "stay", LAUNCH_SILENCE_MS="10000")
         os.kill(self.agents_by_host()[1], signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         self.wait_until_said(process, "once more to end at once")
@@ -97,7 +97,8 @@ class SeveralHosts(Launched):
     def test_hosts_that_do_not_reach_each_other(self):
         Hosts.must("-n", self.hosts.bridge, "link", "set", "port1", "down")
         self.addCleanup(Hosts.must, "-n", self.hosts.bridge, "link", "set", "port1", "up")
-        self.ends(self.launch(HOSTS, self.reach(), "ok"), 4, r"host host1 does not reach host host0 at 10\.98\.0\.1:\d+.*comm\.interface")
+        process = self.launch(HOSTS, self.reach(), "ok", LAUNCH_SILENCE_MS="10000")
+        self.ends(process, 4, r"host host1 does not reach host host0 at 10\.98\.0\.1:\d+.*comm\.interface")
 
     def test_an_unknown_host(self):
         self.ends(self.launch("host0:2,host7:2", self.reach(), "ok"), 4, "host host7 cannot be reached .*Cannot open network namespace")

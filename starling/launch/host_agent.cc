@@ -27,7 +27,7 @@
 namespace starling {
 namespace {
 
-constexpr auto kReachPatience = std::chrono::milliseconds(3000);
+constexpr int kReachShare = 10;  // of HostJob::silence_ms: how long an address is tried
 constexpr auto kStartPatience = std::chrono::minutes(5);  // until the launcher lets the ranks start
 
 // The addresses of this host at which the ranks of others might reach it, IPv4 first.
@@ -202,7 +202,8 @@ void HostAgent::reach(const std::vector<std::string>& addresses) {
   for (const std::string& address : addresses) {
     try {
       StoreClientOptions options;
-      options.connect_timeout = options.answer_timeout = kReachPatience;
+      options.connect_timeout = options.answer_timeout =
+          std::chrono::milliseconds(job_->silence_ms / kReachShare);
       StoreClient(address, *identity_, options).try_get("hello");
       reached += " " + address;
     } catch (const Error&) {  // that is the question

@@ -22,9 +22,9 @@ namespace starling {
 namespace {
 
 constexpr auto kEndPatience = std::chrono::milliseconds(2000);
-constexpr auto kKillPatience = std::chrono::milliseconds(3000);
 constexpr size_t kWords = 4;
-constexpr int kBeats = 6;  // in HostsOptions::silence
+constexpr int kBeats = 6;       // in HostsOptions::silence
+constexpr int kKillShare = 10;  // of it: how long after its ranks were to be killed a host may still run
 
 bool readable(int fd) {
   pollfd polled{fd, POLLIN, 0};
@@ -342,7 +342,8 @@ void RemoteRanks::signal(int signal, bool whole_group) {
     send(host, fmt::format("signal {} {}", signal, whole_group ? 1 : 0));
     if (signal == SIGCONT)
       host.hear_by = deadline_in(options_.hosts.silence);  // it was not asked while we were stopped
-    if (signal == SIGKILL && !host.closing) host.closing = deadline_in(kKillPatience);  // it may be cut off
+    if (signal == SIGKILL && !host.closing)
+      host.closing = deadline_in(options_.hosts.silence / kKillShare);  // it may be cut off
   }
 }
 
