@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import signal
+import time
 import unittest
 
 import hosts_test
@@ -69,9 +70,20 @@ class SeveralHosts(Launched):
 
     def test_a_host_that_falls_silent(self):
         # As when a cable is cut: nothing ends, nothing comes.
-        process = self.begun("host0,host1", self.apart(), "stay", LAUNCH_SILENCE_MS="3000")
+        process = self.begun("host0,host1", self.apart(), "stay", LAUNCH_SILENCE_MS="4000")
         os.killpg(self.connections()[1], signal.SIGSTOP)
-        self.ends(process, 4, r"error: rank 1 \(host1\): host host1 has not answered for 3 s")
+        self.ends(process, 4, r"error: rank 1 \(host1\): host host1 has not answered for 4 s")
+
+    def test_hosts_where_nobody_listens_to_the_ranks_any_more(self):
+        # The launcher neither reads nor speaks, and the ranks have more to say than pipes hold.
+        process = self.begun("host0,host1", self.apart(), "chatter", LAUNCH_SILENCE_MS="4000")
+        process.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + 30
+        while self.agents():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        process.send_signal(signal.SIGCONT)
+        self.ends(process, 4, r"error: rank \d \(host\d\): (the connection to host host\d ended|host host\d has not answered)")
 
     def test_nobody_survives_the_launcher(self):
         process = self.begun(HOSTS, self.apart(), "stay")
@@ -97,7 +109,7 @@ class SeveralHosts(Launched):
     def test_hosts_that_do_not_reach_each_other(self):
         Hosts.must("-n", self.hosts.bridge, "link", "set", "port1", "down")
         self.addCleanup(Hosts.must, "-n", self.hosts.bridge, "link", "set", "port1", "up")
-        process = self.launch(HOSTS, self.reach(), "ok", LAUNCH_SILENCE_MS="10000")
+        process = self.launch(HOSTS, self.reach(), "ok", LAUNCH_REACH_MS="1000")
         self.ends(process, 4, r"host host1 does not reach host host0 at 10\.98\.0\.1:\d+.*comm\.interface")
 
     def test_an_unknown_host(self):

@@ -41,7 +41,7 @@ class OverSsh(Launched):
 
     def setUp(self):
         super().setUp()
-        os.makedirs("/run/sshd", exist_ok=True)  # where sshd shuts itself in before anybody has logged in
+        self.make_folder_of_sshd()
         for name in ("host_key", "user_key"):
             done = shell("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name))
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -49,6 +49,12 @@ class OverSsh(Launched):
             self.serve(host)
         self.client = (f"ip netns exec {self.hosts.names[0]} ssh -F none -i {self.path('user_key')} -p {PORT} -o BatchMode=yes -o "
                        "StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=10")
+
+    def make_folder_of_sshd(self):
+        """Where sshd shuts itself in before anybody has logged in: an empty folder that this machine may lack."""
+        if not os.path.isdir("/run/sshd"):
+            os.mkdir("/run/sshd")
+            self.addCleanup(os.rmdir, "/run/sshd")
 
     def serve(self, host):
         with open(self.path(f"sshd{host}"), "w", encoding="utf-8") as f:

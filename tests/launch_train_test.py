@@ -8,7 +8,7 @@ import unittest
 import hosts_test
 from hosts_test import ADDRESS, Hosts
 from launched import CHILD, Launched
-from program import SMALL, distance, events_of, main, result_of, wait_for_step
+from program import SMALL, distance, events_of, main, recorded_events, result_of, wait_for_step
 
 
 @unittest.skipIf(hosts_test.REASON, hosts_test.REASON)
@@ -42,16 +42,12 @@ class Launch(Launched):
         wait_for_step(self.path("run"), 5)
         os.kill(self.pid_of(0), signal.SIGKILL)
         end = time.monotonic() + 60
-        while not any(e["event"] == "lost" for e in self.recorded()):
+        while not any(e["event"] == "lost" for e in recorded_events(self.path("run"))):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
         process.terminate()
         out = self.ends(process, 0, r"warning: rank 0 \(host0\) was killed by signal 9 .*; 1 rank goes on")
         self.assertEqual(result_of(events_of(out))["lost_ranks"], [0])
-
-    def recorded(self):
-        with open(self.path("run/events.jsonl"), encoding="utf-8") as f:
-            return events_of(f.read())
 
     def test_any_program(self):
         shown = 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $MASTER_ADDR:$MASTER_PORT $1"; exit $((RANK == 2 ? 7 : 0))'

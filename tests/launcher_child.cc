@@ -52,6 +52,16 @@ int stay(const Environment& env) {
   for (;;) pause();
 }
 
+// The same, but all except rank 0 speak all the time.
+int chatter(const Environment& env) {
+  if (env.identity.rank == 0) return stay(env);
+  blocked_term();
+  std::fprintf(stderr, "ready\n");
+  for (;; usleep(100))
+    std::fprintf(stderr, "rank %d has a lot to say, and nobody may be there who wants to hear it\n",
+                 env.identity.rank);
+}
+
 std::string file_text(const char* path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -105,6 +115,7 @@ int rank_main(const Environment& env, const std::vector<std::string>& args) {
   if (mode == "meet") return meet(env);
   if (mode == "wait") return wait_for_term(env);
   if (mode == "stay") return stay(env);
+  if (mode == "chatter") return chatter(env);
   if (mode == "say") {
     if (rank > 0) std::fprintf(stderr, "the disk is slow\n");
     return 0;
@@ -138,6 +149,8 @@ HostsOptions named_hosts() {
   if (const char* program = std::getenv("LAUNCH_PROGRAM")) options.program = program;
   if (const char* silence = std::getenv("LAUNCH_SILENCE_MS"))
     options.silence = std::chrono::milliseconds(std::atoi(silence));
+  if (const char* reach = std::getenv("LAUNCH_REACH_MS"))
+    options.reach = std::chrono::milliseconds(std::atoi(reach));
   return options;
 }
 

@@ -87,17 +87,22 @@ def distance(a, b):
     return math.dist(x, y) / math.hypot(*x)
 
 
+def recorded_events(run_dir):
+    """What the run in run_dir has recorded so far."""
+    path = os.path.join(run_dir, "events.jsonl")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as f:
+        written = f.read()  # while the run writes: the last line may be half there
+    return events_of(written[:written.rfind("\n") + 1])
+
+
 def wait_for_step(run_dir, step, timeout=120):
     """Waits until the run in run_dir has recorded `step`."""
     end = time.monotonic() + timeout
-    path = os.path.join(run_dir, "events.jsonl")
     while time.monotonic() < end:
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as f:
-                written = f.read()  # while the run writes: the last line may be half there
-            events = events_of(written[:written.rfind("\n") + 1])
-            if any(e.get("event") == "step" and e["step"] >= step for e in events):
-                return
+        if any(e.get("event") == "step" and e["step"] >= step for e in recorded_events(run_dir)):
+            return
         time.sleep(0.02)
     raise AssertionError(f"step {step} was not reached in {timeout} s")
 

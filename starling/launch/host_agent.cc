@@ -8,8 +8,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "starling/base/error.h"
 #include "starling/launch/host_lines.h"
@@ -27,8 +29,8 @@
 namespace starling {
 namespace {
 
-constexpr int kReachShare = 10;  // of HostJob::silence_ms: how long an address is tried
 constexpr auto kStartPatience = std::chrono::minutes(5);  // until the launcher lets the ranks start
+constexpr size_t kPart = 4096;  // what a pipe or socket with any room takes without waiting
 
 // The addresses of this host at which the ranks of others might reach it, IPv4 first.
 std::vector<std::string> candidates(const std::string& wanted) {
@@ -62,9 +64,11 @@ class HostAgent final : private RankListener {
 
   template <typename... Values>
   void say(fmt::format_string<Values...> format, Values&&... values) {
-    if (!output_.write(fmt::format(format, std::forward<Values>(values)...) + "\n")) heard_ = false;
+    put(fmt::format(format, std::forward<Values>(values)...));
   }
+  void put(std::string line);
   void turn();
+  void hear();
   void on_line(const std::string& line);
   void on_signal(int signal, bool whole_group);
   void on_job(std::string_view rest);
@@ -79,6 +83,7 @@ class HostAgent final : private RankListener {
   SignalWatch signals_;
   FdOutput output_{STDOUT_FILENO};
   LineReader input_{UniqueFd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10)), kLongestHostLine};
+  std::deque<std::string> inbox_;
   bool heard_ = true;  // the launcher is there
   Deadline hear_by_ = deadline_in(kStartPatience);
   bool stopped_ = false;  // with the launcher, by Ctrl-Z
@@ -111,6 +116,38 @@ bool HostAgent::over() const {
   return true;
 }
 
+// Waits for room as long as the launcher speaks, which itself may wait for a terminal that Ctrl-S holds.
+void HostAgent::put(std::string line) {
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  line += '\n';
+  std::string_view left = line;
+  while (heard_ && !left.empty()) {
+    pollfd fds[] = {{STDOUT_FILENO, POLLOUT, 0}, {input_.fd(), POLLIN, 0}};
+    ::poll(fds, 2, stopped_ ? -1 : poll_timeout(hear_by_));
+    if (fds[0].revents == 0) {
+      hear();
+    } else {
+      const std::string_view part = left.substr(0, kPart);
+      if (!output_.write(part)) heard_ = false;
+      left.remove_prefix(part.size());
+    }
+  }
+}
+
+// What is not answered by a word is done at once: the inbox is emptied by turn(), which may be what waits.
+void HostAgent::hear() {
+  input_.read([this](const std::string& line) {
+    if (ranks_) hear_by_ = deadline_in(std::chrono::milliseconds(job_->silence_ms));
+    const HostLine parts = split_host_line(line);
+    if (ranks_ && parts.word == "signal") {
+      if (const auto number = split_number(parts.rest)) on_signal(number->first, number->second == "1");
+    } else {
+      inbox_.push_back(line);
+    }
+  });
+  if (!input_.open() || (!stopped_ && has_passed(hear_by_))) heard_ = false;
+}
+
 void HostAgent::turn() {
   std::vector<pollfd> fds{{input_.fd(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
   if (ranks_) ranks_->add_to(fds);
@@ -118,11 +155,16 @@ void HostAgent::turn() {
   const bool look =
       ranks_ && job_->program.empty() && !over() && static_cast<int>(shown_.size()) < job_->ranks;
   const int patience = stopped_ ? -1 : poll_timeout(hear_by_);
-  ::poll(fds.data(), fds.size(), look ? 20 : patience);
-  input_.read([this](const std::string& line) { on_line(line); });
-  if (!input_.open() || (!stopped_ && has_passed(hear_by_))) heard_ = false;
+  ::poll(fds.data(), fds.size(), !inbox_.empty() ? 0 : look ? 20 : patience);
+  hear();
+  for (; heard_ && !inbox_.empty(); inbox_.pop_front()) on_line(inbox_.front());
   while (const std::optional<int> signal = signals_.take()) {
-    if (ranks_ && *signal != SIGTSTP) ranks_->signal(SIGTERM, false);
+    if (*signal == SIGTSTP) continue;
+    if (ranks_) {
+      ranks_->signal(SIGTERM, false);
+    } else {
+      heard_ = false;  // nothing is there that could end in order
+    }
   }
   if (!ranks_ || !heard_) return;
   show_steps();
@@ -145,7 +187,6 @@ void HostAgent::on_end(int rank, RankEnd end) {
 }
 
 void HostAgent::on_line(const std::string& line) {
-  if (ranks_) hear_by_ = deadline_in(std::chrono::milliseconds(job_->silence_ms));
   const HostLine parts = split_host_line(line);
   if (parts.word == "alive") {
     say("alive");
@@ -197,17 +238,26 @@ void HostAgent::listen() {
   say("listening {}", listening);
 }
 
+// Tries all at once: those of virtual networks answer nobody.
 void HostAgent::reach(const std::vector<std::string>& addresses) {
-  std::string reached;
-  for (const std::string& address : addresses) {
-    try {
-      StoreClientOptions options;
-      options.connect_timeout = options.answer_timeout =
-          std::chrono::milliseconds(job_->silence_ms / kReachShare);
-      StoreClient(address, *identity_, options).try_get("hello");
-      reached += " " + address;
-    } catch (const Error&) {  // that is the question
+  StoreClientOptions options;
+  options.connect_timeout = options.answer_timeout = std::chrono::milliseconds(job_->reach_ms);
+  std::vector<char> answers(addresses.size());
+  {
+    std::vector<std::jthread> tries;
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      tries.emplace_back([&, i] {
+        try {
+          StoreClient(addresses[i], *identity_, options).try_get("hello");
+          answers[i] = 1;
+        } catch (const Error&) {  // that is the question
+        }
+      });
     }
+  }
+  std::string reached;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (answers[i] != 0) reached += " " + addresses[i];
   }
   say("reached{}", reached);
 }

@@ -99,6 +99,7 @@ std::string to_line(const HostJob& job) {
                             {"ranks", job.ranks},
                             {"world", job.world},
                             {"threads", job.threads},
+                            {"reach_ms", job.reach_ms},
                             {"silence_ms", job.silence_ms},
                             {"pin", job.pin},
                             {"listens", job.listens}});
@@ -121,6 +122,7 @@ HostJob parse_job(std::string_view rest) {
     job.ranks = json.at("ranks").get<int>();
     job.world = json.at("world").get<int>();
     job.threads = json.at("threads").get<int>();
+    job.reach_ms = json.at("reach_ms").get<int>();
     job.silence_ms = json.at("silence_ms").get<int>();
     job.pin = json.at("pin").get<bool>();
     job.listens = json.at("listens").get<bool>();

@@ -60,7 +60,7 @@ struct HostJob {
   DataSecurity security = DataSecurity::kNone;
   int first = 0, ranks = 1, world = 1;
   int threads = 0;
-  int silence_ms = 30'000;
+  int reach_ms = 3'000, silence_ms = 30'000;
   bool pin = true;
   bool listens = false;  // serves the store of the job
 };

@@ -43,8 +43,9 @@ struct HostsOptions {
   DataSecurity security = DataSecurity::kNone;  // comm.security
   std::string interface;                        // comm.interface: where the ranks meet; empty: found out
   std::chrono::milliseconds patience{60'000};   // until all hosts have answered
+  std::chrono::milliseconds reach{3'000};       // for the others to reach an address of the first host
   std::chrono::milliseconds silence{
-      30'000};  // then a host of which nothing is heard is lost, as are we to it
+      30'000};  // when the ranks run: a host of which nothing is heard is lost, as are we to it
 };
 
 struct LaunchOptions {

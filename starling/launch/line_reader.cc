@@ -11,7 +11,7 @@ namespace starling {
 bool LineReader::read_some(const Take& take) {
   char buffer[16 * 1024];
   pollfd ready{fd_.get(), POLLIN, 0};  // the descriptor itself may block: others may share it
-  if (::poll(&ready, 1, 0) == 0) return false;
+  if (::poll(&ready, 1, 0) <= 0) return false;
   ssize_t n;
   do {
     n = ::read(fd_.get(), buffer, sizeof buffer);

@@ -35,7 +35,8 @@ std::string find_program(const std::string& name, const std::vector<std::string>
     }
     while (!path.empty()) {
       const size_t colon = path.find(':');
-      const std::string found = fmt::format("{}/{}", path.substr(0, colon), name);
+      const std::string_view folder = path.substr(0, colon);
+      const std::string found = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
       if (is_executable(found)) return found;
       path = colon == std::string_view::npos ? std::string_view() : path.substr(colon + 1);
     }

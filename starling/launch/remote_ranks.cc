@@ -104,6 +104,7 @@ void RemoteRanks::connect(Host& host) {
   }
   auto [in_read, in_write] = make_pipe();
   ::fcntl(in_read.get(), F_SETFL, 0);
+  ::fcntl(in_write.get(), F_SETFL, O_NONBLOCK);  // should nobody read it, we wait a while, not for ever
   request.in = in_read.get();
   request.signal_mask = mask_;
   host.process = spawn_rank(request);
@@ -176,6 +177,7 @@ HostJob RemoteRanks::job_for(const Host& host, const JobIdentity& identity) cons
   job.ranks = host.count;
   job.world = options_.ranks;
   job.threads = options_.threads;
+  job.reach_ms = static_cast<int>(options_.hosts.reach.count());
   job.silence_ms = static_cast<int>(options_.hosts.silence.count());
   job.pin = options_.pin;
   job.listens = hosts_.size() > 1 && &host == &hosts_.front();

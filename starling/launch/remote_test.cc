@@ -11,6 +11,7 @@
 #include "starling/launch/remote_command.h"
 #include "starling/launch/rendezvous.h"
 #include "starling/launch/version.h"
+#include "starling/testing/error_of.h"
 
 namespace starling {
 namespace {
@@ -59,6 +60,7 @@ TEST(HostLines, TheJobComesBackOnOneLine) {
   job.ranks = 3;
   job.world = 8;
   job.threads = 4;
+  job.reach_ms = 7;
   job.silence_ms = 5;
   job.pin = false;
   job.listens = true;
@@ -76,7 +78,7 @@ TEST(HostLines, TheJobComesBackOnOneLine) {
   EXPECT_EQ(read.environment, job.environment);
   EXPECT_EQ(read.run_dir, job.run_dir);
   EXPECT_EQ(read.interface, job.interface);
-  EXPECT_EQ(read.first + read.ranks + read.world + read.threads + read.silence_ms, 22);
+  EXPECT_EQ(read.first + read.ranks + read.world + read.threads + read.reach_ms + read.silence_ms, 29);
   EXPECT_FALSE(read.pin);
   EXPECT_TRUE(read.listens);
   EXPECT_THROW(parse_job("{}"), Error);
@@ -93,12 +95,7 @@ TEST(RemoteCommand, IsLookedUpInThePath) {
   for (const char* none : {"", "no-such-program", "/no/such/program", "/etc"})
     EXPECT_EQ(find_program(none, {"PATH=/bin"}), "") << none;
   const auto refusal = [](auto find) {
-    try {
-      find("none", std::vector<std::string>{"PATH=/bin"});
-    } catch (const ConfigError& e) {
-      return std::string(e.what());
-    }
-    return std::string();
+    return error_of<ConfigError>([find] { find("none", {"PATH=/bin"}); });
   };
   EXPECT_THAT(refusal(program_to_reach),
               StartsWith("launch.command: \"none\" is no program of this host; install"));
