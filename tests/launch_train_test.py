@@ -32,7 +32,7 @@ class Launch(Launched):
         self.run_program(*self.training("--steps", 8, "-n", 2, "--set", "comm.shared_memory=false", "--net-security", "auth", "--save",
                                         self.path("one.safetensors"), "--run-dir", self.path("one")), env=self.env)
         process = self.start_launch("host0,host1", *self.training("--steps", 8, "--save", self.path("two.safetensors")))
-        result = result_of(events_of(self.ends(process, 0, "")))
+        result = result_of(events_of(self.ends(process, 0, "^")))
         self.assertEqual(result["ranks"], 2)
         self.assertGreater(result["bytes_sent"], 0)
         self.assertLess(distance(self.path("one.safetensors"), self.path("two.safetensors")), 1e-12)
