@@ -132,6 +132,7 @@ int run(int argc, const char* const* argv) {  // NOLINT(misc-no-recursion): `lau
   refuse_extras(app);
   if (const std::vector<std::string> words = launched_command(app, invocation); !words.empty()) {
     std::vector<const char*> pointers;
+    pointers.reserve(words.size());
     for (const std::string& word : words) pointers.push_back(word.c_str());
     return run(static_cast<int>(pointers.size()), pointers.data());
   }

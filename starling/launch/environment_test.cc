@@ -146,6 +146,7 @@ TEST(Environment, TheLaunchersChildrenReadBackWhatItWrote) {
   EXPECT_THAT(strings, Contains("HOME=/root"));
   EXPECT_THAT(strings, Not(Contains(HasSubstr("KEY_FILE"))));
   std::vector<const char*> variables;
+  variables.reserve(strings.size());
   for (const std::string& s : strings) variables.push_back(s.c_str());
   const Environment e = read(variables);
   EXPECT_EQ(e.identity.origin, ProcessOrigin::kLauncher);

@@ -245,6 +245,7 @@ void HostAgent::reach(const std::vector<std::string>& addresses) {
   std::vector<char> answers(addresses.size());
   {
     std::vector<std::jthread> tries;
+    tries.reserve(addresses.size());
     for (size_t i = 0; i < addresses.size(); ++i) {
       tries.emplace_back([&, i] {
         try {

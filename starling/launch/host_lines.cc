@@ -51,8 +51,8 @@ HostLine split_host_line(std::string_view line) {
 std::optional<std::pair<int, std::string_view>> split_number(std::string_view rest) {
   const HostLine parts = split_host_line(rest);
   int number = 0;
-  const char* end = parts.word.data() + parts.word.size();
-  const auto [at, error] = std::from_chars(parts.word.data(), end, number);
+  const char *begin = parts.word.data(), *end = begin + parts.word.size();
+  const auto [at, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || at != end) return std::nullopt;
   return std::pair(number, parts.rest);
 }

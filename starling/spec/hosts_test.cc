@@ -14,6 +14,7 @@ using testing::StartsWith;
 
 std::vector<std::string> texts(const std::vector<HostSlots>& hosts) {
   std::vector<std::string> out;
+  out.reserve(hosts.size());
   for (const HostSlots& host : hosts) out.push_back(host.name + " " + std::to_string(host.slots));
   return out;
 }
