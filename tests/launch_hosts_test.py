@@ -4,23 +4,15 @@ import pathlib
 import re
 import signal
 import time
-import unittest
 
-import hosts_test
-from hosts_test import ADDRESS, Hosts, shell
-from launched import Launched
+from hosts_test import ADDRESS, shell
+from launched import LaunchedOnHosts
 from program import main
 
 HOSTS = "host0:2,host1:2"
 
 
-@unittest.skipIf(hosts_test.REASON, hosts_test.REASON)
-class SeveralHosts(Launched):
-    @classmethod
-    def setUpClass(cls):
-        cls.hosts = Hosts()
-        cls.addClassCleanup(cls.hosts.close)
-
+class SeveralHosts(LaunchedOnHosts):
     def reach(self, how="exec"):
         """Stands for ssh: the hosts are called host0 and host1."""
         return self.script("reach", f'echo "Welcome to $1"\ncd /\n{how} ip netns exec {self.hosts.bridge.removesuffix("bridge")}"$1" sh -c "$2"\n')
@@ -107,8 +99,8 @@ class SeveralHosts(Launched):
         self.ends(process, 130, "Ctrl-C: ending the ranks at once")
 
     def test_hosts_that_do_not_reach_each_other(self):
-        Hosts.must("-n", self.hosts.bridge, "link", "set", "port1", "down")
-        self.addCleanup(Hosts.must, "-n", self.hosts.bridge, "link", "set", "port1", "up")
+        self.hosts.must("-n", self.hosts.bridge, "link", "set", "port1", "down")
+        self.addCleanup(self.hosts.must, "-n", self.hosts.bridge, "link", "set", "port1", "up")
         process = self.launch(HOSTS, self.reach(), "ok", LAUNCH_REACH_MS="1000")
         self.ends(process, 4, r"host host1 does not reach host host0 at 10\.98\.0\.1:\d+.*comm\.interface")
 

@@ -9,7 +9,7 @@ import unittest
 
 import hosts_test
 from hosts_test import ADDRESS, Hosts, shell
-from launched import CHILD, Launched
+from launched import CHILD, LaunchedOnHosts
 from program import main
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
@@ -30,13 +30,12 @@ REASON = hosts_test.REASON or no_sshd()
 
 
 @unittest.skipIf(REASON, REASON)
-class OverSsh(Launched):
+class OverSsh(LaunchedOnHosts):
     """An sshd in each namespace, with keys and a configuration of the test's own."""
 
     @classmethod
     def setUpClass(cls):
-        cls.hosts = Hosts()
-        cls.addClassCleanup(cls.hosts.close)
+        super().setUpClass()
         Hosts.must("-n", cls.hosts.names[1], "addr", "add", f"{SILENT}/24", "dev", "eth0")
 
     def setUp(self):

@@ -3,21 +3,13 @@ import os
 import re
 import signal
 import time
-import unittest
 
-import hosts_test
-from hosts_test import ADDRESS, Hosts
-from launched import CHILD, Launched
+from hosts_test import ADDRESS
+from launched import CHILD, LaunchedOnHosts
 from program import SMALL, distance, events_of, main, recorded_events, result_of, wait_for_step
 
 
-@unittest.skipIf(hosts_test.REASON, hosts_test.REASON)
-class Launch(Launched):
-    @classmethod
-    def setUpClass(cls):
-        cls.hosts = Hosts()
-        cls.addClassCleanup(cls.hosts.close)
-
+class Launch(LaunchedOnHosts):
     def reach(self):
         return self.script("reach", f'exec ip netns exec {self.hosts.bridge.removesuffix("bridge")}"$1" sh -c "$2"\n')
 

@@ -5,7 +5,9 @@ import re
 import select
 import subprocess
 import time
+import unittest
 
+import hosts_test
 from program import BUILD, ProgramTest, environment
 
 CHILD = str(BUILD / "tests" / "launcher_child")
@@ -99,3 +101,13 @@ class Launched(ProgramTest):
             return pathlib.Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
         except OSError:
             return [""]
+
+
+@unittest.skipIf(hosts_test.REASON, hosts_test.REASON)
+class LaunchedOnHosts(Launched):
+    """The same on two hosts, which are network namespaces and stay for all tests of a class: `hosts`."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = hosts_test.Hosts()
+        cls.addClassCleanup(cls.hosts.close)
