@@ -90,6 +90,7 @@ void StarlingBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void StarlingBackend::abort() {
+  hooks_->failing();
   const std::lock_guard lock(group_mutex_);
   if (group_) group_->abort("abort() of the process group was called");
 }
@@ -123,9 +124,11 @@ void StarlingBackend::guarded(const std::function<void()>& body) {
     body();
   } catch (const TimeoutError& error) {
     error_ = c10d::ErrorType::TIMEOUT;
+    hooks_->failing();
     throw TimeoutError(where(error.what()), error.peer());
   } catch (const CommError& error) {
     error_ = c10d::ErrorType::COMM_ERROR;
+    hooks_->failing();
     throw CommError(where(error.what()), error.peer());
   }
 }
@@ -163,7 +166,7 @@ StarlingBackend::WorkPtr StarlingBackend::endCoalescing() {
   }
   const WorkDescription description{
       .rank = rank_, .type = c10d::OpType::COALESCED, .title = "starling:coalesced", .sequence = sequence_};
-  auto whole = c10::make_intrusive<StarlingWork>(description, std::move(outputs));
+  auto whole = c10::make_intrusive<StarlingWork>(description, std::move(outputs), hooks_);
   if (parts.empty()) whole->complete(nullptr);
   const auto state = std::make_shared<Coalesced>(parts.size());
   for (const auto& part : parts) {
@@ -192,7 +195,7 @@ at::Tensor StarlingBackend::allocateTensor(long size, at::TensorOptions options)
   if (size < 0) throw Error(ErrorCode::kConfig, fmt::format("allocateTensor: {} elements", size));
   const size_t bytes = std::max<size_t>(1, static_cast<size_t>(size) * options.dtype().itemsize());
   const auto owner = group();
-  const std::shared_ptr<Window> window = owner->allocate_window(bytes);
+  const std::shared_ptr<Window> window = window_of(*owner, bytes);
   return at::from_blob(
       window->region(owner->local_rank()), {size}, [window](void*) {}, at::dtype(options.dtype()));
 }

@@ -10,6 +10,8 @@
 // both sides end.
 // Errors: wrong arguments throw Error(kConfig) from the call. Faults (CommError, TimeoutError) come out of wait(). The
 // engine's timeout ends every operation; a timeout in the options, or set by setTimeout, bounds wait().
+// Hooks: Hooks.hpp of c10d, see work_hooks.h; abort hooks run before abort() and where an operation finds a failure.
+// Not offered, for a CPU has none of it: memory pools, suspend and resume of memory, and estimates of time without running.
 // Threads: calls may come from several threads; what several threads call at the same time on one backend must be such that
 // its order does not matter.
 #pragma once
@@ -18,16 +20,19 @@
 
 #include <atomic>
 #include <chrono>
+#include <compare>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "starling/c10d/meeting.h"
+#include "starling/c10d/work_hooks.h"
 #include "starling/c10d/work_queue.h"
 #include "starling/comm/group.h"
 
@@ -114,6 +119,7 @@ class StarlingBackend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool all) override;
 
   // What is called between the two, by one thread, is carried out meanwhile; the Work ends with the last of it.
+  bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -140,6 +146,32 @@ class StarlingBackend final : public c10d::Backend {
                             at::TensorOptions options) override;  // NOLINT(google-runtime-int): c10d's type
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
 
+  // One-sided access, where all ranks are of one host: one_sided.h. Collective.
+  bool supportsWindow() const override;
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+  // Windows and allocateTensor: how many, and the bytes of this rank's regions. They live as long as the group.
+  std::unordered_map<std::string, uint64_t> getMemoryStats() override;
+
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(int64_t id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(int64_t id) override { hooks_->remove_abort_hook(id); }
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(int64_t id) override { hooks_->remove_completion_hook(id); }
+  // One, told of every operation that succeeded; before the first operation.
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+  // Until all operations have ended and their hooks have run. Not from a hook.
+  void waitForPendingWorks() override { hooks_->wait_for_none(); }
+  // Work::getDuration() of later operations.
+  void enableCollectivesTiming() override { hooks_->time_operations(); }
+
+  // These throw Error(kConfig) that says what to use instead.
+  void startTimeEstimate() override;
+  float endTimeEstimate() override;
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  void suspend() override;
+  void resume() override;
+
   // What ended the group, once something has.
   c10d::ErrorType getError() override { return error_; }
   // Ends every pending and later operation of this rank with a CommError.
@@ -148,18 +180,34 @@ class StarlingBackend final : public c10d::Backend {
   // throw CommError.
   void shutdown() override;
 
+  // For StarlingWindow. A lane is an order of calls of its own: a peer (-1: any) and a kind.
+  struct Lane {
+    int peer;
+    int64_t kind;  // 0: receives, 1: sends, more: a window's
+    auto operator<=>(const Lane&) const = default;
+  };
+  static int64_t window_lane(int64_t number, bool sends) { return 2 + 2 * number + (sends ? 1 : 0); }
+  static uint32_t window_tag(int64_t number) { return 0x8000'0000 + static_cast<uint32_t>(number); }
+  // body(group, work), after the earlier ones of this lane. timeout: of the wait() of its Work; 0 or less: that of setTimeout.
+  using LaneBody = std::function<void(Group&, StarlingWork&)>;
+  c10::intrusive_ptr<StarlingWork> on_lane(Lane lane, c10d::OpType type, const char* title, Tensors outputs,
+                                           bool async, std::chrono::milliseconds timeout, LaneBody body);
+  // body(group), as a collective, after the earlier ones.
+  WorkPtr in_order(const char* title, const std::function<void(Group&)>& body);
+  // Runs an operation's body; notes what ends the group and says which ranks of the job it is of.
+  void guarded(const std::function<void()>& body);
+  std::shared_ptr<Group> group();  // CommError where there is none
+  // Group::allocate_window(), counted.
+  std::shared_ptr<Window> window_of(Group& group, size_t bytes);
+
  private:
   // body(group): carried out in the order of the calls.
   template <typename CallOptions, typename Body>
   WorkPtr collective(c10d::OpType type, const char* title, const CallOptions& options, Tensors outputs,
                      Body body);
-  // body(group, tensor, work), of the one tensor of `tensors`: carried out after the earlier ones with this peer, -1 for any, in this
-  // direction.
+  // body(group, tensor, work), of the one tensor of `tensors`, on the peer's lane of this direction.
   using MailBody = std::function<void(Group&, const at::Tensor&, StarlingWork&)>;
   WorkPtr mail(c10d::OpType type, const char* title, int peer, const Tensors& tensors, MailBody body);
-  // Runs an operation's body; notes what ends the group and says which ranks of the job it is of.
-  void guarded(const std::function<void()>& body);
-  std::shared_ptr<Group> group();  // CommError where there is none
   bool note_coalesced(const c10::intrusive_ptr<StarlingWork>& work);
   void check_rank(const char* operation, int64_t rank) const;
   void check_list(const char* operation, const std::vector<Tensors>& lists, const at::Tensor& each) const;
@@ -172,7 +220,7 @@ class StarlingBackend final : public c10d::Backend {
   MeetingOptions meeting_of(const std::vector<int>& ranks, const c10::intrusive_ptr<Options>& options) const;
 
   const std::unique_ptr<MeetingPoint> point_;  // null: not to be reconfigured
-  std::mutex group_mutex_;
+  mutable std::mutex group_mutex_;
   std::shared_ptr<Group> group_;  // null before reconfigure() and after shutdown(); guarded by group_mutex_
   MeetingOptions meeting_;
   const StorePtr store_;
@@ -184,10 +232,12 @@ class StarlingBackend final : public c10d::Backend {
   std::mutex coalesced_mutex_;
   std::optional<std::vector<c10::intrusive_ptr<StarlingWork>>> coalesced_;  // guarded by coalesced_mutex_
   std::mutex mail_mutex_;
-  // By (peer, whether it sends).
-  std::map<std::pair<int, bool>, std::unique_ptr<WorkQueue>> mail_;  // guarded by mail_mutex_
-  uint64_t mail_sequence_ = 0;                                       // guarded by mail_mutex_
-  bool mail_stopped_ = false;                                        // guarded by mail_mutex_
+  std::map<Lane, std::unique_ptr<WorkQueue>> mail_;  // guarded by mail_mutex_
+  uint64_t mail_sequence_ = 0;                       // guarded by mail_mutex_
+  bool mail_stopped_ = false;                        // guarded by mail_mutex_
+  int64_t windows_ = 0;                              // made by new_window()
+  std::atomic<uint64_t> shared_regions_{0}, shared_bytes_{0};
+  const std::shared_ptr<WorkHooks> hooks_ = std::make_shared<WorkHooks>();
   WorkQueue collectives_;
 };
 

@@ -1,7 +1,6 @@
 // Sends and receives of StarlingBackend, and the barrier made of them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <utility>
@@ -18,17 +17,6 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr uint32_t kCame = 0xffff'fffe;
 constexpr uint32_t kMayGo = 0xffff'ffff;
 
-// Calls `look` until it returns true or `end` has come, at first often, later every millisecond.
-template <typename Look>
-bool look_until(SteadyClock::time_point end, const Look& look) {
-  constexpr int kOften = 1000;
-  for (int i = 0;; ++i) {
-    if (look()) return true;
-    if (SteadyClock::now() >= end) return look();
-    ::poll(nullptr, 0, i < kOften ? 0 : 1);
-  }
-}
-
 }  // namespace
 
 StarlingBackend::WorkPtr StarlingBackend::mail(c10d::OpType type, const char* title, int peer,
@@ -36,23 +24,37 @@ StarlingBackend::WorkPtr StarlingBackend::mail(c10d::OpType type, const char* ti
   const char* operation = type == c10d::OpType::SEND ? "send" : "recv";
   check_single(operation, tensors);
   if (type != c10d::OpType::RECVANYSOURCE) check_rank(operation, peer);
-  const at::Tensor& tensor = tensors[0];
-  const std::lock_guard lock(mail_mutex_);
-  if (mail_stopped_) throw CommError("the backend starling has been shut down; make a new process group");
-  auto& queue = mail_[{peer, type == c10d::OpType::SEND}];
-  if (!queue) queue = std::make_unique<WorkQueue>();
-  const WorkDescription description{.rank = rank_,
-                                    .type = type,
-                                    .title = title,
-                                    .sequence = ++mail_sequence_,
-                                    .timeout = std::chrono::milliseconds(wait_limit_)};
-  auto work = c10::make_intrusive<StarlingWork>(description, Tensors{tensor});
+  const auto on = [this, body = std::move(body), tensor = tensors[0]](Group& group, StarlingWork& work) {
+    guarded([&] { body(group, tensor, work); });
+  };
+  auto work = on_lane({peer, type == c10d::OpType::SEND ? 1 : 0}, type, title, {tensors[0]}, true, {}, on);
   note_coalesced(work);
+  return work;
+}
+
+c10::intrusive_ptr<StarlingWork> StarlingBackend::on_lane(Lane lane, c10d::OpType type, const char* title,
+                                                          Tensors outputs, bool async,
+                                                          std::chrono::milliseconds timeout, LaneBody body) {
+  std::unique_lock lock(mail_mutex_);
+  if (mail_stopped_) throw CommError("the backend starling has been shut down; make a new process group");
+  auto& queue = mail_[lane];
+  if (!queue) queue = std::make_unique<WorkQueue>();
+  const WorkDescription description{
+      .rank = rank_,
+      .type = type,
+      .title = title,
+      .sequence = ++mail_sequence_,
+      .timeout = timeout.count() > 0 ? timeout : std::chrono::milliseconds(wait_limit_)};
+  auto work = c10::make_intrusive<StarlingWork>(description, std::move(outputs), hooks_);
   // The queue holds the work for as long as the body runs.
-  queue->submit({[this, on = group(), body = std::move(body), tensor, work = work.get()] {
-                   guarded([&] { body(*on, tensor, *work); });
-                 },
-                 work});
+  Job job{[on = group(), body = std::move(body), work = work.get()] { body(*on, *work); }, work};
+  if (async) {
+    queue->submit(std::move(job));
+    return work;
+  }
+  WorkQueue& own = *queue;  // stays until the backend ends
+  lock.unlock();
+  own.run(std::move(job));
   return work;
 }
 

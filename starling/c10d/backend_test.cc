@@ -19,8 +19,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
-                                     at::kChar,  at::kByte,   at::kInt,      at::kLong};
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar,
+                                     at::kByte,  at::kShort,  at::kInt,      at::kLong};
 constexpr c10d::ReduceOp::RedOpType kOps[] = {
     c10d::ReduceOp::SUM,     c10d::ReduceOp::AVG,  c10d::ReduceOp::MIN, c10d::ReduceOp::MAX,
     c10d::ReduceOp::PRODUCT, c10d::ReduceOp::BAND, c10d::ReduceOp::BOR, c10d::ReduceOp::BXOR};
@@ -73,7 +73,6 @@ TEST_P(BackendTest, AllReduceOfEveryTypeAndOperation) {
     int salt = 0;
     for (const auto type : kTypes) {
       for (const auto op : kOps) {
-        if (op == c10d::ReduceOp::AVG && !at::isFloatingType(type)) continue;  // torch rounds otherwise
         if (is_bitwise_op(op) && at::isFloatingType(type)) continue;
         for (const int64_t count : {0, 1, 9001}) {
           Tensors tensors{values(backend.getRank(), count, type, ++salt)};
@@ -81,7 +80,8 @@ TEST_P(BackendTest, AllReduceOfEveryTypeAndOperation) {
           options.reduceOp = op;
           backend.allreduce(tensors, options)->wait();
           const at::Tensor want = reduced(backend.getSize(), count, type, op, salt);
-          if (op == c10d::ReduceOp::AVG) {  // sum / n in fp32 or sum · (1/n): one rounding apart
+          if (op == c10d::ReduceOp::AVG &&
+              at::isFloatingType(type)) {  // sum / n in fp32 or sum · (1/n): one rounding apart
             ASSERT_TRUE(at::allclose(tensors[0].to(at::kDouble), want.to(at::kDouble),
                                      type == at::kBFloat16 ? 8e-3 : 1e-3));
           } else {
@@ -300,7 +300,9 @@ TEST_P(BackendTest, ReduceScatter) {
   on_all([&](StarlingBackend& backend) {
     const int p = backend.getSize(), me = backend.getRank();
     for (const auto type : kTypes) {
-      for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::PRODUCT}) {
+      for (const auto op : kOps) {
+        if (is_bitwise_op(op) && at::isFloatingType(type)) continue;
+        if (op == c10d::ReduceOp::AVG && at::isFloatingType(type)) continue;  // rounding: as all_reduce
         const at::Tensor want = reduced(p, p * 400, type, op).narrow(0, me * 400, 400);
         auto options = this->options<c10d::ReduceScatterOptions>();
         options.reduceOp = op;

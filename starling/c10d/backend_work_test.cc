@@ -143,7 +143,7 @@ TEST(BackendErrorTest, ArgumentsAreRefusedWithTheirNames) {
     return error_of([&] { backend.allreduce(tensors, options); });
   };
   EXPECT_THAT(all_reduce({at::zeros({2}, at::kBool)}, c10d::ReduceOp::AVG), HasSubstr("avg of Bool"));
-  EXPECT_THAT(all_reduce({at::zeros({2}, at::kShort)}), HasSubstr("Short"));
+  EXPECT_THAT(all_reduce({at::zeros({2}, at::kUInt16)}), HasSubstr("UInt16"));
   EXPECT_THAT(all_reduce({at::zeros({2}, at::kComplexFloat)}), HasSubstr("ComplexFloat"));
   EXPECT_THAT(all_reduce({at::zeros({2}).to_sparse()}, c10d::ReduceOp::MAX), HasSubstr("sparse"));
   Tensors sparse{at::zeros({2}).to_sparse()};

@@ -23,6 +23,8 @@ std::optional<DataType> known_type(at::ScalarType type) {
       return DataType::kInt8;
     case at::kByte:
       return DataType::kUint8;
+    case at::kShort:
+      return DataType::kInt16;
     case at::kInt:
       return DataType::kInt32;
     case at::kLong:
@@ -66,7 +68,7 @@ DataType data_type_of(at::ScalarType type) {
   if (const auto known = known_type(type)) return *known;
   throw Error(ErrorCode::kConfig,
               fmt::format("the backend starling does not reduce tensors of type {}; convert to one of Float, "
-                          "Double, BFloat16, Half, Char, Byte, Int, Long",
+                          "Double, BFloat16, Half, Char, Byte, Short, Int, Long",
                           c10::toString(type)));
 }
 
@@ -115,7 +117,8 @@ ReduceCall reduce_call(const c10d::ReduceOp& op, at::ScalarType type) {
   if (!is_floating(call.type)) {
     throw Error(
         ErrorCode::kConfig,
-        fmt::format("a premultiplied sum of {} tensors; it is for floating-point ones", c10::toString(type)));
+        fmt::format("a premultiplied sum of {} tensors; it is for floating-point ones: multiply before a sum",
+                    c10::toString(type)));
   }
   call.factor = factor_of(op);
   return call;

@@ -13,7 +13,7 @@
 
 namespace starling {
 
-// fp32, fp64, bf16, fp16, int8, uint8, int32, int64. Others: Error(kConfig) that names the type.
+// fp32, fp64, bf16, fp16, int8, uint8, int16, int32, int64. Others: Error(kConfig) that names the type.
 DataType data_type_of(at::ScalarType type);
 
 // sum, avg, min, max, product and the bitwise ones. Others: Error(kConfig) that names the operation.

@@ -25,10 +25,18 @@ c10d::WorkResult result_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-StarlingWork::StarlingWork(const WorkDescription& description, std::vector<at::Tensor> outputs)
+StarlingWork::StarlingWork(const WorkDescription& description, std::vector<at::Tensor> outputs,
+                           std::shared_ptr<WorkHooks> hooks)
     : c10d::Work(description.rank, description.type, description.title),
       description_(description),
-      outputs_(std::move(outputs)) {}
+      outputs_(std::move(outputs)),
+      hooks_(std::move(hooks)) {
+  if (hooks_) hooks_->begun();
+}
+
+StarlingWork::~StarlingWork() {
+  if (hooks_ && !ended_) hooks_->ended();  // it was refused before it began
+}
 
 bool StarlingWork::wait(std::chrono::milliseconds timeout) {
   const auto limit = timeout.count() > 0 ? timeout : description_.timeout;
@@ -72,9 +80,32 @@ c10::intrusive_ptr<c10::ivalue::Future> StarlingWork::getFutureResult() {
   return future;
 }
 
+float StarlingWork::getDuration() const {
+  if (!ended_ || !span_) {
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format(
+            "{} (operation {}) has no duration: {}", description_.title, description_.sequence,
+            ended_ ? "call enableCollectivesTiming() of its backend before it" : "wait() for it before"));
+  }
+  return std::chrono::duration<float, std::milli>(span_->second - span_->first).count();
+}
+
+void StarlingWork::begin() {
+  if (!hooks_ || !hooks_->timed()) return;
+  const auto now = std::chrono::steady_clock::now();
+  span_.emplace(now, now);
+}
+
 void StarlingWork::complete(std::exception_ptr error) {
+  const bool succeeded = error == nullptr;
+  if (span_) span_->second = std::chrono::steady_clock::now();
+  ended_ = true;
   finish(std::move(error));
   settle();
+  if (!hooks_) return;
+  if (succeeded) hooks_->succeeded(*this, span_);
+  hooks_->ended();
 }
 
 void StarlingWork::settle() {

@@ -10,8 +10,12 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "starling/c10d/work_hooks.h"
 
 namespace starling {
 
@@ -27,7 +31,10 @@ struct WorkDescription {
 // Threads: all functions may be called from any thread.
 class StarlingWork final : public c10d::Work {
  public:
-  StarlingWork(const WorkDescription& description, std::vector<at::Tensor> outputs);
+  // hooks: those of the backend; null for none.
+  StarlingWork(const WorkDescription& description, std::vector<at::Tensor> outputs,
+               std::shared_ptr<WorkHooks> hooks = nullptr);
+  ~StarlingWork() override;
 
   // Returns true when the result is in place; throws what the operation has thrown (CommError, TimeoutError …). After
   // `timeout` a TimeoutError: the operation goes on, and may be waited for again. A wait from a callback of a future
@@ -45,6 +52,12 @@ class StarlingWork final : public c10d::Work {
   int sourceRank() const override { return source_rank_; }
   void set_source_rank(int rank) { source_rank_ = rank; }  // before complete()
 
+  // Milliseconds from the begin of the operation to its end, without the time in which it was queued. Error(kConfig) where it
+  // was not timed, or has not ended.
+  float getDuration() const override;
+  // The operation is being carried out from now on. Optional; before complete().
+  void begin();
+
   // Once. error: what the operation has thrown, null for none.
   void complete(std::exception_ptr error);
 
@@ -59,6 +72,9 @@ class StarlingWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> result_future_;  // the same for getFutureResult
   bool result_settled_ = false;                            // guarded by mutex_
   std::atomic<int> source_rank_{-1};
+  const std::shared_ptr<WorkHooks> hooks_;
+  std::optional<WorkHooks::Span> span_;  // the begin before, all of it from complete()
+  std::atomic<bool> ended_{false};       // nothing changes span_ any more
 };
 
 }  // namespace starling

@@ -13,11 +13,12 @@ namespace starling {
 namespace {
 
 // The thread's edge: what the body throws comes out of the work's wait().
-std::exception_ptr outcome_of(const std::function<void()>& body) {
+std::exception_ptr outcome_of(const Job& job) {
   // Staged tensors are copied into leaves that require gradients too, and no graph is recorded.
   const c10::InferenceMode no_autograd;
+  job.work->begin();
   try {
-    body();
+    job.body();
   } catch (...) {
     return std::current_exception();
   }
@@ -65,7 +66,7 @@ void WorkQueue::run(Job job) {
   }
   state_->running = true;
   lock.unlock();
-  const std::exception_ptr error = outcome_of(job.body);
+  const std::exception_ptr error = outcome_of(job);
   lock.lock();
   state_->running = false;
   const bool awaited = !state_->jobs.empty() || state_->stopping;
@@ -114,7 +115,7 @@ void WorkQueue::carry_out_all(const std::shared_ptr<State>& state) {
     }
     state->running = true;
     lock.unlock();
-    const std::exception_ptr error = outcome_of(job.body);
+    const std::exception_ptr error = outcome_of(job);
     job.body = nullptr;  // tensors that it holds go before the waiter is told
     lock.lock();
     state->running = false;

@@ -10,8 +10,9 @@
 
 namespace starling {
 
-inline constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp64,  DataType::kBf16,  DataType::kFp16,
-                                      DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64};
+inline constexpr DataType kTypes[] = {DataType::kFp32,  DataType::kFp64,  DataType::kBf16,
+                                      DataType::kFp16,  DataType::kInt8,  DataType::kUint8,
+                                      DataType::kInt16, DataType::kInt32, DataType::kInt64};
 inline constexpr ReduceOp kOps[] = {ReduceOp::kSum,   ReduceOp::kAvg,     ReduceOp::kMin,
                                     ReduceOp::kMax,   ReduceOp::kProduct, ReduceOp::kBitAnd,
                                     ReduceOp::kBitOr, ReduceOp::kBitXor};
@@ -31,6 +32,8 @@ inline void store_number(DataType type, std::byte* to, int value) {
       return put(static_cast<int8_t>(value));
     case DataType::kUint8:
       return put(static_cast<uint8_t>(value));
+    case DataType::kInt16:
+      return put(static_cast<int16_t>(value));
     case DataType::kInt32:
       return put(static_cast<int32_t>(value));
     case DataType::kInt64:

@@ -126,6 +126,8 @@ void reduce_naive(const Reduction& job) {
       return naive_plain<int8_t, int32_t>(ready);
     case DataType::kUint8:
       return naive_plain<uint8_t, int32_t>(ready);
+    case DataType::kInt16:
+      return naive_plain<int16_t, int32_t>(ready);
     case DataType::kInt32:
       return naive_plain<int32_t>(ready);
     case DataType::kInt64:

@@ -2,7 +2,7 @@
 //
 //   destination_k[i] = (source_0[i] ⊕ source_1[i] ⊕ … ⊕ source_{p-1}[i]) / divisor       for every k and i < count
 //
-// fp32 and fp64 are reduced as they are; bf16 and fp16 are accumulated in fp32 and rounded to nearest even once; 8-bit
+// fp32 and fp64 are reduced as they are; bf16 and fp16 are accumulated in fp32 and rounded to nearest even once; 8- and 16-bit
 // integers are accumulated in 32 bits, then truncated, and integer sums wrap around. A division of integers truncates.
 // Minimum and maximum propagate NaN. Bitwise operations are for integers. The result does not depend on the instruction set, the alignment or the way in
 // which a buffer is cut: it is a function of the p elements.

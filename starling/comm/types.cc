@@ -16,6 +16,8 @@ const char* name_of(DataType type) {
       return "int8";
     case DataType::kUint8:
       return "uint8";
+    case DataType::kInt16:
+      return "int16";
     case DataType::kInt32:
       return "int32";
     case DataType::kInt64:

@@ -6,7 +6,7 @@
 
 namespace starling {
 
-enum class DataType : uint8_t { kFp32, kFp64, kBf16, kFp16, kInt8, kUint8, kInt32, kInt64 };
+enum class DataType : uint8_t { kFp32, kFp64, kBf16, kFp16, kInt8, kUint8, kInt16, kInt32, kInt64 };
 // The bitwise ones are for integers.
 enum class ReduceOp : uint8_t { kSum, kAvg, kMin, kMax, kProduct, kBitAnd, kBitOr, kBitXor };
 
@@ -27,6 +27,7 @@ constexpr size_t size_of(DataType type) {
       return 4;
     case DataType::kBf16:
     case DataType::kFp16:
+    case DataType::kInt16:
       return 2;
     default:
       return 1;

@@ -81,6 +81,15 @@ def check_collectives(ours, gloo):
             dist.gather(values(rank, 5, dtype), parts, dst=0, group=group)
             return [told, *([summed, *parts] if rank == 0 else [])]
         on_both(ours, gloo, rooted, f"broadcast, reduce, gather {dtype}")
+    everyone = torch.stack([values(r, 700, torch.int16) - 2 for r in range(size)])  # Gloo lacks int16
+    reduced = {Op.SUM: everyone.sum(0), Op.MIN: everyone.amin(0), Op.MAX: everyone.amax(0), Op.PRODUCT: everyone.prod(0),
+               Op.AVG: everyone.sum(0).div(size, rounding_mode="trunc"), Op.BOR: everyone[0].clone()}
+    for other in everyone[1:]:
+        reduced[Op.BOR] |= other
+    for op, want in reduced.items():
+        tensor = everyone[rank].clone()
+        dist.all_reduce(tensor, op)
+        same(tensor, want.to(torch.int16), f"int16 {op}")
     averaged = torch.full((9,), float(rank))
     dist.all_reduce(averaged, Op.AVG)
     same(averaged, torch.full((9,), (size - 1) / 2), "avg")
@@ -131,6 +140,61 @@ def check_objects_and_mail(ours, gloo):
     shared = backend.allocate_tensor(1000, dtype=torch.bfloat16, device=torch.device("cpu")).fill_(rank + 1)
     dist.all_reduce(shared)
     same(shared, torch.full((1000,), size * (size + 1) / 2, dtype=torch.bfloat16), "tensor in a window")
+
+
+def check_one_sided(ours, gloo):
+    """Windows between processes of one host; ranks on several hosts are told that there are none."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = torch.full((2, 50000), float(rank))
+    one_host = "STARLING_KEY_FILE" not in os.environ
+    assert dist._supports_window() == one_host
+    if not one_host:
+        try:
+            dist._new_window(mine)
+        except RuntimeError as error:
+            assert "send and recv" in str(error), error
+            return
+        raise AssertionError("no error")
+    window, after, before = dist._new_window(mine), (rank + 1) % size, (rank - 1) % size
+    same(mine, torch.full((2, 50000), float(rank)), "a registered tensor")
+    dist.barrier()
+    for round_ in range(20):
+        window.put(torch.full((50000,), 100.0 * rank + round_), after, 50000, round_ % 2 == 0)
+        window.signal(after, True)
+        window.wait_signal(before, False).wait()
+        same(mine[1], torch.full((50000,), 100.0 * before + round_), "what was put")
+        window.signal(before, True)  # it may put again
+        window.wait_signal(after, False).wait()
+    same(window.map_remote_tensor(after)[0], torch.full((50000,), float(after)), "a peer's tensor")
+    dist.all_reduce(mine[0])
+    same(mine[0], torch.full((50000,), size * (size - 1) / 2), "a registered tensor is an ordinary one, too")
+    window.tensor_deregister()
+
+
+def check_hooks_and_coalescing(ours, gloo):
+    backend = ours._get_backend(torch.device("cpu"))
+    assert backend.supports_coalescing and backend.supports_abort_hooks
+    tensors = [torch.full((10 + i,), float(i)) for i in range(5)]
+    with dist.distributed_c10d._coalescing_manager(ours, torch.device("cpu"), async_ops=True) as coalesced:
+        for tensor in tensors:
+            dist.all_reduce(tensor, async_op=True)
+    coalesced.wait()
+    for i, tensor in enumerate(tensors):
+        same(tensor, torch.full((10 + i,), float(i * dist.get_world_size())), "coalesced")
+    done, aborted = [], []
+    ours._register_on_completion_hook(lambda info: done.append(info.op_type))
+    ours._enable_collectives_timing()
+    work = dist.all_reduce(torch.ones(1000), async_op=True)
+    work.wait()
+    ours._wait_for_pending_works()
+    assert len(done) == 1 and work._get_duration() >= 0, done
+    ours.register_abort_hook(1, lambda: aborted.append(True))
+    try:
+        dist.all_reduce(torch.ones(3 + dist.get_rank()))  # shapes differ
+    except RuntimeError as error:
+        assert aborted, error
+        return
+    raise AssertionError("no error")
 
 
 def small_model():

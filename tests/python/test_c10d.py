@@ -54,7 +54,10 @@ class OneHost(Ranks):
                                "pipeline"], 2))
 
     def test_four_ranks(self):
-        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "ddp", "fsdp", "mesh", "pipeline"], 4))
+        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "one_sided", "ddp", "fsdp", "mesh", "pipeline"], 4))
+
+    def test_hooks_and_coalescing(self):
+        self.ended(self.start([RANKS, "one_sided", "hooks_and_coalescing"], 2))  # the last ends the group
 
     def test_a_killed_rank_is_named(self):
         for size in (2, 4):
@@ -120,7 +123,7 @@ class TwoHosts(Ranks):
         key = self.dir / "job.key"
         with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
             file.write(secrets.token_hex(32) + "\n")
-        self.ended(self.hosts([RANKS, "collectives", "ddp"], STARLING_KEY_FILE=str(key)))
+        self.ended(self.hosts([RANKS, "collectives", "one_sided", "ddp"], STARLING_KEY_FILE=str(key)))
 
     def test_without_a_key_the_error_says_how_to_make_one(self):
         outputs = self.ended(self.hosts([RANKS]), [1] * 4)

@@ -1,0 +1,225 @@
+// One-sided windows between the ranks of a host; hooks, durations and the wait for all; and what the backend does not offer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/c10d/backend.h"
+#include "starling/c10d/backend_test_ranks.h"
+#include "starling/testing/error_of.h"
+#include "starling/testing/join_group.h"
+#include "starling/testing/run_ranks.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Tensors = std::vector<at::Tensor>;
+using std::chrono::milliseconds;
+
+void with_extras(int ranks, const std::function<void(StarlingBackend&)>& body) {
+  run_ranks(ranks, [&](const ThreadRank& at) {
+    const auto backend = c10::make_intrusive<StarlingBackend>(join_group(*at.store, at.rank, at.size));
+    body(*backend);
+  });
+}
+
+at::Tensor table_of(int rank) {
+  return values(rank, 20, at::kDouble, rank).view({4, 5});
+}
+
+TEST(OneSidedTest, PutsAndSignals) {
+  with_extras(3, [](StarlingBackend& backend) {
+    const int p = 3, me = backend.getRank(), next = (me + 1) % p, previous = (me + 2) % p;
+    ASSERT_TRUE(backend.supportsWindow());
+    // A view with an offset, which differs between the ranks: it stays a view of its storage.
+    const at::Tensor whole = at::zeros({30 + me}, at::kDouble);
+    const at::Tensor mine = whole.narrow(0, 5 + me, 20).view({4, 5});
+    mine.copy_(table_of(me));
+    const auto window = backend.new_window(mine);
+    EXPECT_EQ(window->get_attr(next).access_type, c10d::WindowAccessType::UNIFIED);
+    EXPECT_TRUE(at::equal(mine, table_of(me)));
+    EXPECT_TRUE(at::equal(window->map_remote_tensor(next), table_of(next)));
+    backend.barrier({})->wait();
+    for (const bool async : {false, true}) {
+      const double mark = async ? 100 : 10;
+      // Two rows of the next rank's table, of a transposed tensor; then word of it.
+      const auto put = window->put(at::full({5, 2}, mark + me, at::kDouble).t(), next, 5, async);
+      const auto told = window->signal(next, async);
+      window->wait_signal(previous, async)->wait();
+      put->wait();
+      told->wait();
+      at::Tensor want = table_of(me);
+      want.narrow(0, 1, 2).fill_(mark + previous);
+      EXPECT_TRUE(at::equal(mine, want)) << mine;
+      EXPECT_TRUE(at::equal(whole.narrow(0, 5 + me, 20), want.flatten()));
+    }
+    window->put(at::full({1}, -1.0, at::kDouble), me, 19, false)->wait();  // into its own
+    EXPECT_EQ(mine[3][4].item<double>(), -1);
+    window->tensor_deregister();
+    EXPECT_THAT(error_of([&] { window->map_remote_tensor(0); }), HasSubstr("call tensor_register()"));
+    // The tensor may be used as before, and the window again.
+    EXPECT_EQ((mine + 1).sizes(), table_of(0).sizes());
+    at::Tensor second = at::full({3}, me, at::kShort);
+    window->tensor_register(second, false);
+    EXPECT_TRUE(at::equal(window->map_remote_tensor(previous), at::full({3}, previous, at::kShort)));
+    backend.barrier({})->wait();
+    EXPECT_EQ(backend.getMemoryStats()["shared_regions"], 2u);
+    EXPECT_EQ(backend.getMemoryStats()["shared_bytes"], 8192u);
+  });
+}
+
+// Each signal ends one wait, and brings all puts before it.
+TEST(OneSidedTest, SignalsAreCounted) {
+  with_extras(2, [](StarlingBackend& backend) {
+    constexpr int kRounds = 200;
+    at::Tensor mine = at::zeros({kRounds}, at::kInt);
+    const auto window = backend.new_window(mine);
+    const int peer = 1 - backend.getRank();
+    c10::intrusive_ptr<c10d::Work> last;
+    for (int i = 0; i < kRounds; ++i) {
+      window->put(at::full({1}, i + 1, at::kInt), peer, i, true);
+      last = window->signal(peer, true);
+    }
+    for (int i = 0; i < kRounds; ++i) {
+      window->wait_signal(peer, false)->wait();
+      EXPECT_EQ(mine[i].item<int>(), i + 1);
+    }
+    last->wait();
+    // One more ends by the timeout that is given, and the group goes on.
+    c10d::WaitSignalOptions soon;
+    soon.timeout = milliseconds(30);
+    EXPECT_THAT(error_of<TimeoutError>([&] { window->wait_signal(peer, false, soon)->wait(); }),
+                AllOf(HasSubstr("rank " + std::to_string(peer)), HasSubstr("did not signal within 30 ms")));
+    EXPECT_EQ(backend.getError(), c10d::ErrorType::SUCCESS);
+    backend.barrier({})->wait();
+    window->signal(peer, true);
+    c10d::WaitSignalOptions late;
+    late.timeout = std::chrono::seconds(60);
+    EXPECT_TRUE(window->wait_signal(peer, false, late)->wait());
+    backend.barrier({})->wait();
+  });
+}
+
+TEST(OneSidedTest, WrongCallsAreRefused) {
+  with_extras(2, [](StarlingBackend& backend) {
+    const int me = backend.getRank();
+    const auto window = backend.new_window(std::nullopt);
+    EXPECT_THAT(error_of([&] { window->put(at::zeros({1}), 0, 0, false); }), HasSubstr("tensor_register()"));
+    EXPECT_THAT(error_of([&] { window->tensor_register(at::zeros({2, 3}).t()); }), HasSubstr("contiguous()"));
+    EXPECT_THAT(error_of([&] { window->tensor_register(at::zeros({2 + me})); }),
+                AllOf(HasSubstr("2 elements of Float on rank 0"), HasSubstr("3 of Float on rank 1")));
+    at::Tensor mine = at::zeros({4});
+    window->tensor_register(mine);
+    EXPECT_THAT(error_of([&] { window->tensor_register(mine); }), HasSubstr("tensor_deregister()"));
+    EXPECT_THAT(error_of([&] { window->put(at::zeros({2}), 1, 3, false); }),
+                HasSubstr("2 elements from element 3 on, into a window of 4"));
+    EXPECT_THAT(error_of([&] { window->put(at::zeros({1}, at::kInt), 1, 0, false); }),
+                HasSubstr("Int into a window of"));
+    EXPECT_THAT(error_of([&] { window->put(at::zeros({1}), 2, 0, false); }),
+                HasSubstr("no rank 2 in a group of 2"));
+    EXPECT_THAT(error_of([&] { window->signal(me, false); }), HasSubstr("does not signal itself"));
+    backend.barrier({})->wait();
+    backend.shutdown();
+    EXPECT_THAT(error_of<CommError>([&] { window->put(at::zeros({1}), 1, 0, false); }),
+                HasSubstr("shut down"));
+  });
+}
+
+// A wait for a signal that nobody gives ends with the backend.
+TEST(OneSidedTest, ShutdownEndsAWaitForASignal) {
+  with_extras(2, [](StarlingBackend& backend) {
+    at::Tensor mine = at::zeros({4});
+    const auto window = backend.new_window(mine);
+    const auto never = window->wait_signal(1 - backend.getRank(), true);
+    if (backend.getRank() == 0) backend.shutdown();
+    EXPECT_NE(error_of<CommError>([&] { never->wait(); }), "");
+  });
+}
+
+TEST(HooksTest, CompletionsAreReportedAndTimed) {
+  with_extras(2, [](StarlingBackend& backend) {
+    EXPECT_TRUE(backend.supportsCompletionHooks());
+    std::mutex mutex;
+    std::vector<uint64_t> keys;
+    std::vector<bool> timed;
+    std::vector<c10d::OpType> types;
+    backend.registerCompletionHook(7, [&](const c10d::CompletionHookArgs& done) {
+      const std::lock_guard lock(mutex);
+      keys.push_back(done.completionKey);
+      timed.push_back(done.duration_ms.has_value());
+    });
+    backend.registerCompletionHook(8,
+                                   [](const c10d::CompletionHookArgs&) { throw std::runtime_error("mine"); });
+    Tensors tensors{at::ones({100})};
+    const auto first = backend.allreduce(tensors, {});
+    first->wait();
+    EXPECT_THAT(error_of([&] { first->getDuration(); }), HasSubstr("enableCollectivesTiming()"));
+    backend.waitForPendingWorks();
+    backend.unregisterCompletionHook(8);
+    EXPECT_FALSE(backend.hasHooks());
+    backend.registerOnCompletionHook([&](const std::shared_ptr<c10d::WorkInfo>& info) {
+      const std::lock_guard lock(mutex);
+      types.push_back(info->opType);
+      EXPECT_GE(info->timeFinished, info->timeStarted);
+      EXPECT_GE(info->activeDuration.count(), 0);
+    });
+    EXPECT_TRUE(backend.hasHooks());
+    backend.enableCollectivesTiming();
+    const auto second = backend.broadcast(tensors, {});
+    const auto third = backend.barrier(options_for<c10d::BarrierOptions>(false));
+    backend.waitForPendingWorks();
+    EXPECT_TRUE(second->isCompleted() && third->isCompleted());
+    EXPECT_GE(second->getDuration(), 0.0f);
+    backend.unregisterCompletionHook(7);
+    backend.barrier({})->wait();
+    backend.waitForPendingWorks();
+    EXPECT_THAT(keys, testing::ElementsAre(first->getCompletionKey(), second->getCompletionKey(),
+                                           third->getCompletionKey()));
+    EXPECT_THAT(timed, testing::ElementsAre(false, true, true));
+    EXPECT_THAT(types,
+                testing::ElementsAre(c10d::OpType::BROADCAST, c10d::OpType::BARRIER, c10d::OpType::BARRIER));
+  });
+}
+
+TEST(HooksTest, FailuresCallTheAbortHooksOnly) {
+  with_extras(2, [](StarlingBackend& backend) {
+    EXPECT_TRUE(backend.supportsAbortHooks());
+    std::atomic<int> aborts{0}, removed{0}, completions{0};
+    backend.registerAbortHook(1, [&] { ++aborts; });
+    backend.registerAbortHook(2, [&] { ++removed; });
+    backend.unregisterAbortHook(2);
+    backend.registerCompletionHook(1, [&](const c10d::CompletionHookArgs&) { ++completions; });
+    Tensors tensors{at::ones({backend.getRank() + 1})};  // shapes that differ
+    const auto work = backend.allreduce(tensors, {});
+    EXPECT_NE(error_of<CommError>([&] { work->wait(); }), "");
+    EXPECT_EQ(aborts, 1);  // before the wait ends
+    backend.waitForPendingWorks();
+    backend.abort();
+    EXPECT_EQ(aborts, 2);
+    EXPECT_EQ(removed, 0);
+    EXPECT_EQ(completions, 0);
+  });
+}
+
+TEST(NotOfferedTest, TheErrorSaysWhatToUse) {
+  const auto owner = c10::make_intrusive<StarlingBackend>(std::shared_ptr<Group>(make_single_group()));
+  StarlingBackend& backend = *owner;
+  EXPECT_FALSE(backend.supportsTimeEstimation());
+  EXPECT_THAT(error_of([&] { backend.startTimeEstimate(); }), HasSubstr("starling bench comm"));
+  EXPECT_THAT(error_of([&] { backend.endTimeEstimate(); }), HasSubstr("starling plan"));
+  EXPECT_THAT(error_of([&] { backend.getMemAllocator(); }), HasSubstr("allocateTensor()"));
+  EXPECT_THAT(error_of([&] { backend.suspend(); }), HasSubstr("shutdown()"));
+  EXPECT_THAT(error_of([&] { backend.resume(); }), HasSubstr("new process group"));
+}
+
+}  // namespace
+}  // namespace starling
