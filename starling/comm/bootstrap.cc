@@ -1,17 +1,22 @@
 #include "starling/comm/bootstrap.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "starling/base/error.h"
 #include "starling/comm/engine.h"
+#include "starling/comm/numa.h"
 #include "starling/comm/shared_memory.h"
 #include "starling/net/deadline.h"
 #include "starling/net/store_server.h"
@@ -70,23 +75,37 @@ class Rendezvous {
   const std::string prefix_;
 };
 
-// Exchanges identities: a line "host_id\nhost_name" a rank.
+// What a rank tells of itself: "host_id\nhost_name\nNUMA node\nprocessor,processor,…".
 Places find_places(Rendezvous& meeting, const GroupSetup& setup) {
   std::string id = setup.host_id.empty() ? this_host_id() : setup.host_id;
   if (!setup.options.shared_memory) id += fmt::format(" alone {}", setup.rank);
-  meeting.put("host", id + "\n" + (setup.host_name.empty() ? machine_name() : setup.host_name));
+  const std::vector<int> processors = usable_processors();
+  meeting.put("host",
+              fmt::format("{}\n{}\n{}\n{}", id, setup.host_name.empty() ? machine_name() : setup.host_name,
+                          setup.numa_node.value_or(numa_node_of(processors)), fmt::join(processors, ",")));
   Places places;
   places.rank = setup.rank;
   std::map<std::string, int> index;
+  std::vector<std::string> numa_of(setup.size), processors_of(setup.size);
   for (int r = 0; r < setup.size; ++r) {
-    const std::string line = meeting.get("host", r);
-    const size_t cut = line.find('\n');
-    const auto [it, added] = index.emplace(line.substr(0, cut), static_cast<int>(places.hosts.size()));
+    std::istringstream told(meeting.get("host", r));
+    std::string host, name;
+    std::getline(told, host);
+    std::getline(told, name);
+    std::getline(told, numa_of[r]);
+    std::getline(told, processors_of[r]);
+    const auto [it, added] = index.emplace(host, static_cast<int>(places.hosts.size()));
     if (added) places.hosts.emplace_back();
     places.hosts[it->second].push_back(r);
     places.host_of.push_back(it->second);
-    places.host_names.push_back(line.substr(cut + 1));
+    places.host_names.push_back(name);
   }
+  std::set<int> together;
+  for (const int r : places.local()) {
+    places.local_numa.push_back(std::atoi(numa_of[r].c_str()));
+    for (const int processor : parse_cpu_list(processors_of[r])) together.insert(processor);
+  }
+  places.local_processors = static_cast<int>(together.size());
   return places;
 }
 
@@ -142,10 +161,11 @@ LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places
   setup.local_rank = me;
   setup.ranks = places.local();
   setup.host = places.host_names[places.rank];
+  setup.numa_of = places.local_numa;
   setup.control = window("control", ControlLayout(p).bytes());
   setup.staging = window("staging", p > 1 ? kStagingBytes : 0);
   setup.timeout = options.timeout;
-  setup.policy = WaitPolicy::for_ranks(p, usable_cores());
+  setup.policy = WaitPolicy::for_ranks(p, places.local_processors);
   setup.warn = options.warn;
   return setup;
 }

@@ -34,6 +34,8 @@ struct GroupSetup {
   std::string host_id;
   // For messages. Empty: the machine's name.
   std::string host_name;
+  // The NUMA node of this rank; by default that of the processors to which it is bound, -1: none (numa.h).
+  std::optional<int> numa_node;
   // How ranks of one host wait for each other; by default WaitPolicy::for_ranks.
   std::optional<WaitPolicy> waiting;
   // Connects ranks that do not share memory. Empty: all ranks must be of one host.

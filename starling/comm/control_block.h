@@ -39,8 +39,8 @@ struct EntryLine : FlagLine {
 };
 static_assert(sizeof(EntryLine) == 64, "one transfer of a cache line carries an entry");
 
-// The counters of the staged pipeline (staging.h) and of the exit of zero-copy collectives.
-enum Stage : int { kFilled, kWorked, kExit, kStages };
+// The counters of the staged pipeline (staging.h), of the two levels of shm_numa_all_reduce.h, and of the exit of zero-copy collectives.
+enum Stage : int { kFilled, kWorked, kNodeReduced, kAllReduced, kExit, kStages };
 
 struct ControlBlock {
   RankState state;

@@ -140,7 +140,8 @@ Engine::~Engine() {
 }
 
 TrafficCount Engine::traffic() const {
-  TrafficCount count{.window_written = team_->written(), .window_read = team_->read()};
+  TrafficCount count{
+      .window_written = team_->written(), .window_read = team_->read(), .window_far = team_->far()};
   if (peers_) {
     count.socket_sent = peers_->sent() + remote_mail_->sent();
     count.socket_received = peers_->received() + remote_mail_->received();

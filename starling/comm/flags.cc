@@ -27,13 +27,6 @@ void futex_wait(FlagLine& flag, uint32_t seen) {
 
 }  // namespace
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-}
-
 WaitPolicy WaitPolicy::for_ranks(int local_ranks, int cores) {
   return local_ranks <= cores ? WaitPolicy{2000, 20} : WaitPolicy{10, 200};
 }

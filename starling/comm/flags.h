@@ -27,9 +27,6 @@ struct WaitPolicy {
   static constexpr WaitPolicy beside_computation() { return {300, 0}; }
 };
 
-// The processor cores that this process may run on.
-int usable_cores();
-
 // Stores `value` (greater than before) and wakes who sleeps on it.
 void post(FlagLine& flag, uint64_t value);
 

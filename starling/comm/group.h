@@ -47,6 +47,7 @@ struct TrafficCount {
   uint64_t socket_received = 0;
   uint64_t window_written = 0;
   uint64_t window_read = 0;
+  uint64_t window_far = 0;  // of these two, in all-reduces in place: of windows on another NUMA node
 };
 
 class Group {
@@ -70,7 +71,8 @@ class Group {
   // All calls below block until the result is in place (in `data`, or `out`). `count` is in elements of `type`.
   virtual void barrier() = 0;
   virtual void broadcast(void* data, size_t count, DataType type, int root) = 0;
-  // In place: bit-identical on all ranks. The sum of element i is taken in rank order within a host, then, unless another
+  // In place: bit-identical on all ranks. The sum of element i is taken in rank order within a host (where its ranks are bound
+  // to several NUMA nodes, and tensors from 256 KB on lie in windows: within each node, then over these), then, unless another
   // algorithm is named, tuned, or chosen among more than 16 hosts, in the order of the hosts; bf16 and fp16 are summed in fp32.
   virtual void all_reduce(void* data, size_t count, DataType type, ReduceOp op) = 0;
   // in: size() * count elements; out: count elements, this rank's part.

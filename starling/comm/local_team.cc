@@ -18,6 +18,7 @@ LocalTeam::LocalTeam(LocalTeamSetup setup)
       layout_(static_cast<int>(setup_.ranks.size())),
       me_(setup_.local_rank),
       size_(static_cast<int>(setup_.ranks.size())),
+      numa_(numa_places(setup_.numa_of, me_)),
       liveness_(*control_, me_, setup_.ranks, setup_.host) {
   liveness_.publish_pid();
   enter(Operation{}, kNowhere, false);

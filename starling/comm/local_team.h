@@ -20,6 +20,7 @@
 #include "starling/comm/control_block.h"
 #include "starling/comm/group.h"
 #include "starling/comm/liveness.h"
+#include "starling/comm/numa.h"
 
 namespace starling {
 
@@ -34,6 +35,7 @@ struct LocalTeamSetup {
   int local_rank = 0;
   std::vector<int> ranks;  // global, ascending
   std::string host;
+  std::vector<int> numa_of;         // the NUMA node of each rank, -1: not bound to one; empty: none is
   std::shared_ptr<Window> control;  // ControlLayout(ranks.size()).bytes() a region, zero
   std::shared_ptr<Window> staging;  // kStagingBytes a region
   std::chrono::milliseconds timeout{60'000};
@@ -67,8 +69,11 @@ class LocalTeam final : public LocalSync {
   // Waits until rank r's stage counter is at least `value`.
   void await_stage(Stage stage, int r, uint64_t value);
   void await_stage_all(Stage stage, uint64_t value);
+  // Stages that each rank passes once in a collective that has them.
+  void post_round(Stage stage) { post_stage(stage, round_); }
+  void await_round(Stage stage, int r) { await_stage(stage, r, round_); }
   // End of a zero-copy collective: this rank has finished with the others' memory.
-  void post_exit() { post_stage(kExit, round_); }
+  void post_exit() { post_round(kExit); }
   void await_exit_all() { await_stage_all(kExit, round_); }
 
   // Chunks of all rounds are numbered in one sequence; chunk k lies in slot k % kSlots of each rank.
@@ -92,6 +97,7 @@ class LocalTeam final : public LocalSync {
   FlagLine& ring_head(int owner, int peer) const { return layout_.ring_head(control_->region(owner), peer); }
   FlagLine& ring_tail(int owner, int peer) const { return layout_.ring_tail(control_->region(owner), peer); }
 
+  const NumaPlaces& numa() const { return numa_; }
   const WaitPolicy& policy() const { return setup_.policy; }
   std::chrono::milliseconds timeout() const { return setup_.timeout; }
   // Waits of the following rounds may last longer by this much: while others wait for something themselves.
@@ -105,8 +111,11 @@ class LocalTeam final : public LocalSync {
 
   void count_written(uint64_t bytes) { written_.fetch_add(bytes, std::memory_order_relaxed); }
   void count_read(uint64_t bytes) { read_.fetch_add(bytes, std::memory_order_relaxed); }
+  // Of both, those of windows on another NUMA node.
+  void count_far(uint64_t bytes) { far_.fetch_add(bytes, std::memory_order_relaxed); }
   uint64_t written() const { return written_.load(std::memory_order_relaxed); }
   uint64_t read() const { return read_.load(std::memory_order_relaxed); }
+  uint64_t far() const { return far_.load(std::memory_order_relaxed); }
 
  private:
   EntryLine& entry(int r) const { return block(r).entry[round_ % 2]; }
@@ -126,6 +135,7 @@ class LocalTeam final : public LocalSync {
   const ControlLayout layout_;
   const int me_;
   const int size_;
+  const NumaPlaces numa_;
   Liveness liveness_;
   uint64_t round_ = 0;
   uint64_t next_chunk_ = 0;
@@ -136,6 +146,7 @@ class LocalTeam final : public LocalSync {
   std::vector<std::shared_ptr<Window>> windows_;
   std::atomic<uint64_t> written_{0};
   std::atomic<uint64_t> read_{0};
+  std::atomic<uint64_t> far_{0};
 };
 
 }  // namespace starling

@@ -89,6 +89,28 @@ TEST_P(LocalTeamTest, CollectivesOnOneMapping) {
   });
 }
 
+// The two levels of ranks that are bound to NUMA nodes; the values are small integers, whose sums are exact in any order.
+TEST(LocalTeamNuma, TwoLevelsOnOneMapping) {
+  const int p = 4;
+  const SharedHost host(p);
+  run_ranks(p, [&](const ThreadRank& at) {
+    LocalTeamSetup setup = host.setup(at);
+    setup.numa_of = {0, 1, 0, 1};
+    LocalTeam team(std::move(setup));
+    team.add_window(host.tensors);
+    auto* own = reinterpret_cast<float*>(host.tensors->region(at.rank));
+    for (uint64_t round = 1; round <= 5; ++round) {
+      const size_t count = 65'536 + 1000 * round;
+      const Operation sum{CollectiveKind::kAllReduce, DataType::kFp32, ReduceOp::kSum, 0, count * 4, round};
+      for (size_t i = 0; i < count; ++i)
+        own[i] = static_cast<float>((i + round) % 1000 * static_cast<size_t>(at.rank + 1));
+      shm_all_reduce(team, sum, own, count, 2);
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_EQ(own[i], static_cast<float>((i + round) % 1000 * 5)) << round << " " << i;
+    }
+  });
+}
+
 TEST_P(LocalTeamTest, MailOnOneMapping) {
   const int p = GetParam();
   const SharedHost host(p);

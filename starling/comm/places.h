@@ -13,6 +13,8 @@ struct Places {
   std::vector<std::vector<int>>
       hosts;                 // the ranks of each host that share memory, ascending; hosts by their first rank
   std::vector<int> host_of;  // of each rank, an index into `hosts`
+  std::vector<int> local_numa = {};  // the NUMA node of each rank of this host, -1: not bound to one
+  int local_processors = 0;          // that the ranks of this host may run on, together
 
   int size() const { return static_cast<int>(host_of.size()); }
   int my_host() const { return host_of[rank]; }

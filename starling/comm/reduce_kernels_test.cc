@@ -92,38 +92,38 @@ TEST_P(KernelTest, EqualsTheNaiveReferenceBitForBit) {
 
 TEST_P(KernelTest, StoresToSeveralDestinationsInPlaceAndStreamed) {
   std::mt19937_64 random(2);
-  constexpr size_t kCount = 4099;
-  for (const bool stream : {false, true}) {
-    for (const size_t shift : {size_t{0}, size_t{4}}) {  // aligned to a cache line, and not
-      std::vector<std::vector<std::byte>> memory;
-      std::vector<void*> buffers;
-      std::vector<std::vector<std::byte>> copies;
-      std::vector<const void*> sources, copied;
-      for (int s = 0; s < 3; ++s) {
-        const auto values = random_buffer(DataType::kFp32, kCount, random);
-        memory.emplace_back(values.size() + 128);
-        auto address = reinterpret_cast<uintptr_t>(memory.back().data());
-        auto* at = reinterpret_cast<std::byte*>((address + 63) / 64 * 64 + shift);
-        std::memcpy(at, values.data(), values.size());
-        buffers.push_back(at);
-        sources.push_back(at);
-        copies.push_back(values);
-      }
-      for (const auto& copy : copies) copied.push_back(copy.data());
-      Reduction job;
-      job.sources = sources;
-      job.destinations = buffers;
-      job.count = kCount;
-      job.divisor = 3;
-      job.stream = stream;
-      reduce(job, GetParam());
-      std::vector<std::byte> want(kCount * 4);
-      void* to[1] = {want.data()};
-      job.sources = copied;
-      job.destinations = to;
-      reduce_naive(job);
-      for (void* buffer : buffers) EXPECT_EQ(std::memcmp(buffer, want.data(), want.size()), 0);
+  constexpr size_t kCount = 4099;  // four pages and a rest; shift 0: aligned to a cache line
+  for (const auto& [count, stream, shift] :
+       {std::tuple{2, false, 0}, std::tuple{2, false, 4}, std::tuple{2, true, 0}, std::tuple{3, false, 0},
+        std::tuple{3, true, 4}, std::tuple{4, false, 4}, std::tuple{5, false, 0}}) {
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<void*> buffers;
+    std::vector<std::vector<std::byte>> copies;
+    std::vector<const void*> sources, copied;
+    for (int s = 0; s < count; ++s) {
+      const auto values = random_buffer(DataType::kFp32, kCount, random);
+      memory.emplace_back(values.size() + 128);
+      auto address = reinterpret_cast<uintptr_t>(memory.back().data());
+      auto* at = reinterpret_cast<std::byte*>((address + 63) / 64 * 64 + shift);
+      std::memcpy(at, values.data(), values.size());
+      buffers.push_back(at);
+      sources.push_back(at);
+      copies.push_back(values);
     }
+    for (const auto& copy : copies) copied.push_back(copy.data());
+    Reduction job;
+    job.sources = sources;
+    job.destinations = buffers;
+    job.count = kCount;
+    job.divisor = count;
+    job.stream = stream;
+    reduce(job, GetParam());
+    std::vector<std::byte> want(kCount * 4);
+    void* to[1] = {want.data()};
+    job.sources = copied;
+    job.destinations = to;
+    reduce_naive(job);
+    for (void* buffer : buffers) EXPECT_EQ(std::memcmp(buffer, want.data(), want.size()), 0);
   }
 }
 

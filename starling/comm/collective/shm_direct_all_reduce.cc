@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "starling/comm/collective/shm_numa_all_reduce.h"
 #include "starling/comm/collective/staging.h"
 #include "starling/comm/copy_bytes.h"
 #include "starling/comm/reduce_kernels.h"
@@ -38,7 +39,9 @@ class AllReduce {
     if (ahead) prefill(team_, fill);
     team_.enter(operation_, where, ahead);
     const size_t chunks = (bytes_ + kSlotBytes - 1) / kSlotBytes;
-    if (team_.all_in_windows()) {
+    if (team_.all_in_windows() && bytes_ >= kNumaBytes && !team_.numa().nodes.empty()) {
+      numa_all_reduce(team_, operation_, elements(bytes_), job_.divisor);
+    } else if (team_.all_in_windows()) {
       direct();
     } else if (flat || team_.size() == 2) {
       run_staged(team_, chunks, fill, [this](size_t c) { reduce_whole(c); });
@@ -67,6 +70,8 @@ class AllReduce {
     const uint64_t others = static_cast<uint64_t>(team_.size() - 1) * part.count() * size_of(job_.type);
     team_.count_read(others);
     team_.count_written(others);
+    if (!team_.numa().nodes.empty())
+      team_.count_far(2 * others / (team_.size() - 1) * (team_.size() - team_.numa().ranks_each()));
     team_.post_exit();
     team_.await_exit_all();
   }

@@ -3,6 +3,7 @@
 // direct (tensors in windows): each rank reduces its slice of N / p bytes over all p windows, in rank order, and stores
 // the result to all p windows. Two synchronisations, no copy. A rank moves N bytes in and N out, 2 (p - 1) / p · N of
 // them from or to others' windows:                                                   T = 2 α + 2 N β
+// Where the ranks are bound to several NUMA nodes, from 256 KB on: shm_numa_all_reduce.h.
 // flat (up to kFlatBytes, or p = 2, ordinary memory): each rank puts its tensor into its slot and reduces everybody's to
 // its own memory. One synchronisation a chunk, hidden but for the first:             T = α + (2 + p) N β
 // sliced (ordinary memory, p > 2): each rank reduces its slice of the chunk over the slots, stores it to all slots, and

@@ -1,0 +1,142 @@
+#include "bench/transfer_limit.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace starling {
+namespace {
+
+constexpr size_t kRing = size_t{1} << 20;  // all staging slots of a rank
+constexpr size_t kPage = 4096;
+
+// Microseconds that this thread has had a core: with more ranks than cores they take turns.
+double core_time() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+// Reads one word of every line, four pages side by side: the fastest order of those that were tried.
+void read_lines(const std::byte* from, size_t bytes) {
+  uint64_t sum = 0;
+  for (size_t block = 0; block < bytes; block += 4 * kPage) {
+    const size_t end = std::min(bytes, block + 4 * kPage);
+    for (size_t at = 0; at < kPage; at += 64) {
+      for (size_t page = block; page + at < end; page += kPage) {
+        uint64_t word;
+        std::memcpy(&word, from + page + at, sizeof(word));
+        sum += word;
+      }
+    }
+  }
+  asm volatile("" : : "r"(sum) : "memory");
+}
+
+void copy_streaming(std::byte* to, const std::byte* from, size_t bytes) {
+#if defined(__x86_64__)
+  for (size_t at = 0; at < bytes; at += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+  }
+  _mm_sfence();
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+class Transfers {
+ public:
+  Transfers(Group& group, const Window& window, size_t bytes)
+      : group_(group), window_(window), bytes_(bytes), p_(static_cast<size_t>(group.size())) {
+    own_ = window_.region(group.local_rank());
+  }
+
+  double read() {
+    std::memset(own_, ++turn_, bytes_);
+    group_.barrier();
+    const double start = core_time();
+    read_others(bytes_ / p_);
+    const double took = core_time() - start;
+    group_.barrier();
+    return took;
+  }
+
+  // The faster of a copy by way of the caches and one past them.
+  double copy(std::byte* to, const std::byte* from) {
+    group_.barrier();
+    double start = core_time();
+    std::memcpy(to, from, bytes_);
+    const double plain = core_time() - start;
+    group_.barrier();
+    start = core_time();
+    copy_streaming(to, from, bytes_);
+    return std::min(plain, core_time() - start);
+  }
+
+  double staging(const std::byte* from) {
+    const size_t part = bytes_ / p_;
+    size_t to_write = p_ == 2 ? bytes_ : bytes_ + (p_ - 1) * part;
+    size_t to_read = p_ == 2 ? bytes_ : 2 * part;  // of each other rank
+    double took = 0;
+    while (to_write > 0 || to_read > 0) {
+      const size_t writes = std::min(to_write, kRing), reads = std::min(to_read, kRing);
+      group_.barrier();
+      double start = core_time();
+      std::memcpy(own_, from, writes);
+      took += core_time() - start;
+      group_.barrier();
+      start = core_time();
+      read_others(reads);
+      took += core_time() - start;
+      to_write -= writes;
+      to_read -= reads;
+    }
+    return took;
+  }
+
+ private:
+  void read_others(size_t bytes) {
+    const size_t me = static_cast<size_t>(group_.local_rank());
+    for (size_t i = 1; i < p_; ++i) {
+      const auto* region = window_.region(static_cast<int>((me + i) % p_));
+      read_lines(region + (bytes * p_ <= bytes_ ? me * bytes : 0), bytes);
+    }
+  }
+
+  Group& group_;
+  const Window& window_;
+  const size_t bytes_;
+  const size_t p_;
+  std::byte* own_;
+  unsigned char turn_ = 0;
+};
+
+}  // namespace
+
+TransferTimes measure_transfers(Group& group, const Window& window, size_t bytes, int repetitions) {
+  Transfers transfers(group, window, bytes);
+  std::vector<std::byte> from(bytes + kRing), to(bytes + 64);
+  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(to.data()) + 63) / 64 * 64);
+  const double turns = std::max(1.0, group.size() / static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN)));
+  TransferTimes times;
+  for (int i = -2; i < repetitions; ++i) {
+    const double read = transfers.read();
+    const double copy = transfers.copy(aligned, from.data());
+    const double staging = transfers.staging(from.data());
+    if (i < 0) continue;
+    times.read.push_back(read * turns);
+    times.copy.push_back(copy * turns);
+    times.staging.push_back(staging * turns);
+  }
+  for (auto* column : {&times.read, &times.copy, &times.staging}) std::sort(column->begin(), column->end());
+  return times;
+}
+
+}  // namespace starling

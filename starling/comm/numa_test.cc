@@ -1,0 +1,132 @@
+// Ranks on NUMA nodes: a made-up topology, for which machines need not have any.
+#include "starling/comm/numa.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "starling/comm/bootstrap.h"
+#include "starling/comm/collective/shm_numa_all_reduce.h"
+#include "starling/comm/collective_test_values.h"
+#include "starling/comm/reduce_kernels.h"
+#include "starling/testing/run_ranks.h"
+#include "starling/testing/temp_dir.h"
+
+namespace starling {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(Numa, CpuListsAsTheKernelWritesThem) {
+  EXPECT_THAT(parse_cpu_list("0-3,8,10-11\n"), ElementsAre(0, 1, 2, 3, 8, 10, 11));
+  EXPECT_THAT(parse_cpu_list("7"), ElementsAre(7));
+  EXPECT_THAT(parse_cpu_list(""), IsEmpty());  // a node with memory alone
+  EXPECT_THAT(parse_cpu_list("2,5-3,9"), ElementsAre(2));
+  EXPECT_THAT(parse_cpu_list("0-99999999"), IsEmpty());
+}
+
+TEST(Numa, TheNodeThatHasAllProcessors) {
+  const TempDir folder;
+  for (const auto& [node, list] :
+       {std::pair{"node0", "0-3,8-11"}, std::pair{"node1", "4-7,12-15"}, std::pair{"node2", ""}}) {
+    std::filesystem::create_directory(folder.path() / node);
+    std::ofstream(folder.path() / node / "cpulist") << list << "\n";
+  }
+  std::ofstream(folder.path() / "online") << "0-2\n";
+  const std::string nodes = folder.path();
+  EXPECT_EQ(numa_node_of({0, 9}, nodes), 0);
+  EXPECT_EQ(numa_node_of({4, 5, 12}, nodes), 1);
+  EXPECT_EQ(numa_node_of({3, 4}, nodes), -1);
+  EXPECT_EQ(numa_node_of({16}, nodes), -1);
+  EXPECT_EQ(numa_node_of({}, nodes), -1);
+  EXPECT_EQ(numa_node_of({0}, nodes + "/none"), -1);
+}
+
+TEST(Numa, PlacesWhereASecondLevelPays) {
+  const NumaPlaces places = numa_places({1, 0, 1, 0}, 2);
+  EXPECT_THAT(places.nodes, ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
+  EXPECT_EQ(places.node, 0);
+  EXPECT_EQ(places.place, 1);
+  EXPECT_THAT(numa_places({0, 0, 0, 0}, 0).nodes, IsEmpty());   // one node
+  EXPECT_THAT(numa_places({0, 1}, 0).nodes, IsEmpty());         // a rank a node
+  EXPECT_THAT(numa_places({0, 0, 1}, 0).nodes, IsEmpty());      // unequal
+  EXPECT_THAT(numa_places({0, 0, 1, -1}, 0).nodes, IsEmpty());  // one not bound
+  EXPECT_THAT(numa_places({}, 0).nodes, IsEmpty());
+}
+
+using Tensor = std::vector<std::byte>;
+
+Tensor reduced(const std::vector<Tensor>& from, DataType type, ReduceOp op, int divisor) {
+  Tensor to(from.front().size());
+  std::vector<const void*> sources;
+  for (const Tensor& t : from) sources.push_back(t.data());
+  void* destinations[] = {to.data()};
+  reduce_naive({.sources = sources,
+                .destinations = destinations,
+                .count = to.size() / size_of(type),
+                .type = type,
+                .op = summed(op),
+                .divisor = divisor});
+  return to;
+}
+
+// The sums of the nodes, in the order of their ranks, then over the nodes in the order of their first ranks.
+Tensor reduced_by_node(const std::vector<int>& node_of, DataType type, size_t count, ReduceOp op, int salt) {
+  std::vector<Tensor> sums;
+  for (const auto& node : numa_places(node_of, 0).nodes) {
+    std::vector<Tensor> own;
+    for (const int r : node) own.push_back(test_tensor(type, count, r, salt));
+    sums.push_back(reduced(own, type, op, 1));
+  }
+  return reduced(sums, type, op, op == ReduceOp::kAvg ? static_cast<int>(node_of.size()) : 1);
+}
+
+class NumaAllReduceTest : public testing::TestWithParam<std::vector<int>> {};
+
+TEST_P(NumaAllReduceTest, WithinTheNodesThenBetweenThem) {
+  const std::vector<int>& node_of = GetParam();
+  const size_t p = node_of.size(), q = static_cast<size_t>(numa_places(node_of, 0).ranks_each()), m = p / q;
+  run_ranks(static_cast<int>(p), [&](const ThreadRank& at) {
+    GroupSetup setup;
+    setup.rank = at.rank;
+    setup.size = at.size;
+    setup.numa_node = node_of[static_cast<size_t>(at.rank)];
+    setup.options.timeout = std::chrono::seconds(60);
+    const auto group = make_group(*at.store, setup);
+    const auto window = group->allocate_window(size_t{2} << 20);
+    std::byte* own = window->region(group->local_rank());
+    int salt = 0;
+    for (const auto& [type, op] :
+         {std::pair{DataType::kFp32, ReduceOp::kSum}, std::pair{DataType::kFp32, ReduceOp::kAvg},
+          std::pair{DataType::kBf16, ReduceOp::kAvg}, std::pair{DataType::kInt64, ReduceOp::kMax}}) {
+      for (const size_t bytes : {kNumaBytes, kNumaBytes + 8 * 1001}) {
+        const size_t count = bytes / size_of(type);
+        const Tensor mine = test_tensor(type, count, at.rank, ++salt);
+        std::copy(mine.begin(), mine.end(), own);
+        group->all_reduce(own, count, type, op);
+        ASSERT_EQ(Tensor(own, own + mine.size()), reduced_by_node(node_of, type, count, op, salt))
+            << name_of(type) << bytes;
+        group->barrier();  // the next values must not be written while a peer still looks
+      }
+    }
+    for (const size_t bytes :
+         {size_t{96} * 1024, size_t{96} * 1024 * 12}) {  // divided equally by 2, 3, 4 and 6 at cache lines
+      const TrafficCount before = group->traffic();
+      group->all_reduce(own, bytes / 4, DataType::kFp32, ReduceOp::kSum);
+      const TrafficCount after = group->traffic();
+      EXPECT_EQ(after.window_read - before.window_read, bytes * (p - 1) / p);
+      EXPECT_EQ(after.window_written - before.window_written, bytes * (p - 1) / p);
+      EXPECT_EQ(after.window_far - before.window_far, 2 * bytes / p * (bytes >= kNumaBytes ? m - 1 : p - q));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Topologies, NumaAllReduceTest,
+                         testing::Values(std::vector<int>{0, 0, 1, 1}, std::vector<int>{1, 0, 1, 0},
+                                         std::vector<int>{0, 1, 2, 0, 1, 2}));
+
+}  // namespace
+}  // namespace starling
