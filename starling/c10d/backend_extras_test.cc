@@ -1,6 +1,9 @@
-// One-sided windows between the ranks of a host; hooks, durations and the wait for all; and what the backend does not offer.
+// One-sided windows between the ranks of a host; hooks, durations and the wait for all; what the backend does not offer; and
+// backends for other devices beside it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <atomic>
 #include <functional>
@@ -13,6 +16,8 @@
 #include "starling/base/error.h"
 #include "starling/c10d/backend.h"
 #include "starling/c10d/backend_test_ranks.h"
+#include "starling/c10d/device_backends.h"
+#include "starling/c10d/process_group.h"
 #include "starling/testing/error_of.h"
 #include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
@@ -220,6 +225,68 @@ TEST(NotOfferedTest, TheErrorSaysWhatToUse) {
   EXPECT_THAT(error_of([&] { backend.getMemAllocator(); }), HasSubstr("allocateTensor()"));
   EXPECT_THAT(error_of([&] { backend.suspend(); }), HasSubstr("shutdown()"));
   EXPECT_THAT(error_of([&] { backend.resume(); }), HasSubstr("new process group"));
+}
+
+// Notes what comes to it; stands for the backend of another device.
+class RecordingBackend final : public c10d::Backend {
+ public:
+  explicit RecordingBackend(const DeviceRequest& request) : c10d::Backend(request.rank, request.size) {
+    request.store->set("rank" + std::to_string(request.rank), request.name);
+  }
+  const std::string getBackendName() const override { return "recording"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions&) override {
+    seen.push_back(tensors.at(0).device().type());
+    auto work = c10::make_intrusive<StarlingWork>(WorkDescription{}, tensors);
+    work->complete(nullptr);
+    return work;
+  }
+  std::vector<c10::DeviceType> seen;
+};
+
+TEST(DeviceBackendsTest, TensorsGoToTheBackendOfTheirDevice) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  run_ranks(2, [&](const ThreadRank& at) {
+    c10::intrusive_ptr<RecordingBackend> recorder;
+    const auto make = [&](const DeviceRequest& request) -> c10::intrusive_ptr<c10d::Backend> {
+      return recorder = c10::make_intrusive<RecordingBackend>(request);
+    };
+    MeetingOptions meeting;
+    meeting.name = "both";
+    const auto group = make_process_group(store, at.rank, at.size, meeting,
+                                          {{c10::DeviceType::Meta, c10d::ProcessGroup::UCC, make}});
+    Tensors on_cpu{at::ones({5})}, on_meta{at::empty({5}, at::kMeta)};
+    group->allreduce(on_cpu)->wait();
+    EXPECT_TRUE(at::equal(on_cpu[0], at::full({5}, 2.0)));
+    EXPECT_TRUE(recorder->seen.empty());
+    EXPECT_TRUE(group->getBackend(c10::DeviceType::Meta)->allreduce(on_meta, {})->wait());
+    EXPECT_THAT(recorder->seen, testing::ElementsAre(c10::DeviceType::Meta));
+    EXPECT_EQ(recorder->getSize(), 2);
+    EXPECT_EQ(group->getBackend(c10::DeviceType::CPU)->getBackendName(), "starling");
+    EXPECT_EQ(group->getDefaultBackend()->getBackendName(), "starling");
+    EXPECT_EQ(store->get_to_str("starling/both/meta/rank" + std::to_string(at.rank)),
+              "both");  // keys of its own
+    group->barrier()->wait();
+  });
+}
+
+TEST(DeviceBackendsTest, WithoutAGpuNcclSaysWhatToDo) {
+  if (!device_backends().empty()) GTEST_SKIP() << "a GPU is lent here";
+  DeviceRequest request;
+  request.store = c10::make_intrusive<c10d::HashStore>();
+  EXPECT_THAT(error_of([&] { make_nccl_backend(request); }),
+              AllOf(HasSubstr("NCCL: "), HasSubstr("GPU"), HasSubstr("CPU tensors")));
+}
+
+TEST(DeviceBackendsTest, NcclCarriesTheTensorsOfAGpu) {
+  if (device_backends().empty()) GTEST_SKIP() << "no GPU is lent here";
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  const auto group = make_process_group(store, 0, 1, {});
+  Tensors on_gpu{at::ones({1000}, at::kCUDA)}, on_cpu{at::ones({1000})};
+  for (Tensors* tensors : {&on_gpu, &on_cpu}) {
+    group->allreduce(*tensors)->wait();
+    EXPECT_TRUE(at::equal(tensors->at(0).cpu(), at::ones({1000})));
+  }
+  EXPECT_EQ(group->getBackend(c10::DeviceType::CUDA)->getBackendName(), "nccl");
 }
 
 }  // namespace

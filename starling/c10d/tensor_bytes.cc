@@ -15,7 +15,8 @@ void check_tensor(const char* operation, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse("an undefined tensor");
   if (tensor.is_cuda()) {
     refuse(fmt::format(
-        "a tensor on {}, and the backend starling communicates CPU tensors; NCCL is the backend for CUDA",
+        "a tensor on {}, and the backend starling communicates CPU tensors; NCCL is the backend for CUDA: "
+        "docs/communication.md, GPUs, or give tensor.cpu()",
         tensor.device().str()));
   }
   if (!tensor.is_cpu()) {

@@ -197,6 +197,42 @@ def check_hooks_and_coalescing(ours, gloo):
     raise AssertionError("no error")
 
 
+def check_devices(ours, gloo):
+    """Where torch sees a GPU and has NCCL, CUDA's backend is NCCL. This runs anywhere: the GPU is pretended, Gloo stands for NCCL."""
+    from unittest import mock
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    kinds = dict(dist.Backend._plugins)
+    kinds["NCCL"] = kinds["GLOO"]
+    gpu = mock.patch("torch.cuda.is_available", return_value=True)
+    with gpu, mock.patch.object(dist, "is_nccl_available", return_value=True), mock.patch.object(dist.Backend, "_plugins", kinds):
+        both = dist.new_group(backend="starling", timeout=TIMEOUT)
+        with mock.patch.dict(os.environ, STARLING_NCCL="0"):
+            without = dist.new_group(backend="starling", timeout=TIMEOUT)
+    assert both._get_backend(cpu).name() == "starling" and both._get_backend(cuda).name() == "gloo"
+    assert cuda not in without._device_types, without._device_types
+    for backend in (both._get_backend(cpu), both._get_backend(cuda)):
+        tensor = torch.ones(3)
+        backend.allreduce([tensor]).wait()
+        same(tensor, torch.full((3,), float(dist.get_world_size())), "each backend of the group")
+    objects = [None] * dist.get_world_size()
+    dist.all_gather_object(objects, dist.get_rank(), group=both)
+    assert objects == list(range(dist.get_world_size()))
+    with gpu, mock.patch.object(dist, "is_nccl_available", return_value=False):
+        alone = dist.new_group(backend="starling", timeout=TIMEOUT)
+    assert alone._get_backend(cuda).name() == "starling"  # it says that NCCL is missing
+    for group in (both, without, alone):
+        dist.destroy_process_group(group)
+
+
+def check_gpu(ours, gloo):
+    """Tensors of a GPU go through NCCL, those of the CPU through ours."""
+    for device in (torch.device("cuda", dist.get_rank()), torch.device("cpu")):
+        tensor = torch.full((1000,), float(dist.get_rank()), device=device)
+        dist.all_reduce(tensor)
+        same(tensor.cpu(), torch.full((1000,), dist.get_world_size() * (dist.get_world_size() - 1) / 2), str(device))
+    assert ours._get_backend(torch.device("cuda")).name() == "nccl"
+
+
 def small_model():
     torch.manual_seed(3)
     return nn.Sequential(nn.Linear(20, 64, bias=False), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 64), nn.GELU(),

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import unittest
 
+import torch
+
 from peer import FolderTest
 
 RANKS = pathlib.Path(__file__).with_name("c10d_ranks.py")
@@ -50,7 +52,7 @@ class Ranks(FolderTest):
 
 class OneHost(Ranks):
     def test_two_ranks(self):
-        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "waiting_lets_others_run", "ddp", "buckets", "fsdp", "mesh",
+        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "waiting_lets_others_run", "devices", "ddp", "buckets", "fsdp", "mesh",
                                "pipeline"], 2))
 
     def test_four_ranks(self):
@@ -75,6 +77,12 @@ class OneHost(Ranks):
     def test_one_rank_alone(self):
         self.ended(self.start(["-c", "import torch, torch.distributed as d; d.init_process_group('starling'); "
                                "t = torch.ones(3); d.all_reduce(t); assert t.sum() == 3; d.destroy_process_group()"], 1))
+
+
+class Gpus(Ranks):
+    @unittest.skipIf(torch.cuda.device_count() == 0, "no GPU is lent here")
+    def test_nccl_carries_their_tensors(self):
+        self.ended(self.start([RANKS, "gpu"], min(2, torch.cuda.device_count())))
 
 
 def shell(*words):
