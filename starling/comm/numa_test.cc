@@ -84,39 +84,68 @@ Tensor reduced_by_node(const std::vector<int>& node_of, DataType type, size_t co
   return reduced(sums, type, op, op == ReduceOp::kAvg ? static_cast<int>(node_of.size()) : 1);
 }
 
-class NumaAllReduceTest : public testing::TestWithParam<std::vector<int>> {};
+struct Example {
+  DataType type;
+  ReduceOp op;
+  size_t count;
+  int salt;
+  Tensor want;
+};
+
+std::vector<Example> examples(const std::vector<int>& node_of) {
+  std::vector<Example> all;
+  int salt = 0;
+  for (const auto& [type, op] :
+       {std::pair{DataType::kFp32, ReduceOp::kSum}, std::pair{DataType::kFp32, ReduceOp::kAvg},
+        std::pair{DataType::kBf16, ReduceOp::kAvg}, std::pair{DataType::kInt64, ReduceOp::kMax}}) {
+    for (const size_t bytes : {kNumaBytes, kNumaBytes + 8 * 1001}) {
+      const size_t count = bytes / size_of(type);
+      ++salt;
+      all.push_back({type, op, count, salt, reduced_by_node(node_of, type, count, op, salt)});
+    }
+  }
+  return all;
+}
+
+class NumaAllReduceTest : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  // A group of threads, one a rank, on the nodes of the parameter, each with a window of 2 MB.
+  void on_all(const std::function<void(Group&, std::byte* own)>& body) {
+    run_ranks(static_cast<int>(GetParam().size()), [&](const ThreadRank& at) {
+      GroupSetup setup;
+      setup.rank = at.rank;
+      setup.size = at.size;
+      setup.numa_node = GetParam()[static_cast<size_t>(at.rank)];
+      setup.options.timeout = std::chrono::seconds(60);
+      const auto group = make_group(*at.store, setup);
+      const auto window = group->allocate_window(size_t{2} << 20);
+      body(*group, window->region(group->local_rank()));
+    });
+  }
+};
 
 TEST_P(NumaAllReduceTest, WithinTheNodesThenBetweenThem) {
-  const std::vector<int>& node_of = GetParam();
-  const size_t p = node_of.size(), q = static_cast<size_t>(numa_places(node_of, 0).ranks_each()), m = p / q;
-  run_ranks(static_cast<int>(p), [&](const ThreadRank& at) {
-    GroupSetup setup;
-    setup.rank = at.rank;
-    setup.size = at.size;
-    setup.numa_node = node_of[static_cast<size_t>(at.rank)];
-    setup.options.timeout = std::chrono::seconds(60);
-    const auto group = make_group(*at.store, setup);
-    const auto window = group->allocate_window(size_t{2} << 20);
-    std::byte* own = window->region(group->local_rank());
-    int salt = 0;
-    for (const auto& [type, op] :
-         {std::pair{DataType::kFp32, ReduceOp::kSum}, std::pair{DataType::kFp32, ReduceOp::kAvg},
-          std::pair{DataType::kBf16, ReduceOp::kAvg}, std::pair{DataType::kInt64, ReduceOp::kMax}}) {
-      for (const size_t bytes : {kNumaBytes, kNumaBytes + 8 * 1001}) {
-        const size_t count = bytes / size_of(type);
-        const Tensor mine = test_tensor(type, count, at.rank, ++salt);
-        std::copy(mine.begin(), mine.end(), own);
-        group->all_reduce(own, count, type, op);
-        ASSERT_EQ(Tensor(own, own + mine.size()), reduced_by_node(node_of, type, count, op, salt))
-            << name_of(type) << bytes;
-        group->barrier();  // the next values must not be written while a peer still looks
-      }
+  const std::vector<Example> all = examples(GetParam());
+  on_all([&](Group& group, std::byte* own) {
+    for (const Example& e : all) {
+      const Tensor mine = test_tensor(e.type, e.count, group.rank(), e.salt);
+      std::copy(mine.begin(), mine.end(), own);
+      group.all_reduce(own, e.count, e.type, e.op);
+      ASSERT_EQ(Tensor(own, own + mine.size()), e.want) << name_of(e.type) << e.count;
+      group.barrier();  // the next values must not be written while a peer still looks
     }
-    for (const size_t bytes :
-         {size_t{96} * 1024, size_t{96} * 1024 * 12}) {  // divided equally by 2, 3, 4 and 6 at cache lines
-      const TrafficCount before = group->traffic();
-      group->all_reduce(own, bytes / 4, DataType::kFp32, ReduceOp::kSum);
-      const TrafficCount after = group->traffic();
+  });
+}
+
+TEST_P(NumaAllReduceTest, FewBytesPassBetweenTheNodes) {
+  const size_t p = GetParam().size(), q = static_cast<size_t>(numa_places(GetParam(), 0).ranks_each()),
+               m = p / q;
+  on_all([&](Group& group, std::byte* own) {
+    // Divided equally by 2, 3, 4 and 6 at cache lines; the smaller is reduced in one level.
+    for (const size_t bytes : {size_t{96} * 1024, size_t{96} * 1024 * 12}) {
+      const TrafficCount before = group.traffic();
+      group.all_reduce(own, bytes / 4, DataType::kFp32, ReduceOp::kSum);
+      const TrafficCount after = group.traffic();
       EXPECT_EQ(after.window_read - before.window_read, bytes * (p - 1) / p);
       EXPECT_EQ(after.window_written - before.window_written, bytes * (p - 1) / p);
       EXPECT_EQ(after.window_far - before.window_far, 2 * bytes / p * (bytes >= kNumaBytes ? m - 1 : p - q));
