@@ -19,6 +19,11 @@ foreach(name launch_host launch_hosts launch_ssh)
     SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
 endforeach()
 
+# Groups over UCX, their ranks as processes. Not under sanitizers, which know nothing of what UCX does with memory.
+if(TARGET starling_testing AND NOT STARLING_SANITIZE)
+  starling_test(ucx_test SOURCES tests/ucx_test.cc LIBS starling_testing)
+endif()
+
 # The program as a user runs it: real processes, real signals, real files. Under sanitizers the smoke test alone.
 if(TARGET starling)
   set(names smoke)

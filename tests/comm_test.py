@@ -3,7 +3,7 @@ import os
 import pathlib
 import signal
 
-from program import SMALL, ProgramTest, distance, environment, main, ranks_of, result_of, wait_for_step
+from program import BUILD, SMALL, ProgramTest, distance, environment, main, ranks_of, result_of, wait_for_step
 
 APART = ["--set", "comm.shared_memory=false"]
 ALL_REDUCE = {"direct", "ring", "halving-doubling", "binomial-tree", "double-tree", "bruck", "star"}
@@ -52,6 +52,21 @@ class Comm(ProgramTest):
         # A step's gradients go there and back: not before 20 ms have passed, twice where they are reduced and gathered.
         self.assertGreater(min(e["step_s"] for e in events if e["event"] == "step"), 0.02)
         self.assertGreater(result_of(events)["bytes_sent"], 0)
+
+    def test_training_over_ucx_is_the_same(self):
+        if not (BUILD / "lib/starling/libstarling_ucx.so").exists():
+            self.skipTest("UCX is not installed here: its engine was not built")
+        env = environment(UCX_TLS="tcp")
+        common = [*SMALL, "-n", 3, "--global-batch", 24, "--steps", 4, "--precision", "fp64", *APART]
+        saved = []
+        for engine in ("starling", "ucx"):
+            saved.append(self.path(f"{engine}.safetensors"))
+            events, _ = self.run_program("train", "--json", "--run-dir", self.path(engine), *common, "--set", f"comm.engine={engine}",
+                                         "--save", saved[-1], env=env)
+            self.assertGreater(result_of(events)["bytes_sent"], 0)
+        self.assertLess(distance(*saved), 1e-10)
+        _, err = self.run_program("train", *common, "--set", "comm.engine=ucx", "--emulate", "latency=1ms", env=env, status=2)
+        self.assertIn("an emulated link shapes Starling's own TCP", err)
 
     def test_after_a_kill_recorders_say_who_waited_for_whom(self):
         process = self.start("train", "--run-dir", self.path("run"), *SMALL, *APART, "-n", 3, "--global-batch", 24, "--steps", 100000)

@@ -13,10 +13,25 @@ namespace {
 
 constexpr int kSliceMilliseconds = 20;
 
-void poll_once(const Endpoint& endpoint, short events) {
-  pollfd polled{endpoint.poll_fd(), events, 0};
+void poll_once(pollfd polled) {
   ::poll(&polled, 1, kSliceMilliseconds);
 }
+
+// A message in the caller's memory: given up at the end of the scope unless it is complete by then.
+class Attempt {
+ public:
+  Attempt(Endpoint& endpoint, void (Endpoint::*cancel)()) : endpoint_(endpoint), cancel_(cancel) {}
+  ~Attempt() {
+    if (!complete_) (endpoint_.*cancel_)();
+  }
+  Attempt(const Attempt&) = delete;
+  void complete() { complete_ = true; }
+
+ private:
+  Endpoint& endpoint_;
+  void (Endpoint::*cancel_)();
+  bool complete_ = false;
+};
 
 }  // namespace
 
@@ -38,7 +53,10 @@ RemoteMail::RemoteMail(RemoteSetup setup, std::function<void(const Failure&)> on
   }
 }
 
-RemoteMail::~RemoteMail() = default;
+RemoteMail::~RemoteMail() {
+  for (const auto& box : boxes_)
+    if (box && box->inside) box->endpoint->cancel_recv();
+}
 
 std::string RemoteMail::name(int rank) const {
   return fmt::format("rank {} ({})", rank, setup_.host_names[rank]);
@@ -123,6 +141,7 @@ void RemoteMail::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   const std::lock_guard lock(box.sending);
   const Deadline deadline = deadline_in(setup_.timeout);
   Deadline next_check = deadline_in(std::chrono::milliseconds(kSliceMilliseconds));
+  Attempt attempt(*box.endpoint, &Endpoint::cancel_send);
   on_wire([&] {
     box.endpoint->begin_send({.tag = tag,
                               .head = {},
@@ -131,17 +150,18 @@ void RemoteMail::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   });
   while (!on_wire([&] { return box.endpoint->step_send(); })) {
     if (take_in_from_all()) continue;
-    poll_once(*box.endpoint, POLLOUT);
+    poll_once(box.endpoint->send_poll());
     if (!has_passed(next_check)) continue;
     check_patience(peer, deadline, fmt::format("receive {} bytes with tag {}", bytes, tag));
     next_check = deadline_in(std::chrono::milliseconds(kSliceMilliseconds));
   }
+  attempt.complete();
 }
 
 bool RemoteMail::take_one(Box& box, void* data, size_t bytes, uint32_t tag, Deadline deadline) {
   Endpoint& e = *box.endpoint;
   const auto patient = [&] {
-    poll_once(e, POLLIN);
+    poll_once({e.poll_fd(), POLLIN, 0});
     check_patience(box.rank, deadline, fmt::format("send {} bytes with tag {}", bytes, tag));
   };
   if (!box.inside) {
@@ -149,11 +169,13 @@ bool RemoteMail::take_one(Box& box, void* data, size_t bytes, uint32_t tag, Dead
     for (; !info; info = on_wire([&] { return e.step_peek(); })) patient();
     if (info->tag == tag) {
       check_size(box, info->bytes, bytes, tag);
+      Attempt attempt(e, &Endpoint::cancel_recv);
       on_wire([&] {
         e.begin_recv(
             {.tag = tag, .head = {}, .body = {static_cast<std::byte*>(data), bytes}, .kind = info->kind});
       });
       while (!on_wire([&] { return e.step_recv(); })) patient();
+      attempt.complete();
       return true;
     }
   }

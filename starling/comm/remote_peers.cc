@@ -264,8 +264,8 @@ void RemotePeers::wait_for_any(std::vector<Flow>& flows) {
   std::vector<pollfd> polled;
   for (const Flow& flow : flows) {
     if (flow.done) continue;
-    polled.push_back(
-        {setup_.endpoints[flow.rank]->poll_fd(), static_cast<short>(flow.is_send ? POLLOUT : POLLIN), 0});
+    const Endpoint& e = *setup_.endpoints[flow.rank];
+    polled.push_back(flow.is_send ? e.send_poll() : pollfd{e.poll_fd(), POLLIN, 0});
   }
   ::poll(polled.data(), polled.size(), static_cast<int>(kSlice.count()));
 }
@@ -297,7 +297,18 @@ void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const Remote
       failure.reason = fmt::format("{}: {}", describe(operation_), failure.reason);
     }
     announce(failure);
+    cancel(flows);
     throw_failure(failure);
+  }
+}
+
+void RemotePeers::cancel(const std::vector<Flow>& flows) {
+  for (const Flow& flow : flows) {
+    if (!flow.begun || flow.done) continue;
+    if (flow.is_send)
+      setup_.endpoints[flow.rank]->cancel_send();
+    else
+      setup_.endpoints[flow.rank]->cancel_recv();
   }
 }
 

@@ -70,6 +70,8 @@ class RemotePeers {
   bool advance_receive(Flow& flow);
   void check_head(const Flow& flow);
   void wait_for_any(std::vector<Flow>& flows);
+  // After a fault: the callers' memory is theirs again.
+  void cancel(const std::vector<Flow>& flows);
   // Looks for notices and broken connections on connections that no message is arriving on.
   void look_around(const std::vector<Flow>& flows);
   void check_patience(const std::vector<Flow>& flows, Deadline deadline);

@@ -1,7 +1,6 @@
 #include "starling/net/endpoint.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <cerrno>
 #include <system_error>
@@ -26,7 +25,7 @@ bool step_all(std::span<Transfer> transfers) {
 std::vector<pollfd> what_to_poll(std::span<const Transfer> transfers) {
   std::vector<pollfd> polled;
   for (const Transfer& t : transfers)
-    if (!t.done) polled.push_back({t.endpoint->poll_fd(), static_cast<short>(t.out ? POLLOUT : POLLIN), 0});
+    if (!t.done) polled.push_back(t.out ? t.endpoint->send_poll() : pollfd{t.endpoint->poll_fd(), POLLIN, 0});
   return polled;
 }
 
@@ -57,12 +56,8 @@ bool wait_ready(std::vector<pollfd>& polled, Deadline deadline) {
   }
 }
 
-}  // namespace
-
-void transfer_all(std::span<Transfer> transfers, Deadline deadline) {
+void move_all(std::span<Transfer> transfers, Deadline deadline) {
   for (Transfer& t : transfers) {
-    STARLING_CHECK(t.out.has_value() != t.in.has_value(), "a transfer sends or receives");
-    t.done = false;
     if (t.out)
       t.endpoint->begin_send(*t.out);
     else
@@ -75,6 +70,27 @@ void transfer_all(std::span<Transfer> transfers, Deadline deadline) {
         if (!t.done) t.endpoint->check_alive();
       if (has_passed(deadline)) throw_late(transfers);
     }
+  }
+}
+
+}  // namespace
+
+void transfer_all(std::span<Transfer> transfers, Deadline deadline) {
+  for (Transfer& t : transfers) {
+    STARLING_CHECK(t.out.has_value() != t.in.has_value(), "a transfer sends or receives");
+    t.done = false;
+  }
+  try {
+    move_all(transfers, deadline);
+  } catch (...) {
+    for (const Transfer& t : transfers) {
+      if (t.done) continue;
+      if (t.out)
+        t.endpoint->cancel_send();
+      else
+        t.endpoint->cancel_recv();
+    }
+    throw;
   }
 }
 

@@ -1,9 +1,8 @@
 // Endpoint: one end of a connection between two ranks that carries whole messages, in order, both ways at
-// once. The same interface over TCP (tcp/), Unix sockets (unix/) and memory (memory/); each folder has files
-// of the same names.
+// once. The same interface over TCP (tcp/), Unix sockets (unix/), memory (memory/) and UCX (ucx/, upon TCP).
 //
 // Memory: a message is sent from and received into the caller's memory, which must stay valid and unchanged until
-// the operation is complete or has thrown. A message is a `head` and a `body` that are sent joined and without a
+// the operation is complete or was cancelled; what blocks (send, recv, exchange, transfer_all) has done so when it throws. A message is a `head` and a `body` that are sent joined and without a
 // copy (where they are not encrypted); the receiver may divide the same number of bytes differently.
 // Receiving: the caller knows tag, kind and size of what comes next (collectives do), or asks by peek(). A message
 // that differs is a CommError that states both sides; by then some of its bytes may lie in the receiver's memory,
@@ -15,6 +14,8 @@
 // Errors: CommError when the peer is gone, TimeoutError when the deadline passes. After an error in the middle of a
 // message only shutdown() and destruction make sense; a peek() that timed out may be repeated.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <chrono>
@@ -74,7 +75,7 @@ class Endpoint {
   void exchange(const Outgoing& out, const Incoming& in, Deadline deadline);
 
   // Steps, for one thread that moves several messages at once (transfer_all). A step never waits; it returns
-  // true when the message is complete. poll(2) poll_fd() for POLLIN before the next receiving step, POLLOUT
+  // true when the message is complete. poll(2) poll_fd() for POLLIN before the next receiving step, and what send_poll() says
   // before a sending one.
   virtual void begin_send(const Outgoing& message) = 0;
   virtual bool step_send() = 0;
@@ -83,6 +84,11 @@ class Endpoint {
   // The next message, still to be received; nothing if its frame header has not arrived.
   virtual std::optional<MessageInfo> step_peek() = 0;
   virtual int poll_fd() const = 0;
+  virtual pollfd send_poll() const { return {poll_fd(), POLLOUT, 0}; }
+  // Give up what was begun and is not complete, if anything was: nothing touches its memory any more. For who does not step on,
+  // because of an error or because the time is over; from the thread that steps.
+  virtual void cancel_send() {}
+  virtual void cancel_recv() {}
 
   // Throws CommError where the transport knows that the peer's host is gone although the connection still seems to
   // stand; transfer_all asks once a second while it waits.

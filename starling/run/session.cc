@@ -12,10 +12,12 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/tcp_mesh.h"
+#include "starling/comm/ucx_mesh.h"
 #include "starling/launch/cpu_share.h"
 #include "starling/net/address.h"
 #include "starling/run/freed_memory.h"
 #include "starling/run/tuning_file.h"
+#include "starling/run/ucx_devices.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/on_failure.h"
 #include "starling/telemetry/async_sink.h"
@@ -116,6 +118,7 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
   if (self.world_size > 1) {
     store_ = std::make_unique<JobStore>(spec_.comm, environment_);
     store_->announce(self.rank);
+    if (spec_.comm.engine == "ucx") ucx_ = load_ucx(ucx_devices(bind_address()));
   }
   members_ = all_members(static_cast<int>(spec_.train.ranks));
   if (self.rank >= spec_.train.ranks) server_ = self.rank - static_cast<int>(spec_.train.ranks);
@@ -150,7 +153,7 @@ std::string Session::link_name() const {
     return fmt::format("{:g}bit/s,{:g}s,{:g}", emulation.bandwidth, emulation.latency_s, emulation.loss);
   const std::string& security = spec_.comm.security;
   return std::string(store_ && bind_address() != "127.0.0.1" ? "tcp" : "loopback") +
-         (security == "none" ? "" : "," + security);
+         (security == "none" ? "" : "," + security) + (ucx_ ? ",ucx" : "");
 }
 
 GroupOptions Session::group_options() const {
@@ -172,6 +175,7 @@ GroupOptions Session::group_options() const {
 }
 
 Connector Session::connector() const {
+  if (ucx_) return ucx_mesh(ucx_, bind_address(), store_->identity());
   if (!link_) return tcp_mesh(bind_address(), store_->identity());
   return tcp_mesh(bind_address(), store_->identity(),
                   [link = link_.get()](UniqueFd socket) { return link->attach(std::move(socket)); });

@@ -14,6 +14,7 @@
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
 #include "starling/net/emulated_link.h"
+#include "starling/net/ucx/plugin.h"
 #include "starling/nn/conv_im2col.h"
 #include "starling/run/job_store.h"
 #include "starling/run/members.h"
@@ -73,6 +74,7 @@ class Session {
   SystemClock clock_;
   StopSignal stop_;                     // before everything that has threads
   std::unique_ptr<EmulatedLink> link_;  // train.emulate; before all that has connections
+  std::shared_ptr<UcxLibrary> ucx_;     // comm.engine=ucx
   std::shared_ptr<FlightRecorder> recorder_;
   std::unique_ptr<JobStore> store_;
   Members members_;

@@ -214,6 +214,10 @@ class Validator {
         fail({"train.emulate", "train.ranks"}, "train.emulate names rank {}, but there are {} ranks, from 0",
              slow.rank, spec_.train.ranks);
     }
+    if (emulation.shapes_links() && spec_.comm.engine != "starling")
+      fail({"comm.engine", "train.emulate"},
+           "an emulated link shapes Starling's own TCP, not what goes by {}: use comm.engine=starling",
+           spec_.comm.engine);
     partition();
     on_failure();
   }

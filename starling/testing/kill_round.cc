@@ -23,6 +23,7 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/tcp_mesh.h"
+#include "starling/comm/ucx_mesh.h"
 #include "starling/net/address.h"
 #include "starling/net/store_client.h"
 #include "starling/net/store_server.h"
@@ -57,7 +58,8 @@ struct Meeting {
     setup.rank = rank;
     setup.size = round.ranks;
     setup.options.timeout = milliseconds(20'000);
-    setup.options.shared_memory = round.transport != KillTransport::kTcp;
+    const bool ucx = round.transport == KillTransport::kUcx;
+    setup.options.shared_memory = !ucx && round.transport != KillTransport::kTcp;
     setup.options.algorithm = kAlgorithms[round.seed % std::size(kAlgorithms)];
     setup.host_name = "node-a";
     if (round.transport == KillTransport::kMixed) {
@@ -65,7 +67,7 @@ struct Meeting {
       setup.host_id = fmt::format("{} {}", store, first ? "a" : "b");
       setup.host_name = first ? "node-a" : "node-b";
     }
-    setup.connect = tcp_mesh("127.0.0.1", identity);
+    setup.connect = ucx ? ucx_mesh(load_ucx("lo"), "127.0.0.1", identity) : tcp_mesh("127.0.0.1", identity);
     return setup;
   }
 };
@@ -290,6 +292,8 @@ const char* name_of(KillTransport transport) {
       return "tcp";
     case KillTransport::kMixed:
       return "mixed";
+    case KillTransport::kUcx:
+      return "ucx";
   }
   return "unknown";
 }

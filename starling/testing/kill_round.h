@@ -13,8 +13,9 @@ namespace starling {
 
 enum class KillTransport {
   kSharedMemory,
-  kTcp,   // between all ranks, on loopback
-  kMixed  // two made-up hosts with half of the ranks each: shared memory inside, TCP between
+  kTcp,    // between all ranks, on loopback
+  kMixed,  // two made-up hosts with half of the ranks each: shared memory inside, TCP between
+  kUcx     // between all ranks, by what UCX_TLS says
 };
 const char* name_of(KillTransport transport);
 

@@ -1,0 +1,77 @@
+// The C function of the engine (starling/net/ucx/plugin.h).
+#include <ucp/api/ucp.h>
+extern "C" {
+#include <ucs/debug/log_def.h>
+}
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include "plugins/ucx/worker.h"
+
+namespace starling {
+namespace {
+
+// UCX would write to standard output, which belongs to the run's own lines. What comes here is what UCX_LOG_LEVEL lets through.
+ucs_log_func_rc_t write_log(const char* /*file*/, unsigned /*line*/, const char* /*function*/,
+                            ucs_log_level_t /*level*/, const ucs_log_component_config_t* /*component*/,
+                            const char* message, va_list arguments) {
+  char text[512];
+  std::vsnprintf(text, sizeof(text), message, arguments);
+  std::fprintf(stderr, "starling: ucx: %s\n", text);
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+class Library final : public UcxLibrary {
+ public:
+  explicit Library(ucp_context_h ucp) : ucp_(ucp) {}
+  ~Library() override { ucp_cleanup(ucp_); }
+  std::unique_ptr<UcxWorker> make_worker(std::string& error) override { return make_ucx_worker(ucp_, error); }
+  std::string version() const override { return ucp_get_version_string(); }
+
+ private:
+  ucp_context_h ucp_;
+};
+
+UcxLibrary* refuse(const std::string& why, char* error, size_t error_bytes) {
+  const size_t length = std::min(why.size(), error_bytes - 1);
+  std::memcpy(error, why.data(), length);
+  error[length] = '\0';
+  return nullptr;
+}
+
+// UCX's configuration: its environment and files, then what the request says.
+ucs_status_t configure(const UcxRequest& request, ucp_config_t** config) {
+  if (const ucs_status_t read = ucp_config_read(nullptr, nullptr, config); read != UCS_OK) return read;
+  ucp_config_modify(*config, "KEEPALIVE_INTERVAL", "2s");  // where this UCX has it
+  return *request.net_devices == '\0' ? UCS_OK
+                                      : ucp_config_modify(*config, "NET_DEVICES", request.net_devices);
+}
+
+}  // namespace
+}  // namespace starling
+
+extern "C" starling::UcxLibrary* starling_open_ucx(const starling::UcxRequest* request, char* error,
+                                                   size_t error_bytes) {
+  using namespace starling;
+  if (request->abi != kUcxPluginAbi)
+    return refuse("the engine is of another build than the program", error, error_bytes);
+  ucs_log_push_handler(write_log);
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = configure(*request, &config);
+  ucp_context_h ucp = nullptr;
+  if (status == UCS_OK) {
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+    params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+    params.mt_workers_shared = 1;
+    status = ucp_init(&params, config, &ucp);
+  }
+  if (config != nullptr) ucp_config_release(config);
+  if (status != UCS_OK) return refuse(ucs_status_string(status), error, error_bytes);
+  return new Library(ucp);
+}

@@ -1,0 +1,375 @@
+#include "starling/net/ucx/endpoint.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "starling/base/check.h"
+#include "starling/base/error.h"
+#include "starling/net/frame.h"
+#include "starling/net/ucx/message.h"
+#include "starling/net/ucx/sleep.h"
+#include "starling/net/wire.h"
+
+namespace starling {
+namespace {
+
+using std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr milliseconds kLookEvery{5};         // at the TCP connection, while a step finds nothing
+constexpr milliseconds kUcxAlone{300};        // for TCP to tell why UCX has lost the peer
+constexpr milliseconds kLastMessages{1'000};  // for what the peer has sent before it ended
+constexpr milliseconds kFlush{500};           // of our own last messages
+constexpr milliseconds kGoodbyeTime{200};     // to send it, or to receive all of it
+constexpr milliseconds kCancel{100};          // of a receive, before the connection is ended for it
+constexpr milliseconds kLetGo{5'000};         // of memory, on a connection that has ended
+constexpr uint32_t kGoodbye = 9;              // over TCP: the number of messages sent
+
+enum class Part : uint64_t { kFirst = 0, kRest = 1, kSeals = 2 };
+
+uint64_t tag_of(uint32_t connection, Part part, uint64_t number) {
+  return uint64_t{connection} << 32 | static_cast<uint64_t>(part) << 30 | (number & 0x3fffffff);
+}
+
+// The transfers of one message.
+struct Steps {
+  explicit Steps(UcxSleep& sleep) : first(sleep), rest(sleep), seals(sleep) {}
+  bool pending() const { return first.pending() || rest.pending() || seals.pending(); }
+  UcxStep first, rest, seals;
+};
+
+class UcxEndpoint final : public Endpoint {
+ public:
+  UcxEndpoint(std::shared_ptr<UcxProgress> progress, std::unique_ptr<Endpoint> tcp, const UcxOffer& mine,
+              const UcxOffer& theirs, const ConnectionKeys& keys)
+      : progress_(std::move(progress)),
+        worker_(progress_->worker()),
+        tcp_(std::move(tcp)),
+        mine_(mine.connection),
+        theirs_(theirs.connection),
+        send_sleep_(worker_.event_fd(), tcp_->poll_fd()),
+        recv_sleep_(worker_.event_fd(), tcp_->poll_fd()),
+        out_(keys),
+        in_(keys),
+        sends_(send_sleep_),
+        receives_(recv_sleep_) {
+    const std::lock_guard lock(progress_->mutex());
+    std::string error;
+    peer_ = worker_.connect(theirs.address, error);
+    if (peer_ == nullptr) throw CommError(fmt::format("{}: UCX: {}", tcp_->name(), error), tcp_->peer_rank());
+    receive(Part::kFirst, in_.room(), receives_.first);
+  }
+  ~UcxEndpoint() override { end(); }
+
+  void begin_send(const Outgoing& message) override;
+  bool step_send() override;
+  void begin_recv(const Incoming& message) override;
+  bool step_recv() override;
+  std::optional<MessageInfo> step_peek() override;
+  void cancel_send() override;
+  void cancel_recv() override;
+
+  int poll_fd() const override { return recv_sleep_.poll_fd(); }
+  pollfd send_poll() const override { return {send_sleep_.poll_fd(), POLLIN, 0}; }
+  std::string peer() const override { return tcp_->peer(); }
+  void check_alive() const override { tcp_->check_alive(); }
+  void shutdown() override { tcp_->shutdown(); }
+
+ private:
+  // With the worker's mutex held.
+  void send(Part part, const UcxPieces& pieces, UcxStep& step);
+  void receive(Part part, const UcxPieces& pieces, UcxStep& step);
+  void check_fault(const UcxStep& step);
+  void check_gone();
+  void look();
+  void take_goodbye();
+
+  bool take_first();
+  void end();
+  [[noreturn]] void throw_gone(const std::string& why) const {
+    throw CommError(fmt::format("{}: {}", name(), why), peer_rank());
+  }
+
+  const std::shared_ptr<UcxProgress> progress_;
+  UcxWorker& worker_;
+  const std::unique_ptr<Endpoint> tcp_;
+  const uint32_t mine_, theirs_;
+  UcxPeer* peer_ = nullptr;
+
+  // Guarded by the worker's mutex.
+  UcxSleep send_sleep_, recv_sleep_;
+  std::string trouble_;  // why the connection is of no more use; then what has come is still received
+  bool told_by_tcp_ = false;
+  SteadyClock::time_point trouble_since_, next_look_;
+  std::optional<uint64_t> peer_sent_;  // messages, of a peer that has ended
+  uint64_t out_number_ = 0, in_number_ = 0;
+
+  // Touched by the sending thread only.
+  UcxOutgoing out_;
+  bool sending_ = false;
+  // Touched by the receiving thread only.
+  UcxIncoming in_;
+  Incoming incoming_;
+  std::optional<MessageInfo> peeked_;
+  bool receiving_ = false;
+  bool rest_begun_ = false;
+
+  Steps sends_;  // guarded by the worker's mutex
+  Steps receives_;
+};
+
+void UcxEndpoint::send(Part part, const UcxPieces& pieces, UcxStep& step) {
+  if (pieces.bytes() == 0) return;
+  worker_.send(peer_, tag_of(theirs_, part, out_number_), pieces.parts(), step);
+  sent_.fetch_add(pieces.bytes(), std::memory_order_relaxed);
+}
+
+void UcxEndpoint::receive(Part part, const UcxPieces& pieces, UcxStep& step) {
+  if (pieces.bytes() == 0) return;
+  worker_.receive(tag_of(mine_, part, in_number_), pieces.parts(), step);
+}
+
+void UcxEndpoint::begin_send(const Outgoing& message) {
+  check_outgoing(message);
+  if (sending_) throw_gone("an earlier message to it was cut off");
+  sending_ = true;
+  out_.prepare(message);
+  const std::lock_guard lock(progress_->mutex());
+  send(Part::kFirst, out_.first(), sends_.first);
+  send(Part::kRest, out_.rest(), sends_.rest);
+  send(Part::kSeals, out_.seals(), sends_.seals);
+  ++out_number_;
+}
+
+bool UcxEndpoint::step_send() {
+  const std::lock_guard lock(progress_->mutex());
+  send_sleep_.end();
+  if (!progress_->until([this] { return !sends_.pending(); })) {
+    check_gone();
+    send_sleep_.begin();
+    return false;
+  }
+  for (const UcxStep* step : {&sends_.first, &sends_.rest, &sends_.seals}) check_fault(*step);
+  sending_ = false;
+  return true;
+}
+
+// True when a header is there.
+bool UcxEndpoint::take_first() {
+  if (peeked_) return true;
+  {
+    const std::lock_guard lock(progress_->mutex());
+    recv_sleep_.end();
+    if (!progress_->until([this] { return !receives_.first.pending(); })) {
+      check_gone();
+      recv_sleep_.begin();
+      return false;
+    }
+    check_fault(receives_.first);
+  }
+  received_.fetch_add(receives_.first.bytes(), std::memory_order_relaxed);
+  peeked_ = in_.open_first(receives_.first.bytes(), name());
+  return true;
+}
+
+std::optional<MessageInfo> UcxEndpoint::step_peek() {
+  if (receiving_) throw_gone("an earlier message from it was cut off");
+  take_first();
+  return peeked_;
+}
+
+void UcxEndpoint::begin_recv(const Incoming& message) {
+  if (receiving_) throw_gone("an earlier message from it was cut off");
+  receiving_ = true;
+  incoming_ = message;
+  rest_begun_ = false;
+}
+
+bool UcxEndpoint::step_recv() {
+  if (!take_first()) return false;
+  if (!rest_begun_) {
+    check_expected(*peeked_, incoming_, *this);
+    in_.begin(incoming_);
+  }
+  {
+    const std::lock_guard lock(progress_->mutex());
+    if (!std::exchange(rest_begun_, true)) {
+      receive(Part::kRest, in_.rest(), receives_.rest);
+      receive(Part::kSeals, in_.seals(), receives_.seals);
+    }
+    recv_sleep_.end();
+    if (!progress_->until([this] { return !receives_.pending(); })) {
+      check_gone();
+      recv_sleep_.begin();
+      return false;
+    }
+    check_fault(receives_.rest);
+    check_fault(receives_.seals);
+  }
+  const size_t rest = in_.rest().bytes(), seals = in_.seals().bytes();
+  if ((rest > 0 && receives_.rest.bytes() != rest) || (seals > 0 && receives_.seals.bytes() != seals))
+    throw_gone("the rest of a message has another length than its header says");
+  received_.fetch_add(rest + seals, std::memory_order_relaxed);
+  in_.finish(name());
+  peeked_.reset();
+  receiving_ = false;
+  const std::lock_guard lock(progress_->mutex());
+  ++in_number_;
+  receive(Part::kFirst, in_.room(), receives_.first);
+  return true;
+}
+
+void UcxEndpoint::check_fault(const UcxStep& step) {
+  if (step.fault() == nullptr) return;
+  look();
+  if (told_by_tcp_) throw CommError(trouble_, peer_rank());
+  throw_gone(fmt::format("UCX: {}", step.fault()));
+}
+
+// Whether the connection has ended; called where a step finds nothing.
+void UcxEndpoint::check_gone() {
+  const auto now = SteadyClock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kLookEvery;
+  look();
+  if (trouble_.empty()) return;
+  const bool more = peer_sent_ && in_number_ < *peer_sent_;
+  const milliseconds patience = more ? kLastMessages : told_by_tcp_ ? milliseconds(0) : kUcxAlone;
+  if (now - trouble_since_ >= patience) throw CommError(trouble_, peer_rank());
+}
+
+void UcxEndpoint::look() {
+  if (told_by_tcp_) return;
+  const bool first = trouble_.empty();
+  try {
+    while (tcp_->step_peek()) take_goodbye();
+    const char* fault = worker_.fault_of(peer_);
+    if (first && fault != nullptr) trouble_ = fmt::format("{}: UCX: {}", name(), fault);
+  } catch (const CommError& error) {
+    trouble_ = error.what();
+    told_by_tcp_ = true;
+    for (UcxSleep* sleep : {&send_sleep_, &recv_sleep_}) {
+      sleep->forget_tcp();
+      sleep->wake();
+    }
+  }
+  if (first && !trouble_.empty()) trouble_since_ = SteadyClock::now();
+}
+
+void UcxEndpoint::take_goodbye() {
+  std::array<std::byte, 8> number{};
+  tcp_->recv({.tag = kGoodbye, .head = {}, .body = number, .kind = MessageKind::kControl},
+             deadline_in(kGoodbyeTime));
+  peer_sent_ = load_le<uint64_t>(number.data());
+}
+
+// Sends cannot be called back: the connection goes.
+void UcxEndpoint::cancel_send() {
+  std::unique_lock lock(progress_->mutex());
+  if (!sends_.pending()) return;
+  worker_.disconnect(peer_);
+  const bool ended = progress_->wait(lock, [this] { return !sends_.pending(); }, deadline_in(kLetGo));
+  STARLING_CHECK(ended, "UCX keeps the memory of a message to {}", name());
+}
+
+void UcxEndpoint::cancel_recv() {
+  std::unique_lock lock(progress_->mutex());
+  const auto ended = [this] { return !receives_.rest.pending() && !receives_.seals.pending(); };
+  if (ended()) return;
+  worker_.cancel(receives_.rest);
+  worker_.cancel(receives_.seals);
+  if (progress_->wait(lock, ended, deadline_in(kCancel))) return;
+  worker_.disconnect(peer_);  // the rest was on its way
+  const bool let_go = progress_->wait(lock, ended, deadline_in(kLetGo));
+  STARLING_CHECK(let_go, "UCX keeps the memory of a message from {}", name());
+}
+
+// In order where it can be: what was sent leaves, and the peer learns how much that was.
+void UcxEndpoint::end() {
+  std::unique_lock lock(progress_->mutex());
+  worker_.cancel(receives_.first);
+  worker_.cancel(receives_.rest);
+  worker_.cancel(receives_.seals);
+  UcxStep flush(send_sleep_);
+  look();
+  bool orderly = trouble_.empty() && !sends_.pending();
+  if (orderly) {
+    worker_.flush(peer_, flush);
+    orderly = progress_->wait(
+                  lock, [&] { return !flush.pending(); }, deadline_in(kFlush)) &&
+              flush.fault() == nullptr;
+  }
+  worker_.disconnect(peer_);
+  const auto ended = [&] { return !flush.pending() && !sends_.pending() && !receives_.pending(); };
+  const bool let_go = progress_->wait(lock, ended, deadline_in(kLetGo));
+  STARLING_CHECK(let_go, "UCX keeps the memory of messages of {}", name());
+  lock.unlock();
+  if (!orderly) return;
+  std::array<std::byte, 8> number{};
+  store_le<uint64_t>(number.data(), out_number_);
+  try {
+    tcp_->send({.tag = kGoodbye, .head = {}, .body = number, .kind = MessageKind::kControl},
+               deadline_in(kGoodbyeTime));
+  } catch (const CommError&) {
+    // It has gone as well.
+  }
+}
+
+}  // namespace
+
+UcxOffer make_ucx_offer(UcxProgress& progress) {
+  UcxOffer offer;
+  std::array<std::byte, 4> drawn{};
+  fill_random(drawn);
+  fill_random(offer.nonce);
+  offer.connection = load_le<uint32_t>(drawn.data());
+  const std::lock_guard lock(progress.mutex());
+  offer.address = progress.worker().address();
+  return offer;
+}
+
+std::string encode_offer(const UcxOffer& offer) {
+  std::array<std::byte, 4> number{};
+  store_le<uint32_t>(number.data(), offer.connection);
+  std::string text(reinterpret_cast<const char*>(number.data()), number.size());
+  text.append(reinterpret_cast<const char*>(offer.nonce.data()), offer.nonce.size());
+  return text + offer.address;
+}
+
+UcxOffer decode_offer(ConstBytes body, const std::string& from) {
+  UcxOffer offer;
+  const size_t fixed = sizeof(offer.connection) + offer.nonce.size();
+  if (body.size() <= fixed) throw CommError(from + ": told no address of UCX");
+  offer.connection = load_le<uint32_t>(body.data());
+  std::memcpy(offer.nonce.data(), body.data() + sizeof(offer.connection), offer.nonce.size());
+  offer.address.assign(reinterpret_cast<const char*>(body.data()) + fixed, body.size() - fixed);
+  return offer;
+}
+
+ConnectionKeys ucx_keys(const JobIdentity& identity, const UcxOffer& mine, const UcxOffer& theirs,
+                        bool first) {
+  const auto& [one, two] = first ? std::tie(mine.nonce, theirs.nonce) : std::tie(theirs.nonce, mine.nonce);
+  std::array<std::byte, 2 * sizeof(Digest)> salt;
+  std::copy(one.begin(), one.end(), salt.begin());
+  std::copy(two.begin(), two.end(), salt.begin() + one.size());
+  const Digest there = hkdf_sha256(identity.key.bytes(), salt, "starling ucx first to second");
+  const Digest back = hkdf_sha256(identity.key.bytes(), salt, "starling ucx second to first");
+  ConnectionKeys keys;
+  keys.sending = first ? there : back;
+  keys.receiving = first ? back : there;
+  keys.security = identity.security;
+  return keys;
+}
+
+std::unique_ptr<Endpoint> make_ucx_endpoint(std::shared_ptr<UcxProgress> progress,
+                                            std::unique_ptr<Endpoint> tcp, const UcxOffer& mine,
+                                            const UcxOffer& theirs, const ConnectionKeys& keys) {
+  return std::make_unique<UcxEndpoint>(std::move(progress), std::move(tcp), mine, theirs, keys);
+}
+
+}  // namespace starling

@@ -1,0 +1,365 @@
+// The endpoint over a made-up UCX in memory: small messages are taken at once, large ones (as by RDMA) when the receiver asks.
+#include "starling/net/ucx/endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/net/memory/endpoint.h"
+
+namespace starling {
+
+class UcxPeer {
+ public:
+  std::string address;
+  const char* fault = nullptr;
+};
+
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr size_t kTakenAtOnce = 20'000;
+
+class FakeWorker;
+
+// The workers of a test, by address.
+class FakeNetwork {
+ public:
+  std::mutex mutex;
+  std::map<std::string, FakeWorker*> workers;
+};
+
+// What is under way to a worker.
+struct Packet {
+  uint64_t tag = 0;
+  std::vector<std::byte> bytes;   // of a small message
+  std::vector<iovec> parts;       // of a large one, in the sender's memory
+  UcxTransfer* sender = nullptr;  // of a large one
+  std::string from;
+  UcxTransfer* to_end = nullptr;  // not a message: this transfer of the receiver has ended
+};
+
+class FakeWorker final : public UcxWorker {
+ public:
+  FakeWorker(FakeNetwork& network, std::string address)
+      : network_(network), address_(std::move(address)), event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    const std::lock_guard lock(network_.mutex);
+    network_.workers[address_] = this;
+  }
+  ~FakeWorker() override {
+    const std::lock_guard lock(network_.mutex);
+    network_.workers.erase(address_);
+  }
+  std::string address() const override { return address_; }
+  UcxPeer* connect(const std::string& address, std::string& error) override {
+    if (address == "nowhere") {
+      error = "Destination is unreachable";
+      return nullptr;
+    }
+    return &peers_.emplace_back(UcxPeer{address, nullptr});
+  }
+  const char* fault_of(const UcxPeer* peer) const override { return peer->fault; }
+  void disconnect(UcxPeer* peer) override {
+    peer->fault = "disconnected";
+    const std::lock_guard lock(network_.mutex);
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      if (it->second == peer->address) {
+        ended_.push_back(it->first);
+        call_back(peer->address, it->first);
+        it = waiting_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+  }
+  void send(UcxPeer* peer, uint64_t tag, std::span<const iovec> parts, UcxTransfer& transfer) override {
+    transfer.begin();
+    if (peer->fault != nullptr) return transfer.end(peer->fault, 0);
+    Packet packet{tag, {}, {parts.begin(), parts.end()}, &transfer, address_, nullptr};
+    size_t bytes = 0;
+    for (const iovec& part : parts) bytes += part.iov_len;
+    const bool large = bytes > kTakenAtOnce;
+    if (!large) {
+      packet.bytes = gather(packet.parts);
+      packet.parts.clear();
+      packet.sender = nullptr;
+    }
+    const std::lock_guard lock(network_.mutex);
+    if (large) waiting_.emplace_back(&transfer, peer->address);
+    deliver(peer->address, std::move(packet));
+    if (!large) transfer.end(nullptr, 0);
+  }
+  void receive(uint64_t tag, std::span<const iovec> parts, UcxTransfer& transfer) override {
+    transfer.begin();
+    posted_.push_back({tag, {parts.begin(), parts.end()}, &transfer});
+  }
+  void flush(UcxPeer* /*peer*/, UcxTransfer& transfer) override {
+    transfer.begin();
+    transfer.end(nullptr, 0);
+  }
+  void cancel(UcxTransfer& transfer) override {
+    const auto it = std::find_if(posted_.begin(), posted_.end(),
+                                 [&](const Posted& posted) { return posted.transfer == &transfer; });
+    if (it == posted_.end()) return;
+    posted_.erase(it);
+    transfer.end("Request canceled", 0);
+  }
+  bool progress() override {
+    const std::lock_guard lock(network_.mutex);
+    bool moved = !ended_.empty();
+    for (UcxTransfer* transfer : std::exchange(ended_, {})) transfer->end("Connection reset", 0);
+    for (auto packet = inbox_.begin(); packet != inbox_.end();) {
+      const bool taken = take(*packet);
+      moved = moved || taken;
+      packet = taken ? inbox_.erase(packet) : std::next(packet);
+    }
+    return moved;
+  }
+  int event_fd() const override { return event_.get(); }
+  bool arm() override {
+    const std::lock_guard lock(network_.mutex);
+    eventfd_t value;
+    return ::eventfd_read(event_.get(), &value) != 0;  // busy where there was an event
+  }
+
+ private:
+  struct Posted {
+    uint64_t tag;
+    std::vector<iovec> parts;
+    UcxTransfer* transfer;
+  };
+
+  static std::vector<std::byte> gather(const std::vector<iovec>& parts) {
+    std::vector<std::byte> bytes;
+    for (const iovec& part : parts) {
+      const auto* at = static_cast<const std::byte*>(part.iov_base);
+      bytes.insert(bytes.end(), at, at + part.iov_len);
+    }
+    return bytes;
+  }
+  // With the network's mutex held.
+  void deliver(const std::string& address, Packet packet) {
+    const auto worker = network_.workers.find(address);
+    if (worker == network_.workers.end()) return;
+    worker->second->inbox_.push_back(std::move(packet));
+    (void)::eventfd_write(worker->second->event_.get(), 1);
+  }
+  // What the other side has not taken is never taken, for the memory is the sender's again.
+  void call_back(const std::string& address, const UcxTransfer* sender) {
+    const auto worker = network_.workers.find(address);
+    if (worker != network_.workers.end())
+      std::erase_if(worker->second->inbox_, [&](const Packet& packet) { return packet.sender == sender; });
+  }
+  bool take(Packet& packet) {
+    if (packet.to_end != nullptr) {
+      const auto mine = std::find_if(waiting_.begin(), waiting_.end(),
+                                     [&](const auto& waiting) { return waiting.first == packet.to_end; });
+      if (mine == waiting_.end()) return true;  // it was disconnected meanwhile
+      waiting_.erase(mine);
+      packet.to_end->end(nullptr, 0);
+      return true;
+    }
+    const auto posted =
+        std::find_if(posted_.begin(), posted_.end(), [&](const Posted& p) { return p.tag == packet.tag; });
+    if (posted == posted_.end()) return false;
+    const auto bytes = packet.sender != nullptr ? gather(packet.parts) : packet.bytes;
+    size_t at = 0;
+    for (const iovec& part : posted->parts) {
+      const size_t count = std::min(part.iov_len, bytes.size() - at);
+      if (count > 0) std::memcpy(part.iov_base, bytes.data() + at, count);
+      at += count;
+    }
+    UcxTransfer* transfer = posted->transfer;
+    posted_.erase(posted);
+    transfer->end(nullptr, bytes.size());
+    if (packet.sender != nullptr) deliver(packet.from, {0, {}, {}, nullptr, "", packet.sender});
+    return true;
+  }
+
+  FakeNetwork& network_;
+  const std::string address_;
+  const UniqueFd event_;
+  std::list<UcxPeer> peers_;
+  std::vector<Posted> posted_;
+  // Guarded by the network's mutex.
+  std::deque<Packet> inbox_;
+  std::vector<std::pair<UcxTransfer*, std::string>> waiting_;  // large sends, and to whom
+  std::vector<UcxTransfer*> ended_;
+};
+
+// Two connected endpoints, each on a worker of its own.
+struct Pair {
+  FakeNetwork network;
+  JobIdentity identity{make_job_key(), "ucx"};
+  std::shared_ptr<UcxProgress> here, there;
+  std::unique_ptr<Endpoint> a, b;
+
+  explicit Pair(DataSecurity security = DataSecurity::kNone) {
+    identity.security = security;
+    here = std::make_shared<UcxProgress>(nullptr, std::make_unique<FakeWorker>(network, "here"));
+    there = std::make_shared<UcxProgress>(nullptr, std::make_unique<FakeWorker>(network, "there"));
+    auto [one, two] = make_memory_endpoints();
+    one->set_peer_rank(1, "node-b");
+    two->set_peer_rank(0, "node-a");
+    const UcxOffer mine = make_ucx_offer(*here), theirs = make_ucx_offer(*there);
+    a = make_ucx_endpoint(here, std::move(one), mine, theirs, ucx_keys(identity, mine, theirs, true));
+    b = make_ucx_endpoint(there, std::move(two), theirs, mine, ucx_keys(identity, theirs, mine, false));
+    a->set_peer_rank(1, "node-b");
+    b->set_peer_rank(0, "node-a");
+  }
+};
+
+Deadline soon() {
+  return deadline_in(milliseconds(10'000));
+}
+
+std::vector<std::byte> pattern(size_t count, int seed) {
+  std::vector<std::byte> bytes(count);
+  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 3 + i / 255 + seed);
+  return bytes;
+}
+
+std::string fault_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(UcxEndpoint, CarriesMessagesBothWaysAtOnce) {
+  for (const DataSecurity security : {DataSecurity::kNone, DataSecurity::kAuth, DataSecurity::kEncrypt}) {
+    Pair pair(security);
+    for (const size_t bytes : {0u, 10u, 8192u, 15'000u, 300'000u}) {
+      const auto out = pattern(bytes, 1), back = pattern(bytes, 2);
+      std::vector<std::byte> got(bytes), other(bytes);
+      std::thread thread([&] { pair.b->exchange({3, {}, back}, {2, other, {}}, soon()); });
+      pair.a->exchange({2, std::span(out).first(bytes / 3), std::span(out).subspan(bytes / 3)}, {3, {}, got},
+                       soon());
+      thread.join();
+      EXPECT_EQ(got, back);
+      EXPECT_EQ(other, out);
+    }
+    EXPECT_EQ(pair.a->socket_sent(), pair.b->socket_received());
+    EXPECT_GT(pair.a->socket_sent(), 323'000u);
+  }
+}
+
+TEST(UcxEndpoint, SendsAndReceivesInTwoThreads) {
+  Pair pair;
+  const auto move = [](Endpoint& to, int from) {
+    std::thread sender([&] {
+      for (int i = 0; i < 50; ++i)
+        to.send({static_cast<uint32_t>(i), {}, pattern(i % 2 == 0 ? 100 : 50'000, i + from)}, soon());
+    });
+    int right = 0;
+    for (int i = 0; i < 50; ++i) {
+      const MessageInfo info = to.peek(soon());
+      std::vector<std::byte> got(info.bytes);
+      to.recv({static_cast<uint32_t>(i), got, {}}, soon());
+      if (got == pattern(info.bytes, i + 1 - from)) ++right;
+    }
+    sender.join();
+    return right;
+  };
+  int there = 0;
+  std::thread other([&] { there = move(*pair.b, 1); });
+  EXPECT_EQ(move(*pair.a, 0), 50);
+  other.join();
+  EXPECT_EQ(there, 50);
+}
+
+TEST(UcxEndpoint, NamesBothSidesWhereAMessageDiffers) {
+  Pair pair;
+  pair.a->send({7, {}, pattern(100, 0)}, soon());
+  std::vector<std::byte> got(90);
+  EXPECT_THAT(fault_of([&] { pair.b->recv({7, {}, got}, soon()); }),
+              HasSubstr("rank 0 (node-a) sent a data message of 100 bytes with tag 0x7 where"));
+}
+
+TEST(UcxEndpoint, AfterATimeoutTheMemoryIsTheCallersAgain) {
+  Pair pair;
+  {
+    const auto large = pattern(500'000, 0);
+    EXPECT_THAT(fault_of([&] { pair.a->send({7, {}, large}, deadline_in(milliseconds(30))); }),
+                HasSubstr("rank 1 (node-b): 500000 bytes with tag 0x7 could not be sent in time"));
+  }
+  EXPECT_THAT(fault_of([&] { pair.a->send({7, {}, {}}, soon()); }), HasSubstr("cut off"));
+}
+
+TEST(UcxEndpoint, WhatWasSentBeforeTheEndIsReceived) {
+  Pair pair;
+  for (int i = 0; i < 20; ++i) pair.a->send({1, {}, pattern(1000, i)}, soon());
+  pair.a.reset();
+  for (int i = 0; i < 20; ++i) {
+    std::vector<std::byte> got(1000);
+    pair.b->recv({1, {}, got}, soon());
+    EXPECT_EQ(got, pattern(1000, i));
+  }
+  EXPECT_THAT(fault_of([&] { pair.b->peek(soon()); }), HasSubstr("rank 0 (node-a): connection closed"));
+}
+
+TEST(UcxEndpoint, ShutdownWakesBothEnds) {
+  Pair pair;
+  std::string there, here;
+  std::thread waiting([&] { there = fault_of([&] { pair.b->peek(soon()); }); });
+  std::thread sending([&] {
+    const auto large = pattern(500'000, 0);
+    here = fault_of([&] { pair.a->send({7, {}, large}, soon()); });
+  });
+  pair.a->shutdown();
+  waiting.join();
+  sending.join();
+  EXPECT_THAT(here, HasSubstr("rank 1 (node-b)"));
+  EXPECT_EQ(fault_of([&] { pair.b->recv({7, {}, {}}, soon()); }).substr(0, 15), "rank 0 (node-a)");
+}
+
+TEST(UcxEndpoint, RefusesAnotherJobsKey) {
+  Pair pair;
+  const UcxOffer mine = make_ucx_offer(*pair.here), theirs = make_ucx_offer(*pair.there);
+  auto [one, two] = make_memory_endpoints();
+  const JobIdentity stranger{make_job_key(), "ucx"};
+  const auto c =
+      make_ucx_endpoint(pair.here, std::move(one), mine, theirs, ucx_keys(stranger, mine, theirs, true));
+  const auto d = make_ucx_endpoint(pair.there, std::move(two), theirs, mine,
+                                   ucx_keys(pair.identity, theirs, mine, false));
+  c->send({1, {}, pattern(10, 0)}, soon());
+  EXPECT_THAT(fault_of([&] { d->peek(soon()); }), HasSubstr("is not authentic"));
+}
+
+TEST(UcxEndpoint, SaysWhereNoWayLeads) {
+  Pair pair;
+  auto [one, two] = make_memory_endpoints();
+  one->set_peer_rank(4, "node-d");
+  UcxOffer mine = make_ucx_offer(*pair.here), theirs = mine;
+  theirs.address = "nowhere";
+  EXPECT_EQ(fault_of([&] { make_ucx_endpoint(pair.here, std::move(one), mine, theirs, {}); }),
+            "rank 4 (node-d): UCX: Destination is unreachable");
+}
+
+TEST(UcxOffer, IsReadBack) {
+  Pair pair;
+  const UcxOffer offer = make_ucx_offer(*pair.here);
+  const std::string text = encode_offer(offer);
+  const UcxOffer read = decode_offer(std::as_bytes(std::span(text)), "rank 1");
+  EXPECT_EQ(read.connection, offer.connection);
+  EXPECT_EQ(read.nonce, offer.nonce);
+  EXPECT_EQ(read.address, "here");
+  EXPECT_THROW(decode_offer(std::as_bytes(std::span(text)).first(36), "rank 1"), CommError);
+}
+
+}  // namespace
+}  // namespace starling

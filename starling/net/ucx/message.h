@@ -1,0 +1,83 @@
+// A message as UCX carries it (endpoint.h): in the first message the sealed header of net/frame.h and the first bytes, then the rest,
+// then the seals of its segments. The bytes are sealed and opened exactly as over a stream: in segments of 64 KiB, numbered through.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "starling/net/endpoint.h"
+#include "starling/net/frame.h"
+#include "starling/net/handshake.h"
+
+namespace starling {
+
+// A message of at most so many bytes goes in one piece; of a longer one its head does.
+constexpr size_t kUcxFirstBytes = 8192;
+constexpr size_t kUcxFirstRoom = kFrameHeaderBytes + kUcxFirstBytes + kSealBytes;
+
+// What is to be moved: one or two pieces; none where there is nothing.
+class UcxPieces {
+ public:
+  UcxPieces() = default;
+  explicit UcxPieces(std::array<ConstBytes, 2> pieces);
+  std::span<const iovec> parts() const { return {parts_.data(), count_}; }
+  size_t bytes() const;
+
+ private:
+  std::array<iovec, 2> parts_{};
+  size_t count_ = 0;
+};
+
+// The sending side. One thread.
+class UcxOutgoing {
+ public:
+  explicit UcxOutgoing(const ConnectionKeys& keys);
+
+  // Seals and, where that is wanted, encrypts. What the following return is good until the next call; rest() may lie in the
+  // message's own memory.
+  void prepare(const Outgoing& message);
+  UcxPieces first() const { return UcxPieces({std::span(first_), {}}); }
+  UcxPieces rest() const { return rest_; }
+  UcxPieces seals() const;
+
+ private:
+  const DataSecurity security_;
+  Gcm sealing_;
+  std::vector<std::byte> first_;
+  UcxPieces rest_;
+  std::vector<Seal> seals_;  // empty where they are part of first_
+  std::vector<std::byte> encrypted_;
+};
+
+// The receiving side. One thread. Errors: CommError naming `from`; then nothing more can be received.
+class UcxIncoming {
+ public:
+  explicit UcxIncoming(const ConnectionKeys& keys);
+
+  // Where the first message goes.
+  UcxPieces room();
+  // What `bytes` of a first message announce.
+  MessageInfo open_first(size_t bytes, const std::string& from);
+  // Prepares for the rest of the message, whose size is known to be right.
+  void begin(const Incoming& message);
+  UcxPieces rest() const { return rest_; }
+  UcxPieces seals();
+  // All has come: puts the first bytes where they belong, opens the segments.
+  void finish(const std::string& from);
+
+ private:
+  const DataSecurity security_;
+  Gcm opening_;
+  std::array<std::byte, kUcxFirstRoom> first_;
+  BodyForm form_ = BodyForm::kPlain;
+  size_t in_first_ = 0;  // bytes of the message
+  Incoming message_;
+  UcxPieces rest_;
+  std::vector<Seal> seals_;
+};
+
+}  // namespace starling
