@@ -20,6 +20,8 @@ namespace {
 ucs_log_func_rc_t write_log(const char* /*file*/, unsigned /*line*/, const char* /*function*/,
                             ucs_log_level_t /*level*/, const ucs_log_component_config_t* /*component*/,
                             const char* message, va_list arguments) {
+  // What peers said at the end and nobody took: farewells.
+  if (std::strstr(message, "unexpected tag-receive descriptor") == message) return UCS_LOG_FUNC_RC_STOP;
   char text[512];
   std::vsnprintf(text, sizeof(text), message, arguments);
   std::fprintf(stderr, "starling: ucx: %s\n", text);

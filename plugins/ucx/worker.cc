@@ -37,9 +37,10 @@ void note_fault(void* peer, ucp_ep_h /*endpoint*/, ucs_status_t status) {
   static_cast<UcxPeer*>(peer)->fault = fault_text(status);
 }
 
-// What the caller gets of a call that may have ended at once.
-void settle(UcxTransfer& transfer, ucs_status_ptr_t request, size_t bytes) {
-  if (request == nullptr) return transfer.end(nullptr, bytes);
+// What the caller gets of a call that may have ended at once, or told so already.
+void settle(UcxTransfer& transfer, ucs_status_ptr_t request) {
+  if (!transfer.pending()) return;
+  if (request == nullptr) return transfer.end(nullptr, 0);
   if (UCS_PTR_IS_ERR(request)) return transfer.end(fault_text(UCS_PTR_STATUS(request)), 0);
   transfer.request_ = request;
 }
@@ -151,22 +152,20 @@ void Worker::send(UcxPeer* peer, uint64_t tag, std::span<const iovec> parts, Ucx
   param.cb.send = end_send;
   param.user_data = &transfer;
   const Layout layout = lay_out(parts, transfer, param);
-  settle(transfer, ucp_tag_send_nbx(peer->endpoint, layout.buffer, layout.count, tag, &param), 0);
+  settle(transfer, ucp_tag_send_nbx(peer->endpoint, layout.buffer, layout.count, tag, &param));
 }
 
 void Worker::receive(uint64_t tag, std::span<const iovec> parts, UcxTransfer& transfer) {
   transfer.begin();
-  ucp_tag_recv_info_t info{};
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_RECV_INFO;
+                       UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // which tells no length
   param.cb.recv = end_receive;
   param.user_data = &transfer;
-  param.recv_info.tag_info = &info;
   const Layout layout = lay_out(parts, transfer, param);
   const ucs_status_ptr_t request =
       ucp_tag_recv_nbx(worker_, layout.buffer, layout.count, tag, ~uint64_t{0}, &param);
-  settle(transfer, request, info.length);
+  settle(transfer, request);
 }
 
 void Worker::flush(UcxPeer* peer, UcxTransfer& transfer) {
@@ -176,7 +175,7 @@ void Worker::flush(UcxPeer* peer, UcxTransfer& transfer) {
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = end_send;
   param.user_data = &transfer;
-  settle(transfer, ucp_ep_flush_nbx(peer->endpoint, &param), 0);
+  settle(transfer, ucp_ep_flush_nbx(peer->endpoint, &param));
 }
 
 void Worker::cancel(UcxTransfer& transfer) {
