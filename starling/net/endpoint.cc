@@ -117,7 +117,7 @@ MessageInfo Endpoint::peek(Deadline deadline) {
   for (;;) {
     if (auto info = step_peek()) return *info;
     std::vector<pollfd> polled = {{poll_fd(), POLLIN, 0}};
-    if (!wait_ready(polled, deadline))
+    if (!wait_ready(polled, std::min(deadline, deadline_in(std::chrono::seconds(1)))) && has_passed(deadline))
       throw TimeoutError(fmt::format("{}: no message arrived in time", name()), rank_);
   }
 }

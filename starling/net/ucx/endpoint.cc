@@ -234,7 +234,8 @@ void UcxEndpoint::check_fault(const UcxStep& step) {
 // Whether the connection has ended; called where a step finds nothing.
 void UcxEndpoint::check_gone() {
   const auto now = SteadyClock::now();
-  if (now < next_look_) return;
+  if (trouble_.empty() && now < next_look_)
+    return;  // once there is trouble nothing may wake a sleeper any more
   next_look_ = now + kLookEvery;
   look();
   if (trouble_.empty()) return;

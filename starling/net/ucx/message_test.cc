@@ -82,8 +82,9 @@ TEST(UcxMessage, ArrivesHoweverItIsCutAndSecured) {
           EXPECT_EQ(carry(out, in, message, head, other, MessageKind::kData, undamaged), message)
               << bytes << " " << head << " " << other;
       }
-      if (bytes <= kMaxControlBytes)
+      if (bytes <= kMaxControlBytes) {
         EXPECT_EQ(carry(out, in, message, 0, 0, MessageKind::kControl, undamaged), message);
+      }
     }
   }
 }
