@@ -12,6 +12,8 @@
 namespace starling {
 namespace {
 
+constexpr std::chrono::milliseconds kCheckEvery{1'000};  // whether the peers' hosts answer
+
 // One step of each transfer that is not done. True when all are.
 bool step_all(std::span<Transfer> transfers) {
   bool all_done = true;
@@ -45,15 +47,19 @@ std::vector<pollfd> what_to_poll(std::span<const Transfer> transfers) {
   throw TimeoutError("a transfer did not end in time");
 }
 
-// Waits until one of `polled` is ready; false when the deadline has passed.
-bool wait_ready(std::vector<pollfd>& polled, Deadline deadline) {
-  for (;;) {
-    const int ready = ::poll(polled.data(), polled.size(), poll_timeout(deadline));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR)
-      throw CommError(fmt::format("poll: {}", std::generic_category().message(errno)));
-    if (has_passed(deadline)) return false;
-  }
+// Waits until one of `polled` is ready, at most until the deadline.
+void wait_ready(std::vector<pollfd>& polled, Deadline deadline) {
+  const int ready = ::poll(polled.data(), polled.size(), poll_timeout(deadline));
+  if (ready < 0 && errno != EINTR)
+    throw CommError(fmt::format("poll: {}", std::generic_category().message(errno)));
+}
+
+// Bytes that their connections have moved so far, in the direction of each transfer.
+uint64_t moved_by(std::span<const Transfer> transfers) {
+  uint64_t sum = 0;
+  for (const Transfer& t : transfers)
+    sum += t.out ? t.endpoint->socket_sent() : t.endpoint->socket_received();
+  return sum;
 }
 
 void move_all(std::span<Transfer> transfers, Deadline deadline) {
@@ -63,13 +69,18 @@ void move_all(std::span<Transfer> transfers, Deadline deadline) {
     else
       t.endpoint->begin_recv(*t.in);
   }
-  while (!step_all(transfers)) {
+  Deadline next_check = deadline_in(kCheckEvery);
+  for (uint64_t moved = moved_by(transfers); !step_all(transfers);) {
+    // What is ready may be another connection's (UCX) and is no reason to wait longer; bytes that move are.
+    const uint64_t now_moved = moved_by(transfers);
+    if (has_passed(deadline) && now_moved == moved) throw_late(transfers);
+    moved = now_moved;
     std::vector<pollfd> polled = what_to_poll(transfers);
-    while (!wait_ready(polled, std::min(deadline, deadline_in(std::chrono::seconds(1))))) {
-      for (const Transfer& t : transfers)
-        if (!t.done) t.endpoint->check_alive();
-      if (has_passed(deadline)) throw_late(transfers);
-    }
+    wait_ready(polled, std::min(deadline, next_check));
+    if (!has_passed(next_check)) continue;
+    for (const Transfer& t : transfers)
+      if (!t.done) t.endpoint->check_alive();
+    next_check = deadline_in(kCheckEvery);
   }
 }
 
@@ -116,9 +127,10 @@ void Endpoint::exchange(const Outgoing& out, const Incoming& in, Deadline deadli
 MessageInfo Endpoint::peek(Deadline deadline) {
   for (;;) {
     if (auto info = step_peek()) return *info;
-    std::vector<pollfd> polled = {{poll_fd(), POLLIN, 0}};
-    if (!wait_ready(polled, std::min(deadline, deadline_in(std::chrono::seconds(1)))) && has_passed(deadline))
+    if (has_passed(deadline))
       throw TimeoutError(fmt::format("{}: no message arrived in time", name()), rank_);
+    std::vector<pollfd> polled = {{poll_fd(), POLLIN, 0}};
+    wait_ready(polled, std::min(deadline, deadline_in(kCheckEvery)));
   }
 }
 

@@ -2,8 +2,9 @@
 // once. The same interface over TCP (tcp/), Unix sockets (unix/), memory (memory/) and UCX (ucx/, upon TCP).
 //
 // Memory: a message is sent from and received into the caller's memory, which must stay valid and unchanged until
-// the operation is complete or was cancelled; what blocks (send, recv, exchange, transfer_all) has done so when it throws. A message is a `head` and a `body` that are sent joined and without a
-// copy (where they are not encrypted); the receiver may divide the same number of bytes differently.
+// the operation is complete or was cancelled; what blocks (send, recv, exchange, transfer_all) has done so when it
+// throws. A message is a `head` and a `body` that are sent joined and without a copy (where they are not encrypted); the
+// receiver may divide the same number of bytes differently.
 // Receiving: the caller knows tag, kind and size of what comes next (collectives do), or asks by peek(). A message
 // that differs is a CommError that states both sides; by then some of its bytes may lie in the receiver's memory,
 // never more than were asked for.
@@ -75,8 +76,8 @@ class Endpoint {
   void exchange(const Outgoing& out, const Incoming& in, Deadline deadline);
 
   // Steps, for one thread that moves several messages at once (transfer_all). A step never waits; it returns
-  // true when the message is complete. poll(2) poll_fd() for POLLIN before the next receiving step, and what send_poll() says
-  // before a sending one.
+  // true when the message is complete. poll(2) poll_fd() for POLLIN before the next receiving step, and what
+  // send_poll() says before a sending one; that it is ready does not mean that the next step moves anything.
   virtual void begin_send(const Outgoing& message) = 0;
   virtual bool step_send() = 0;
   virtual void begin_recv(const Incoming& message) = 0;
@@ -132,8 +133,8 @@ struct Transfer {
 };
 
 // Moves all transfers at the same time in the calling thread until all are complete. At most one `out` and
-// one `in` an endpoint; several messages to one peer go into several calls. Sets `done` as they complete. A
-// TimeoutError names the first transfer that is not done and carries its peer's rank.
+// one `in` an endpoint; several messages to one peer go into several calls. Sets `done` as they complete. What still
+// moves when the deadline passes may end. A TimeoutError names the first transfer that is not done and carries its peer's rank.
 void transfer_all(std::span<Transfer> transfers, Deadline deadline);
 
 // Sends to one peer and receives from another at the same time: a step of a ring.

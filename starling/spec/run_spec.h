@@ -149,10 +149,10 @@ struct CommSpec {
   double timeout_s = 60;  // comm.timeout_s: of every wait
   std::string
       interface;  // comm.interface: name or address to bind between hosts; empty = the route to the store
-  std::string key_file;            // comm.key_file: 256-bit job key, mode 0600
-  std::string algorithm = "auto";  // comm.algorithm (--collective): all-reduce between hosts, by name
-  std::string security = "none";   // comm.security (--net-security): none auth encrypt: of data frames
-  bool shared_memory = true;       // comm.shared_memory: false = TCP between ranks of one host too
+  std::string key_file;             // comm.key_file: 256-bit job key, mode 0600
+  std::string algorithm = "auto";   // comm.algorithm (--collective): all-reduce between hosts, by name
+  std::string security = "none";    // comm.security (--net-security): none auth encrypt: of data frames
+  bool shared_memory = true;        // comm.shared_memory: false = TCP between ranks of one host too
   std::string engine = "starling";  // comm.engine: starling ucx: what carries data between hosts
 };
 

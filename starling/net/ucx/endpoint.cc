@@ -84,6 +84,8 @@ class UcxEndpoint final : public Endpoint {
   // With the worker's mutex held.
   void send(Part part, const UcxPieces& pieces, UcxStep& step);
   void receive(Part part, const UcxPieces& pieces, UcxStep& step);
+  template <typename Done>
+  bool moved(UcxSleep& sleep, const Done& done);
   void check_fault(const UcxStep& step);
   void check_gone();
   void look();
@@ -134,6 +136,17 @@ void UcxEndpoint::receive(Part part, const UcxPieces& pieces, UcxStep& step) {
   worker_.receive(tag_of(mine_, part, in_number_), pieces.parts(), step);
 }
 
+// A step of one direction. False where it is not done: then its thread polls.
+template <typename Done>
+bool UcxEndpoint::moved(UcxSleep& sleep, const Done& done) {
+  sleep.end();
+  const UcxPace pace = progress_->until(done);
+  if (pace == UcxPace::kDone) return true;
+  check_gone();
+  sleep.begin(pace == UcxPace::kBusy);
+  return false;
+}
+
 void UcxEndpoint::begin_send(const Outgoing& message) {
   check_outgoing(message);
   if (sending_) throw_gone("an earlier message to it was cut off");
@@ -148,12 +161,7 @@ void UcxEndpoint::begin_send(const Outgoing& message) {
 
 bool UcxEndpoint::step_send() {
   const std::lock_guard lock(progress_->mutex());
-  send_sleep_.end();
-  if (!progress_->until([this] { return !sends_.pending(); })) {
-    check_gone();
-    send_sleep_.begin();
-    return false;
-  }
+  if (!moved(send_sleep_, [this] { return !sends_.pending(); })) return false;
   for (const UcxStep* step : {&sends_.first, &sends_.rest, &sends_.seals}) check_fault(*step);
   sending_ = false;
   return true;
@@ -164,12 +172,7 @@ bool UcxEndpoint::take_first() {
   if (peeked_) return true;
   {
     const std::lock_guard lock(progress_->mutex());
-    recv_sleep_.end();
-    if (!progress_->until([this] { return !receives_.first.pending(); })) {
-      check_gone();
-      recv_sleep_.begin();
-      return false;
-    }
+    if (!moved(recv_sleep_, [this] { return !receives_.first.pending(); })) return false;
     check_fault(receives_.first);
   }
   received_.fetch_add(receives_.first.bytes(), std::memory_order_relaxed);
@@ -202,12 +205,7 @@ bool UcxEndpoint::step_recv() {
       receive(Part::kRest, in_.rest(), receives_.rest);
       receive(Part::kSeals, in_.seals(), receives_.seals);
     }
-    recv_sleep_.end();
-    if (!progress_->until([this] { return !receives_.pending(); })) {
-      check_gone();
-      recv_sleep_.begin();
-      return false;
-    }
+    if (!moved(recv_sleep_, [this] { return !receives_.pending(); })) return false;
     check_fault(receives_.rest);
     check_fault(receives_.seals);
   }
@@ -325,11 +323,9 @@ void UcxEndpoint::end() {
 
 UcxOffer make_ucx_offer(UcxProgress& progress) {
   UcxOffer offer;
-  std::array<std::byte, 4> drawn{};
-  fill_random(drawn);
   fill_random(offer.nonce);
-  offer.connection = load_le<uint32_t>(drawn.data());
   const std::lock_guard lock(progress.mutex());
+  offer.connection = progress.next_connection();
   offer.address = progress.worker().address();
   return offer;
 }

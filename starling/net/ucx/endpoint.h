@@ -6,7 +6,7 @@
 // all up to kUcxFirstBytes, else its head; then the rest, from the sender's memory into the receiver's; then the seals of its
 // segments where data is authenticated or encrypted. The receiver asks for the rest when it has checked the header.
 //
-// The tag: the number that the receiver has drawn for the connection (32 bits), the part (2 bits), the message's number (30 bits).
+// The tag: the number that the receiver has given the connection (32 bits), the part (2 bits), the message's number (30 bits).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace starling {
 
 // What a side tells the other, over TCP.
 struct UcxOffer {
-  uint32_t connection = 0;  // drawn by the side that receives by it
+  uint32_t connection = 0;  // of the worker that receives by it
   Digest nonce{};
   std::string address;  // of its worker
 };

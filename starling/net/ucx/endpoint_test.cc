@@ -16,6 +16,8 @@
 
 #include "starling/base/error.h"
 #include "starling/net/memory/endpoint.h"
+#include "starling/testing/error_of.h"
+#include "starling/testing/test_identity.h"
 
 namespace starling {
 
@@ -202,7 +204,7 @@ class FakeWorker final : public UcxWorker {
 // Two connected endpoints, each on a worker of its own.
 struct Pair {
   FakeNetwork network;
-  JobIdentity identity{make_job_key(), "ucx"};
+  JobIdentity identity = test_identity("ucx");
   std::shared_ptr<UcxProgress> here, there;
   std::unique_ptr<Endpoint> a, b;
 
@@ -229,15 +231,6 @@ std::vector<std::byte> pattern(size_t count, int seed) {
   std::vector<std::byte> bytes(count);
   for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 3 + i / 255 + seed);
   return bytes;
-}
-
-std::string fault_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "none";
 }
 
 TEST(UcxEndpoint, CarriesMessagesBothWaysAtOnce) {
@@ -286,7 +279,7 @@ TEST(UcxEndpoint, NamesBothSidesWhereAMessageDiffers) {
   Pair pair;
   pair.a->send({7, {}, pattern(100, 0)}, soon());
   std::vector<std::byte> got(90);
-  EXPECT_THAT(fault_of([&] { pair.b->recv({7, {}, got}, soon()); }),
+  EXPECT_THAT(error_of<CommError>([&] { pair.b->recv({7, {}, got}, soon()); }),
               HasSubstr("rank 0 (node-a) sent a data message of 100 bytes with tag 0x7 where"));
 }
 
@@ -294,10 +287,10 @@ TEST(UcxEndpoint, AfterATimeoutTheMemoryIsTheCallersAgain) {
   Pair pair;
   {
     const auto large = pattern(500'000, 0);
-    EXPECT_THAT(fault_of([&] { pair.a->send({7, {}, large}, deadline_in(milliseconds(30))); }),
+    EXPECT_THAT(error_of<CommError>([&] { pair.a->send({7, {}, large}, deadline_in(milliseconds(30))); }),
                 HasSubstr("rank 1 (node-b): 500000 bytes with tag 0x7 could not be sent in time"));
   }
-  EXPECT_THAT(fault_of([&] { pair.a->send({7, {}, {}}, soon()); }), HasSubstr("cut off"));
+  EXPECT_THAT(error_of<CommError>([&] { pair.a->send({7, {}, {}}, soon()); }), HasSubstr("cut off"));
 }
 
 TEST(UcxEndpoint, WhatWasSentBeforeTheEndIsReceived) {
@@ -309,35 +302,36 @@ TEST(UcxEndpoint, WhatWasSentBeforeTheEndIsReceived) {
     pair.b->recv({1, {}, got}, soon());
     EXPECT_EQ(got, pattern(1000, i));
   }
-  EXPECT_THAT(fault_of([&] { pair.b->peek(soon()); }), HasSubstr("rank 0 (node-a): connection closed"));
+  EXPECT_THAT(error_of<CommError>([&] { pair.b->peek(soon()); }),
+              HasSubstr("rank 0 (node-a): connection closed"));
 }
 
 TEST(UcxEndpoint, ShutdownWakesBothEnds) {
   Pair pair;
   std::string there, here;
-  std::thread waiting([&] { there = fault_of([&] { pair.b->peek(soon()); }); });
+  std::thread waiting([&] { there = error_of<CommError>([&] { pair.b->peek(soon()); }); });
   std::thread sending([&] {
     const auto large = pattern(500'000, 0);
-    here = fault_of([&] { pair.a->send({7, {}, large}, soon()); });
+    here = error_of<CommError>([&] { pair.a->send({7, {}, large}, soon()); });
   });
   pair.a->shutdown();
   waiting.join();
   sending.join();
   EXPECT_THAT(here, HasSubstr("rank 1 (node-b)"));
-  EXPECT_EQ(fault_of([&] { pair.b->recv({7, {}, {}}, soon()); }).substr(0, 15), "rank 0 (node-a)");
+  EXPECT_EQ(error_of<CommError>([&] { pair.b->recv({7, {}, {}}, soon()); }).substr(0, 15), "rank 0 (node-a)");
 }
 
 TEST(UcxEndpoint, RefusesAnotherJobsKey) {
   Pair pair;
   const UcxOffer mine = make_ucx_offer(*pair.here), theirs = make_ucx_offer(*pair.there);
   auto [one, two] = make_memory_endpoints();
-  const JobIdentity stranger{make_job_key(), "ucx"};
+  const JobIdentity stranger = test_identity("ucx", DataSecurity::kNone, 8);
   const auto c =
       make_ucx_endpoint(pair.here, std::move(one), mine, theirs, ucx_keys(stranger, mine, theirs, true));
   const auto d = make_ucx_endpoint(pair.there, std::move(two), theirs, mine,
                                    ucx_keys(pair.identity, theirs, mine, false));
   c->send({1, {}, pattern(10, 0)}, soon());
-  EXPECT_THAT(fault_of([&] { d->peek(soon()); }), HasSubstr("is not authentic"));
+  EXPECT_THAT(error_of<CommError>([&] { d->peek(soon()); }), HasSubstr("is not authentic"));
 }
 
 TEST(UcxEndpoint, SaysWhereNoWayLeads) {
@@ -346,7 +340,7 @@ TEST(UcxEndpoint, SaysWhereNoWayLeads) {
   one->set_peer_rank(4, "node-d");
   UcxOffer mine = make_ucx_offer(*pair.here), theirs = mine;
   theirs.address = "nowhere";
-  EXPECT_EQ(fault_of([&] { make_ucx_endpoint(pair.here, std::move(one), mine, theirs, {}); }),
+  EXPECT_EQ(error_of<CommError>([&] { make_ucx_endpoint(pair.here, std::move(one), mine, theirs, {}); }),
             "rank 4 (node-d): UCX: Destination is unreachable");
 }
 

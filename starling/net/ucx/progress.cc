@@ -25,13 +25,13 @@ UcxProgress::~UcxProgress() {
   ticking_.join();
 }
 
-// Whoever holds the worker progresses it; then there is nothing to do here.
+// Whoever holds the worker progresses it; then there is nothing to do here. What is more than one turn waits for the next.
 void UcxProgress::tick() {
   std::unique_lock ending(ending_mutex_);
   while (!ending_told_.wait_for(ending, kTick, [this] { return ending_; })) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) continue;
-    while (worker_->progress()) continue;
+    for (int calls = 0; calls < kMostCalls && worker_->progress(); ++calls) continue;
   }
 }
 

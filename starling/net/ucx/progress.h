@@ -14,6 +14,13 @@
 
 namespace starling {
 
+// Where a worker stands when a step of it is over.
+enum class UcxPace {
+  kDone,    // what was waited for is there
+  kAsleep,  // nothing moves: event_fd() of the worker tells of the next thing that does
+  kBusy     // there is more to progress
+};
+
 class UcxProgress {
  public:
   // library: kept until the worker has gone.
@@ -25,40 +32,40 @@ class UcxProgress {
   // Held while the worker or a transfer is touched.
   std::mutex& mutex() { return mutex_; }
   UcxWorker& worker() { return *worker_; }
+  // A number that no other connection of this worker has. With the mutex held.
+  uint32_t next_connection() { return connections_++; }
 
-  // Progresses until `done()`, or until nothing moves: then event_fd() of the worker tells of the next thing that does, and the
-  // answer is false. With the mutex held.
+  // Progresses until `done()`, until nothing moves, or for kMostCalls, for others want the worker too. With the mutex held.
   template <typename Done>
-  bool until(const Done& done) {
-    for (int busy = 0;; ++busy) {
-      if (done()) return true;
-      if (worker_->progress()) {
-        busy = 0;
-      } else if (worker_->arm() || busy == kMostBusy) {
-        return false;  // where it moves nothing and cannot be armed, the tick goes on
-      }
+  UcxPace until(const Done& done) {
+    for (int calls = 0; calls < kMostCalls; ++calls) {
+      if (done()) return UcxPace::kDone;
+      if (!worker_->progress() && worker_->arm()) return done() ? UcxPace::kDone : UcxPace::kAsleep;
     }
+    return UcxPace::kBusy;
   }
   // As until(), but waits for it until `deadline`. With the mutex held, which it gives up meanwhile; for the ends of connections.
   template <typename Done>
   bool wait(std::unique_lock<std::mutex>& lock, const Done& done, Deadline deadline) {
-    while (!until(done)) {
+    for (;;) {
+      const UcxPace pace = until(done);
+      if (pace == UcxPace::kDone) return true;
       if (has_passed(deadline)) return false;
       lock.unlock();
-      sleep(deadline);
+      if (pace == UcxPace::kAsleep) sleep(deadline);
       lock.lock();
     }
-    return true;
   }
 
  private:
-  static constexpr int kMostBusy = 1000;
+  static constexpr int kMostCalls = 1000;
   void sleep(Deadline deadline);
   void tick();
 
   const std::shared_ptr<UcxLibrary> library_;
   const std::unique_ptr<UcxWorker> worker_;
   std::mutex mutex_;
+  uint32_t connections_ = 0;
   bool ending_ = false;  // guarded by ending_mutex_
   std::mutex ending_mutex_;
   std::condition_variable ending_told_;

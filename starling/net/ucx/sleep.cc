@@ -36,6 +36,11 @@ void UcxSleep::forget_tcp() {
   ::epoll_ctl(poll_.get(), EPOLL_CTL_DEL, tcp_fd_, nullptr);
 }
 
+void UcxSleep::begin(bool busy) {
+  sleeping_ = true;
+  if (busy) wake();
+}
+
 void UcxSleep::end() {
   sleeping_ = false;
   eventfd_t value;

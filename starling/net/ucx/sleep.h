@@ -15,8 +15,8 @@ class UcxSleep {
   // No more of the TCP connection, which has ended.
   void forget_tcp();
 
-  // The thread is going to poll; it no longer does.
-  void begin() { sleeping_ = true; }
+  // The thread is going to poll, and finds something at once where `busy`; it no longer does.
+  void begin(bool busy);
   void end();
   // Something that it waits for has come.
   void wake();
