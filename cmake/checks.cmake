@@ -22,9 +22,6 @@ endforeach()
 # Groups over UCX, their ranks as processes. Not under sanitizers, which know nothing of what UCX does with memory.
 if(TARGET starling_testing AND NOT STARLING_SANITIZE)
   starling_test(ucx_test SOURCES tests/ucx_test.cc LIBS starling_testing)
-  if(TARGET starling_ucx)
-    add_dependencies(ucx_test starling_ucx)
-  endif()
 endif()
 
 # The program as a user runs it: real processes, real signals, real files. Under sanitizers the smoke test alone.

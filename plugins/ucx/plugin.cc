@@ -61,7 +61,8 @@ extern "C" starling::UcxLibrary* starling_open_ucx(const starling::UcxRequest* r
                                                    size_t error_bytes) {
   using namespace starling;
   if (request->abi != kUcxPluginAbi)
-    return refuse("the engine is of another build than the program", error, error_bytes);
+    return refuse("the engine is of another build than the program: build and install both together", error,
+                  error_bytes);
   ucs_log_push_handler(write_log);
   ucp_config_t* config = nullptr;
   ucs_status_t status = configure(*request, &config);

@@ -10,6 +10,7 @@
 #include "starling/base/shared_object.h"
 #include "starling/comm/tcp_mesh.h"
 #include "starling/net/ucx/endpoint.h"
+#include "starling/net/ucx/plugin.h"
 
 namespace starling {
 namespace {

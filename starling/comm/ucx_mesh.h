@@ -7,9 +7,10 @@
 
 #include "starling/comm/mesh.h"
 #include "starling/net/job_key.h"
-#include "starling/net/ucx/plugin.h"
 
 namespace starling {
+
+class UcxLibrary;
 
 // Loads the engine; net_devices: see UcxRequest. ConfigError naming comm.engine where it is not there or UCX cannot begin.
 std::shared_ptr<UcxLibrary> load_ucx(const std::string& net_devices);

@@ -70,9 +70,18 @@ bool is_this_host(const std::string& name) {
 }
 
 std::vector<std::string> forwarded_environment(const char* const* environment) {
-  static constexpr std::string_view kPrefixes[] = {
-      "LD_LIBRARY_PATH=", "NO_COLOR=",           "CI=", "OMP_", "GOMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_",
-      "TORCH_",           "ATEN_CPU_CAPABILITY="};
+  static constexpr std::string_view kPrefixes[] = {"LD_LIBRARY_PATH=",
+                                                   "NO_COLOR=",
+                                                   "CI=",
+                                                   "OMP_",
+                                                   "GOMP_",
+                                                   "KMP_",
+                                                   "MKL_",
+                                                   "DNNL_",
+                                                   "ONEDNN_",
+                                                   "TORCH_",
+                                                   "ATEN_CPU_CAPABILITY=",
+                                                   "UCX_"};
   std::vector<std::string> out;
   for (const char* const* entry = environment; entry && *entry; ++entry) {
     const std::string_view text(*entry);

@@ -109,10 +109,11 @@ TEST(RemoteCommand, ThisHost) {
 }
 
 TEST(RemoteCommand, TheEnvironmentThatGoesAlong) {
-  const char* environment[] = {"OMP_PROC_BIND=1", "HOME=/root", "LD_LIBRARY_PATH=/l",  "RANK=3",
-                               "AWS_SECRET=x",    "MKL_X=2",    "LD_LIBRARY_PATHS=/m", nullptr};
+  const char* environment[] = {
+      "OMP_PROC_BIND=1", "HOME=/root",          "LD_LIBRARY_PATH=/l", "RANK=3", "AWS_SECRET=x",
+      "MKL_X=2",         "LD_LIBRARY_PATHS=/m", "UCX_TLS=rc",         nullptr};
   EXPECT_THAT(forwarded_environment(environment),
-              ElementsAre("OMP_PROC_BIND=1", "LD_LIBRARY_PATH=/l", "MKL_X=2"));
+              ElementsAre("OMP_PROC_BIND=1", "LD_LIBRARY_PATH=/l", "MKL_X=2", "UCX_TLS=rc"));
 }
 
 TEST(RemoteCommand, WhatItsEndMeans) {

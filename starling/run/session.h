@@ -14,7 +14,6 @@
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
 #include "starling/net/emulated_link.h"
-#include "starling/net/ucx/plugin.h"
 #include "starling/nn/conv_im2col.h"
 #include "starling/run/job_store.h"
 #include "starling/run/members.h"
@@ -24,6 +23,8 @@
 #include "starling/telemetry/sink.h"
 
 namespace starling {
+
+class UcxLibrary;
 
 struct OutputOptions {
   bool json = false;

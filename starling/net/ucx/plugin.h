@@ -20,7 +20,8 @@
 
 namespace starling {
 
-constexpr uint32_t kUcxPluginAbi = 1;
+// Raised with every change of what follows, and of what it means.
+constexpr uint32_t kUcxPluginAbi = 2;
 constexpr const char* kOpenUcxName = "starling_open_ucx";
 
 struct UcxRequest {
