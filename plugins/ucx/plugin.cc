@@ -20,8 +20,9 @@ namespace {
 ucs_log_func_rc_t write_log(const char* /*file*/, unsigned /*line*/, const char* /*function*/,
                             ucs_log_level_t /*level*/, const ucs_log_component_config_t* /*component*/,
                             const char* message, va_list arguments) {
-  // What peers said at the end and nobody took: farewells.
-  if (std::strstr(message, "unexpected tag-receive descriptor") == message) return UCS_LOG_FUNC_RC_STOP;
+  // What had come and nobody took when a worker ends: farewells; after a fault, the rest of a collective.
+  for (const char* usual : {"unexpected tag-receive descriptor", "was not returned to mpool"})
+    if (std::strstr(message, usual) != nullptr) return UCS_LOG_FUNC_RC_STOP;
   char text[512];
   std::vsnprintf(text, sizeof(text), message, arguments);
   std::fprintf(stderr, "starling: ucx: %s\n", text);
@@ -75,6 +76,9 @@ extern "C" starling::UcxLibrary* starling_open_ucx(const starling::UcxRequest* r
     status = ucp_init(&params, config, &ucp);
   }
   if (config != nullptr) ucp_config_release(config);
-  if (status != UCS_OK) return refuse(ucs_status_string(status), error, error_bytes);
+  if (status != UCS_OK)
+    return refuse(std::string(ucs_status_string(status)) +
+                      "; see UCX_TLS and UCX_NET_DEVICES, or use comm.engine=starling",
+                  error, error_bytes);
   return new Library(ucp);
 }

@@ -61,7 +61,9 @@ class UcxEndpoint final : public Endpoint {
     const std::lock_guard lock(progress_->mutex());
     std::string error;
     peer_ = worker_.connect(theirs.address, error);
-    if (peer_ == nullptr) throw CommError(fmt::format("{}: UCX: {}", tcp_->name(), error), tcp_->peer_rank());
+    if (peer_ == nullptr)
+      throw CommError(fmt::format("{}: UCX: {}; see UCX_TLS and UCX_NET_DEVICES", tcp_->name(), error),
+                      tcp_->peer_rank());
     receive(Part::kFirst, in_.room(), receives_.first);
   }
   ~UcxEndpoint() override { end(); }

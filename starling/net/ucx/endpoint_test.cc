@@ -341,7 +341,7 @@ TEST(UcxEndpoint, SaysWhereNoWayLeads) {
   UcxOffer mine = make_ucx_offer(*pair.here), theirs = mine;
   theirs.address = "nowhere";
   EXPECT_EQ(error_of<CommError>([&] { make_ucx_endpoint(pair.here, std::move(one), mine, theirs, {}); }),
-            "rank 4 (node-d): UCX: Destination is unreachable");
+            "rank 4 (node-d): UCX: Destination is unreachable; see UCX_TLS and UCX_NET_DEVICES");
 }
 
 TEST(UcxOffer, IsReadBack) {
