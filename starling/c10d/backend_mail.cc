@@ -126,6 +126,7 @@ void StarlingBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool
       if (!all) late.resize(1);
       const auto name = [&](int r) { return fmt::format("rank {} ({})", r, owner->host_of(r)); };
       std::vector<std::string> names;
+      names.reserve(late.size());
       for (const int r : late) names.push_back(name(r));
       const std::string what =
           fmt::format("{} did not enter monitored barrier #{} within {} ms; see the log of each",

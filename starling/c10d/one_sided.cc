@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -65,6 +64,7 @@ void StarlingWindow::tensor_register(const at::Tensor& tensor, bool owning) {
   const auto body = [made, tensor, backend = backend_.get()](Group& group) {
     const std::vector<TensorPlace> all = places_of_all(group, tensor);
     int64_t bytes = 1;
+    made->offsets.reserve(all.size());
     for (size_t r = 0; r < all.size(); ++r) {
       if (all[r].count != all[0].count || all[r].type != all[0].type) {
         refuse_window(

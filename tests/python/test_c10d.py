@@ -11,7 +11,7 @@ import unittest
 
 import torch
 
-from peer import FolderTest
+from peer import ROOT, FolderTest
 
 RANKS = pathlib.Path(__file__).with_name("c10d_ranks.py")
 
@@ -83,6 +83,18 @@ class Gpus(Ranks):
     @unittest.skipIf(torch.cuda.device_count() == 0, "no GPU is lent here")
     def test_nccl_carries_their_tensors(self):
         self.ended(self.start([RANKS, "gpu"], min(2, torch.cuda.device_count())))
+
+    def test_the_plug_in_for_programs_in_cpp_compiles(self):
+        """plugins/nccl against this torch: `make build` sees one without NCCL's headers."""
+        packages = pathlib.Path(torch.__file__).parents[1]
+        includes = [packages / "torch/include", packages / "torch/include/torch/csrc/api/include", *packages.glob("nvidia/*/include"),
+                    packages / "triton/backends/nvidia/include"]
+        if not all(any((folder / name).is_file() for folder in includes) for name in ("nccl.h", "crt/host_config.h")):
+            self.skipTest("NCCL's headers are not installed here")
+        command = [os.environ.get("CXX", "g++"), "-std=c++20", "-fsyntax-only", "-DUSE_DISTRIBUTED", "-DUSE_C10D", "-DUSE_C10D_NCCL",
+                   "-I.", *(word for folder in includes for word in ("-isystem", str(folder))), "plugins/nccl/plugin.cc"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 def shell(*words):

@@ -83,6 +83,7 @@ StepReport one_step(Pipeline& pipeline, const Task& task, int64_t step) {
 // All ranks of one process group run every form; rank 0 compares with one process after the first step and the last.
 void compare_with_one_process(const Task& task, int size, const std::vector<Form>& forms) {
   ForkedRanks ranks(size, [&](int rank, Store& store) {
+    at::set_num_threads(1);  // the team of the process that forked is not here
     const auto group = join_group(store, rank, size);
     for (const char* name : {"sgd", "adamw"}) {
       std::map<std::string, at::Tensor> first, last;
@@ -153,6 +154,7 @@ void bring_to_all(Group& group, const Task& task, StrategyState& state, at::Scal
 TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
   const Task task = gpt_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
+    at::set_num_threads(1);  // the team of the process that forked is not here
     const auto group = join_group(store, rank, 2);
     SystemClock clock;
     // Adam's update does not see the scale of the gradient; momentum does.
@@ -216,6 +218,7 @@ TEST(PipelineTest, ActivationsTravelInFewerBytes) {
   const std::map<std::string, int64_t> bytes = {
       {"fp16", 2 * kValues}, {"bf16", 2 * kValues}, {"int8", kValues + 4 * 2}};
   ForkedRanks ranks(2, [&](int rank, Store& store) {
+    at::set_num_threads(1);  // the team of the process that forked is not here
     const auto group = join_group(store, rank, 2);
     for (const auto& item : bytes) {
       const std::string& word = item.first;
@@ -265,6 +268,7 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
   constexpr int64_t kMicro = 4, kValues = kBatch / kMicro * 6 * 16;
   const std::map<std::string, int64_t> bytes = {{"none", 2 * kValues}, {"int8", kValues + 4 * 2}};
   ForkedRanks ranks(2, [&](int rank, Store& store) {
+    at::set_num_threads(1);  // the team of the process that forked is not here
     const auto group = join_group(store, rank, 2);
     const SystemClock clock;
     for (const auto& [word, bytes_each] : bytes) {
@@ -313,6 +317,7 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
 TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
   const Task task = gpt_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
+    at::set_num_threads(1);  // the team of the process that forked is not here
     const auto group = join_group(store, rank, 2);
     SystemClock clock;
     PipelineOptions options = options_for("1f1b", 2, 1, 4);
