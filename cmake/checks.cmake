@@ -24,6 +24,19 @@ if(TARGET starling_testing AND NOT STARLING_SANITIZE)
   starling_test(ucx_test SOURCES tests/ucx_test.cc LIBS starling_testing)
 endif()
 
+# Groups over MPI, under mpiexec; mpi_ranks sees no MPI itself.
+if(NOT STARLING_TORCH_FREE AND NOT STARLING_SANITIZE)
+  add_executable(mpi_ranks tests/mpi_ranks.cc)
+  target_link_libraries(mpi_ranks PRIVATE starling_comm starling_launch)
+  set_target_properties(mpi_ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  add_test(NAME mpi_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/mpi_test.py")
+  set_tests_properties(mpi_test PROPERTIES TIMEOUT 300 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
+    SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
+  if(TARGET starling_mpi)
+    add_dependencies(mpi_ranks starling_mpi)
+  endif()
+endif()
+
 # The program as a user runs it: real processes, real signals, real files. Under sanitizers the smoke test alone.
 if(TARGET starling)
   set(names smoke)

@@ -1,0 +1,475 @@
+#include "starling/comm/mpi/mpi_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/comm/mpi/meeting.h"
+#include "starling/comm/mpi/outbox.h"
+#include "starling/comm/mpi/patience.h"
+#include "starling/comm/mpi/roll_call.h"
+#include "starling/comm/operation.h"
+#include "starling/comm/reduce_kernels.h"
+
+namespace starling {
+namespace {
+
+constexpr size_t kMpiPiece = size_t{1} << 28;  // elements, or bytes of a message: longer ones go in pieces
+constexpr size_t kHostBytes = 256;
+constexpr size_t kMarks = 4;  // numbers that a collective is compared by
+
+std::byte* bytes_at(void* data) {
+  return static_cast<std::byte*>(data);
+}
+
+void check_elements(size_t count, const Operation& operation) {
+  if (count > kMpiMostElements)
+    throw CommError(fmt::format("{}: {} elements at once, and MPI counts to {}; use comm.engine=starling",
+                                describe(operation), count, kMpiMostElements));
+}
+
+bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  const auto from_a = reinterpret_cast<uintptr_t>(a), from_b = reinterpret_cast<uintptr_t>(b);
+  return from_a < from_b + b_bytes && from_b < from_a + a_bytes;
+}
+
+template <typename T>
+std::vector<int32_t> widen(const void* values, size_t count) {
+  const T* from = static_cast<const T*>(values);
+  return {from, from + count};
+}
+
+// Integers whose sum needs more bits than they have.
+bool is_short_integer(DataType type) {
+  return !is_floating(type) && size_of(type) < size_of(DataType::kInt32);
+}
+
+std::vector<int32_t> widen(const void* values, size_t count, DataType type) {
+  if (type == DataType::kInt16) return widen<int16_t>(values, count);
+  return type == DataType::kInt8 ? widen<int8_t>(values, count) : widen<uint8_t>(values, count);
+}
+
+template <typename T>
+void narrow(std::span<const int32_t> values, void* to) {
+  T* at = static_cast<T*>(to);
+  for (const int32_t value : values) *at++ = static_cast<T>(value);
+}
+
+// The low eight bits are the same for both types of these.
+void narrow(std::span<const int32_t> values, void* to, DataType type) {
+  type == DataType::kInt16 ? narrow<int16_t>(values, to) : narrow<uint8_t>(values, to);
+}
+
+// One count and one offset a rank, as MPI wants them.
+struct Splits {
+  std::vector<int> counts, offsets;
+  size_t total = 0;
+  Splits(std::span<const size_t> of, const Operation& operation) {
+    for (const size_t count : of) {
+      check_elements(total + count, operation);
+      counts.push_back(static_cast<int>(count));
+      offsets.push_back(static_cast<int>(total));
+      total += count;
+    }
+  }
+};
+
+class MpiGroup final : public Group {
+ public:
+  MpiGroup(std::shared_ptr<MpiLibrary> library, const GroupSetup& setup);
+  ~MpiGroup() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int local_rank() const override { return 0; }
+  std::vector<int> local_ranks() const override { return {rank_}; }
+  std::string host_of(int rank) const override { return hosts_.at(static_cast<size_t>(rank)); }
+  TrafficCount traffic() const override { return {.socket_sent = sent_, .socket_received = received_}; }
+  std::shared_ptr<Window> allocate_window(size_t bytes) override { return alone_->allocate_window(bytes); }
+  LocalSync* local_sync() override { return alone_->local_sync(); }
+
+  void barrier() override;
+  void broadcast(void* data, size_t count, DataType type, int root) override;
+  void all_reduce(void* data, size_t count, DataType type, ReduceOp op) override;
+  void reduce_scatter(const void* in, void* out, size_t count, DataType type, ReduceOp op) override;
+  void all_gather(const void* in, void* out, size_t count, DataType type) override;
+  void all_to_all(const void* in, std::span<const size_t> in_counts, void* out,
+                  std::span<const size_t> out_counts, DataType type) override;
+  void send(const void* data, size_t bytes, int peer, uint32_t tag) override;
+  void recv(void* data, size_t bytes, int peer, uint32_t tag) override;
+  bool try_recv(void* data, size_t bytes, int peer, uint32_t tag) override;
+  void abort(const std::string& reason) override;
+
+ private:
+  void open(const GroupSetup& setup);
+  template <typename Body>
+  void carry_out(Operation operation, const Body& body);
+  void agree(const Operation& operation);
+  [[noreturn]] void refuse(const Operation& operation);
+  void agree_on_splits(const Operation& operation, const Splits& in, const Splits& out);
+  void finish(const MpiStarted& transfer, const Operation& operation);
+  void reduce_in_place(void* data, size_t count, const Operation& operation);
+  void scatter_reduced(const void* in, void* out, size_t count, const Operation& operation);
+  void divide(void* data, size_t count, const Operation& operation) const;
+  void learn_hosts(const std::string& own);
+  std::string name_of_rank(int rank) const { return fmt::format("rank {} ({})", rank, host_of(rank)); }
+  void check_peer(int peer, const char* what) const;
+  int mpi_tag(uint32_t tag);
+
+  const std::shared_ptr<MpiLibrary> library_;
+  const GroupOptions options_;
+  const int rank_, size_;
+  std::unique_ptr<Group> alone_;  // windows and slots of one rank
+  MpiPatience patience_;
+  std::unique_ptr<MpiCommunicator> collectives_, mail_;
+  std::unique_ptr<RollCall> roll_call_;
+  std::unique_ptr<MpiOutbox> outbox_;
+  std::vector<std::string> hosts_;
+  std::mutex order_;  // one collective at a time
+  uint64_t sequence_ = 0;
+  std::array<int64_t, 2 * kMarks> greatest_{};  // of agree(); MPI writes here even if the wait is given up
+  std::mutex tags_mutex_;
+  std::map<int, uint32_t> tags_;  // MPI's → ours
+  std::atomic<uint64_t> sent_ = 0, received_ = 0;
+};
+
+MpiGroup::MpiGroup(std::shared_ptr<MpiLibrary> library, const GroupSetup& setup)
+    : library_(std::move(library)),
+      options_(setup.options),
+      rank_(setup.rank),
+      size_(static_cast<int>(setup.world_ranks.size())),
+      alone_(make_single_group()),
+      patience_(options_) {
+  try {
+    open(setup);
+  } catch (...) {
+    library_->abandon();
+    throw;
+  }
+}
+
+void MpiGroup::open(const GroupSetup& setup) {
+  const int tag = meet_over_mpi(*library_, setup, patience_);
+  for (auto* made : {&collectives_, &mail_}) {
+    std::string error;
+    *made = library_->make(setup.world_ranks, tag, error);
+    if (!*made)
+      throw CommError(fmt::format("MPI makes no communicator for group '{}': {}", setup.name, error));
+  }
+  roll_call_ = std::make_unique<RollCall>(*collectives_, rank_, size_);
+  outbox_ = std::make_unique<MpiOutbox>(*mail_, [this](const std::string& fault) {
+    patience_.fail({fmt::format("send over MPI: {}", fault), -1, false});
+  });
+  learn_hosts(setup.host_name.empty() ? library_->host_name() : setup.host_name);
+}
+
+// MPI is ended in order only: after a fault others may never come to its end.
+MpiGroup::~MpiGroup() {
+  const bool orderly = !patience_.failed() && std::uncaught_exceptions() == 0;
+  if (!orderly || (outbox_ && !outbox_->drain(options_.timeout))) library_->abandon();
+}
+
+void MpiGroup::learn_hosts(const std::string& own) {
+  hosts_.assign(static_cast<size_t>(size_), "?");
+  std::string name = own.substr(0, kHostBytes - 1), all(kHostBytes * static_cast<size_t>(size_), '\0');
+  name.resize(kHostBytes, '\0');
+  all_gather(name.data(), all.data(), kHostBytes, DataType::kUint8);
+  for (size_t r = 0; r < hosts_.size(); ++r) hosts_[r] = all.data() + kHostBytes * r;
+}
+
+template <typename Body>
+void MpiGroup::carry_out(Operation operation, const Body& body) {
+  const std::lock_guard lock(order_);
+  patience_.check();
+  operation.sequence = ++sequence_;
+  agree(operation);
+  try {
+    body(operation);
+  } catch (const CommError& error) {
+    patience_.fail({error.what(), error.peer(), error.code() == ErrorCode::kTimeout});
+    throw;
+  }
+}
+
+// Maximum of each number and of its negative: equal everywhere where the one is the other's negative.
+void MpiGroup::agree(const Operation& operation) {
+  const auto kinds = static_cast<int64_t>(operation.kind) << 16 | static_cast<int64_t>(operation.type) << 8 |
+                     static_cast<int64_t>(operation.op);
+  const std::array<int64_t, kMarks> own{kinds, operation.root, static_cast<int64_t>(operation.bytes),
+                                        static_cast<int64_t>(operation.sequence)};
+  for (size_t i = 0; i < own.size(); ++i) {
+    greatest_[i] = own[i];
+    greatest_[own.size() + i] = -own[i];
+  }
+  roll_call_->enter(operation.sequence);
+  MpiWatch watch;
+  watch.look = [&](bool long_wait) { roll_call_->look(long_wait); };
+  watch.late = [&]() -> Lateness {
+    const std::vector<int> absent = roll_call_->absent();
+    if (absent.empty())
+      return {fmt::format("all entered {}, but MPI did not end it", describe(operation)), -1};
+    std::string names;
+    for (const int r : absent) names += (names.empty() ? "" : ", ") + name_of_rank(r);
+    return {fmt::format("{} did not enter {}", names, describe(operation)), absent.front()};
+  };
+  const MpiStarted compared =
+      collectives_->all_reduce(greatest_.data(), greatest_.size(), DataType::kInt64, ReduceOp::kMax);
+  patience_.wait(*compared, describe(operation), watch);
+  for (size_t i = 0; i < own.size(); ++i)
+    if (greatest_[i] != -greatest_[own.size() + i]) refuse(operation);
+}
+
+// All ranks come here alike.
+void MpiGroup::refuse(const Operation& operation) {
+  std::vector<Operation> all(static_cast<size_t>(size_));
+  finish(collectives_->all_gather(&operation, all.data(), sizeof(Operation), DataType::kUint8), operation);
+  const auto other = std::find_if(all.begin(), all.end(), [&](const Operation& o) { return !(o == all[0]); });
+  const int rank = static_cast<int>(other - all.begin()) % size_;
+  const Failure failure{
+      mismatch_message(name_of_rank(0), all[0], name_of_rank(rank), all[static_cast<size_t>(rank)]),
+      rank == rank_ ? 0 : rank, false};
+  patience_.fail(failure);
+  throw_failure(failure);
+}
+
+void MpiGroup::finish(const MpiStarted& transfer, const Operation& operation) {
+  patience_.wait(*transfer, describe(operation), {.late = [&]() -> Lateness {
+    return {fmt::format("all entered {}, but MPI did not end it", describe(operation)), -1};
+  }});
+}
+
+void MpiGroup::barrier() {
+  carry_out({.kind = CollectiveKind::kBarrier}, [](const Operation&) {});
+}
+
+void MpiGroup::broadcast(void* data, size_t count, DataType type, int root) {
+  check_peer(root, "broadcast");
+  const Operation what{
+      .kind = CollectiveKind::kBroadcast, .type = type, .root = root, .bytes = count * size_of(type)};
+  carry_out(what, [&](const Operation& operation) {
+    for (size_t done = 0; done < count; done += kMpiPiece) {
+      const size_t piece = std::min(count - done, kMpiPiece);
+      finish(collectives_->broadcast(bytes_at(data) + done * size_of(type), piece, type, root), operation);
+    }
+    (rank_ == root ? sent_ : received_) += operation.bytes;
+  });
+}
+
+void MpiGroup::divide(void* data, size_t count, const Operation& operation) const {
+  if (operation.op != ReduceOp::kAvg) return;
+  const void* sources[] = {data};
+  void* destinations[] = {data};
+  reduce({.sources = sources,
+          .destinations = destinations,
+          .count = count,
+          .type = operation.type,
+          .op = ReduceOp::kSum,
+          .divisor = size_});
+}
+
+void MpiGroup::reduce_in_place(void* data, size_t count, const Operation& operation) {
+  if (operation.op == ReduceOp::kAvg && is_short_integer(operation.type)) {
+    std::vector<int32_t> wide = widen(data, count, operation.type);
+    Operation as_wide = operation;
+    as_wide.type = DataType::kInt32;
+    reduce_in_place(wide.data(), count, as_wide);
+    return narrow(wide, data, operation.type);
+  }
+  for (size_t done = 0; done < count; done += kMpiPiece) {
+    const size_t piece = std::min(count - done, kMpiPiece);
+    std::byte* at = bytes_at(data) + done * size_of(operation.type);
+    finish(collectives_->all_reduce(at, piece, operation.type, operation.op), operation);
+  }
+  divide(data, count, operation);
+  sent_ += count * size_of(operation.type);
+  received_ += count * size_of(operation.type);
+}
+
+void MpiGroup::all_reduce(void* data, size_t count, DataType type, ReduceOp op) {
+  if (is_bitwise(op) && is_floating(type))
+    throw CommError(fmt::format("{} of {}: bitwise operations are for integers", name_of(op), name_of(type)));
+  const Operation what{
+      .kind = CollectiveKind::kAllReduce, .type = type, .op = op, .bytes = count * size_of(type)};
+  carry_out(what, [&](const Operation& operation) { reduce_in_place(data, count, operation); });
+}
+
+void MpiGroup::scatter_reduced(const void* in, void* out, size_t count, const Operation& operation) {
+  const size_t all = count * static_cast<size_t>(size_);
+  check_elements(all, operation);
+  if (operation.op == ReduceOp::kAvg && is_short_integer(operation.type)) {
+    const std::vector<int32_t> wide = widen(in, all, operation.type);
+    std::vector<int32_t> part(count);
+    Operation as_wide = operation;
+    as_wide.type = DataType::kInt32;
+    scatter_reduced(wide.data(), part.data(), count, as_wide);
+    return narrow(part, out, operation.type);
+  }
+  finish(collectives_->reduce_scatter(in, out, count, operation.type, operation.op), operation);
+  divide(out, count, operation);
+  sent_ += all * size_of(operation.type);
+  received_ += count * size_of(operation.type);
+}
+
+void MpiGroup::reduce_scatter(const void* in, void* out, size_t count, DataType type, ReduceOp op) {
+  if (is_bitwise(op) && is_floating(type))
+    throw CommError(fmt::format("{} of {}: bitwise operations are for integers", name_of(op), name_of(type)));
+  const Operation what{
+      .kind = CollectiveKind::kReduceScatter, .type = type, .op = op, .bytes = count * size_of(type)};
+  carry_out(what, [&](const Operation& operation) {
+    if (!overlap(in, operation.bytes * static_cast<size_t>(size_), out, operation.bytes))
+      return scatter_reduced(in, out, count, operation);
+    std::vector<std::byte> part(operation.bytes);  // MPI's buffers must not overlap
+    scatter_reduced(in, part.data(), count, operation);
+    std::memcpy(out, part.data(), part.size());
+  });
+}
+
+void MpiGroup::all_gather(const void* in, void* out, size_t count, DataType type) {
+  const Operation what{.kind = CollectiveKind::kAllGather, .type = type, .bytes = count * size_of(type)};
+  carry_out(what, [&](const Operation& operation) {
+    const size_t all = count * static_cast<size_t>(size_);
+    check_elements(all, operation);
+    const size_t bytes = all * size_of(type);
+    std::vector<std::byte> part;
+    if (overlap(in, operation.bytes, out, bytes)) {
+      part.assign(static_cast<const std::byte*>(in), static_cast<const std::byte*>(in) + operation.bytes);
+      in = part.data();
+    }
+    finish(collectives_->all_gather(in, out, count, type), operation);
+    sent_ += operation.bytes;
+    received_ += bytes;
+  });
+}
+
+// Every rank tells each other one how much it sends it. Where one of them expects something else all learn of it: the first such rank.
+void MpiGroup::agree_on_splits(const Operation& operation, const Splits& in, const Splits& out) {
+  const std::vector<int> ones(static_cast<size_t>(size_), 1);
+  std::vector<int> places(ones.size()), coming(ones.size());
+  for (size_t r = 0; r < places.size(); ++r) places[r] = static_cast<int>(r);
+  finish(
+      collectives_->all_to_all(in.counts.data(), ones, places, coming.data(), ones, places, DataType::kInt32),
+      operation);
+  // Who differs first, negated for the maximum, and what it found.
+  int64_t first = -size_;
+  const auto bad = std::mismatch(coming.begin(), coming.end(), out.counts.begin());
+  if (bad.first != coming.end()) first = -rank_;
+  finish(collectives_->all_reduce(&first, 1, DataType::kInt64, ReduceOp::kMax), operation);
+  if (first == -size_) return;
+  std::array<int64_t, 3> found{bad.first - coming.begin()};
+  if (bad.first != coming.end()) found = {found[0], *bad.first, *bad.second};
+  const int at = static_cast<int>(-first);
+  finish(collectives_->broadcast(found.data(), found.size(), DataType::kInt64, at), operation);
+  const int from = static_cast<int>(found[0]);
+  throw CommError(
+      fmt::format("{}: {} sends {} elements to {}, which expects {}; the splits of both must agree",
+                  describe(operation), name_of_rank(from), found[1], name_of_rank(at), found[2]),
+      from == rank_ ? at : from);
+}
+
+void MpiGroup::all_to_all(const void* in, std::span<const size_t> in_counts, void* out,
+                          std::span<const size_t> out_counts, DataType type) {
+  if (in_counts.size() != static_cast<size_t>(size_) || out_counts.size() != in_counts.size())
+    throw CommError(fmt::format("all-to-all: {} and {} splits in a group of {}; give one a rank",
+                                in_counts.size(), out_counts.size(), size_));
+  carry_out({.kind = CollectiveKind::kAllToAll, .type = type}, [&](const Operation& operation) {
+    const Splits from(in_counts, operation), to(out_counts, operation);
+    agree_on_splits(operation, from, to);
+    const size_t bytes = from.total * size_of(type);
+    std::vector<std::byte> copy;
+    if (overlap(in, bytes, out, to.total * size_of(type))) {
+      copy.assign(static_cast<const std::byte*>(in), static_cast<const std::byte*>(in) + bytes);
+      in = copy.data();
+    }
+    finish(collectives_->all_to_all(in, from.counts, from.offsets, out, to.counts, to.offsets, type),
+           operation);
+    sent_ += bytes;
+    received_ += to.total * size_of(type);
+  });
+}
+
+void MpiGroup::check_peer(int peer, const char* what) const {
+  if (peer >= 0 && peer < size_) return;
+  throw CommError(fmt::format("{}: there is no rank {} in a group of {}", what, peer, size_));
+}
+
+// Tags of 32 bits within those that this MPI has. Two that fall together in one group are refused.
+int MpiGroup::mpi_tag(uint32_t tag) {
+  const int folded = static_cast<int>(tag % (static_cast<uint32_t>(library_->greatest_tag()) + 1));
+  const std::lock_guard lock(tags_mutex_);
+  const auto [at, fresh] = tags_.emplace(folded, tag);
+  if (at->second != tag)
+    throw CommError(
+        fmt::format("tags {} and {} are one to this MPI, whose greatest is {}; use comm.engine=starling",
+                    at->second, tag, library_->greatest_tag()));
+  return folded;
+}
+
+void MpiGroup::send(const void* data, size_t bytes, int peer, uint32_t tag) {
+  check_peer(peer, "send");
+  if (peer == rank_) throw CommError("send: a rank cannot send to itself; copy instead");
+  patience_.check();
+  const int mpi = mpi_tag(tag);
+  const std::byte* at = static_cast<const std::byte*>(data);
+  size_t left = bytes;
+  do {
+    const size_t piece = std::min(left, kMpiPiece);
+    outbox_->send(at, piece, peer, mpi);
+    at += piece;
+    left -= piece;
+  } while (left > 0);
+  sent_ += bytes;
+}
+
+void MpiGroup::recv(void* data, size_t bytes, int peer, uint32_t tag) {
+  check_peer(peer, "recv");
+  if (peer == rank_) throw CommError("recv: a rank cannot receive from itself; copy instead");
+  patience_.check();
+  const int mpi = mpi_tag(tag);
+  const MpiWatch watch{.late = [&]() -> Lateness {
+    return {fmt::format("{} did not send {} bytes with tag {} to {}", name_of_rank(peer), bytes, tag,
+                        name_of_rank(rank_)),
+            peer};
+  }};
+  size_t done = 0;
+  do {
+    const size_t piece = std::min(bytes - done, kMpiPiece);
+    const MpiStarted part = mail_->receive(bytes_at(data) + done, piece, peer, mpi);
+    patience_.wait(*part, fmt::format("recv of {} bytes from {}", bytes, name_of_rank(peer)), watch);
+    if (part->bytes() != piece)
+      throw CommError(fmt::format("recv from {} with tag {}: {} bytes came instead of {}", name_of_rank(peer),
+                                  tag, part->bytes(), piece),
+                      peer);
+    done += piece;
+  } while (done < bytes);
+  received_ += bytes;
+}
+
+bool MpiGroup::try_recv(void* data, size_t bytes, int peer, uint32_t tag) {
+  check_peer(peer, "recv");
+  if (peer == rank_) return false;
+  patience_.check();
+  if (mail_->probe(peer, mpi_tag(tag)) < 0) return false;
+  recv(data, bytes, peer, tag);
+  return true;
+}
+
+void MpiGroup::abort(const std::string& reason) {
+  patience_.fail({fmt::format("group aborted by rank {}: {}", rank_, reason), -1, false});
+}
+
+}  // namespace
+
+std::unique_ptr<Group> make_mpi_group(std::shared_ptr<MpiLibrary> library, const GroupSetup& setup) {
+  return std::make_unique<MpiGroup>(std::move(library), setup);
+}
+
+}  // namespace starling

@@ -1,0 +1,309 @@
+// A rank of mpi_test: every collective of the Group over the MPI engine against the naive reference, and what it says of faults; ends
+// with 1 at the first difference. Sees no MPI itself.
+//
+//   mpi_ranks                under mpiexec: collectives, messages, groups of some ranks
+//   mpi_ranks FAULT          under mpiexec: unequal splits late dead; writes what the group said to said-RANK, ends with 3
+//   mpi_ranks other-build    alone: as a program of another build
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/base/shared_object.h"
+#include "starling/comm/collective_test_values.h"
+#include "starling/comm/mpi/mpi_group.h"
+#include "starling/comm/mpi/open.h"
+#include "starling/launch/environment.h"
+
+namespace starling {
+namespace {
+
+constexpr size_t kCounts[] = {0, 1, 7, 1000, 20'011};
+
+void expect(bool right, const std::string& what) {
+  if (!right) throw std::runtime_error(what);
+}
+
+// The values are small integers, so that every order of summation gives the same; an average may differ in its last bit.
+bool equal(DataType type, ReduceOp op, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  if (a == b) return true;
+  if (op != ReduceOp::kAvg || a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size() / size_of(type); ++i) {
+    float x = 0, y = 0;
+    double u = 0, v = 0;
+    if (type == DataType::kFp32) {
+      std::memcpy(&x, a.data() + 4 * i, 4);
+      std::memcpy(&y, b.data() + 4 * i, 4);
+      if (std::abs(x - y) > 1e-6f * std::abs(x)) return false;
+    } else if (type == DataType::kFp64) {
+      std::memcpy(&u, a.data() + 8 * i, 8);
+      std::memcpy(&v, b.data() + 8 * i, 8);
+      if (std::abs(u - v) > 1e-15 * std::abs(u)) return false;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+int reductions(Group& group) {
+  int cases = 0;
+  const int p = group.size();
+  for (const DataType type : kTypes) {
+    for (const ReduceOp op : kOps) {
+      if (is_bitwise(op) && is_floating(type)) continue;
+      for (const size_t count : kCounts) {
+        const std::string what =
+            std::string(name_of(op)) + " of " + name_of(type) + " " + std::to_string(count);
+        std::vector<std::byte> data = test_tensor(type, count, group.rank(), cases);
+        group.all_reduce(data.data(), count, type, op);
+        expect(equal(type, op, reduced_tensor(type, count, p, op, cases), data), "all-reduce, " + what);
+        const size_t all = count * static_cast<size_t>(p), mine = count * static_cast<size_t>(group.rank());
+        const std::vector<std::byte> in = test_tensor(type, all, group.rank(), cases);
+        std::vector<std::byte> out(count * size_of(type));
+        group.reduce_scatter(in.data(), out.data(), count, type, op);
+        expect(equal(type, op, reduced_tensor(type, count, p, op, cases, mine), out),
+               "reduce-scatter, " + what);
+        ++cases;
+      }
+    }
+  }
+  return cases;
+}
+
+int moves(Group& group) {
+  int cases = 0;
+  const size_t p = static_cast<size_t>(group.size()), r = static_cast<size_t>(group.rank());
+  for (const DataType type : kTypes) {
+    for (const size_t count : kCounts) {
+      const std::string what = std::string(name_of(type)) + " " + std::to_string(count);
+      const int root = cases % group.size();
+      std::vector<std::byte> data = test_tensor(type, count, group.rank(), cases);
+      const std::vector<std::byte> own = data;
+      group.broadcast(data.data(), count, type, root);
+      expect(data == test_tensor(type, count, root, cases), "broadcast, " + what);
+      std::vector<std::byte> all(p * count * size_of(type)), expected;
+      group.all_gather(own.data(), all.data(), count, type);
+      for (size_t from = 0; from < p; ++from) {
+        const auto part = test_tensor(type, count, static_cast<int>(from), cases);
+        expected.insert(expected.end(), part.begin(), part.end());
+      }
+      expect(all == expected, "all-gather, " + what);
+      // Rank a sends count + a + b elements to rank b.
+      std::vector<size_t> in_counts, out_counts;
+      std::vector<std::byte> in;
+      expected.clear();
+      for (size_t other = 0; other < p; ++other) {
+        in_counts.push_back(count + r + other);
+        out_counts.push_back(count + r + other);
+        const auto to = test_tensor(type, in_counts.back(), group.rank(), static_cast<int>(other));
+        in.insert(in.end(), to.begin(), to.end());
+        const auto from = test_tensor(type, out_counts.back(), static_cast<int>(other), group.rank());
+        expected.insert(expected.end(), from.begin(), from.end());
+      }
+      std::vector<std::byte> out(expected.size());
+      group.all_to_all(in.data(), in_counts, out.data(), out_counts, type);
+      expect(out == expected, "all-to-all, " + what);
+      group.barrier();
+      ++cases;
+    }
+  }
+  return cases;
+}
+
+// Around a ring, all sending before they receive, in two threads beside the collectives.
+void mail(Group& group) {
+  const int p = group.size(), next = (group.rank() + 1) % p, before = (group.rank() + p - 1) % p;
+  std::vector<int64_t> sums(2);
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t bytes : {size_t{0}, size_t{5}, size_t{300'000}}) {
+        const std::vector<std::byte> own =
+            test_tensor(DataType::kUint8, bytes, group.rank(), static_cast<int>(t));
+        std::vector<std::byte> got(bytes);
+        std::thread sender([&] { group.send(own.data(), bytes, next, 0x50000000u + t); });
+        if (t == 0) group.recv(got.data(), bytes, before, 0x50000000u + t);
+        while (t == 1 && !group.try_recv(got.data(), bytes, before, 0x50000000u + t))
+          std::this_thread::yield();
+        sender.join();
+        if (got == test_tensor(DataType::kUint8, bytes, before, static_cast<int>(t))) ++sums[t];
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) group.barrier();
+  for (std::thread& thread : threads) thread.join();
+  expect(sums[0] == 3 && sums[1] == 3, "send and recv");
+}
+
+// Results in the memory of their inputs, as callers may have it.
+void in_place(Group& group) {
+  const size_t p = static_cast<size_t>(group.size()), r = static_cast<size_t>(group.rank()), count = 1001;
+  const std::vector<int64_t> own(count, static_cast<int64_t>(r));
+  std::vector<int64_t> all(p * count);
+  std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(r * count));
+  group.all_gather(all.data() + r * count, all.data(), count, DataType::kInt64);
+  for (size_t i = 0; i < all.size(); ++i)
+    expect(all[i] == static_cast<int64_t>(i / count), "all-gather in place");
+  const std::vector<size_t> counts(p, count);
+  group.all_to_all(all.data(), counts, all.data(), counts, DataType::kInt64);
+  for (const int64_t value : all) expect(value == static_cast<int64_t>(r), "all-to-all in place");
+  group.reduce_scatter(all.data(), all.data() + r * count, count, DataType::kInt64, ReduceOp::kSum);
+  for (size_t i = 0; i < count; ++i)
+    expect(all[r * count + i] == static_cast<int64_t>(p * (p - 1) / 2), "reduce-scatter in place");
+}
+
+std::string fault_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+void expect_fault(const std::function<void()>& call, const std::string& part) {
+  const std::string said = fault_of(call);
+  expect(said.find(part) != std::string::npos, "said: " + said + "; not: " + part);
+}
+
+struct Job {
+  std::shared_ptr<MpiLibrary> library;
+  ProcessIdentity self;
+
+  std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
+                               std::chrono::milliseconds timeout = std::chrono::seconds(60)) const {
+    GroupSetup setup;
+    setup.name = name;
+    setup.world_ranks = members;
+    setup.rank = static_cast<int>(std::find(members.begin(), members.end(), self.rank) - members.begin());
+    setup.size = static_cast<int>(members.size());
+    setup.options.timeout = timeout;
+    return make_mpi_group(library, setup);
+  }
+  std::vector<int> all() const {
+    std::vector<int> ranks(static_cast<size_t>(self.world_size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+};
+
+// What ends in an error and leaves the group as it is.
+void refusals(Group& group) {
+  char small[16] = {};
+  if (group.rank() == 0) group.send("12345678", 8, 1, 7);
+  if (group.rank() == 1) expect_fault([&] { group.recv(small, 16, 0, 7); }, "8 bytes came instead of 16");
+  expect_fault([&] { group.send(small, 1, group.rank(), 7); }, "cannot send to itself");
+  expect_fault([&] { group.broadcast(small, 1, DataType::kInt8, group.size()); }, "there is no rank");
+  expect_fault([&] { group.all_reduce(small, 1, DataType::kFp32, ReduceOp::kBitOr); }, "are for integers");
+  group.barrier();
+}
+
+void all_of_it(const Job& job) {
+  const auto world = job.group("world", job.all());
+  expect(world->rank() == job.self.rank && world->size() == job.self.world_size, "rank and size");
+  expect(world->local_ranks() == std::vector<int>{job.self.rank} && world->host_of(0) != "?", "places");
+  expect(world->allocate_window(100)->region(0)[99] == std::byte{0}, "a window");
+  const int cases = reductions(*world) + moves(*world);
+  in_place(*world);
+  mail(*world);
+  refusals(*world);
+  // Disjoint halves with one name; then a group of all with an order of its own.
+  std::vector<int> members;
+  for (int r = job.self.rank % 2; r < job.self.world_size; r += 2) members.push_back(r);
+  if (members.size() > 1) {
+    const auto half = job.group("half", members);
+    expect(half->size() == static_cast<int>(members.size()), "a part of the ranks");
+    moves(*half);
+  }
+  job.group("other", job.all())->barrier();
+  expect(world->traffic().socket_sent > 0, "traffic");
+  world->barrier();
+  if (job.self.rank == 0) std::printf("%d cases over MPI on %d ranks\n", cases, job.self.world_size);
+}
+
+void fault(const Job& job, const std::string& kind) {
+  const auto world = job.group("world", job.all());
+  const int rank = job.self.rank;
+  std::vector<float> data(64);
+  std::string said;
+  std::unique_ptr<Group> hasty;  // its end is that of MPI in this process
+  if (kind == "unequal") {
+    said = fault_of([&] {
+      rank == 1 ? world->barrier() : world->all_reduce(data.data(), 64, DataType::kFp32, ReduceOp::kSum);
+    });
+  } else if (kind == "splits") {
+    std::vector<size_t> counts(static_cast<size_t>(job.self.world_size), 1);
+    const std::vector<size_t> expected = counts;
+    if (rank == 1) counts[0] = 2;
+    std::vector<float> out(64);
+    said = fault_of([&] { world->all_to_all(data.data(), counts, out.data(), expected, DataType::kFp32); });
+  } else if (kind == "late") {
+    // Rank 1 stays away until the others have given up.
+    hasty = job.group("hasty", job.all(), std::chrono::milliseconds(800));
+    char word = 0;
+    for (int r = 0; rank == 1 && r < job.self.world_size; ++r)
+      if (r != 1) world->recv(&word, 1, r, 1);
+    if (rank != 1) said = fault_of([&] { hasty->barrier(); });
+    if (rank != 1) expect_fault([&] { hasty->barrier(); }, said);
+    if (rank != 1) world->send(&word, 1, 1, 1);
+  } else if (kind == "dead") {
+    if (rank == 1) ::raise(SIGKILL);
+    said = fault_of([&] { world->barrier(); });
+  }
+  // Not through mpiexec, which may end before it has passed on all that its ranks wrote.
+  std::ofstream("said-" + std::to_string(rank)) << said << std::flush;
+  if (kind != "late") return;
+  world->barrier();  // so that nobody's end ends the others before they have spoken
+}
+
+void other_build() {
+  const SharedObject object("starling_mpi", "comm.engine", "no remedy");
+  const MpiOpening opening{kMpiPluginAbi + 1};
+  std::array<char, 200> error{};
+  const MpiLibrary* library =
+      reinterpret_cast<OpenMpiFunction>(object.find(kOpenMpiName))(&opening, error.data(), error.size());
+  expect(library == nullptr, "a plug-in of another build");
+  std::printf("%s\n", error.data());
+}
+
+int rank_main(const Environment& environment, const std::string& what) {
+  if (what == "other-build") {
+    other_build();
+    return 0;
+  }
+  const ProcessIdentity& self = environment.identity;
+  const Job job{open_mpi(self.rank, self.world_size, name_of(self.origin)), self};
+  if (what.empty()) {
+    all_of_it(job);
+    return 0;
+  }
+  fault(job, what);
+  return 3;
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  try {
+    return starling::rank_main(starling::read_environment(::environ), argc > 1 ? argv[1] : "");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "wrong: %s\n", error.what());
+    return 1;
+  }
+}

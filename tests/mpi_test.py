@@ -1,0 +1,103 @@
+"""The MPI engine under the mpiexec of this machine: its collectives against the naive reference, and its errors."""
+import pathlib
+import shutil
+import subprocess
+import unittest
+
+from program import BUILD, ProgramTest, environment, main
+
+PLUGIN = BUILD / "lib/starling/libstarling_mpi.so"
+RANKS = BUILD / "tests/mpi_ranks"
+
+
+def missing():
+    """Why no job of MPI can be started here, or ""."""
+    if not shutil.which("mpiexec"):
+        return "MPI is not installed here: no mpiexec"
+    return "" if PLUGIN.exists() else f"MPI is not installed here: its headers were not there when {BUILD.name} was configured"
+
+
+REASON = missing()
+
+
+def is_open_mpi():
+    told = subprocess.run(["mpiexec", "--version"], capture_output=True, text=True, timeout=60).stdout
+    return any(name in told for name in ("Open MPI", "OpenRTE", "PRRTE"))
+
+
+@unittest.skipIf(REASON, REASON)
+class Mpi(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        # Open MPI refuses root and more ranks than cores, and binds each rank to a core.
+        cls.how = ["--oversubscribe", "--allow-run-as-root", "--bind-to", "none"] if is_open_mpi() else []
+
+    def mpiexec(self, ranks, *words, fails=False, timeout=120):
+        """Runs to the end; (standard output, standard error). No network beside shared memory and, for mpiexec itself, loopback."""
+        env = environment(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^openib,tcp", OMPI_MCA_btl_vader_single_copy_mechanism="none",
+                          OMPI_MCA_mpi_yield_when_idle=1, OMPI_MCA_oob_tcp_if_include="lo", OMP_NUM_THREADS=1, HOME=self.dir, TMPDIR=self.dir)
+        done = subprocess.run(["mpiexec", *self.how, "-n", str(ranks), *map(str, words)], capture_output=True, text=True, timeout=timeout,
+                              cwd=self.dir, env=env)
+        self.assertEqual(done.returncode != 0, fails, f"{done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
+        return done.stdout, done.stderr
+
+    def collectives(self, ranks):
+        out, _ = self.mpiexec(ranks, RANKS)
+        self.assertIn(f"345 cases over MPI on {ranks} ranks", out)
+
+    def test_collectives_of_2(self):
+        self.collectives(2)
+
+    def test_collectives_of_3(self):
+        self.collectives(3)
+
+    def test_collectives_of_4(self):
+        self.collectives(4)
+
+    def faults(self, kind):
+        """What the ranks of a group of 3 said, as far as they could before the first that ended ended the others; by rank."""
+        self.mpiexec(3, RANKS, kind, fails=True)
+        return {int(p.name[5:]): p.read_text() for p in pathlib.Path(self.dir).glob("said-*")}
+
+    def test_collectives_that_differ_are_named(self):
+        said = [text for text in self.faults("unequal").values() if text]
+        self.assertTrue(said)
+        for text in said:
+            self.assertRegex(text, r"collectives differ: rank 0 \(.*\) is in all-reduce #2 \(sum of 256 bytes fp32\), rank 1 \(.*\) in barrier #2")
+
+    def test_splits_that_differ_are_named(self):
+        said = [text for text in self.faults("splits").values() if text]
+        self.assertTrue(said)
+        for text in said:
+            self.assertRegex(text, r"rank 1 \(.*\) sends 2 elements to rank 0 \(.*\), which expects 1")
+
+    def test_a_late_rank_is_named(self):
+        said = self.faults("late")
+        for rank in (0, 2):
+            self.assertRegex(said[rank], r"rank 1 \([^)]*\).* did not enter barrier #2 within 800 ms")
+
+    def test_a_rank_that_is_killed_ends_the_job(self):
+        self.mpiexec(2, RANKS, "dead", fails=True, timeout=60)
+
+    def test_a_launcher_that_mpi_does_not_know(self):
+        env = environment(RANK=0, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=29500, HOME=self.dir, TMPDIR=self.dir,
+                          OMPI_MCA_pml="ob1", OMPI_MCA_btl="^openib,tcp", OMPI_MCA_oob_tcp_if_include="lo")
+        done = subprocess.run([RANKS], capture_output=True, text=True, timeout=60, cwd=self.dir, env=env)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"to MPI \(.+\) this is rank 0 of 1, to torchrun rank 0 of 2; start the program by the mpiexec")
+
+    def test_another_build(self):
+        done = subprocess.run([RANKS, "other-build"], capture_output=True, text=True, timeout=60, env=environment())
+        self.assertEqual(done.stdout, "the engine is of another build than the program\n")
+
+
+class NoMpi(ProgramTest):
+    def test_no_plug_in(self):
+        alone = shutil.copy(RANKS, self.path("mpi_ranks"))
+        done = subprocess.run([alone], capture_output=True, text=True, timeout=60, env=environment())
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"comm.engine: the engine cannot be loaded: .*libstarling_mpi.so.*use comm.engine=starling")
+
+
+if __name__ == "__main__":
+    main()
