@@ -61,6 +61,8 @@ inline std::vector<std::byte> reduced_tensor(DataType type, size_t count, int ra
                                              size_t first = 0) {
   std::vector<std::vector<std::byte>> all;
   std::vector<const void*> sources;
+  all.reserve(ranks);
+  sources.reserve(ranks);
   for (int r = 0; r < ranks; ++r) all.push_back(test_tensor(type, count, r, salt, first));
   for (const auto& one : all) sources.push_back(one.data());
   std::vector<std::byte> out(count * size_of(type));
