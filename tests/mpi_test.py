@@ -1,13 +1,14 @@
-"""The MPI engine under the mpiexec of this machine: its collectives against the naive reference, and its errors."""
+"""The MPI engine under the mpiexec of this machine: its collectives against the naive reference, its errors, training over it."""
 import pathlib
 import shutil
 import subprocess
 import unittest
 
-from program import BUILD, ProgramTest, environment, main
+from program import BUILD, SMALL, STARLING, ProgramTest, distance, environment, events_of, main, result_of
 
 PLUGIN = BUILD / "lib/starling/libstarling_mpi.so"
 RANKS = BUILD / "tests/mpi_ranks"
+ENGINE = ["--set", "comm.engine=mpi"]
 
 
 def missing():
@@ -40,6 +41,16 @@ class Mpi(ProgramTest):
                               cwd=self.dir, env=env)
         self.assertEqual(done.returncode != 0, fails, f"{done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
         return done.stdout, done.stderr
+
+    def words(self, run, *more):
+        return ["train", "--json", "--run-dir", self.path(run), *SMALL, "--precision", "fp64", "--global-batch", 24, "--steps", 12, *more]
+
+    def train(self, ranks, run, *more):
+        """Over MPI; the result."""
+        out, _ = self.mpiexec(ranks, STARLING, *self.words(run, *ENGINE, *more))
+        result = result_of(events_of(out))
+        self.assertEqual(result["steps"], 12, more)
+        return result
 
     def collectives(self, ranks):
         out, _ = self.mpiexec(ranks, RANKS)
@@ -79,6 +90,37 @@ class Mpi(ProgramTest):
     def test_a_rank_that_is_killed_ends_the_job(self):
         self.mpiexec(2, RANKS, "dead", fails=True, timeout=60)
 
+    def test_weights_equal_those_of_one_process(self):
+        one, over_mpi = self.path("one.safetensors"), self.path("mpi.safetensors")
+        self.run_program(*self.words("alone", "--save", one))
+        result = self.train(2, "run", "--save", over_mpi)
+        self.assertEqual(result["ranks"], 2)
+        self.assertGreater(result["bytes_sent"], 0)
+        self.assertLess(distance(one, over_mpi), 1e-10)
+
+    def test_gossip(self):
+        self.train(3, "run", "--exchange", "gossip")
+
+    def test_parameter_server(self):
+        self.assertEqual(self.train(3, "run", "--exchange", "parameter-server")["ranks"], 2)
+
+    def test_pipeline(self):
+        self.train(2, "run", "--mesh", "stage=2")
+
+    def test_sharded_optimizer(self):
+        self.train(2, "run", "--set", "train.shard=optimizer")
+
+    def test_what_mpi_does_not_carry(self):
+        for words, pattern in ((["--exchange", "central"], "central storage in the memory of a host needs Starling's own engine"),
+                               (["--collective", "ring"], "a collective by name needs Starling's own engine"),
+                               (["--net-security", "encrypt"], "authenticated or encrypted data needs Starling's own engine")):
+            _, err = self.run_program(*self.words("run", *ENGINE, *words), status=2)
+            self.assertRegex(err, pattern)
+
+    def test_without_mpiexec(self):
+        _, err = self.run_program(*self.words("run", *ENGINE, "-n", 2), status=2)
+        self.assertRegex(err, r"comm.engine: the ranks of an MPI job are started by mpiexec \(or srun\): mpiexec -n 2 .*starling")
+
     def test_a_launcher_that_mpi_does_not_know(self):
         env = environment(RANK=0, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=29500, HOME=self.dir, TMPDIR=self.dir,
                           OMPI_MCA_pml="ob1", OMPI_MCA_btl="^openib,tcp", OMPI_MCA_oob_tcp_if_include="lo")
@@ -86,9 +128,20 @@ class Mpi(ProgramTest):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"to MPI \(.+\) this is rank 0 of 1, to torchrun rank 0 of 2; start the program by the mpiexec")
 
+    def test_a_rank_that_fails_ends_the_job(self):
+        script = (f'[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 1 ] && exec {STARLING} train --data idx:/none --set comm.engine=mpi; '
+                  f'exec {STARLING} {" ".join(map(str, self.words("run", *ENGINE)))}')
+        _, err = self.mpiexec(2, "sh", "-c", script, fails=True, timeout=60)
+        self.assertIn("/none", err)
+
     def test_another_build(self):
         done = subprocess.run([RANKS, "other-build"], capture_output=True, text=True, timeout=60, env=environment())
         self.assertEqual(done.stdout, "the engine is of another build than the program\n")
+
+    def test_the_program_itself_sees_no_mpi(self):
+        needed = subprocess.run(["ldd", STARLING], capture_output=True, text=True, timeout=60).stdout
+        self.assertIn("libtorch_cpu", needed)
+        self.assertNotRegex(needed, r"libmpi|libmpich")
 
 
 class NoMpi(ProgramTest):

@@ -74,6 +74,12 @@ int launch_program(const RunSpec& spec, const RankProgram& program, const Enviro
 }
 
 int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment) {
+  if (spec.comm.engine == "mpi")
+    throw ConfigError(
+        "comm.engine",
+        fmt::format("the ranks of an MPI job are started by mpiexec (or srun): mpiexec -n {} {} …, "
+                    "without -n behind it",
+                    spec.train.ranks + servers_of(spec), program.argv.front()));
   LaunchOptions options = launch_options(spec, program, environment);
   if (!options.hosts.hosts
            .empty())  // the ranks do not read the hostfile, and may have got their number from it

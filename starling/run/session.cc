@@ -11,6 +11,8 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
+#include "starling/comm/mpi/mpi_group.h"
+#include "starling/comm/mpi/open.h"
 #include "starling/comm/tcp_mesh.h"
 #include "starling/comm/ucx_mesh.h"
 #include "starling/launch/cpu_share.h"
@@ -115,7 +117,9 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
         recorder_file(std::filesystem::path(environment_.run_dir) / "recorder", self.rank), self.rank,
         self.world_size, host_name());
   }
-  if (self.world_size > 1) {
+  if (self.world_size > 1 && spec_.comm.engine == "mpi")
+    mpi_ = open_mpi(self.rank, self.world_size, name_of(self.origin));
+  if (self.world_size > 1 && (!mpi_ || servers_of(spec_) > 0)) {
     store_ = std::make_unique<JobStore>(spec_.comm, environment_);
     store_->announce(self.rank);
     if (spec_.comm.engine == "ucx") ucx_ = load_ucx(ucx_devices(bind_address()));
@@ -130,7 +134,9 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
 }
 
 Session::~Session() {
-  if (std::uncaught_exceptions() > 0 && store_) store_->abandon();
+  if (std::uncaught_exceptions() == 0) return;
+  if (store_) store_->abandon();
+  if (mpi_) mpi_->abandon();
 }
 
 // The address of this host that ranks of other hosts reach: comm.interface, else that of the route to rank 0.
@@ -185,13 +191,14 @@ GroupSetup Session::setup_of_workers(const std::string& name) const {
   GroupSetup setup;
   setup.options = group_options();
   const std::vector<int>& ranks = members_.ranks;
-  if (!store_ || ranks.size() == 1) return setup;
+  if ((!store_ && !mpi_) || ranks.size() == 1) return setup;
   setup.rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), environment_.identity.rank) - ranks.begin());
   setup.size = static_cast<int>(ranks.size());
   setup.name = name;
   setup.generation = members_.generation;
   setup.world_ranks = ranks;
+  if (mpi_) return setup;
   setup.host_id = host_id();
   setup.connect = connector();
   return setup;
@@ -202,14 +209,21 @@ std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
 }
 
 std::unique_ptr<Group> Session::make_group_by(Algorithm algorithm, const std::string& name) {
+  if (mpi_ && algorithm != Algorithm::kAuto)
+    throw ConfigError("comm.engine",
+                      "MPI chooses its algorithms itself; to compare ours use comm.engine=starling");
   GroupSetup setup = setup_of_workers(name);
   setup.options.algorithm = algorithm;
-  return setup.size == 1 ? make_single_group(setup.options) : make_group(store_->store(), setup);
+  return group_of(setup);
+}
+
+std::unique_ptr<Group> Session::group_of(const GroupSetup& setup) {
+  if (setup.size == 1) return make_single_group(setup.options);
+  return mpi_ ? make_mpi_group(mpi_, setup) : make_group(store_->store(), setup);
 }
 
 std::unique_ptr<Group> Session::make_subgroup(const std::string& name, const std::vector<int>& ranks) {
-  const GroupSetup setup = subset_of(setup_of_workers(name), name, ranks);
-  return setup.size == 1 ? make_single_group(setup.options) : make_group(store_->store(), setup);
+  return group_of(subset_of(setup_of_workers(name), name, ranks));
 }
 
 void Session::open_sinks() {
@@ -262,6 +276,7 @@ Meeting Session::meeting() const {
     meeting.host_id = host_id();
     meeting.connect = connector();
   }
+  if (mpi_) meeting.make = [mpi = mpi_](const GroupSetup& setup) { return make_mpi_group(mpi, setup); };
   return meeting;
 }
 

@@ -10,6 +10,7 @@
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/group.h"
 #include "starling/comm/mesh.h"
+#include "starling/comm/mpi/plugin.h"
 #include "starling/comm/recorder.h"
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
@@ -61,6 +62,7 @@ class Session {
   std::vector<std::unique_ptr<EventSink>> leaders_sinks();
   std::string bind_address() const;
   GroupSetup setup_of_workers(const std::string& name) const;
+  std::unique_ptr<Group> group_of(const GroupSetup& setup);
   std::unique_ptr<Group> make_named_group(const std::string& name);
   std::unique_ptr<Group> make_subgroup(const std::string& name, const std::vector<int>& ranks);
   GroupOptions group_options() const;
@@ -76,6 +78,7 @@ class Session {
   StopSignal stop_;                     // before everything that has threads
   std::unique_ptr<EmulatedLink> link_;  // train.emulate; before all that has connections
   std::shared_ptr<UcxLibrary> ucx_;     // comm.engine=ucx
+  std::shared_ptr<MpiLibrary> mpi_;     // comm.engine=mpi; then a store only where there are servers
   std::shared_ptr<FlightRecorder> recorder_;
   std::unique_ptr<JobStore> store_;
   Members members_;

@@ -51,7 +51,8 @@ std::unique_ptr<Link> make_link(Store& store, const Meeting& m, int worker, int 
   setup.host_id = m.host_id;
   setup.host_name = m.host_name;
   setup.connect = m.connect;
-  return std::make_unique<Link>(make_group(store, setup), of_server ? 0 : 1, std::move(peer));
+  return std::make_unique<Link>(m.make ? m.make(setup) : make_group(store, setup), of_server ? 0 : 1,
+                                std::move(peer));
 }
 
 }  // namespace

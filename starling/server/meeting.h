@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,8 @@ struct Meeting {
   std::string host_id;
   std::string host_name;
   Connector connect;
+  // How a worker and a server make their group; null: make_group of the store.
+  std::function<std::unique_ptr<Group>(const GroupSetup& setup)> make;
 
   int rank_of_server(int server) const { return workers + server; }
 };

@@ -298,8 +298,8 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
   {.key = "comm.shared_memory", .member = at<kComm, &CommSpec::shared_memory>(),
    .doc = "Ranks of one host meet in shared memory; false = TCP between them too.", .shapes_training = false},
   {.key = "comm.engine", .member = at<kComm, &CommSpec::engine>(),
-   .doc = "What carries data between hosts: Starling's own TCP, or UCX (RDMA), loaded at run time (docs/communication.md).",
-   .allowed = "starling ucx", .shapes_training = false},
+   .doc = "What carries data: between hosts Starling's own TCP or UCX (RDMA), or MPI between all ranks; both loaded at run time (docs/communication.md).",
+   .allowed = "starling ucx mpi", .shapes_training = false},
 
   {.key = "launch.hosts", .member = at<kLaunch, &LaunchSpec::hosts>(),
    .doc = "Start the ranks on these hosts, each with so many ranks at most (1): a,b:2. Without -n: as many as there is room for.",

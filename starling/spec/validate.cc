@@ -220,6 +220,23 @@ class Validator {
            spec_.comm.engine);
     partition();
     on_failure();
+    engine();
+  }
+
+  void engine() const {
+    if (spec_.comm.engine != "mpi") return;
+    const auto refuse = [&](bool asked, std::string_view key, std::string_view what) {
+      if (asked)
+        fail({"comm.engine", key}, "{} needs Starling's own engine, not comm.engine = \"mpi\"", what);
+    };
+    refuse(spec_.exchange.name == "central", "exchange.name", "central storage in the memory of a host");
+    refuse(spec_.comm.algorithm != "auto", "comm.algorithm", "a collective by name");
+    refuse(spec_.comm.security != "none", "comm.security", "authenticated or encrypted data");
+    refuse(parse_emulation(spec_.train.emulate).shapes_links(), "train.emulate", "an emulated link");
+    refuse(spec_.train.on_failure == OnFailure::kContinue, "train.on_failure",
+           "going on without a lost rank");
+    refuse(!spec_.launch.hosts.empty() || !spec_.launch.hostfile.empty(), "launch.hosts",
+           "starting ranks by --hosts");
   }
 
   void on_failure() const {
