@@ -254,7 +254,7 @@ void fault(const Job& job, const std::string& kind) {
     said = fault_of([&] { world->all_to_all(data.data(), counts, out.data(), expected, DataType::kFp32); });
   } else if (kind == "late") {
     // Rank 1 stays away until the others have given up.
-    hasty = job.group("hasty", job.all(), std::chrono::milliseconds(800));
+    hasty = job.group("hasty", job.all(), std::chrono::milliseconds(3000));
     char word = 0;
     for (int r = 0; rank == 1 && r < job.self.world_size; ++r)
       if (r != 1) world->recv(&word, 1, r, 1);

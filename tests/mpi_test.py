@@ -85,7 +85,7 @@ class Mpi(ProgramTest):
     def test_a_late_rank_is_named(self):
         said = self.faults("late")
         for rank in (0, 2):
-            self.assertRegex(said[rank], r"rank 1 \([^)]*\).* did not enter barrier #2 within 800 ms")
+            self.assertRegex(said.get(rank, ""), r"rank 1 \([^)]*\).* did not enter barrier #2 within 3000 ms")
 
     def test_a_rank_that_is_killed_ends_the_job(self):
         self.mpiexec(2, RANKS, "dead", fails=True, timeout=60)

@@ -1,14 +1,18 @@
 #include "plugins/mpi/communicator.h"
 
+#include <chrono>
+
 namespace starling {
 namespace {
 
+constexpr std::chrono::milliseconds kCancelled{200};  // time for a cancelled receive to end
+
 class Transfer : public MpiTransfer {
  public:
-  // begin(&request) calls MPI and returns its code.
+  // begin(&request) calls MPI and returns its code; not after a fault, when nothing may call MPI.
   template <typename Begin>
   Transfer(const std::atomic<bool>& abandoned, const Begin& begin)
-      : abandoned_(abandoned), fault_of_begin_(begin(&request_)) {}
+      : abandoned_(abandoned), fault_of_begin_(abandoned ? MPI_SUCCESS : begin(&request_)) {}
 
   bool test() override {
     if (ended_) return true;
@@ -44,7 +48,13 @@ class Receive final : public Transfer {
   ~Receive() override {
     if (ended() || abandoned_ || request_ == MPI_REQUEST_NULL) return;
     MPI_Cancel(&request_);
-    MPI_Request_free(&request_);
+    // What has been matched is no longer cancelled, but ends.
+    int done = 0;
+    for (const auto end = std::chrono::steady_clock::now() + kCancelled;
+         done == 0 && std::chrono::steady_clock::now() < end;) {
+      if (MPI_Test(&request_, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+    }
+    if (done == 0) MPI_Request_free(&request_);
   }
 
  private:

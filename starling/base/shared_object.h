@@ -1,7 +1,7 @@
 // SharedObject: an engine that is loaded at run time, so that the program neither needs nor sees the library behind it (UCX, MPI).
 //
 // Each engine is a shared object with one C function, whose name and types the layer that uses it declares (net/ucx/plugin.h,
-// comm/group_plugin.h); it hands out C++ interfaces, so program and engine are of one build: the request carries an ABI number that
+// comm/mpi/plugin.h); it hands out C++ interfaces, so program and engine are of one build: the request carries an ABI number that
 // the engine checks.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -134,6 +135,20 @@ TEST_P(NumaAllReduceTest, WithinTheNodesThenBetweenThem) {
       ASSERT_EQ(Tensor(own, own + mine.size()), e.want) << name_of(e.type) << e.count;
       group.barrier();  // the next values must not be written while a peer still looks
     }
+  });
+}
+
+// The sum of a node would not fit into the type: these go in one level, which divides what it has added in 32 bits.
+TEST_P(NumaAllReduceTest, AveragesOfShortTypesDoNotOverflow) {
+  on_all([](Group& group, std::byte* own) {
+    constexpr size_t kCount = 2 * kNumaBytes;
+    std::fill_n(reinterpret_cast<int8_t*>(own), kCount, int8_t{100});
+    group.all_reduce(own, kCount, DataType::kInt8, ReduceOp::kAvg);
+    EXPECT_TRUE(std::all_of(own, own + kCount, [](std::byte b) { return b == std::byte{100}; }));
+    group.barrier();
+    std::fill_n(reinterpret_cast<uint16_t*>(own), kCount / 2, float_to_fp16(40'000.0f));
+    group.all_reduce(own, kCount / 2, DataType::kFp16, ReduceOp::kAvg);
+    EXPECT_EQ(fp16_to_float(*reinterpret_cast<uint16_t*>(own)), 40'000.0f);
   });
 }
 

@@ -39,7 +39,7 @@ class AllReduce {
     if (ahead) prefill(team_, fill);
     team_.enter(operation_, where, ahead);
     const size_t chunks = (bytes_ + kSlotBytes - 1) / kSlotBytes;
-    if (team_.all_in_windows() && bytes_ >= kNumaBytes && !team_.numa().nodes.empty()) {
+    if (team_.all_in_windows() && bytes_ >= kNumaBytes && numa_pays(team_, job_.type, job_.divisor)) {
       numa_all_reduce(team_, operation_, elements(bytes_), job_.divisor);
     } else if (team_.all_in_windows()) {
       direct();

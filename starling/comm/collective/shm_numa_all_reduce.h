@@ -17,6 +17,11 @@ namespace starling {
 // From this size on, where the ranks are bound to several nodes.
 constexpr size_t kNumaBytes = 256 * 1024;
 
+// Whether the two levels are for this reduction: not for averages of types that cannot hold the sum of a node before it is divided.
+inline bool numa_pays(const LocalTeam& team, DataType type, int divisor) {
+  return !team.numa().nodes.empty() && (divisor == 1 || size_of(type) >= 4 || type == DataType::kBf16);
+}
+
 // After team.enter() with all tensors in windows, on a team whose numa().nodes is not empty.
 void numa_all_reduce(LocalTeam& team, const Operation& operation, size_t count, int divisor);
 

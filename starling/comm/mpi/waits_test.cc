@@ -212,7 +212,7 @@ TEST(MpiPatience, SaysWhatMpiSays) {
   EXPECT_EQ(waiting.fault_of(bad), "barrier #3 over MPI: message truncated");
 }
 
-TEST(MpiPatience, AnotherThreadEndsAWait) {
+TEST(MpiPatience, AFailureMeanwhileEndsAWait) {
   Waiting waiting;
   waiting.options.timeout = milliseconds(60'000);
   int turns = 0;
