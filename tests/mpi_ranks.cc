@@ -130,6 +130,7 @@ void mail(Group& group) {
   const int p = group.size(), next = (group.rank() + 1) % p, before = (group.rank() + p - 1) % p;
   std::vector<int64_t> sums(2);
   std::vector<std::thread> threads;
+  threads.reserve(sums.size());
   for (uint32_t t = 0; t < 2; ++t) {
     threads.emplace_back([&, t] {
       for (size_t bytes : {size_t{0}, size_t{5}, size_t{300'000}}) {

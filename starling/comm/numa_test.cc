@@ -63,6 +63,7 @@ using Tensor = std::vector<std::byte>;
 Tensor reduced(const std::vector<Tensor>& from, DataType type, ReduceOp op, int divisor) {
   Tensor to(from.front().size());
   std::vector<const void*> sources;
+  sources.reserve(from.size());
   for (const Tensor& t : from) sources.push_back(t.data());
   void* destinations[] = {to.data()};
   reduce_naive({.sources = sources,
@@ -79,6 +80,7 @@ Tensor reduced_by_node(const std::vector<int>& node_of, DataType type, size_t co
   std::vector<Tensor> sums;
   for (const auto& node : numa_places(node_of, 0).nodes) {
     std::vector<Tensor> own;
+    own.reserve(node.size());
     for (const int r : node) own.push_back(test_tensor(type, count, r, salt));
     sums.push_back(reduced(own, type, op, 1));
   }

@@ -55,6 +55,8 @@ class NumaAllReduce {
                    int divisor) {
     std::vector<const void*> sources;
     std::vector<void*> destinations;
+    sources.reserve(from.size());
+    destinations.reserve(to.size());
     for (const int r : from) sources.push_back(at(r, slice));
     for (const int r : to) destinations.push_back(at(r, slice));
     job_.sources = sources;
