@@ -21,19 +21,18 @@ constexpr CollectiveKind kKinds[] = {CollectiveKind::kBarrier,   CollectiveKind:
                                      CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
                                      CollectiveKind::kAllGather, CollectiveKind::kAllToAll,
                                      CollectiveKind::kSend};
-const std::vector<KillTransport> kTransports = {KillTransport::kSharedMemory, KillTransport::kTcp,
-                                                KillTransport::kMixed};
+const std::vector<Transport> kTransports = {Transport::kSharedMemory, Transport::kTcp, Transport::kMixed};
 
 struct Options {
   int rounds = 200;
   uint64_t seed = 1;
   int ranks = 4;
-  std::optional<KillTransport> transport;
+  std::optional<Transport> transport;
   DataSecurity security = DataSecurity::kNone;
 };
 
 // The rounds of one collective over one transport; how many were not as promised.
-int play_all(const Options& options, CollectiveKind kind, KillTransport transport, int rounds) {
+int play_all(const Options& options, CollectiveKind kind, Transport transport, int rounds) {
   std::vector<double> times;
   int bad = 0;
   for (int i = 0; i < rounds; ++i) {
@@ -59,7 +58,7 @@ int run(const Options& options) {
              "s: min", "median", "max");
   int bad = 0;
   for (const CollectiveKind kind : kKinds)
-    for (const KillTransport transport : options.transport ? std::vector{*options.transport} : kTransports)
+    for (const Transport transport : options.transport ? std::vector{*options.transport} : kTransports)
       bad += play_all(options, kind, transport, options.rounds);
   fmt::print("{}\n", bad == 0 ? "every round ended as promised"
                               : fmt::format("{} rounds did not end as promised", bad));
@@ -79,9 +78,9 @@ Options parse(int argc, char** argv) {
     } else if (name == "--security") {
       options.security = security_named(value);
     } else if (name == "--transport") {
-      for (const KillTransport t : kTransports)
+      for (const Transport t : kTransports)
         if (value == name_of(t)) options.transport = t;
-      if (value == name_of(KillTransport::kUcx)) options.transport = KillTransport::kUcx;
+      if (value == name_of(Transport::kUcx)) options.transport = Transport::kUcx;
       if (!options.transport) throw ConfigError(name, "must be shared-memory, tcp, mixed or ucx");
     } else {
       throw ConfigError(name, "unknown; bench/kill_collectives.cc says what there is");

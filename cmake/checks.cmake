@@ -21,7 +21,7 @@ endforeach()
 
 # Groups over UCX, their ranks as processes. Not under sanitizers, which know nothing of what UCX does with memory.
 if(TARGET starling_testing AND NOT STARLING_SANITIZE)
-  starling_test(ucx_test SOURCES tests/ucx_test.cc LIBS starling_testing)
+  starling_test(ucx_test SOURCES tests/ucx_test.cc starling/comm/group_processes_test.cc LIBS starling_testing)
 endif()
 
 # Groups over MPI, under mpiexec; mpi_ranks sees no MPI itself.

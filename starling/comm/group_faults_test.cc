@@ -200,6 +200,13 @@ TEST(GroupFaults, ARankThatNeverJoinsIsNamed) {
   });
 }
 
+TEST(GroupFaults, ASubsetWithoutThisRankIsRefused) {
+  GroupSetup whole;
+  whole.rank = 2;
+  whole.size = 6;
+  EXPECT_THROW(subset_of(whole, "stage", {0, 1}), CommError);
+}
+
 TEST(GroupFaults, WindowsOfDifferentSizesAreRefused) {
   run_ranks(2, [](const ThreadRank& at) {
     const auto group = join(at, milliseconds(5'000));

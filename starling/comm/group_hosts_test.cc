@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -18,6 +16,7 @@
 #include "starling/comm/tcp_mesh.h"
 #include "starling/net/store_client.h"
 #include "starling/net/store_server.h"
+#include "starling/testing/forked_ranks.h"
 #include "starling/testing/network_namespaces.h"
 
 namespace starling {
@@ -106,25 +105,8 @@ TEST(GroupHosts, CountedBytesAreTheBytesOnTheWire) {
   if (const auto reason = NetworkNamespaces::unavailable(); !reason.empty()) GTEST_SKIP() << reason;
   const NetworkNamespaces hosts(2);
   const JobIdentity identity{make_job_key(), "hosts"};
-  std::vector<pid_t> pids;
-  for (int host = 0; host < 2; ++host) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      try {
-        run_host(hosts, host, identity);
-        _exit(0);
-      } catch (const std::exception& error) {
-        fprintf(stderr, "host %d: %s\n", host, error.what());
-        _exit(1);
-      }
-    }
-    pids.push_back(pid);
-  }
-  for (const pid_t pid : pids) {
-    int status = -1;
-    waitpid(pid, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  }
+  ForkedRanks ranks(2, [&](int host, Store&) { run_host(hosts, host, identity); });
+  EXPECT_NO_THROW(ranks.wait_all());
 }
 
 }  // namespace

@@ -22,8 +22,6 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/tcp_mesh.h"
-#include "starling/comm/ucx_mesh.h"
 #include "starling/net/address.h"
 #include "starling/net/store_client.h"
 #include "starling/net/store_server.h"
@@ -43,10 +41,6 @@ constexpr Algorithm kAlgorithms[] = {
     Algorithm::kAuto,         Algorithm::kRing,       Algorithm::kDirect, Algorithm::kHalvingDoubling,
     Algorithm::kBinomialTree, Algorithm::kDoubleTree, Algorithm::kBruck,  Algorithm::kStar};
 
-std::string key_of(const char* what, int rank) {
-  return fmt::format("{}/{}", what, rank);
-}
-
 // What all ranks of a round know.
 struct Meeting {
   KillRound round;
@@ -54,21 +48,12 @@ struct Meeting {
   std::string store;  // its address
 
   GroupSetup setup_of(int rank) const {
-    GroupSetup setup;
-    setup.rank = rank;
-    setup.size = round.ranks;
-    setup.options.timeout = milliseconds(20'000);
-    const bool ucx = round.transport == KillTransport::kUcx;
-    setup.options.shared_memory = !ucx && round.transport != KillTransport::kTcp;
-    setup.options.algorithm = kAlgorithms[round.seed % std::size(kAlgorithms)];
-    setup.host_name = "node-a";
-    if (round.transport == KillTransport::kMixed) {
-      const bool first = rank < round.ranks / 2;
-      setup.host_id = fmt::format("{} {}", store, first ? "a" : "b");
-      setup.host_name = first ? "node-a" : "node-b";
-    }
-    setup.connect = ucx ? ucx_mesh(load_ucx("lo"), "127.0.0.1", identity) : tcp_mesh("127.0.0.1", identity);
-    return setup;
+    ForkedJob job;
+    job.transport = round.transport;
+    job.identity = identity;
+    job.size = round.ranks;
+    job.algorithm = kAlgorithms[round.seed % std::size(kAlgorithms)];
+    return job.setup_of(rank);
   }
 };
 
@@ -126,7 +111,7 @@ void run_kill_rank(const Meeting& meeting, int rank) {
     const auto group = make_group(store, meeting.setup_of(rank));
     Caller caller(meeting.round, *group);
     for (int i = 0;; ++i) {
-      if (i == kReadyAfter) store.put(key_of("ready", rank), "yes");
+      if (i == kReadyAfter) store.put(rank_key("ready", rank), "yes");
       caller.call();
     }
   } catch (const CommError& error) {
@@ -134,7 +119,7 @@ void run_kill_rank(const Meeting& meeting, int rank) {
   } catch (const std::exception& error) {
     fault = fmt::format("-2\n{}", error.what());
   }
-  store.put(key_of("fault", rank), fault);
+  store.put(rank_key("fault", rank), fault);
 }
 
 // The processes of a round; those that are left at the end are killed.
@@ -240,7 +225,7 @@ class Leftovers {
 std::vector<uint16_t> listening_ports(Store& store, int ranks) {
   std::vector<uint16_t> ports;
   for (int r = 0; r < ranks; ++r)
-    if (const auto address = store.try_get(key_of("comm/world/0/address", r)))
+    if (const auto address = store.try_get(rank_key("comm/world/0/address", r)))
       ports.push_back(parse_host_port(*address).port);
   return ports;
 }
@@ -252,7 +237,7 @@ void ask_survivors(Store& store, const KillRound& round, KillOutcome& outcome) {
     const auto spent = std::chrono::duration_cast<milliseconds>(SteadyClock::now() - start);
     try {
       const std::string fault =
-          store.get(key_of("fault", r), std::max(milliseconds(1), kNamedWithin - spent));
+          store.get(rank_key("fault", r), std::max(milliseconds(1), kNamedWithin - spent));
       const int named = std::atoi(fault.c_str());
       if (named != outcome.victim)
         outcome.problems.push_back(
@@ -271,7 +256,7 @@ std::vector<uint16_t> kill_one(const Meeting& meeting, KillOutcome& outcome) {
   Processes processes(meeting);
   const StoreServer server({meeting.store}, meeting.identity);
   StoreClient store(meeting.store, meeting.identity);
-  for (int r = 0; r < round.ranks; ++r) store.get(key_of("ready", r), kJoinedWithin);
+  for (int r = 0; r < round.ranks; ++r) store.get(rank_key("ready", r), kJoinedWithin);
   const std::vector<uint16_t> ports = listening_ports(store, round.ranks);
   std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 40'000)(draw)));
   outcome.victim = std::uniform_int_distribution<int>(0, round.ranks - 1)(draw);
@@ -283,20 +268,6 @@ std::vector<uint16_t> kill_one(const Meeting& meeting, KillOutcome& outcome) {
 }
 
 }  // namespace
-
-const char* name_of(KillTransport transport) {
-  switch (transport) {
-    case KillTransport::kSharedMemory:
-      return "shared-memory";
-    case KillTransport::kTcp:
-      return "tcp";
-    case KillTransport::kMixed:
-      return "mixed";
-    case KillTransport::kUcx:
-      return "ucx";
-  }
-  return "unknown";
-}
 
 KillOutcome play_kill_round(const KillRound& round) {
   KillOutcome outcome;
@@ -312,6 +283,16 @@ KillOutcome play_kill_round(const KillRound& round) {
   }
   before.look(meeting, ports, outcome.problems);
   return outcome;
+}
+
+std::string problems_of(const KillRound& round) {
+  const KillOutcome outcome = play_kill_round(round);
+  std::string lines;
+  for (const std::string& problem : outcome.problems) lines += problem + "\n";
+  if (lines.empty() && outcome.victim >= 0) return "";
+  return fmt::format("{}, {}, {} ranks, security {}, seed {}, victim {}:\n{}", name_of(round.kind),
+                     name_of(round.transport), round.ranks, security_name(round.security), round.seed,
+                     outcome.victim, lines);
 }
 
 }  // namespace starling

@@ -8,20 +8,13 @@
 
 #include "starling/comm/types.h"
 #include "starling/net/data_security.h"
+#include "starling/testing/forked_job.h"
 
 namespace starling {
 
-enum class KillTransport {
-  kSharedMemory,
-  kTcp,    // between all ranks, on loopback
-  kMixed,  // two made-up hosts with half of the ranks each: shared memory inside, TCP between
-  kUcx     // between all ranks, by what UCX_TLS says
-};
-const char* name_of(KillTransport transport);
-
 struct KillRound {
   CollectiveKind kind = CollectiveKind::kAllReduce;  // kSend: each rank sends to the next and receives
-  KillTransport transport = KillTransport::kSharedMemory;
+  Transport transport = Transport::kSharedMemory;
   DataSecurity security = DataSecurity::kNone;
   int ranks = 4;
   uint64_t seed = 1;  // of the victim, the moment, the algorithm and the sizes
@@ -36,5 +29,7 @@ struct KillOutcome {
 // Forks: call it while this process has no threads of its own. Every wait has an end. Looks for what is left behind in this
 // process's children and descriptors, /dev/shm, /proc/net/unix and /proc/net/tcp.
 KillOutcome play_kill_round(const KillRound& round);
+// The same; its problems, a line each, behind what repeats the round. Empty where all was as promised.
+std::string problems_of(const KillRound& round);
 
 }  // namespace starling
