@@ -153,7 +153,7 @@ struct CommSpec {
   std::string algorithm = "auto";   // comm.algorithm (--collective): all-reduce between hosts, by name
   std::string security = "none";    // comm.security (--net-security): none auth encrypt: of data frames
   bool shared_memory = true;        // comm.shared_memory: false = TCP between ranks of one host too
-  std::string engine = "starling";  // comm.engine: starling ucx: what carries data between hosts
+  std::string engine = "starling";  // comm.engine: starling ucx mpi: what carries data between ranks
 };
 
 // The hosts that `-n` ranks are started on (spec/hosts.h); none: this one.
