@@ -2,7 +2,7 @@
 // with 1 at the first difference. Sees no MPI itself.
 //
 //   mpi_ranks                under mpiexec: collectives, messages, groups of some ranks
-//   mpi_ranks FAULT          under mpiexec: unequal splits late dead; writes what the group said to said-RANK, ends with 3
+//   mpi_ranks FAULT          under mpiexec: unequal splits many late dead; writes what the group said to said-RANK, ends with 3
 //   mpi_ranks other-build    alone: as a program of another build
 #include <unistd.h>
 
@@ -242,17 +242,18 @@ void fault(const Job& job, const std::string& kind) {
   const int rank = job.self.rank;
   std::vector<float> data(64);
   std::string said;
-  std::unique_ptr<Group> hasty;  // its end is that of MPI in this process
+  std::unique_ptr<Group> hasty, faulty;  // their end is that of MPI in this process
   if (kind == "unequal") {
     said = fault_of([&] {
       rank == 1 ? world->barrier() : world->all_reduce(data.data(), 64, DataType::kFp32, ReduceOp::kSum);
     });
-  } else if (kind == "splits") {
+  } else if (kind == "splits" || kind == "many") {
+    faulty = job.group("faulty", job.all());
     std::vector<size_t> counts(static_cast<size_t>(job.self.world_size), 1);
     const std::vector<size_t> expected = counts;
-    if (rank == 1) counts[0] = 2;
+    if (rank == 1) counts[0] = kind == "many" ? kMpiMostElements : 2;
     std::vector<float> out(64);
-    said = fault_of([&] { world->all_to_all(data.data(), counts, out.data(), expected, DataType::kFp32); });
+    said = fault_of([&] { faulty->all_to_all(data.data(), counts, out.data(), expected, DataType::kFp32); });
   } else if (kind == "late") {
     // Rank 1 stays away until the others have given up.
     hasty = job.group("hasty", job.all(), std::chrono::milliseconds(3000));
@@ -268,7 +269,7 @@ void fault(const Job& job, const std::string& kind) {
   }
   // Not through mpiexec, which may end before it has passed on all that its ranks wrote.
   std::ofstream("said-" + std::to_string(rank)) << said << std::flush;
-  if (kind != "late") return;
+  if (kind == "unequal" || kind == "dead") return;
   world->barrier();  // so that nobody's end ends the others before they have spoken
 }
 

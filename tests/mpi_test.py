@@ -77,10 +77,14 @@ class Mpi(ProgramTest):
             self.assertRegex(text, r"collectives differ: rank 0 \(.*\) is in all-reduce #2 \(sum of 256 bytes fp32\), rank 1 \(.*\) in barrier #2")
 
     def test_splits_that_differ_are_named(self):
-        said = [text for text in self.faults("splits").values() if text]
-        self.assertTrue(said)
-        for text in said:
-            self.assertRegex(text, r"rank 1 \(.*\) sends 2 elements to rank 0 \(.*\), which expects 1")
+        said = self.faults("splits")
+        for rank in range(3):
+            self.assertRegex(said.get(rank, ""), r"rank 1 \(.*\) sends 2 elements to rank 0 \(.*\), which expects 1")
+
+    def test_splits_that_mpi_cannot_count_are_an_error_on_all_ranks(self):
+        said = self.faults("many")
+        for rank in range(3):
+            self.assertRegex(said.get(rank, ""), r"all-to-all #2.*: rank 1 \(.*\) has 2147483649 elements at once, and MPI counts to 2147483647")
 
     def test_a_late_rank_is_named(self):
         said = self.faults("late")

@@ -31,10 +31,14 @@ std::byte* bytes_at(void* data) {
   return static_cast<std::byte*>(data);
 }
 
+std::string too_many(size_t count) {
+  return fmt::format("{} elements at once, and MPI counts to {}; use comm.engine=starling", count,
+                     kMpiMostElements);
+}
+
+// Of what is equal on all ranks, who then throw alike.
 void check_elements(size_t count, const Operation& operation) {
-  if (count > kMpiMostElements)
-    throw CommError(fmt::format("{}: {} elements at once, and MPI counts to {}; use comm.engine=starling",
-                                describe(operation), count, kMpiMostElements));
+  if (count > kMpiMostElements) throw CommError(fmt::format("{}: {}", describe(operation), too_many(count)));
 }
 
 bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
@@ -69,15 +73,16 @@ void narrow(std::span<const int32_t> values, void* to, DataType type) {
   type == DataType::kInt16 ? narrow<int16_t>(values, to) : narrow<uint8_t>(values, to);
 }
 
-// One count and one offset a rank, as MPI wants them.
+// One count and one offset a rank, as MPI wants them; zeros from where on it cannot count.
 struct Splits {
   std::vector<int> counts, offsets;
   size_t total = 0;
-  Splits(std::span<const size_t> of, const Operation& operation) {
+  bool too_many = false;
+  explicit Splits(std::span<const size_t> of) {
     for (const size_t count : of) {
-      check_elements(total + count, operation);
-      counts.push_back(static_cast<int>(count));
-      offsets.push_back(static_cast<int>(total));
+      too_many = too_many || count > kMpiMostElements || total + count > kMpiMostElements;
+      counts.push_back(too_many ? 0 : static_cast<int>(count));
+      offsets.push_back(too_many ? 0 : static_cast<int>(total));
       total += count;
     }
   }
@@ -350,7 +355,8 @@ void MpiGroup::all_gather(const void* in, void* out, size_t count, DataType type
   });
 }
 
-// Every rank tells each other one how much it sends it. Where one of them expects something else all learn of it: the first such rank.
+// Every rank tells each other one how much it sends it. Where MPI cannot count what one of them has, or one of them expects something
+// else, all learn of it: the first such rank.
 void MpiGroup::agree_on_splits(const Operation& operation, const Splits& in, const Splits& out) {
   const std::vector<int> ones(static_cast<size_t>(size_), 1);
   std::vector<int> places(ones.size()), coming(ones.size());
@@ -358,16 +364,25 @@ void MpiGroup::agree_on_splits(const Operation& operation, const Splits& in, con
   finish(
       collectives_->all_to_all(in.counts.data(), ones, places, coming.data(), ones, places, DataType::kInt32),
       operation);
-  // Who differs first, negated for the maximum, and what it found.
+  // For the maximum: who differs first, negated, or above 0 who has too many; and what it found.
   int64_t first = -size_;
+  std::array<int64_t, 3> found{};
   const auto bad = std::mismatch(coming.begin(), coming.end(), out.counts.begin());
-  if (bad.first != coming.end()) first = -rank_;
+  if (in.too_many || out.too_many) {
+    first = size_ - rank_;
+    found[0] = static_cast<int64_t>(in.too_many ? in.total : out.total);
+  } else if (bad.first != coming.end()) {
+    first = -rank_;
+    found = {bad.first - coming.begin(), *bad.first, *bad.second};
+  }
   finish(collectives_->all_reduce(&first, 1, DataType::kInt64, ReduceOp::kMax), operation);
   if (first == -size_) return;
-  std::array<int64_t, 3> found{bad.first - coming.begin()};
-  if (bad.first != coming.end()) found = {found[0], *bad.first, *bad.second};
-  const int at = static_cast<int>(-first);
+  const int at = static_cast<int>(first > 0 ? size_ - first : -first);
   finish(collectives_->broadcast(found.data(), found.size(), DataType::kInt64, at), operation);
+  if (first > 0)
+    throw CommError(fmt::format("{}: {} has {}", describe(operation), name_of_rank(at),
+                                too_many(static_cast<size_t>(found[0]))),
+                    at == rank_ ? -1 : at);
   const int from = static_cast<int>(found[0]);
   throw CommError(
       fmt::format("{}: {} sends {} elements to {}, which expects {}; the splits of both must agree",
@@ -381,7 +396,7 @@ void MpiGroup::all_to_all(const void* in, std::span<const size_t> in_counts, voi
     throw CommError(fmt::format("all-to-all: {} and {} splits in a group of {}; give one a rank",
                                 in_counts.size(), out_counts.size(), size_));
   carry_out({.kind = CollectiveKind::kAllToAll, .type = type}, [&](const Operation& operation) {
-    const Splits from(in_counts, operation), to(out_counts, operation);
+    const Splits from(in_counts), to(out_counts);
     agree_on_splits(operation, from, to);
     const size_t bytes = from.total * size_of(type);
     std::vector<std::byte> copy;
