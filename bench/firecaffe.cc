@@ -11,11 +11,13 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -148,8 +150,13 @@ Result measure(int size, const Setting& setting) {
   const JobIdentity identity{make_job_key(), "firecaffe"};
   void* memory = ::mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* shown = static_cast<Result*>(memory);
+  std::vector<pid_t> ranks;
   for (int rank = 0; rank < size; ++rank) {
-    if (::fork() != 0) continue;
+    if (const pid_t made = ::fork(); made != 0) {
+      ranks.push_back(made);
+      continue;
+    }
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::alarm(60);
     try {
       run_rank(rank, size, setting, hosts.get(), identity, shown);
@@ -160,7 +167,10 @@ Result measure(int size, const Setting& setting) {
     }
   }
   int failed = 0;
-  for (int status = 0; ::wait(&status) > 0;) failed += status != 0 ? 1 : 0;
+  for (const pid_t rank : ranks) {
+    int status = 0;
+    failed += ::waitpid(rank, &status, 0) < 0 || status != 0 ? 1 : 0;
+  }
   const Result result = *shown;
   ::munmap(memory, sizeof(Result));
   if (failed > 0) throw Error(ErrorCode::kInternal, fmt::format("{} of {} hosts failed", failed, size));

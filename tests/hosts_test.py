@@ -3,6 +3,7 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -33,11 +34,16 @@ REASON = unavailable()
 
 
 class Hosts:
-    """Namespaces with an address each, joined by a bridge in another; each its own host name."""
+    """Namespaces with an address each, joined by a bridge in another; each its own host name. They go, with what runs inside, by
+    close() or when this process has ended, by whatever signal: a shell that outlives it sees to that."""
+
+    KEEPER = ('trap "" INT TERM HUP; read line; for name; do ip netns pids $name | xargs -r kill -9; ip netns del $name; done')
 
     def __init__(self, count=2):
         self.bridge = f"starling-{os.getpid()}-bridge"
         self.names = [f"starling-{os.getpid()}-host{h}" for h in range(count)]
+        self.keeper = subprocess.Popen(["sh", "-c", self.KEEPER, "sh", *self.names, self.bridge], stdin=subprocess.PIPE,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.must("netns", "add", self.bridge)
         self.must("-n", self.bridge, "link", "add", "br0", "type", "bridge")
         self.must("-n", self.bridge, "link", "set", "br0", "up")
@@ -56,8 +62,7 @@ class Hosts:
             raise AssertionError(f"ip {' '.join(words)}: {done.stderr}")
 
     def close(self):
-        for name in [*self.names, self.bridge]:
-            shell("ip", "netns", "del", name)
+        self.keeper.communicate()
 
     def command(self, host, words):
         """The command that runs `words` on that host, whose name there is host-0, host-1, …"""
@@ -68,6 +73,29 @@ class Hosts:
         """What entered the host's network."""
         done = shell(*self.command(host, ["cat", "/sys/class/net/eth0/statistics/tx_bytes"]))
         return int(done.stdout)
+
+
+@unittest.skipIf(REASON, REASON)
+class EndOfHosts(unittest.TestCase):
+    MAKER = ("import subprocess, sys; from hosts_test import Hosts; hosts = Hosts(1); "
+             "inside = subprocess.Popen(hosts.command(0, ['sleep', '1000'])); print(inside.pid, flush=True); sys.stdin.read()")
+
+    def test_they_go_with_their_process_however_that_ends(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+            with subprocess.Popen([sys.executable, "-c", self.MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                  cwd=os.path.dirname(os.path.abspath(__file__))) as maker:
+                inside = int(maker.stdout.readline())
+                self.assertIn(f"starling-{maker.pid}-host0", shell("ip", "netns", "list").stdout)
+                maker.send_signal(number)
+            end = time.monotonic() + 30
+            while f"starling-{maker.pid}-" in shell("ip", "netns", "list").stdout:
+                self.assertLess(time.monotonic(), end, "namespaces are left")
+                time.sleep(0.02)
+            try:
+                with open(f"/proc/{inside}/cmdline", "rb") as command:
+                    self.assertEqual(command.read(), b"", "what ran inside is left")
+            except FileNotFoundError:
+                pass
 
 
 @unittest.skipIf(REASON, REASON)

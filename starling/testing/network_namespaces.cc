@@ -32,6 +32,23 @@ void must(const std::string& command) {
                 fmt::format("network namespaces: `{}` gave {}: {}", command, status, output));
 }
 
+// A shell that removes the namespaces of this prefix once it reads a line, or nobody holds the other end of its pipe any more.
+std::FILE* open_keeper(const std::string& prefix) {
+  const std::string script = fmt::format(
+      "exec >/dev/null 2>&1; trap '' INT TERM HUP; read line;"
+      " for name in $(ip netns list | grep -oE '^{}-(bridge|host[0-9]+)');"
+      " do kill -9 $(ip netns pids $name); ip netns del $name; done",
+      prefix);
+  std::FILE* keeper = ::popen(script.c_str(), "we");
+  if (keeper == nullptr) throw Error(ErrorCode::kInternal, "network namespaces: no shell");
+  return keeper;
+}
+
+void end_keeper(std::FILE* keeper) {
+  std::fputs("\n", keeper);  // children of this process may hold the pipe, too
+  ::pclose(keeper);
+}
+
 }  // namespace
 
 std::string NetworkNamespaces::unavailable() {
@@ -45,7 +62,9 @@ std::string NetworkNamespaces::unavailable() {
 }
 
 NetworkNamespaces::NetworkNamespaces(int hosts)
-    : prefix_(fmt::format("starling-{}", ::getpid())), hosts_(hosts) {
+    : prefix_(fmt::format("starling-{}", ::getpid())),
+      hosts_(hosts),
+      keeper_(open_keeper(prefix_), end_keeper) {
   STARLING_CHECK(hosts > 0 && hosts <= 200, "{} hosts", hosts);
   const auto bridge = bridge_name();
   must("ip netns add " + bridge);
@@ -61,10 +80,7 @@ NetworkNamespaces::NetworkNamespaces(int hosts)
   }
 }
 
-NetworkNamespaces::~NetworkNamespaces() {
-  for (int host = 0; host < hosts_; ++host) shell("ip netns del " + name_of(host));
-  shell("ip netns del " + bridge_name());
-}
+NetworkNamespaces::~NetworkNamespaces() = default;
 
 std::string NetworkNamespaces::address(int host) const {
   return fmt::format("10.99.0.{}", host + 1);

@@ -6,6 +6,8 @@
 //   … hosts.command(1, {program, "train"}) … hosts.address(0) …
 #pragma once
 
+#include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,7 +20,7 @@ class NetworkNamespaces {
 
   // Makes `hosts` namespaces (at most 200) and the bridge. Throws Error with ip's message.
   explicit NetworkNamespaces(int hosts);
-  // Removes them. Processes that still run inside keep their namespace until they end.
+  // Removes them and kills what still runs inside. A process of its own does so, when this one has ended, too: by whatever signal.
   ~NetworkNamespaces();
   NetworkNamespaces(const NetworkNamespaces&) = delete;
   NetworkNamespaces& operator=(const NetworkNamespaces&) = delete;
@@ -36,8 +38,11 @@ class NetworkNamespaces {
   std::string name_of(int host) const;
   std::string bridge_name() const;
 
+  using Keeper = std::unique_ptr<std::FILE, void (*)(std::FILE*)>;
+
   std::string prefix_;
   int hosts_ = 0;
+  Keeper keeper_;
 };
 
 }  // namespace starling

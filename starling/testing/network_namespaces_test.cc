@@ -1,9 +1,14 @@
 #include "starling/testing/network_namespaces.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 namespace starling {
 namespace {
@@ -34,6 +39,28 @@ TEST(NetworkNamespaces, HostsReachEachOtherUntilUnpluggedAndAreRemoved) {
     EXPECT_EQ(run(outlived), 0);
   }
   EXPECT_NE(run(outlived), 0);
+}
+
+// The namespaces of a process that is killed, with one inside that would stay.
+TEST(NetworkNamespaces, GoWithTheirProcessHoweverThatEnds) {
+  if (const auto reason = NetworkNamespaces::unavailable(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const int number : {SIGKILL, SIGTERM, SIGINT}) {
+    const pid_t maker = ::fork();
+    if (maker == 0) {
+      const NetworkNamespaces hosts(1);
+      (void)run(hosts.command(0, {"sleep", "1000", "&"}));
+      ::raise(number);
+    }
+    int status = 0;
+    ::waitpid(maker, &status, 0);
+    ASSERT_EQ(WTERMSIG(status), number);
+    const std::string named = "ip netns list | grep -q starling-" + std::to_string(maker) + "-";
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::system(named.c_str()) == 0) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "namespaces are left";
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
 }
 
 }  // namespace
