@@ -19,6 +19,7 @@ inline at::Tensor values(int rank, int64_t count, at::ScalarType type, int salt 
 inline at::Tensor reduced(int ranks, int64_t count, at::ScalarType type, c10d::ReduceOp::RedOpType op,
                           int salt = 0) {
   std::vector<at::Tensor> all;
+  all.reserve(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) all.push_back(values(r, count, at::kDouble, salt));
   const at::Tensor stacked = at::stack(all);
   switch (op) {

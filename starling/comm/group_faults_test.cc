@@ -210,7 +210,7 @@ TEST(GroupFaults, ASubsetWithoutThisRankIsRefused) {
 TEST(GroupFaults, WindowsOfDifferentSizesAreRefused) {
   run_ranks(2, [](const ThreadRank& at) {
     const auto group = join(at, milliseconds(5'000));
-    EXPECT_THAT(fault_of([&] { group->allocate_window(at.rank == 0 ? 4096 : 8192); }),
+    EXPECT_THAT(fault_of([&] { group->allocate_window(at.rank == 0 ? 1 << 20 : 1 << 21); }),
                 HasSubstr("same windows"));
   });
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -276,7 +277,7 @@ size_t private_memory() {
   std::ifstream statm("/proc/self/statm");
   size_t pages[6] = {};
   for (size_t& p : pages) statm >> p;
-  return pages[5] * 4096;
+  return pages[5] * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 // Sanitizers take the memory that the kernel would be asked to limit; what is counted is limited with them, too.
