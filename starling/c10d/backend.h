@@ -160,8 +160,9 @@ class StarlingBackend final : public c10d::Backend {
   void unregisterCompletionHook(int64_t id) override { hooks_->remove_completion_hook(id); }
   // One, told of every operation that succeeded; before the first operation.
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
-  // Until all operations have ended and their hooks have run. Not from a hook.
-  void waitForPendingWorks() override { hooks_->wait_for_none(); }
+  // Until all operations have ended and their hooks have run. TimeoutError where none has ended for as long as setTimeout says,
+  // else for somewhat more than the group's timeout; they go on, and may be waited for again. Not from a hook.
+  void waitForPendingWorks() override;
   // Work::getDuration() of later operations.
   void enableCollectivesTiming() override { hooks_->time_operations(); }
 

@@ -11,6 +11,9 @@
 namespace starling {
 namespace {
 
+// For the engine to end an operation by its own timeout, which tells more.
+constexpr std::chrono::milliseconds kEngineFirst{2'000};
+
 [[noreturn]] void not_offered(const char* call, const char* instead) {
   throw Error(ErrorCode::kConfig, fmt::format("the backend starling has no {}: {}", call, instead));
 }
@@ -63,6 +66,17 @@ void StarlingBackend::registerOnCompletionHook(std::function<void(std::shared_pt
   if (onCompletionHook_) not_offered("second onCompletion hook", "register one, or completion hooks");
   onCompletionHook_ = hook;  // for hasHooks()
   hooks_->set_info_hook(std::move(hook));
+}
+
+void StarlingBackend::waitForPendingWorks() {
+  const std::chrono::milliseconds set(wait_limit_);
+  const auto limit = set.count() > 0 ? set : meeting_.group.timeout + kEngineFirst;
+  const int left = hooks_->wait_for_none(limit);
+  if (left == 0) return;
+  throw TimeoutError(fmt::format(
+      "rank {}: none of {} pending operations has ended within {} ms; wait longer, or see the logs "
+      "of the other ranks",
+      rank_, left, limit.count()));
 }
 
 void StarlingBackend::startTimeEstimate() {

@@ -197,6 +197,34 @@ TEST(HooksTest, CompletionsAreReportedAndTimed) {
   });
 }
 
+// A receive whose message is not sent before the wait has given up: by setTimeout, and by the group's timeout.
+TEST(HooksTest, TheWaitForAllEndsByTheTimeout) {
+  for (const bool set : {true, false}) {
+    run_ranks(2, [&](const ThreadRank& at) {
+      MeetingOptions meeting;
+      if (!set) meeting.group.timeout = milliseconds(50);  // the engine's is longer
+      const auto backend =
+          c10::make_intrusive<StarlingBackend>(join_group(*at.store, at.rank, at.size), meeting);
+      Tensors tensors{at::ones({10})}, word{at::ones({1})};
+      if (at.rank == 1) {
+        backend->recv(word, 0, 1)->wait();
+        backend->send(tensors, 0, 0)->wait();
+        return;
+      }
+      const auto received = backend->recv(tensors, 1, 0);
+      if (set) backend->setTimeout(milliseconds(50));
+      EXPECT_THAT(error_of<TimeoutError>([&] { backend->waitForPendingWorks(); }),
+                  HasSubstr(std::string("rank 0: none of 1 pending operations has ended within ") +
+                            (set ? "50 ms" : "2050 ms")));
+      EXPECT_FALSE(received->isCompleted());
+      backend->setTimeout(std::chrono::seconds(60));
+      backend->send(word, 1, 1);
+      backend->waitForPendingWorks();
+      EXPECT_TRUE(received->isCompleted());
+    });
+  }
+}
+
 TEST(HooksTest, FailuresCallTheAbortHooksOnly) {
   with_extras(2, [](StarlingBackend& backend) {
     EXPECT_TRUE(backend.supportsAbortHooks());

@@ -79,8 +79,27 @@ void WorkHooks::succeeded(c10d::Work& work, const std::optional<Span>& span) con
   }
 }
 
-void WorkHooks::wait_for_none() const {
-  for (int left = pending_.load(); left > 0; left = pending_.load()) pending_.wait(left);
+void WorkHooks::begun() {
+  const std::lock_guard lock(pending_mutex_);
+  ++pending_;
+}
+
+void WorkHooks::ended() {
+  {
+    const std::lock_guard lock(pending_mutex_);
+    --pending_;
+    ++endings_;
+  }
+  one_ended_.notify_all();
+}
+
+int WorkHooks::wait_for_none(std::chrono::milliseconds patience) const {
+  std::unique_lock lock(pending_mutex_);
+  while (pending_ > 0) {
+    const uint64_t before = endings_;
+    if (!one_ended_.wait_for(lock, patience, [&] { return pending_ == 0 || endings_ != before; })) break;
+  }
+  return pending_;
 }
 
 }  // namespace starling

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -38,17 +39,19 @@ class WorkHooks {
   // An operation has ended well. span: when it began and ended, where it was timed.
   void succeeded(c10d::Work& work, const std::optional<Span>& span) const;
 
-  // Operations that are under way, and the wait for none.
-  void begun() { pending_.fetch_add(1); }
-  void ended() {
-    if (pending_.fetch_sub(1) == 1) pending_.notify_all();
-  }
-  void wait_for_none() const;
+  // Operations that are under way.
+  void begun();
+  void ended();
+  // Waits until there are none; returns how many there are yet where none has ended for `patience`.
+  int wait_for_none(std::chrono::milliseconds patience) const;
 
  private:
   std::atomic<bool> timed_{false};
   std::atomic<bool> watched_{false};  // there is, or was, a hook of completions
-  std::atomic<int> pending_{0};
+  mutable std::mutex pending_mutex_;
+  mutable std::condition_variable one_ended_;
+  int pending_ = 0;       // guarded by pending_mutex_
+  uint64_t endings_ = 0;  // guarded by pending_mutex_
   mutable std::mutex mutex_;
   std::map<int64_t, c10d::AbortHook> abort_;            // guarded by mutex_
   std::map<int64_t, c10d::CompletionHook> completion_;  // guarded by mutex_
