@@ -137,6 +137,11 @@ LocalSync* Engine::local_sync() {
 Engine::~Engine() {
   // What was aborted elsewhere than in a collective has not been told to the other hosts yet.
   if (const auto failure = team_->liveness().own(); failure && peers_) peers_->announce(*failure);
+  std::vector<Endpoint*> connections;
+  if (peers_) connections = peers_->leave();
+  if (remote_mail_)
+    for (Endpoint* mail : remote_mail_->leave()) connections.push_back(mail);
+  end_all(connections);
 }
 
 TrafficCount Engine::traffic() const {

@@ -54,8 +54,16 @@ RemoteMail::RemoteMail(RemoteSetup setup, std::function<void(const Failure&)> on
 }
 
 RemoteMail::~RemoteMail() {
+  if (!has_left_) end_all(leave());
+}
+
+std::vector<Endpoint*> RemoteMail::leave() {
+  has_left_ = true;
+  std::vector<Transfer> arriving;
   for (const auto& box : boxes_)
-    if (box && box->inside) box->endpoint->cancel_recv();
+    if (box && box->inside) arriving.push_back({box->endpoint, std::nullopt, Incoming{}});
+  cancel_all(arriving);
+  return all_of(setup_.endpoints);
 }
 
 std::string RemoteMail::name(int rank) const {

@@ -24,7 +24,9 @@ class RemoteMail {
  public:
   // As RemotePeers; `outside` is called from several threads. on_failure: told before a failure is thrown.
   RemoteMail(RemoteSetup setup, std::function<void(const Failure&)> on_failure);
-  ~RemoteMail();
+  ~RemoteMail();  // leave(), and the end of the connections
+  // Gives up what is arriving. The connections, for end_all(); nothing but the destructor may follow.
+  std::vector<Endpoint*> leave();
 
   void send(const void* data, size_t bytes, int peer, uint32_t tag);
   void recv(void* data, size_t bytes, int peer, uint32_t tag);
@@ -55,6 +57,7 @@ class RemoteMail {
   const RemoteSetup setup_;
   const std::function<void(const Failure&)> on_failure_;
   std::vector<std::unique_ptr<Box>> boxes_;  // by rank; null where there is no connection
+  bool has_left_ = false;
 };
 
 }  // namespace starling

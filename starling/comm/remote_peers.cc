@@ -70,9 +70,16 @@ RemotePeers::RemotePeers(RemoteSetup setup)
 }
 
 RemotePeers::~RemotePeers() {
-  if (announced_) return;
-  notify_all(kFarewell, "");
-  end_half_sent();
+  if (!has_left_) end_all(leave());
+}
+
+std::vector<Endpoint*> RemotePeers::leave() {
+  has_left_ = true;
+  if (!announced_) {
+    notify_all(kFarewell, "");
+    end_half_sent();
+  }
+  return all_of(setup_.endpoints);
 }
 
 std::string RemotePeers::name(int rank) const {
@@ -303,13 +310,17 @@ void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const Remote
 }
 
 void RemotePeers::cancel(const std::vector<Flow>& flows) {
+  std::vector<Transfer> begun;
   for (const Flow& flow : flows) {
     if (!flow.begun || flow.done) continue;
+    Transfer& transfer = begun.emplace_back();
+    transfer.endpoint = setup_.endpoints[flow.rank].get();
     if (flow.is_send)
-      setup_.endpoints[flow.rank]->cancel_send();
+      transfer.out.emplace();
     else
-      setup_.endpoints[flow.rank]->cancel_recv();
+      transfer.in.emplace();
   }
+  cancel_all(begun);
 }
 
 }  // namespace starling

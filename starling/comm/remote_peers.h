@@ -47,7 +47,9 @@ struct RemoteSetup {
 class RemotePeers {
  public:
   explicit RemotePeers(RemoteSetup setup);
-  ~RemotePeers();  // says farewell, or what the failure was
+  ~RemotePeers();  // leave(), and the end of the connections
+  // Says farewell, or what the failure was. The connections, for end_all(); nothing but the destructor may follow.
+  std::vector<Endpoint*> leave();
 
   // The operation that the following messages belong to.
   void begin(const Operation& operation) { operation_ = operation; }
@@ -97,6 +99,7 @@ class RemotePeers {
   bool said_waiting_ = false;
   bool warned_ = false;
   bool announced_ = false;
+  bool has_left_ = false;
 };
 
 }  // namespace starling

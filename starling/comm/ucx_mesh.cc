@@ -103,8 +103,13 @@ Connector ucx_mesh(std::shared_ptr<UcxLibrary> library, std::string bind_address
     Mesh mesh = tcp_mesh(bind_address, identity)(setup);
     for (Endpoints* endpoints : {&mesh.collectives, &mesh.mail}) {
       const auto progress = open_worker(library);
-      put_upon(setup, identity, progress, *endpoints);
-      meet(setup, *endpoints);
+      try {
+        put_upon(setup, identity, progress, *endpoints);
+        meet(setup, *endpoints);
+      } catch (const CommError&) {
+        for (const Endpoints* made : {&mesh.collectives, &mesh.mail}) end_all(all_of(*made));
+        throw;
+      }
     }
     return mesh;
   };

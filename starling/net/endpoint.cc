@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "starling/base/check.h"
@@ -54,6 +55,12 @@ void wait_ready(std::vector<pollfd>& polled, Deadline deadline) {
     throw CommError(fmt::format("poll: {}", std::generic_category().message(errno)));
 }
 
+// Steps of an end, until they are over; their limits are the endpoints' own.
+template <typename Step>
+void repeat(const Step& step) {
+  while (!step()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // Bytes that their connections have moved so far, in the direction of each transfer.
 uint64_t moved_by(std::span<const Transfer> transfers) {
   uint64_t sum = 0;
@@ -94,15 +101,36 @@ void transfer_all(std::span<Transfer> transfers, Deadline deadline) {
   try {
     move_all(transfers, deadline);
   } catch (...) {
-    for (const Transfer& t : transfers) {
-      if (t.done) continue;
-      if (t.out)
-        t.endpoint->cancel_send();
-      else
-        t.endpoint->cancel_recv();
-    }
+    cancel_all(transfers);
     throw;
   }
+}
+
+void cancel_all(std::span<const Transfer> transfers) {
+  repeat([&] {
+    bool all = true;
+    for (const Transfer& t : transfers) {
+      if (t.done) continue;
+      const bool over = t.out ? t.endpoint->step_cancel_send() : t.endpoint->step_cancel_recv();
+      all = over && all;
+    }
+    return all;
+  });
+}
+
+std::vector<Endpoint*> all_of(std::span<const std::unique_ptr<Endpoint>> endpoints) {
+  std::vector<Endpoint*> all;
+  for (const auto& endpoint : endpoints)
+    if (endpoint) all.push_back(endpoint.get());
+  return all;
+}
+
+void end_all(std::span<Endpoint* const> endpoints) {
+  repeat([&] {
+    bool all = true;
+    for (Endpoint* endpoint : endpoints) all = endpoint->step_end() && all;
+    return all;
+  });
 }
 
 void exchange(Endpoint& to, const Outgoing& out, Endpoint& from, const Incoming& in, Deadline deadline) {
@@ -118,6 +146,14 @@ void Endpoint::send(const Outgoing& message, Deadline deadline) {
 void Endpoint::recv(const Incoming& message, Deadline deadline) {
   Transfer one[1] = {{this, std::nullopt, message}};
   transfer_all(one, deadline);
+}
+
+void Endpoint::cancel_send() {
+  repeat([this] { return step_cancel_send(); });
+}
+
+void Endpoint::cancel_recv() {
+  repeat([this] { return step_cancel_recv(); });
 }
 
 void Endpoint::exchange(const Outgoing& out, const Incoming& in, Deadline deadline) {

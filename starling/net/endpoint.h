@@ -27,6 +27,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "starling/base/unique_fd.h"
 #include "starling/net/deadline.h"
@@ -87,9 +88,14 @@ class Endpoint {
   virtual int poll_fd() const = 0;
   virtual pollfd send_poll() const { return {poll_fd(), POLLOUT, 0}; }
   // Give up what was begun and is not complete, if anything was: nothing touches its memory any more. For who does not step on,
-  // because of an error or because the time is over; from the thread that steps.
-  virtual void cancel_send() {}
-  virtual void cancel_recv() {}
+  // because of an error or because the time is over; from the thread that steps. Several at once: cancel_all().
+  void cancel_send();
+  void cancel_recv();
+  // Steps of these, as above: true once nothing touches the memory any more.
+  virtual bool step_cancel_send() { return true; }
+  virtual bool step_cancel_recv() { return true; }
+  // A step of the end, as above: true once the destructor has nothing to wait for. Only more of them, and the destructor, may follow.
+  virtual bool step_end() { return true; }
 
   // Throws CommError where the transport knows that the peer's host is gone although the connection still seems to
   // stand; transfer_all asks once a second while it waits.
@@ -136,6 +142,15 @@ struct Transfer {
 // one `in` an endpoint; several messages to one peer go into several calls. Sets `done` as they complete. What still
 // moves when the deadline passes may end. A TimeoutError names the first transfer that is not done and carries its peer's rank.
 void transfer_all(std::span<Transfer> transfers, Deadline deadline);
+
+// cancel_send or cancel_recv of those that are not done, all at the same time.
+void cancel_all(std::span<const Transfer> transfers);
+
+// Those that are there.
+std::vector<Endpoint*> all_of(std::span<const std::unique_ptr<Endpoint>> endpoints);
+
+// Ends connections in order, all at the same time, before they are destroyed. None is null.
+void end_all(std::span<Endpoint* const> endpoints);
 
 // Sends to one peer and receives from another at the same time: a step of a ring.
 void exchange(Endpoint& to, const Outgoing& out, Endpoint& from, const Incoming& in, Deadline deadline);

@@ -66,15 +66,19 @@ class UcxEndpoint final : public Endpoint {
                       tcp_->peer_rank());
     receive(Part::kFirst, in_.room(), receives_.first);
   }
-  ~UcxEndpoint() override { end(); }
+  ~UcxEndpoint() override {
+    Endpoint* self[] = {this};
+    end_all(self);
+  }
 
   void begin_send(const Outgoing& message) override;
   bool step_send() override;
   void begin_recv(const Incoming& message) override;
   bool step_recv() override;
   std::optional<MessageInfo> step_peek() override;
-  void cancel_send() override;
-  void cancel_recv() override;
+  bool step_cancel_send() override;
+  bool step_cancel_recv() override;
+  bool step_end() override;
 
   int poll_fd() const override { return recv_sleep_.poll_fd(); }
   pollfd send_poll() const override { return {send_sleep_.poll_fd(), POLLIN, 0}; }
@@ -94,7 +98,11 @@ class UcxEndpoint final : public Endpoint {
   void take_goodbye();
 
   bool take_first();
-  void end();
+  template <typename Done>
+  bool let_go(const Done& done, Deadline deadline);
+  void begin_end();
+  void end_flush(bool flushed);
+  void say_goodbye();
   [[noreturn]] void throw_gone(const std::string& why) const {
     throw CommError(fmt::format("{}: {}", name(), why), peer_rank());
   }
@@ -125,6 +133,13 @@ class UcxEndpoint final : public Endpoint {
 
   Steps sends_;  // guarded by the worker's mutex
   Steps receives_;
+
+  // Once a cancel has ended the connection; that of a receive tries to do without before.
+  std::optional<Deadline> send_let_go_, recv_cancelled_, recv_let_go_;
+  enum class End { kNotBegun, kFlush, kLetGo, kDone } end_ = End::kNotBegun;
+  Deadline end_by_;  // of this part of the end
+  bool orderly_ = false;
+  UcxStep flush_{send_sleep_};
 };
 
 void UcxEndpoint::send(Part part, const UcxPieces& pieces, UcxStep& step) {
@@ -269,48 +284,79 @@ void UcxEndpoint::take_goodbye() {
   peer_sent_ = load_le<uint64_t>(number.data());
 }
 
-// Sends cannot be called back: the connection goes.
-void UcxEndpoint::cancel_send() {
-  std::unique_lock lock(progress_->mutex());
-  if (!sends_.pending()) return;
-  worker_.disconnect(peer_);
-  const bool ended = progress_->wait(lock, [this] { return !sends_.pending(); }, deadline_in(kLetGo));
-  STARLING_CHECK(ended, "UCX keeps the memory of a message to {}", name());
+// Whether UCX has ended the transfers of a connection that was disconnected. With the worker's mutex held.
+template <typename Done>
+bool UcxEndpoint::let_go(const Done& done, Deadline deadline) {
+  if (progress_->until(done) == UcxPace::kDone) return true;
+  STARLING_CHECK(!has_passed(deadline), "UCX keeps the memory of messages of {}", name());
+  return false;
 }
 
-void UcxEndpoint::cancel_recv() {
-  std::unique_lock lock(progress_->mutex());
+// Sends cannot be called back: the connection goes.
+bool UcxEndpoint::step_cancel_send() {
+  const std::lock_guard lock(progress_->mutex());
+  if (!sends_.pending()) return true;
+  worker_.disconnect(peer_);
+  if (!send_let_go_) send_let_go_ = deadline_in(kLetGo);
+  return let_go([this] { return !sends_.pending(); }, *send_let_go_);
+}
+
+bool UcxEndpoint::step_cancel_recv() {
+  const std::lock_guard lock(progress_->mutex());
   const auto ended = [this] { return !receives_.rest.pending() && !receives_.seals.pending(); };
-  if (ended()) return;
-  worker_.cancel(receives_.rest);
-  worker_.cancel(receives_.seals);
-  if (progress_->wait(lock, ended, deadline_in(kCancel))) return;
+  if (!recv_cancelled_ && !ended()) {
+    worker_.cancel(receives_.rest);
+    worker_.cancel(receives_.seals);
+    recv_cancelled_ = deadline_in(kCancel);
+  }
+  if (ended() || progress_->until(ended) == UcxPace::kDone) {
+    recv_cancelled_.reset();
+    return true;
+  }
+  if (!has_passed(*recv_cancelled_)) return false;
   worker_.disconnect(peer_);  // the rest was on its way
-  const bool let_go = progress_->wait(lock, ended, deadline_in(kLetGo));
-  STARLING_CHECK(let_go, "UCX keeps the memory of a message from {}", name());
+  if (!recv_let_go_) recv_let_go_ = deadline_in(kLetGo);
+  return let_go(ended, *recv_let_go_);
 }
 
 // In order where it can be: what was sent leaves, and the peer learns how much that was.
-void UcxEndpoint::end() {
-  std::unique_lock lock(progress_->mutex());
+void UcxEndpoint::begin_end() {
   worker_.cancel(receives_.first);
   worker_.cancel(receives_.rest);
   worker_.cancel(receives_.seals);
-  UcxStep flush(send_sleep_);
   look();
-  bool orderly = trouble_.empty() && !sends_.pending();
-  if (orderly) {
-    worker_.flush(peer_, flush);
-    orderly = progress_->wait(
-                  lock, [&] { return !flush.pending(); }, deadline_in(kFlush)) &&
-              flush.fault() == nullptr;
-  }
+  orderly_ = trouble_.empty() && !sends_.pending();
+  if (!orderly_) return end_flush(false);
+  worker_.flush(peer_, flush_);
+  end_ = End::kFlush;
+  end_by_ = deadline_in(kFlush);
+}
+
+void UcxEndpoint::end_flush(bool flushed) {
+  orderly_ = flushed && flush_.fault() == nullptr;
   worker_.disconnect(peer_);
-  const auto ended = [&] { return !flush.pending() && !sends_.pending() && !receives_.pending(); };
-  const bool let_go = progress_->wait(lock, ended, deadline_in(kLetGo));
-  STARLING_CHECK(let_go, "UCX keeps the memory of messages of {}", name());
+  end_ = End::kLetGo;
+  end_by_ = deadline_in(kLetGo);
+}
+
+bool UcxEndpoint::step_end() {
+  std::unique_lock lock(progress_->mutex());
+  if (end_ == End::kDone) return true;
+  if (end_ == End::kNotBegun) begin_end();
+  if (end_ == End::kFlush) {
+    const bool flushed = progress_->until([this] { return !flush_.pending(); }) == UcxPace::kDone;
+    if (!flushed && !has_passed(end_by_)) return false;
+    end_flush(flushed);
+  }
+  const auto ended = [this] { return !flush_.pending() && !sends_.pending() && !receives_.pending(); };
+  if (!let_go(ended, end_by_)) return false;
+  end_ = End::kDone;
   lock.unlock();
-  if (!orderly) return;
+  if (orderly_) say_goodbye();
+  return true;
+}
+
+void UcxEndpoint::say_goodbye() {
   std::array<std::byte, 8> number{};
   store_le<uint64_t>(number.data(), out_number_);
   try {

@@ -60,6 +60,11 @@ class FakeWorker final : public UcxWorker {
     const std::lock_guard lock(network_.mutex);
     network_.workers[address_] = this;
   }
+  // Ends flushes, and what is under way to peers that were disconnected, only once that many were.
+  void hold_until(size_t disconnected) {
+    const std::lock_guard lock(network_.mutex);
+    lets_go_after_ = disconnected;
+  }
   ~FakeWorker() override {
     const std::lock_guard lock(network_.mutex);
     network_.workers.erase(address_);
@@ -74,11 +79,11 @@ class FakeWorker final : public UcxWorker {
   }
   const char* fault_of(const UcxPeer* peer) const override { return peer->fault; }
   void disconnect(UcxPeer* peer) override {
-    peer->fault = "disconnected";
     const std::lock_guard lock(network_.mutex);
+    if (std::exchange(peer->fault, "disconnected") == nullptr) ++disconnected_;
     for (auto it = waiting_.begin(); it != waiting_.end();) {
       if (it->second == peer->address) {
-        ended_.push_back(it->first);
+        disconnected_transfers_.push_back(it->first);
         call_back(peer->address, it->first);
         it = waiting_.erase(it);
       } else {
@@ -107,9 +112,11 @@ class FakeWorker final : public UcxWorker {
     transfer.begin();
     posted_.push_back({tag, {parts.begin(), parts.end()}, &transfer});
   }
-  void flush(UcxPeer* /*peer*/, UcxTransfer& transfer) override {
+  void flush(UcxPeer* peer, UcxTransfer& transfer) override {
     transfer.begin();
-    transfer.end(nullptr, 0);
+    const std::lock_guard lock(network_.mutex);
+    if (lets_go_after_ == 0) return transfer.end(nullptr, 0);
+    waiting_.emplace_back(&transfer, peer->address);
   }
   void cancel(UcxTransfer& transfer) override {
     const auto it = std::find_if(posted_.begin(), posted_.end(),
@@ -120,8 +127,12 @@ class FakeWorker final : public UcxWorker {
   }
   bool progress() override {
     const std::lock_guard lock(network_.mutex);
-    bool moved = !ended_.empty();
-    for (UcxTransfer* transfer : std::exchange(ended_, {})) transfer->end("Connection reset", 0);
+    bool moved = false;
+    if (disconnected_ >= lets_go_after_) {
+      moved = !disconnected_transfers_.empty();
+      for (UcxTransfer* transfer : std::exchange(disconnected_transfers_, {}))
+        transfer->end("Connection reset", 0);
+    }
     for (auto packet = inbox_.begin(); packet != inbox_.end();) {
       const bool taken = take(*packet);
       moved = moved || taken;
@@ -197,8 +208,9 @@ class FakeWorker final : public UcxWorker {
   std::vector<Posted> posted_;
   // Guarded by the network's mutex.
   std::deque<Packet> inbox_;
-  std::vector<std::pair<UcxTransfer*, std::string>> waiting_;  // large sends, and to whom
-  std::vector<UcxTransfer*> ended_;
+  std::vector<std::pair<UcxTransfer*, std::string>> waiting_;  // large sends and held flushes, and to whom
+  std::vector<UcxTransfer*> disconnected_transfers_;
+  size_t disconnected_ = 0, lets_go_after_ = 0;
 };
 
 // Two connected endpoints, each on a worker of its own.
@@ -291,6 +303,55 @@ TEST(UcxEndpoint, AfterATimeoutTheMemoryIsTheCallersAgain) {
                 HasSubstr("rank 1 (node-b): 500000 bytes with tag 0x7 could not be sent in time"));
   }
   EXPECT_THAT(error_of<CommError>([&] { pair.a->send({7, {}, {}}, soon()); }), HasSubstr("cut off"));
+}
+
+// Two endpoints of one worker, which lets go of nothing before both are disconnected; each to a rank on a worker of its own.
+struct Fan {
+  FakeNetwork network;
+  FakeWorker* worker = nullptr;
+  std::shared_ptr<UcxProgress> here;
+  std::vector<std::unique_ptr<Endpoint>> theirs, mine;
+
+  Fan() {
+    const JobIdentity identity = test_identity("ucx");
+    auto made = std::make_unique<FakeWorker>(network, "here");
+    worker = made.get();
+    here = std::make_shared<UcxProgress>(nullptr, std::move(made));
+    for (const char* name : {"one", "two"}) {
+      const auto there = std::make_shared<UcxProgress>(nullptr, std::make_unique<FakeWorker>(network, name));
+      auto [one, two] = make_memory_endpoints();
+      const UcxOffer a = make_ucx_offer(*here), b = make_ucx_offer(*there);
+      mine.push_back(make_ucx_endpoint(here, std::move(one), a, b, ucx_keys(identity, a, b, true)));
+      theirs.push_back(make_ucx_endpoint(there, std::move(two), b, a, ucx_keys(identity, b, a, false)));
+    }
+    worker->hold_until(2);
+  }
+};
+
+// One after the other would wait for the second, and in vain.
+TEST(UcxEndpoint, SeveralAreGivenUpAtTheSameTime) {
+  Fan fan;
+  const auto large = pattern(500'000, 0);
+  std::vector<Transfer> transfers(fan.mine.size());
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    fan.mine[i]->begin_send({7, {}, large});
+    transfers[i] = {fan.mine[i].get(), Outgoing{7, {}, large}, std::nullopt};
+  }
+  cancel_all(transfers);
+}
+
+TEST(UcxEndpoint, SeveralWithMessagesUnderWayEndAtTheSameTime) {
+  Fan fan;
+  const auto large = pattern(500'000, 0);
+  for (const auto& endpoint : fan.mine) endpoint->begin_send({7, {}, large});
+  end_all(all_of(fan.mine));
+  fan.mine.clear();
+}
+
+TEST(UcxEndpoint, SeveralWhoseLastMessagesDoNotLeaveEndAtTheSameTime) {
+  Fan fan;
+  end_all(all_of(fan.mine));
+  fan.mine.clear();
 }
 
 TEST(UcxEndpoint, WhatWasSentBeforeTheEndIsReceived) {

@@ -1,8 +1,5 @@
 #include "starling/net/ucx/progress.h"
 
-#include <poll.h>
-
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -33,12 +30,6 @@ void UcxProgress::tick() {
     if (!lock.owns_lock()) continue;
     for (int calls = 0; calls < kMostCalls && worker_->progress(); ++calls) continue;
   }
-}
-
-// Not longer than a tick: another thread may have progressed what this one waits for.
-void UcxProgress::sleep(Deadline deadline) {
-  pollfd polled{worker_->event_fd(), POLLIN, 0};
-  ::poll(&polled, 1, poll_timeout(std::min(deadline, deadline_in(kTick))));
 }
 
 }  // namespace starling

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "starling/base/unique_fd.h"
-#include "starling/net/deadline.h"
 #include "starling/net/ucx/plugin.h"
 
 namespace starling {
@@ -44,22 +43,9 @@ class UcxProgress {
     }
     return UcxPace::kBusy;
   }
-  // As until(), but waits for it until `deadline`. With the mutex held, which it gives up meanwhile; for the ends of connections.
-  template <typename Done>
-  bool wait(std::unique_lock<std::mutex>& lock, const Done& done, Deadline deadline) {
-    for (;;) {
-      const UcxPace pace = until(done);
-      if (pace == UcxPace::kDone) return true;
-      if (has_passed(deadline)) return false;
-      lock.unlock();
-      if (pace == UcxPace::kAsleep) sleep(deadline);
-      lock.lock();
-    }
-  }
 
  private:
   static constexpr int kMostCalls = 1000;
-  void sleep(Deadline deadline);
   void tick();
 
   const std::shared_ptr<UcxLibrary> library_;
