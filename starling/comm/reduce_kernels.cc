@@ -22,6 +22,15 @@ InstructionSet best_instruction_set() {
   return InstructionSet::kPortable;
 }
 
+bool two_pages_at_once() {
+#if defined(__x86_64__)
+  static const bool intel = __builtin_cpu_is("intel");
+  return intel;
+#else
+  return false;
+#endif
+}
+
 namespace {
 
 // Turns kAvg into a sum with a divisor, and drops streaming where a destination is not aligned for it.

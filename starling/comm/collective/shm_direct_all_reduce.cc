@@ -34,7 +34,7 @@ class AllReduce {
   void run() {
     const bool flat = bytes_ <= kFlatBytes;
     const uint64_t where = bytes_ <= kDirectBytes ? kNowhere : team_.locate(data_, bytes_);
-    const auto fill = [this](size_t chunk) { this->fill(chunk); };
+    const auto fill = [this, flat](size_t chunk) { flat ? fill_whole(chunk) : fill_others(chunk); };
     const bool ahead = where == kNowhere;
     if (ahead) prefill(team_, fill);
     team_.enter(operation_, where, ahead);
@@ -43,7 +43,7 @@ class AllReduce {
       numa_all_reduce(team_, operation_, elements(bytes_), job_.divisor);
     } else if (team_.all_in_windows()) {
       direct();
-    } else if (flat || team_.size() == 2) {
+    } else if (flat) {
       run_staged(team_, chunks, fill, [this](size_t c) { reduce_whole(c); });
     } else {
       run_staged(team_, chunks, fill, [this](size_t c) { reduce_slice(c); }, [this](size_t c) { drain(c); });
@@ -56,6 +56,12 @@ class AllReduce {
   // Slices meet at multiples of a cache line.
   Slice slice(size_t bytes) const {
     return slice_of(elements(bytes), team_.size(), team_.rank(), 64 / size_of(job_.type));
+  }
+
+  // Where the own slice of a chunk begins and ends.
+  Slice own_bytes(size_t chunk) const {
+    const Slice part = slice(length(chunk));
+    return {part.begin * size_of(job_.type), part.end * size_of(job_.type)};
   }
 
   void direct() {
@@ -76,7 +82,7 @@ class AllReduce {
     team_.await_exit_all();
   }
 
-  void fill(size_t chunk) {
+  void fill_whole(size_t chunk) {
     copy_bytes(team_.slot(team_.rank(), team_.next_chunk() + chunk), data_ + chunk * kSlotBytes,
                length(chunk));
     team_.count_written(length(chunk));
@@ -92,10 +98,22 @@ class AllReduce {
     team_.count_read(static_cast<uint64_t>(team_.size() - 1) * length(chunk));
   }
 
+  // The own slice of a chunk stays where it is; the others' go to the own slot, to be reduced there by them.
+  void fill_others(size_t chunk) {
+    const auto [begin, end] = own_bytes(chunk);
+    std::byte* slot = team_.slot(team_.rank(), team_.next_chunk() + chunk);
+    const std::byte* own = data_ + chunk * kSlotBytes;
+    copy_bytes(slot, own, begin);
+    copy_bytes(slot + end, own + end, length(chunk) - end);
+    team_.count_written(length(chunk) - (end - begin));
+  }
+
   void reduce_slice(size_t chunk) {
     const Slice part = slice(length(chunk));
     for (int r = 0; r < team_.size(); ++r) {
-      destinations_[r] = team_.slot(r, team_.next_chunk() + chunk) + part.begin * size_of(job_.type);
+      std::byte* start =
+          r == team_.rank() ? data_ + chunk * kSlotBytes : team_.slot(r, team_.next_chunk() + chunk);
+      destinations_[r] = start + part.begin * size_of(job_.type);
       sources_[r] = destinations_[r];
     }
     reduce_over(part.count());
@@ -105,8 +123,11 @@ class AllReduce {
   }
 
   void drain(size_t chunk) {
-    copy_bytes(data_ + chunk * kSlotBytes, team_.slot(team_.rank(), team_.next_chunk() + chunk),
-               length(chunk));
+    const auto [begin, end] = own_bytes(chunk);
+    const std::byte* slot = team_.slot(team_.rank(), team_.next_chunk() + chunk);
+    std::byte* own = data_ + chunk * kSlotBytes;
+    copy_bytes(own, slot, begin);
+    copy_bytes(own + end, slot + end, length(chunk) - end);
   }
 
   void reduce_over(size_t count) {

@@ -4,10 +4,11 @@
 // the result to all p windows. Two synchronisations, no copy. A rank moves N bytes in and N out, 2 (p - 1) / p · N of
 // them from or to others' windows:                                                   T = 2 α + 2 N β
 // Where the ranks are bound to several NUMA nodes, from 256 KB on: shm_numa_all_reduce.h.
-// flat (up to kFlatBytes, or p = 2, ordinary memory): each rank puts its tensor into its slot and reduces everybody's to
-// its own memory. One synchronisation a chunk, hidden but for the first:             T = α + (2 + p) N β
-// sliced (ordinary memory, p > 2): each rank reduces its slice of the chunk over the slots, stores it to all slots, and
-// takes the result out of its own:                                                   T = 2 α + 6 N β
+// flat (up to kFlatBytes): each rank puts its tensor into its slot and reduces everybody's to its own memory. One
+// synchronisation:                                                                   T = α + (3 + p) N β
+// sliced (ordinary memory): each rank puts the others' slices of a chunk into its slot, reduces its own over its memory and
+// the others' slots, stores the result to all of them, and takes the other results out of its slot. Synchronisations of a
+// chunk are hidden behind the next:                                                  T = 2 α + (2 + 4 (p - 1) / p) N β
 // α: one cache line from core to core; β: a byte through the memory or cache that holds N. Stores bypass the caches
 // from stream_bytes() on.
 #pragma once
