@@ -1,6 +1,6 @@
 #include "bench/transfer_limit.h"
 
-#include <unistd.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -23,6 +23,13 @@ double core_time() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
+// That this process may run on.
+int cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
 // Reads one word of every line, four pages side by side: the fastest order of those that were tried.
 void read_lines(const std::byte* from, size_t bytes) {
   uint64_t sum = 0;
@@ -37,6 +44,16 @@ void read_lines(const std::byte* from, size_t bytes) {
     }
   }
   asm volatile("" : : "r"(sum) : "memory");
+}
+
+// Reads and writes one word of every line.
+void change_lines(std::byte* at, size_t bytes) {
+  for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += 64) {
+    uint64_t word;
+    std::memcpy(&word, at + i, sizeof(word));
+    ++word;
+    std::memcpy(at + i, &word, sizeof(word));
+  }
 }
 
 void copy_streaming(std::byte* to, const std::byte* from, size_t bytes) {
@@ -80,34 +97,37 @@ class Transfers {
     return std::min(plain, core_time() - start);
   }
 
+  // A chunk: the others' slices into the own slot; the own slice in each other slot read and written; the own slot read.
   double staging(const std::byte* from) {
-    const size_t part = bytes_ / p_;
-    size_t to_write = p_ == 2 ? bytes_ : bytes_ + (p_ - 1) * part;
-    size_t to_read = p_ == 2 ? bytes_ : 2 * part;  // of each other rank
     double took = 0;
-    while (to_write > 0 || to_read > 0) {
-      const size_t writes = std::min(to_write, kRing), reads = std::min(to_read, kRing);
+    for (size_t left = bytes_; left > 0; left -= std::min(left, kRing)) {
+      const size_t slice = std::min(left, kRing) / p_;
       group_.barrier();
       double start = core_time();
-      std::memcpy(own_, from, writes);
+      std::memcpy(own_, from, (p_ - 1) * slice);
       took += core_time() - start;
       group_.barrier();
       start = core_time();
-      read_others(reads);
+      for (size_t i = 1; i < p_; ++i) change_lines(other(i) + (place(i) * slice), slice);
       took += core_time() - start;
-      to_write -= writes;
-      to_read -= reads;
+      group_.barrier();
+      start = core_time();
+      read_lines(own_, (p_ - 1) * slice);
+      took += core_time() - start;
     }
     return took;
   }
 
  private:
+  std::byte* other(size_t i) const {
+    return window_.region(static_cast<int>((static_cast<size_t>(group_.local_rank()) + i) % p_));
+  }
+  // Of this rank's slice among those that lie in the slot of other(i): each slot leaves out that of its owner.
+  size_t place(size_t i) const { return p_ - 1 - i; }
+
   void read_others(size_t bytes) {
-    const size_t me = static_cast<size_t>(group_.local_rank());
-    for (size_t i = 1; i < p_; ++i) {
-      const auto* region = window_.region(static_cast<int>((me + i) % p_));
-      read_lines(region + (bytes * p_ <= bytes_ ? me * bytes : 0), bytes);
-    }
+    for (size_t i = 1; i < p_; ++i)
+      read_lines(other(i) + static_cast<size_t>(group_.local_rank()) * bytes, bytes);
   }
 
   Group& group_;
@@ -124,7 +144,7 @@ TransferTimes measure_transfers(Group& group, const Window& window, size_t bytes
   Transfers transfers(group, window, bytes);
   std::vector<std::byte> from(bytes + kRing), to(bytes + 64);
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(to.data()) + 63) / 64 * 64);
-  const double turns = std::max(1.0, group.size() / static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN)));
+  const double turns = std::max(1.0, group.size() / static_cast<double>(cores()));
   TransferTimes times;
   for (int i = -2; i < repetitions; ++i) {
     const double read = transfers.read();

@@ -15,8 +15,8 @@ struct TransferTimes {
   // read and write N bytes of memory: the greater of both is the limit.
   std::vector<double> read;
   std::vector<double> copy;
-  // By way of staging slots of 1 MiB, whose lines the others have read before: writing and reading what the all-reduce of ordinary
-  // memory writes and reads there (shm_direct_all_reduce.h).
+  // By way of staging slots of 1 MiB: writing and reading what the all-reduce of ordinary memory writes and reads there
+  // (`sliced` in shm_direct_all_reduce.h).
   std::vector<double> staging;
 };
 
