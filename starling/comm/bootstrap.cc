@@ -166,6 +166,7 @@ LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places
   setup.staging = window("staging", p > 1 ? kStagingBytes : 0);
   setup.timeout = options.timeout;
   setup.policy = WaitPolicy::for_ranks(p, places.local_processors);
+  setup.shared_cores = p > places.local_processors;
   setup.warn = options.warn;
   return setup;
 }

@@ -1,5 +1,5 @@
 // The control block: what one rank shows the ranks of its host, at the start of its region of the control window.
-// Written by its owner only, read by all; zero-filled memory is its initial state. Layout for p local ranks:
+// Written by its owner only (but for `claim` and the exit of a part that another has claimed), read by all; zero-filled memory is its initial state. Layout for p local ranks:
 //
 //   ControlBlock | ring_head[p] | ring_tail[p] | splits[2][2p]
 //
@@ -46,6 +46,8 @@ struct ControlBlock {
   RankState state;
   EntryLine entry[2];
   FlagLine stage[kStages];
+  alignas(64)
+      std::atomic<uint64_t> claim;  // round << 16 | the local rank that carries out the owner's part of it
   FlagLine sync[LocalSync::kSlots];
 };
 

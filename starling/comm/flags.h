@@ -1,5 +1,5 @@
-// Flags in shared memory: one 64-bit number that only grows, alone in its cache line, written by one rank and read by
-// all. post() is a release and wait an acquire: what the writer stored before post() is visible to who has seen the
+// Flags in shared memory: one 64-bit number that only grows, alone in its cache line, written by one rank at a time and
+// read by all. post() is a release and wait an acquire: what the writer stored before post() is visible to who has seen the
 // value. The address may differ between processes; the futex is shared.
 #pragma once
 

@@ -76,6 +76,10 @@ std::string LocalTeam::who_has_not_entered() const {
   return fmt::format("{} did not enter {}", names, describe(current_));
 }
 
+std::string LocalTeam::who_has_not_finished(int r) const {
+  return fmt::format("{} entered {} but did not finish its part", liveness_.name(r), describe(current_));
+}
+
 void LocalTeam::enter(const Operation& operation, uint64_t where, bool prefilled) {
   check_usable();
   ++round_;
@@ -111,14 +115,28 @@ void LocalTeam::post_stage(Stage stage, uint64_t value) {
 }
 
 void LocalTeam::await_stage(Stage stage, int r, uint64_t value) {
-  await(block(r).stage[stage], value, r, [this, r] {
-    return fmt::format("{} entered {} but did not finish its part", liveness_.name(r), describe(current_));
-  });
+  await(block(r).stage[stage], value, r, [this, r] { return who_has_not_finished(r); });
 }
 
 void LocalTeam::await_stage_all(Stage stage, uint64_t value) {
   for (int r = 0; r < size_; ++r) {
     if (r != me_) await_stage(stage, r, value);
+  }
+}
+
+bool LocalTeam::claim(int part) {
+  std::atomic<uint64_t>& claim = block(part).claim;
+  uint64_t before = claim.load(std::memory_order_relaxed);
+  return before >> 16 < round_ &&
+         claim.compare_exchange_strong(before, round_ << 16 | static_cast<uint64_t>(me_),
+                                       std::memory_order_relaxed);
+}
+
+void LocalTeam::await_parts() {
+  for (int part = 0; part < size_; ++part) {
+    const auto claimant = static_cast<int>(block(part).claim.load(std::memory_order_relaxed) & 0xffff);
+    await(block(part).stage[kExit], round_, claimant,
+          [this, claimant] { return who_has_not_finished(claimant); });
   }
 }
 

@@ -40,6 +40,7 @@ struct LocalTeamSetup {
   std::shared_ptr<Window> staging;  // kStagingBytes a region
   std::chrono::milliseconds timeout{60'000};
   WaitPolicy policy;
+  bool shared_cores = false;  // more ranks than cores; the same on all ranks
   // Polled about every 20 ms of waiting: a fault that shows elsewhere (a socket, the store).
   std::function<std::optional<Failure>()> outside;
   std::function<void(const std::string&)> warn;  // GroupOptions
@@ -75,6 +76,12 @@ class LocalTeam final : public LocalSync {
   // End of a zero-copy collective: this rank has finished with the others' memory.
   void post_exit() { post_round(kExit); }
   void await_exit_all() { await_stage_all(kExit, round_); }
+  // The same for parts of the round that any rank may carry out, part r at first rank r's. Where ranks share cores, who has a
+  // core does the part of who waits for it. claim: whether this rank is the one; then post_part when it is done. await_parts
+  // once each part has been claimed.
+  bool claim(int part);
+  void post_part(int part) { starling::post(block(part).stage[kExit], round_); }
+  void await_parts();
 
   // Chunks of all rounds are numbered in one sequence; chunk k lies in slot k % kSlots of each rank.
   uint64_t next_chunk() const { return next_chunk_; }
@@ -99,6 +106,7 @@ class LocalTeam final : public LocalSync {
 
   const NumaPlaces& numa() const { return numa_; }
   const WaitPolicy& policy() const { return setup_.policy; }
+  bool shared_cores() const { return setup_.shared_cores; }
   std::chrono::milliseconds timeout() const { return setup_.timeout; }
   // Waits of the following rounds may last longer by this much: while others wait for something themselves.
   void set_extra_patience(std::chrono::milliseconds extra) { extra_patience_ = extra; }
@@ -128,6 +136,7 @@ class LocalTeam final : public LocalSync {
   void await_slowly(FlagLine& flag, uint64_t value, int r, const std::function<std::string()>& late);
   void check_agreement();
   std::string who_has_not_entered() const;
+  std::string who_has_not_finished(int r) const;
 
   const LocalTeamSetup setup_;
   const std::shared_ptr<Window> control_;

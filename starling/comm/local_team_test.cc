@@ -2,12 +2,16 @@
 // windows of a group are mapped at another address by each rank, which hides races from it).
 #include "starling/comm/local_team.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "starling/base/error.h"
 #include "starling/comm/collective/shm_all_gather.h"
 #include "starling/comm/collective/shm_broadcast.h"
 #include "starling/comm/collective/shm_direct_all_reduce.h"
@@ -86,6 +90,62 @@ TEST_P(LocalTeamTest, CollectivesOnOneMapping) {
         ASSERT_TRUE(std::equal(want.begin(), want.end(), all.begin() + static_cast<long>(count) * 4 * r));
       }
     }
+  });
+}
+
+// Where ranks share cores a slice is reduced once, by whoever claims it, and every rank has the result.
+TEST_P(LocalTeamTest, RanksThatShareCoresDoEachOthersParts) {
+  const int p = GetParam();
+  const SharedHost host(p);
+  std::atomic<uint64_t> moved{0};
+  run_ranks(p, [&](const ThreadRank& at) {
+    LocalTeamSetup setup = host.setup(at);
+    setup.shared_cores = true;
+    LocalTeam team(std::move(setup));
+    team.add_window(host.tensors);
+    std::byte* own = host.tensors->region(at.rank);
+    for (uint64_t round = 1; round <= 50; ++round) {
+      const size_t count = 2000 + 100 * round;
+      const Operation sum{CollectiveKind::kAllReduce, DataType::kFp32, ReduceOp::kSum, 0, count * 4, round};
+      const auto data = test_tensor(DataType::kFp32, count, at.rank, static_cast<int>(round));
+      std::copy(data.begin(), data.end(), own);
+      shm_all_reduce(team, sum, own, count, 1);
+      const auto want = reduced_tensor(DataType::kFp32, count, p, ReduceOp::kSum, static_cast<int>(round));
+      ASSERT_TRUE(std::equal(want.begin(), want.end(), own)) << round;
+    }
+    moved += team.written();
+  });
+  // (p - 1) / p N of each rank: no slice was left out, none done twice.
+  EXPECT_EQ(moved, 50 * (2000 + 100 * 51 / 2) * 4 * static_cast<uint64_t>(p - 1));
+}
+
+TEST(LocalTeamParts, WhoClaimedAPartAndDoesNotFinishItIsNamed) {
+  const SharedHost host(2);
+  std::atomic<bool> claimed{false}, ended{false};
+  run_ranks(2, [&](const ThreadRank& at) {
+    LocalTeamSetup setup = host.setup(at);
+    setup.timeout = std::chrono::milliseconds(200);
+    LocalTeam team(std::move(setup));
+    team.enter(Operation{}, kNowhere, false);
+    if (at.rank == 1) {
+      EXPECT_TRUE(team.claim(0) && !team.claim(0) && team.claim(1));
+      team.post_part(1);
+      claimed = true;
+      claimed.notify_all();
+      ended.wait(false);
+      return;
+    }
+    claimed.wait(false);
+    EXPECT_FALSE(team.claim(0) || team.claim(1));
+    try {
+      team.await_parts();
+      ADD_FAILURE() << "part 0 was never finished";
+    } catch (const TimeoutError& error) {
+      EXPECT_EQ(error.peer(), 1);
+      EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 (node-a) entered"));
+    }
+    ended = true;
+    ended.notify_all();
   });
 }
 
