@@ -95,6 +95,29 @@ TEST_P(GroupTest, AllReduceInAWindow) {
   });
 }
 
+// Large ones are rounded up to huge pages and lie at multiples of them, one region after another.
+TEST_P(GroupTest, LargeWindowsAreSharedByteForByte) {
+  on_all([](Group& group) {
+    constexpr size_t kHugePage = size_t{2} << 20;
+    const auto window = group.allocate_window((size_t{9} << 20) + 1);
+    ASSERT_EQ(window->bytes(), size_t{10} << 20);
+    const auto at = [&](int r, size_t i) { return window->region(r) + i * (window->bytes() - 1) / 7; };
+    const int me = group.local_rank(), locals = static_cast<int>(group.local_ranks().size());
+    for (int r = 0; r < locals; ++r) {
+      ASSERT_EQ(window->region(r), window->region(0) + static_cast<size_t>(r) * window->bytes());
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(window->region(r)) % kHugePage, 0U);
+    }
+    for (size_t i = 0; i < 8; ++i) ASSERT_EQ(*at(me, i), std::byte{0});
+    for (size_t i = 0; i < 8; ++i) *at(me, i) = static_cast<std::byte>(10 * static_cast<size_t>(me) + i);
+    group.barrier();
+    for (int r = 0; r < locals; ++r) {
+      for (size_t i = 0; i < 8; ++i)
+        ASSERT_EQ(*at(r, i), static_cast<std::byte>(10 * static_cast<size_t>(r) + i));
+    }
+    group.barrier();
+  });
+}
+
 TEST_P(GroupTest, SomeTensorsInWindowsSomeNot) {
   on_all([](Group& group) {
     const auto window = group.allocate_window(1 << 20);

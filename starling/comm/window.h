@@ -12,7 +12,7 @@ namespace starling {
 class Window {
  public:
   virtual ~Window() = default;
-  // Bytes of one rank's region: what was asked for, rounded up to a page.
+  // Bytes of one rank's region: what was asked for, rounded up to a page, of a large window to a huge one.
   virtual size_t bytes() const = 0;
   // The region of local rank `r`, page-aligned, zero at first.
   virtual std::byte* region(int local_rank) const = 0;
