@@ -70,7 +70,7 @@ class AllReduce {
 
   void direct() {
     job_.stream = bytes_ >= stream_bytes();
-    if (!team_.shared_cores() || bytes_ > kEachOthersBytes) {
+    if (!team_.shared_cores() || !team_.numa().nodes.empty() || bytes_ > kEachOthersBytes) {
       reduce_in_place(slice(bytes_));
       team_.post_exit();
       team_.await_exit_all();

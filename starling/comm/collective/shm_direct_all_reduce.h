@@ -3,7 +3,7 @@
 // direct (tensors in windows): each rank reduces its slice of N / p bytes over all p windows, in rank order, and stores
 // the result to all p windows. Two synchronisations, no copy. A rank moves N bytes in and N out, 2 (p - 1) / p · N of
 // them from or to others' windows:                                                   T = 2 α + 2 N β
-// Where ranks share cores, up to 1 MB who has a core also does the slices of those who wait for it: one turn on the core
+// Where ranks share cores and are not bound to NUMA nodes, up to 1 MB who has a core also does the slices of those who wait for it: one turn on the core
 // instead of two.
 // Where the ranks are bound to several NUMA nodes, from 256 KB on: shm_numa_all_reduce.h.
 // flat (up to kFlatBytes): each rank puts its tensor into its slot and reduces everybody's to its own memory. One
