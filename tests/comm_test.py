@@ -3,7 +3,7 @@ import os
 import pathlib
 import signal
 
-from program import BUILD, SMALL, ProgramTest, distance, environment, main, ranks_of, result_of, wait_for_step
+from program import BUILD, SMALL, ProgramTest, distance, environment, main, ranks_of, result_of, wait_for_step, wait_until_all_stand
 
 APART = ["--set", "comm.shared_memory=false"]
 ALL_REDUCE = {"direct", "ring", "halving-doubling", "binomial-tree", "double-tree", "bruck", "star"}
@@ -72,7 +72,7 @@ class Comm(ProgramTest):
         process = self.start("train", "--run-dir", self.path("run"), *SMALL, *APART, "-n", 3, "--global-batch", 24, "--steps", 100000)
         wait_for_step(self.path("run"), 5)
         os.kill(ranks_of(process.pid)[1], signal.SIGSTOP)  # the others come to wait for it
-        wait_until_all_stand(self.path("run"), self)
+        wait_until_all_stand(self, self.path("run"))
         os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
         _, _, err = self.ended(process)
         self.assertRegex(err, r"rank 1 .*SIGKILL")
@@ -82,17 +82,6 @@ class Comm(ProgramTest):
         self.assertTrue(events[0]["waits"])
         _, err = self.run_program("doctor", "--recorder", self.path("nowhere"), status=2)
         self.assertIn("holds no recordings", err)
-
-
-def wait_until_all_stand(run_dir, test):
-    """Waits until two looks at the recorders show the same operations: whoever needs the stopped rank waits for it."""
-    before = None
-    for _ in range(600):
-        now, _ = test.run_program("doctor", "--recorder", run_dir, "--json")
-        if now == before:
-            return
-        before = now
-    raise AssertionError("the others go on without a stopped rank")
 
 
 if __name__ == "__main__":

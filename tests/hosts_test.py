@@ -183,6 +183,9 @@ class TwoHosts(ProgramTest):
             self.assertEqual(process.returncode, 4, end)
             self.assertRegex(end[2], r"rank 3")
         self.assertRegex(ends[0][2], "host-1")
+        said = [end[2] for end in ends if "who waited for whom" in end[2]]
+        self.assertEqual(len(said), 1, said)  # no launcher of ours says it, but the first that gave up
+        self.assertRegex(said[0], r"rank [0-2] \(.*\) gave up in \S+ #\d+")
 
     def test_listens_on_the_chosen_address_only(self):
         processes = self.start_job(self.training("--steps", 100000), [2, 1])

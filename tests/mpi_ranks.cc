@@ -2,7 +2,8 @@
 // with 1 at the first difference. Sees no MPI itself.
 //
 //   mpi_ranks                under mpiexec: collectives, messages, groups of some ranks
-//   mpi_ranks FAULT          under mpiexec: unequal splits many late dead; writes what the group said to said-RANK, ends with 3
+//   mpi_ranks FAULT          under mpiexec: unequal splits many late dead; writes what the group said to said-RANK, ends with 3; flight
+//                            recorders in recorder
 //   mpi_ranks other-build    alone: as a program of another build
 #include <unistd.h>
 
@@ -27,6 +28,8 @@
 #include "starling/comm/collective_test_values.h"
 #include "starling/comm/mpi/mpi_group.h"
 #include "starling/comm/mpi/open.h"
+#include "starling/comm/recorder.h"
+#include "starling/comm/recorder_report.h"
 #include "starling/launch/environment.h"
 
 namespace starling {
@@ -187,14 +190,20 @@ struct Job {
   ProcessIdentity self;
 
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
-                               std::chrono::milliseconds timeout = std::chrono::seconds(60)) const {
+                               std::chrono::milliseconds timeout = std::chrono::seconds(60),
+                               std::shared_ptr<FlightRecorder> recorder = nullptr) const {
     GroupSetup setup;
     setup.name = name;
     setup.world_ranks = members;
     setup.rank = static_cast<int>(std::find(members.begin(), members.end(), self.rank) - members.begin());
     setup.size = static_cast<int>(members.size());
     setup.options.timeout = timeout;
+    setup.options.recorder = std::move(recorder);
     return make_mpi_group(library, setup);
+  }
+  std::shared_ptr<FlightRecorder> recorder(const char* folder) const {
+    return std::make_shared<FlightRecorder>(recorder_file(folder, self.rank), self.rank, self.world_size,
+                                            "node");
   }
   std::vector<int> all() const {
     std::vector<int> ranks(static_cast<size_t>(self.world_size));
@@ -214,6 +223,50 @@ void refusals(Group& group) {
   group.barrier();
 }
 
+// What a rank's flight recorder holds of each kind of operation: the same as with our own engine.
+void recorded(const Job& job) {
+  const int rank = job.self.rank, p = job.self.world_size, next = (rank + 1) % p, before = (rank + p - 1) % p;
+  const size_t places = static_cast<size_t>(p);
+  {
+    const auto group =
+        job.group("all of them", job.all(), std::chrono::seconds(60), job.recorder("recorded"));
+    std::vector<int32_t> in(places), out(places);
+    group->barrier();
+    group->broadcast(in.data(), 1, DataType::kInt32, 1);
+    group->all_reduce(in.data(), places, DataType::kInt32, ReduceOp::kMax);
+    group->reduce_scatter(in.data(), out.data(), 1, DataType::kInt32, ReduceOp::kSum);
+    group->all_gather(in.data(), out.data(), 1, DataType::kInt32);
+    const std::vector<size_t> ones(places, 1);
+    group->all_to_all(in.data(), ones, out.data(), ones, DataType::kInt32);
+    group->send(in.data(), 4, next, 0x50000007);
+    expect_fault([&] { group->recv(in.data(), 8, before, 0x50000007); }, "4 bytes came instead of 8");
+  }
+  const std::string bytes = std::to_string(4 * p);
+  const std::vector<std::string> expected{
+      "all-gather #1 (256 bytes uint8)",  // where the ranks are
+      "barrier #2",
+      "broadcast #3 (4 bytes int32 from rank 1)",
+      "all-reduce #4 (max of " + bytes + " bytes int32)",
+      "reduce-scatter #5 (sum of 4 bytes int32)",
+      "all-gather #6 (4 bytes int32)",
+      "all-to-all #7 (int32)",
+      "send of 4 bytes with tag 1342177287 to rank " + std::to_string(next),
+      "recv of 8 bytes with tag 1342177287 from rank " + std::to_string(before)};
+  std::vector<std::string> found;
+  for (const Recording& recording : read_recordings("recorded")) {
+    if (recording.rank != rank) continue;
+    expect(recording.groups == std::vector<std::string>{"all of them"}, "the group's name in its recording");
+    for (const Record& record : recording.records) {
+      found.push_back(describe(record));
+      const RecordState end = found.size() < expected.size() ? RecordState::kEnded : RecordState::kFailed;
+      expect(record.state == end && record.ended_ns >= record.began_ns, found.back() + ": its end");
+    }
+  }
+  for (size_t i = 0; i < std::max(found.size(), expected.size()); ++i)
+    expect(i < found.size() && i < expected.size() && found[i] == expected[i],
+           "operation " + std::to_string(i) + " of a recording");
+}
+
 void all_of_it(const Job& job) {
   const auto world = job.group("world", job.all());
   expect(world->rank() == job.self.rank && world->size() == job.self.world_size, "rank and size");
@@ -223,6 +276,7 @@ void all_of_it(const Job& job) {
   in_place(*world);
   mail(*world);
   refusals(*world);
+  recorded(job);
   // Disjoint halves with one name; then a group of all with an order of its own.
   std::vector<int> members;
   for (int r = job.self.rank % 2; r < job.self.world_size; r += 2) members.push_back(r);
@@ -237,8 +291,21 @@ void all_of_it(const Job& job) {
   if (job.self.rank == 0) std::printf("%d cases over MPI on %d ranks\n", cases, job.self.world_size);
 }
 
+// Until the recorders say that all other ranks are in a collective that this one has not entered.
+void wait_until_waited_for(const Job& job, const std::string& operation) {
+  const auto there = [&](const Recording& recording) {
+    if (recording.rank == job.self.rank) return true;
+    return !recording.records.empty() && describe(recording.records.back()) == operation;
+  };
+  for (;;) {
+    const std::vector<Recording> all = read_recordings("recorder");
+    if (std::all_of(all.begin(), all.end(), there)) return;
+    std::this_thread::yield();
+  }
+}
+
 void fault(const Job& job, const std::string& kind) {
-  const auto world = job.group("world", job.all());
+  const auto world = job.group("world", job.all(), std::chrono::seconds(60), job.recorder("recorder"));
   const int rank = job.self.rank;
   std::vector<float> data(64);
   std::string said;
@@ -264,7 +331,10 @@ void fault(const Job& job, const std::string& kind) {
     if (rank != 1) expect_fault([&] { hasty->barrier(); }, said);
     if (rank != 1) world->send(&word, 1, 1, 1);
   } else if (kind == "dead") {
-    if (rank == 1) ::raise(SIGKILL);
+    if (rank == 1) {
+      wait_until_waited_for(job, "barrier #2");
+      ::raise(SIGKILL);
+    }
     said = fault_of([&] { world->barrier(); });
   }
   // Not through mpiexec, which may end before it has passed on all that its ranks wrote.

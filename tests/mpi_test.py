@@ -1,10 +1,15 @@
 """The MPI engine under the mpiexec of this machine: its collectives against the naive reference, its errors, training over it."""
+import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
+import time
 import unittest
 
-from program import BUILD, SMALL, STARLING, ProgramTest, distance, environment, events_of, main, result_of
+from program import (BUILD, SMALL, STARLING, ProgramTest, distance, environment, events_of, main, result_of, wait_for_step,
+                     wait_until_all_stand)
 
 PLUGIN = BUILD / "lib/starling/libstarling_mpi.so"
 RANKS = BUILD / "tests/mpi_ranks"
@@ -33,14 +38,28 @@ class Mpi(ProgramTest):
         # Open MPI refuses root and more ranks than cores, and binds each rank to a core.
         cls.how = ["--oversubscribe", "--allow-run-as-root", "--bind-to", "none"] if is_open_mpi() else []
 
-    def mpiexec(self, ranks, *words, fails=False, timeout=120):
-        """Runs to the end; (standard output, standard error). No network beside shared memory and, for mpiexec itself, loopback."""
+    def begin(self, ranks, *words):
+        """A job. No network beside shared memory and, for mpiexec itself, loopback."""
         env = environment(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^openib,tcp", OMPI_MCA_btl_vader_single_copy_mechanism="none",
                           OMPI_MCA_mpi_yield_when_idle=1, OMPI_MCA_oob_tcp_if_include="lo", OMP_NUM_THREADS=1, HOME=self.dir, TMPDIR=self.dir)
-        done = subprocess.run(["mpiexec", *self.how, "-n", str(ranks), *map(str, words)], capture_output=True, text=True, timeout=timeout,
-                              cwd=self.dir, env=env)
-        self.assertEqual(done.returncode != 0, fails, f"{done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
-        return done.stdout, done.stderr
+        process = subprocess.Popen(["mpiexec", *self.how, "-n", str(ranks), *map(str, words)], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, env=env)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        """mpiexec ends its ranks if it is asked to."""
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=30)
+
+    def mpiexec(self, ranks, *words, fails=False, timeout=120):
+        """Runs to the end; (standard output, standard error)."""
+        process = self.begin(ranks, *words)
+        out, err = process.communicate(timeout=timeout)
+        self.assertEqual(process.returncode != 0, fails, f"{process.returncode}\n{out[-2000:]}\n{err[-3000:]}")
+        return out, err
 
     def words(self, run, *more):
         return ["train", "--json", "--run-dir", self.path(run), *SMALL, "--precision", "fp64", "--global-batch", 24, "--steps", 12, *more]
@@ -92,7 +111,58 @@ class Mpi(ProgramTest):
             self.assertRegex(said.get(rank, ""), r"rank 1 \([^)]*\).* did not enter barrier #2 within 3000 ms")
 
     def test_a_rank_that_is_killed_ends_the_job(self):
-        self.mpiexec(2, RANKS, "dead", fails=True, timeout=60)
+        self.mpiexec(3, RANKS, "dead", fails=True, timeout=60)
+        waits = self.doctor(self.dir)["waits"]
+        for rank in (0, 2):
+            self.assertRegex(waits[rank], rf"rank {rank} \(node\) (waits|gave up) in barrier #2 of group world")
+        self.assertRegex(waits[1], r"rank 1 \(node\) did not begin #2 of group world: its last is all-gather #1")
+
+    def doctor(self, folder):
+        """What the flight recorders in `folder` say."""
+        events, _ = self.run_program("doctor", "--recorder", folder, "--json")
+        return events[0]
+
+    def train_until_rank_1_is_waited_for(self, *more):
+        """Training of 3 ranks whose rank 1 has been stopped between two collectives; (the job, rank 1's process, the collective)."""
+        job = self.begin(3, STARLING, "train", "--run-dir", self.path("run"), *SMALL, "--global-batch", 240, "--steps", 100000, *ENGINE, *more)
+        wait_for_step(self.path("run"), 5)
+        victim = next(r["pid"] for r in self.doctor(self.path("run"))["ranks"] if r["rank"] == 1)
+        deadline = time.monotonic() + 100
+        while time.monotonic() < deadline:
+            os.kill(victim, signal.SIGSTOP)
+            if self.doctor(self.path("run"))["ranks"][1]["operations"][-1]["ended_ns"]:
+                wait_until_all_stand(self, self.path("run"))
+                waits = "\n".join(self.doctor(self.path("run"))["waits"])
+                absent = re.search(r"rank 1 \(.*\) did not begin #(\d+) of group world", waits)
+                if absent and len(re.findall(rf"rank [02] \(.*\) waits in \S+ #{absent[1]} ", waits)) == 2:
+                    return job, victim, absent[1]
+            os.kill(victim, signal.SIGCONT)  # it was stopped inside a collective
+        raise AssertionError("rank 1 was never stopped outside of a collective")
+
+    def test_after_a_kill_the_recorders_say_who_waited_for_whom(self):
+        job, victim, number = self.train_until_rank_1_is_waited_for()
+        os.kill(victim, signal.SIGKILL)
+        job.communicate(timeout=60)
+        self.assertNotEqual(job.returncode, 0)
+        out = subprocess.run([STARLING, "doctor", "--recorder", self.path("run")], capture_output=True, text=True, timeout=60).stdout
+        for rank in (0, 2):
+            self.assertRegex(out, rf"rank {rank} \(.*\) (waits|gave up) in \S+ #{number}( .*)? of group world, which it began")
+        self.assertRegex(out, rf"rank 1 \(.*\) did not begin #{number} of group world: its last is .* #{int(number) - 1}\b")
+
+    def test_recorders_lie_in_the_folder_that_rank_0_names(self):
+        self.mpiexec(2, STARLING, "train", *SMALL, "--steps", 2, *ENGINE)
+        kept = sorted(p.relative_to(self.dir).parts for p in pathlib.Path(self.dir).glob("runs/*/recorder/*"))
+        self.assertEqual([(p[0], *p[2:]) for p in kept], [("runs", "recorder", "rank-0"), ("runs", "recorder", "rank-1")])
+        self.assertEqual(len({p[1] for p in kept}), 1)
+
+    def test_who_gives_up_says_who_waited_for_whom(self):
+        job, _, number = self.train_until_rank_1_is_waited_for("--set", "comm.timeout_s=20")
+        _, err = job.communicate(timeout=120)
+        self.assertNotEqual(job.returncode, 0)
+        self.assertEqual(err.count("who waited for whom"), 1, err)
+        self.assertRegex(err, rf"rank [02] \(.*\) gave up in \S+ #{number}( .*)? of group world")
+        self.assertRegex(err, rf"rank 1 \(.*\) did not begin #{number} of group world")
+        self.assertRegex(err, rf"error: rank 1 \(.*\) did not enter \S+ #{number} .*within 20000 ms")
 
     def test_weights_equal_those_of_one_process(self):
         one, over_mpi = self.path("one.safetensors"), self.path("mpi.safetensors")

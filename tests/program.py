@@ -132,6 +132,17 @@ def ranks_of(launcher_pid):
     return found
 
 
+def wait_until_all_stand(test, run_dir):
+    """Waits until two looks at the recorders show the same operations: whoever needs the stopped rank waits for it."""
+    before = None
+    for _ in range(600):
+        now, _ = test.run_program("doctor", "--recorder", run_dir, "--json")
+        if now == before:
+            return
+        before = now
+    raise AssertionError("the others go on without a stopped rank")
+
+
 def main():
     """Status 1 after a failure, else 77 where something was skipped: to ctest a skip must not hide a failure beside it."""
     result = unittest.main(argv=[sys.argv[0], "-v", *sys.argv[1:]], exit=False).result

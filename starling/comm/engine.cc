@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -22,26 +21,6 @@ namespace starling {
 
 namespace {
 
-// The flight recorder's entry of one operation, which lasts as long as this.
-class Entry {
- public:
-  Entry(FlightRecorder* recorder, int group, const Operation& operation, int peer = -1, uint32_t tag = 0)
-      : recorder_(group >= 0 ? recorder : nullptr), exceptions_(std::uncaught_exceptions()) {
-    if (recorder_ != nullptr) number_ = recorder_->begin(group, operation, peer, tag);
-  }
-  Entry(FlightRecorder& recorder, uint64_t number)
-      : recorder_(&recorder), exceptions_(std::uncaught_exceptions()), number_(number) {}
-  ~Entry() {
-    if (recorder_ != nullptr) recorder_->end(number_, std::uncaught_exceptions() > exceptions_);
-  }
-  Entry(const Entry&) = delete;
-
- private:
-  FlightRecorder* const recorder_;
-  const int exceptions_;
-  uint64_t number_ = 0;
-};
-
 // The team's numbers, with what is waited for in the flight recorder.
 class RecordedSync final : public LocalSync {
  public:
@@ -54,8 +33,8 @@ class RecordedSync final : public LocalSync {
   uint64_t peek(int rank, int slot) const override { return team_.peek(rank, slot); }
   void wait(int rank, int slot, uint64_t value, const std::string& what) override {
     if (team_.peek(rank, slot) >= value) return;
-    const Entry entry(*recorder_,
-                      recorder_->begin_wait(group_, team_.liveness().global_rank(rank), slot, value));
+    const RecordedOperation entry(
+        *recorder_, recorder_->begin_wait(group_, team_.liveness().global_rank(rank), slot, value));
     team_.wait(rank, slot, value, what);
   }
 
@@ -174,7 +153,7 @@ void Engine::carry_out(Operation operation, const Body& body) {
   const std::lock_guard lock(order_);
   team_->check_usable();
   operation.sequence = ++sequence_;
-  const Entry entry(options_.recorder.get(), recorded_group_, operation);
+  const RecordedOperation entry(options_.recorder.get(), recorded_group_, operation);
   if (!peers_) return body(operation, nullptr);
   const Hierarchy hosts = hierarchy();
   peers_->begin(operation);
@@ -268,8 +247,8 @@ void Engine::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   check_peer(peer, "send");
   if (peer == rank()) throw CommError("send: a rank cannot send to itself; copy instead");
   team_->check_usable();
-  const Entry entry(options_.recorder.get(), recorded_group_, {.kind = CollectiveKind::kSend, .bytes = bytes},
-                    peer, tag);
+  const RecordedOperation entry(options_.recorder.get(), recorded_group_,
+                                {.kind = CollectiveKind::kSend, .bytes = bytes}, peer, tag);
   if (is_local(peer)) return local_mail_->send(data, bytes, places_.local_rank_of(peer), tag);
   remote_mail_->send(data, bytes, peer, tag);
 }
@@ -278,8 +257,8 @@ void Engine::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   check_peer(peer, "recv");
   if (peer == rank()) throw CommError("recv: a rank cannot receive from itself; copy instead");
   team_->check_usable();
-  const Entry entry(options_.recorder.get(), recorded_group_, {.kind = CollectiveKind::kRecv, .bytes = bytes},
-                    peer, tag);
+  const RecordedOperation entry(options_.recorder.get(), recorded_group_,
+                                {.kind = CollectiveKind::kRecv, .bytes = bytes}, peer, tag);
   if (is_local(peer)) return local_mail_->recv(data, bytes, places_.local_rank_of(peer), tag);
   remote_mail_->recv(data, bytes, peer, tag);
 }

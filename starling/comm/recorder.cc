@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <optional>
 #include <system_error>
@@ -125,6 +126,19 @@ void FlightRecorder::end(uint64_t number, bool failed) {
   if (record.number != number) return;  // kRecords operations began meanwhile
   record.ended_ns = steady_ns();
   record.state = failed ? RecordState::kFailed : RecordState::kEnded;
+}
+
+RecordedOperation::RecordedOperation(FlightRecorder* recorder, int group, const Operation& operation,
+                                     int peer, uint32_t tag)
+    : recorder_(group >= 0 ? recorder : nullptr), exceptions_(std::uncaught_exceptions()) {
+  if (recorder_ != nullptr) number_ = recorder_->begin(group, operation, peer, tag);
+}
+
+RecordedOperation::RecordedOperation(FlightRecorder& recorder, uint64_t number)
+    : recorder_(&recorder), exceptions_(std::uncaught_exceptions()), number_(number) {}
+
+RecordedOperation::~RecordedOperation() {
+  if (recorder_ != nullptr) recorder_->end(number_, std::uncaught_exceptions() > exceptions_);
 }
 
 std::filesystem::path recorder_file(const std::filesystem::path& folder, int rank) {

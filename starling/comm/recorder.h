@@ -81,6 +81,23 @@ class FlightRecorder {
   std::mutex mutex_;
 };
 
+// The entry of one operation, which lasts as long as this: it has failed if an exception ends it.
+class RecordedOperation {
+ public:
+  // Nothing where there is no recorder (null), or where the group has not been added to it (-1).
+  RecordedOperation(FlightRecorder* recorder, int group, const Operation& operation, int peer = -1,
+                    uint32_t tag = 0);
+  // One that has begun as `number`.
+  RecordedOperation(FlightRecorder& recorder, uint64_t number);
+  ~RecordedOperation();
+  RecordedOperation(const RecordedOperation&) = delete;
+
+ private:
+  FlightRecorder* const recorder_;
+  const int exceptions_;
+  uint64_t number_ = 0;
+};
+
 // What a file holds.
 struct Recording {
   int rank = 0;

@@ -90,7 +90,7 @@ int bench_comm_command(const RunSpec& spec, const CommBenchOptions& bench, const
 
 int doctor_recorder_command(const std::string& folder, const CommandOptions& options) {
   // The run's folder, or the one inside.
-  std::vector<Recording> recordings = read_recordings(std::filesystem::path(folder) / "recorder");
+  std::vector<Recording> recordings = read_recordings(recorder_folder(folder));
   if (recordings.empty()) recordings = read_recordings(folder);
   if (recordings.empty())
     throw ConfigError("--recorder", fmt::format("{} holds no recordings; give the folder of a run of several "

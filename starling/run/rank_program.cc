@@ -1,13 +1,19 @@
 #include "starling/run/rank_program.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
+#include "starling/base/unique_fd.h"
 #include "starling/comm/recorder_report.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/launcher.h"
@@ -17,6 +23,7 @@
 #include "starling/run/plain_error.h"
 #include "starling/spec/hosts.h"
 #include "starling/spec/on_failure.h"
+#include "starling/telemetry/output.h"
 
 namespace starling {
 bool must_launch(const RunSpec& spec, const Environment& environment) {
@@ -90,7 +97,7 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
   }
   if (goes_on_after_loss(spec)) options.expendable = static_cast<int>(spec.train.ranks);
   if (program.keep) {
-    const std::filesystem::path recorders = std::filesystem::path(options.run_dir) / "recorder";
+    const std::filesystem::path recorders = recorder_folder(options.run_dir);
     std::error_code ignored;
     std::filesystem::remove_all(recorders, ignored);  // of an earlier run, perhaps of more ranks
     options.diagnosis = [recorders] { return who_waits(read_recordings(recorders)); };
@@ -100,11 +107,42 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
 
 namespace {
 
+// False where somebody holds it for long.
+bool lock(int fd) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+// Where no launcher of ours hears of a fault, the first rank that gives up (of those that share the folder) says who waited for whom; the
+// others wait meanwhile, for the end of one may be the end of all.
+void say_who_waits(const Environment& environment) {
+  if (environment.error_fd >= 0 || environment.run_dir.empty()) return;
+  const UniqueFd said(::open(said_file(environment.run_dir).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  struct stat state{};
+  if (!said.valid() || !lock(said.get()) || ::fstat(said.get(), &state) != 0) return;
+  const std::vector<std::string> lines = who_waits(read_recordings(recorder_folder(environment.run_dir)));
+  if (state.st_size > 0 || lines.empty()) return;
+  std::string text = fmt::format("starling: who waited for whom (starling doctor --recorder {} says more):\n",
+                                 environment.run_dir);
+  for (const std::string& line : lines) text += "  " + line + "\n";
+  FdOutput(2).write(text);
+  FdOutput(said.get()).write(text);
+}
+
 int work_in_session(const RunSpec& spec, const Environment& environment, const RankProgram& program,
                     const std::function<int(Session&)>& work) {
   try {
     Session session(spec, environment, program.output, program.keep);
-    return work(session);
+    try {
+      return work(session);
+    } catch (const CommError&) {
+      say_who_waits(session.environment());
+      throw;
+    }
   } catch (const c10::Error& error) {
     throw plain_error(error);
   }

@@ -17,6 +17,7 @@
 #include "starling/comm/ucx_mesh.h"
 #include "starling/launch/cpu_share.h"
 #include "starling/net/address.h"
+#include "starling/run/broadcast_text.h"
 #include "starling/run/freed_memory.h"
 #include "starling/run/tuning_file.h"
 #include "starling/run/ucx_devices.h"
@@ -60,12 +61,24 @@ bool use_color(const std::string& option, const Environment& environment, int fd
   return ::isatty(fd) == 1;
 }
 
+void warn(const std::string& text) {
+  FdOutput(2).write(fmt::format("starling: warning: {}\n", text));
+}
+
 }  // namespace
 
 std::string run_folder_of(const RunSpec& spec, const Environment& environment) {
   if (!environment.run_dir.empty()) return environment.run_dir;
   if (!spec.run.dir.empty()) return spec.run.dir;
   return fmt::format("runs/{}-{}", date_text(), spec.model.name);
+}
+
+std::filesystem::path recorder_folder(const std::string& run_dir) {
+  return std::filesystem::path(run_dir) / "recorder";
+}
+
+std::filesystem::path said_file(const std::string& run_dir) {
+  return recorder_folder(run_dir) / "said";
 }
 
 void make_run_folder(const std::string& path) {
@@ -112,11 +125,6 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
     link_ =
         std::make_unique<EmulatedLink>(LinkLimits{emulation.bandwidth, emulation.latency_s, emulation.loss});
   }
-  if (self.world_size > 1 && keep && !environment_.run_dir.empty()) {
-    recorder_ = std::make_shared<FlightRecorder>(
-        recorder_file(std::filesystem::path(environment_.run_dir) / "recorder", self.rank), self.rank,
-        self.world_size, host_name());
-  }
   if (self.world_size > 1 && spec_.comm.engine == "mpi")
     mpi_ = open_mpi(self.rank, self.world_size, name_of(self.origin));
   if (self.world_size > 1 && (!mpi_ || servers_of(spec_) > 0)) {
@@ -126,6 +134,7 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
   }
   members_ = all_members(static_cast<int>(spec_.train.ranks));
   if (self.rank >= spec_.train.ranks) server_ = self.rank - static_cast<int>(spec_.train.ranks);
+  if (self.world_size > 1 && keep) open_recorder();
   group_ = server_ < 0 ? make_named_group("world") : make_single_group({});
   if (environment_.board_fd >= 0) {
     board_ = std::make_unique<StepBoard>(StepBoard::open(environment_.board_fd, self.world_size));
@@ -137,6 +146,36 @@ Session::~Session() {
   if (std::uncaught_exceptions() == 0) return;
   if (store_) store_->abandon();
   if (mpi_) mpi_->abandon();
+}
+
+// Collective: rank 0 names the folder of the run, and empties it of an earlier run's recordings, perhaps of more ranks.
+std::string Session::folder_from_rank_0() {
+  constexpr const char* kKey = "run folder";
+  std::string folder;
+  if (environment_.identity.rank == 0) {
+    folder = run_folder_of(spec_, environment_);
+    std::error_code ignored;
+    std::filesystem::remove_all(recorder_folder(folder), ignored);
+  }
+  if (!store_) return broadcast_text(*make_mpi_group(mpi_, setup_of_workers(kKey)), folder);
+  if (environment_.identity.rank != 0) return store_->store().get(kKey, group_options().timeout);
+  store_->store().put(kKey, folder);
+  return folder;
+}
+
+// A rank that cannot keep one trains without.
+void Session::open_recorder() {
+  if (environment_.run_dir.empty()) environment_.run_dir = folder_from_rank_0();
+  const ProcessIdentity& self = environment_.identity;
+  std::error_code ignored;
+  if (self.local_rank == 0) std::filesystem::remove(said_file(environment_.run_dir), ignored);
+  try {
+    recorder_ =
+        std::make_shared<FlightRecorder>(recorder_file(recorder_folder(environment_.run_dir), self.rank),
+                                         self.rank, self.world_size, host_name());
+  } catch (const Error& error) {
+    warn(error.what());
+  }
 }
 
 // The address of this host that ranks of other hosts reach: comm.interface, else that of the route to rank 0.
@@ -168,9 +207,7 @@ GroupOptions Session::group_options() const {
   options.shared_memory = spec_.comm.shared_memory && !link_;
   options.algorithm = algorithm_named(spec_.comm.algorithm);
   options.recorder = recorder_;
-  options.warn = [](const std::string& text) {
-    FdOutput(2).write(fmt::format("starling: warning: {}\n", text));
-  };
+  options.warn = warn;
   // One host in shared memory has nothing to choose.
   const ProcessIdentity& self = environment_.identity;
   if (!options.shared_memory || self.local_world_size < self.world_size) {

@@ -2,6 +2,7 @@
 // or nobody), sets the threads and the algorithm of convolutions, opens the sinks, and turns signals into a flag.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,6 +59,8 @@ class Session {
   Surroundings regroup(const CommError& why);
 
  private:
+  std::string folder_from_rank_0();
+  void open_recorder();
   void open_sinks();
   std::vector<std::unique_ptr<EventSink>> leaders_sinks();
   std::string bind_address() const;
@@ -95,6 +98,10 @@ int64_t servers_of(const RunSpec& spec);
 
 // Where the run's files go: STARLING_RUN_DIR (our launcher has decided), run.dir, or runs/<date>-<model>.
 std::string run_folder_of(const RunSpec& spec, const Environment& environment);
+// Where its ranks keep their flight recorders.
+std::filesystem::path recorder_folder(const std::string& run_dir);
+// What a rank said of them when it gave up.
+std::filesystem::path said_file(const std::string& run_dir);
 // Makes the folder. Errors: ConfigError naming it where it cannot be made or written.
 void make_run_folder(const std::string& path);
 

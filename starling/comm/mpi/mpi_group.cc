@@ -18,6 +18,7 @@
 #include "starling/comm/mpi/patience.h"
 #include "starling/comm/mpi/roll_call.h"
 #include "starling/comm/operation.h"
+#include "starling/comm/recorder.h"
 #include "starling/comm/reduce_kernels.h"
 
 namespace starling {
@@ -139,7 +140,8 @@ class MpiGroup final : public Group {
   std::unique_ptr<RollCall> roll_call_;
   std::unique_ptr<MpiOutbox> outbox_;
   std::vector<std::string> hosts_;
-  std::mutex order_;  // one collective at a time
+  int recorded_group_ = -1;  // of the recorder; -1: nothing is recorded
+  std::mutex order_;         // one collective at a time
   uint64_t sequence_ = 0;
   std::array<int64_t, 2 * kMarks> greatest_{};  // of agree(); MPI writes here even if the wait is given up
   std::mutex tags_mutex_;
@@ -170,6 +172,7 @@ void MpiGroup::open(const GroupSetup& setup) {
     if (!*made)
       throw CommError(fmt::format("MPI makes no communicator for group '{}': {}", setup.name, error));
   }
+  if (options_.recorder) recorded_group_ = options_.recorder->add_group(setup.name);
   roll_call_ = std::make_unique<RollCall>(*collectives_, rank_, size_);
   outbox_ = std::make_unique<MpiOutbox>(*mail_, [this](const std::string& fault) {
     patience_.fail({fmt::format("send over MPI: {}", fault), -1, false});
@@ -196,6 +199,7 @@ void MpiGroup::carry_out(Operation operation, const Body& body) {
   const std::lock_guard lock(order_);
   patience_.check();
   operation.sequence = ++sequence_;
+  const RecordedOperation entry(options_.recorder.get(), recorded_group_, operation);
   agree(operation);
   try {
     body(operation);
@@ -432,6 +436,8 @@ void MpiGroup::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   check_peer(peer, "send");
   if (peer == rank_) throw CommError("send: a rank cannot send to itself; copy instead");
   patience_.check();
+  const RecordedOperation entry(options_.recorder.get(), recorded_group_,
+                                {.kind = CollectiveKind::kSend, .bytes = bytes}, peer, tag);
   const int mpi = mpi_tag(tag);
   const std::byte* at = static_cast<const std::byte*>(data);
   size_t left = bytes;
@@ -448,6 +454,8 @@ void MpiGroup::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   check_peer(peer, "recv");
   if (peer == rank_) throw CommError("recv: a rank cannot receive from itself; copy instead");
   patience_.check();
+  const RecordedOperation entry(options_.recorder.get(), recorded_group_,
+                                {.kind = CollectiveKind::kRecv, .bytes = bytes}, peer, tag);
   const int mpi = mpi_tag(tag);
   const MpiWatch watch{.late = [&]() -> Lateness {
     return {fmt::format("{} did not send {} bytes with tag {} to {}", name_of_rank(peer), bytes, tag,

@@ -6,8 +6,7 @@
 // that a barrier does): where they differ all of them get the CommError that names both sides, and who does not come is named.
 //
 // Different from our own engine (docs/communication.md): the order of summation is MPI's; a rank that dies is mpiexec's matter, which
-// ends the job; traffic() counts bytes handed to MPI and got from it; GroupOptions::shared_memory, algorithm, tuning and recorder count
-// for nothing.
+// ends the job; traffic() counts bytes handed to MPI and got from it; GroupOptions::shared_memory, algorithm and tuning count for nothing.
 #pragma once
 
 #include <memory>
