@@ -30,7 +30,7 @@ if(NOT STARLING_TORCH_FREE AND NOT STARLING_SANITIZE)
   target_link_libraries(mpi_ranks PRIVATE starling_comm starling_launch)
   set_target_properties(mpi_ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   add_test(NAME mpi_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/mpi_test.py")
-  set_tests_properties(mpi_test PROPERTIES TIMEOUT 300 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
+  set_tests_properties(mpi_test PROPERTIES TIMEOUT 600 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
     SKIP_RETURN_CODE 77)
   if(TARGET starling_mpi)
     add_dependencies(mpi_ranks starling_mpi)

@@ -8,42 +8,24 @@ import subprocess
 import time
 import unittest
 
+from mpi_here import ENGINE, mpiexec, missing, variables
 from program import (BUILD, SMALL, STARLING, ProgramTest, distance, environment, events_of, main, result_of, wait_for_step,
                      wait_until_all_stand)
 
-PLUGIN = BUILD / "lib/starling/libstarling_mpi.so"
 RANKS = BUILD / "tests/mpi_ranks"
-ENGINE = ["--set", "comm.engine=mpi"]
-
-
-def missing():
-    """Why no job of MPI can be started here, or ""."""
-    if not shutil.which("mpiexec"):
-        return "MPI is not installed here: no mpiexec"
-    return "" if PLUGIN.exists() else f"MPI is not installed here: its headers were not there when {BUILD.name} was configured"
-
-
 REASON = missing()
-
-
-def is_open_mpi():
-    told = subprocess.run(["mpiexec", "--version"], capture_output=True, text=True, timeout=60).stdout
-    return any(name in told for name in ("Open MPI", "OpenRTE", "PRRTE"))
 
 
 @unittest.skipIf(REASON, REASON)
 class Mpi(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        # Open MPI refuses root and more ranks than cores, and binds each rank to a core.
-        cls.how = ["--oversubscribe", "--allow-run-as-root", "--bind-to", "none"] if is_open_mpi() else []
+        cls.how = mpiexec()
 
     def begin(self, ranks, *words):
-        """A job. No network beside shared memory and, for mpiexec itself, loopback."""
-        env = environment(OMPI_MCA_pml="ob1", OMPI_MCA_btl="^openib,tcp", OMPI_MCA_btl_vader_single_copy_mechanism="none",
-                          OMPI_MCA_mpi_yield_when_idle=1, OMPI_MCA_oob_tcp_if_include="lo", OMP_NUM_THREADS=1, HOME=self.dir, TMPDIR=self.dir)
-        process = subprocess.Popen(["mpiexec", *self.how, "-n", str(ranks), *map(str, words)], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, env=env)
+        """A job."""
+        process = subprocess.Popen([*self.how, "-n", str(ranks), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, cwd=self.dir, env=environment(**variables(self.dir)))
         self.addCleanup(self.end, process)
         return process
 

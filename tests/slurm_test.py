@@ -1,12 +1,14 @@
-"""A real Slurm (munged, slurmctld and slurmd of the distribution, on loopback): `srun` starts two ranks that train together."""
+"""A real Slurm (munged, slurmctld and slurmd of the distribution, on loopback): `srun` starts two ranks that train together; so does an MPI."""
 import os
 import pwd
+import shlex
 import shutil
 import socket
 import subprocess
 import time
 import unittest
 
+import mpi_here
 from program import SMALL, STARLING, ProgramTest, environment, events_of, main, result_of
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
@@ -121,22 +123,68 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
 REASON = missing()
 
 
-@unittest.skipIf(REASON, REASON)
-class Slurm(ProgramTest):
+class SlurmTest(ProgramTest):
     def setUp(self):
         super().setUp()
         self.cluster = Cluster(self.dir)
         self.addCleanup(self.cluster.close)
 
-    def test_srun_trains_two_ranks(self):
-        done = subprocess.run(["srun", "-n", "2", "--overcommit", STARLING, "train", "--json", "--run-dir", self.path("run"), *map(str, SMALL),
-                               "--epochs", "4", "--lr", "0.1", "--global-batch", "32"], capture_output=True, text=True, timeout=120,
-                              cwd=self.dir, env=self.cluster.environment())
-        self.assertEqual(done.returncode, 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n{self.cluster.logs()}")
-        result = result_of(events_of(done.stdout))
+    def run_in_slurm(self, words, fails=False, **variables):
+        """Runs a command of Slurm to its end; what it wrote."""
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=120, cwd=self.dir,
+                              env=self.cluster.environment(**variables))
+        said = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        self.assertEqual(done.returncode != 0, fails, f"{said}\n{self.cluster.logs()}")
+        return done.stdout
+
+    def words(self, *more):
+        return [STARLING, "train", "--json", "--run-dir", self.path("run"), *SMALL, "--epochs", 4, "--lr", 0.1, "--global-batch", 32, *more]
+
+    def check(self, out):
+        result = result_of(events_of(out))
         self.assertEqual(result["ranks"], 2)
         self.assertEqual(result["steps"], 64)
         self.assertGreater(result["bytes_sent"], 0)
+
+
+@unittest.skipIf(REASON, REASON)
+class Slurm(SlurmTest):
+    def test_srun_trains_two_ranks(self):
+        self.check(self.run_in_slurm(["srun", "-n", 2, "--overcommit", *self.words()]))
+
+
+REASON_MPI = REASON or mpi_here.missing()
+
+
+@unittest.skipIf(REASON_MPI, REASON_MPI)
+class SlurmMpi(SlurmTest):
+    """comm.engine=mpi, the ranks started by srun or by mpiexec in an allocation."""
+
+    def srun(self):
+        way = "pmix" if mpi_here.is_open_mpi() else "pmi2"
+        known = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, timeout=60, env=self.cluster.environment())
+        if way not in (known.stdout + known.stderr).split():
+            self.skipTest(f"Slurm is not installed here with its plug-in mpi/{way}")
+        return ["srun", f"--mpi={way}", "--kill-on-bad-exit=1", "-n", 2, "--overcommit"]
+
+    def test_srun(self):
+        self.check(self.run_in_slurm([*self.srun(), *self.words(*mpi_here.ENGINE)], **mpi_here.variables(self.dir)))
+
+    def test_srun_ends_the_job_when_a_rank_dies(self):
+        script = '[ "$SLURM_PROCID" = 1 ] && kill -9 $$; exec ' + shlex.join(map(str, self.words(*mpi_here.ENGINE)))
+        self.run_in_slurm([*self.srun(), "sh", "-c", script], fails=True, **mpi_here.variables(self.dir))
+
+    def test_mpiexec_in_an_allocation(self):
+        self.check(self.run_in_slurm(["salloc", "-n", 2, *mpi_here.mpiexec(), "-n", 2, *self.words(*mpi_here.ENGINE)],
+                                     **mpi_here.variables(self.dir)))
+
+    def test_mpiexec_in_a_batch_script(self):
+        words = [*mpi_here.mpiexec(), "-n", 2, *self.words(*mpi_here.ENGINE)]
+        with open(self.path("job.sh"), "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\nexec {shlex.join(map(str, words))}\n")
+        self.run_in_slurm(["sbatch", "--wait", "-n", 2, "-o", self.path("job.out"), self.path("job.sh")], **mpi_here.variables(self.dir))
+        with open(self.path("job.out"), encoding="utf-8") as f:
+            self.check(f.read())
 
 
 if __name__ == "__main__":
