@@ -143,7 +143,7 @@ class Transfers {
 TransferTimes measure_transfers(Group& group, const Window& window, size_t bytes, int repetitions) {
   Transfers transfers(group, window, bytes);
   std::vector<std::byte> from(bytes + kRing), to(bytes + 64);
-  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(to.data()) + 63) / 64 * 64);
+  std::byte* aligned = to.data() + (64 - reinterpret_cast<uintptr_t>(to.data()) % 64) % 64;
   const double turns = std::max(1.0, group.size() / static_cast<double>(cores()));
   TransferTimes times;
   for (int i = -2; i < repetitions; ++i) {

@@ -45,7 +45,8 @@ class SharedWindow final : public Window {
       : bytes_(bytes), reserved_(bytes * static_cast<size_t>(local_size) + align) {
     reservation_ = mmap(nullptr, reserved_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reservation_ == MAP_FAILED) refuse("reserve", reserved_);
-    base_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(reservation_), align));
+    const auto address = reinterpret_cast<uintptr_t>(reservation_);
+    base_ = static_cast<std::byte*>(reservation_) + (round_up(address, align) - address);
   }
   ~SharedWindow() override { munmap(reservation_, reserved_); }
   SharedWindow(const SharedWindow&) = delete;
@@ -88,7 +89,8 @@ void take_huge_pages(const UniqueFd& fd, std::byte* region, size_t bytes) {
 
 // Takes the pages now and fails where there is no memory; touching them later would be a SIGBUS.
 void take_pages(const UniqueFd& fd, size_t bytes) {
-  if ((errno = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes))) != 0) refuse("allocate", bytes);
+  errno = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
+  if (errno != 0) refuse("allocate", bytes);
 }
 
 UniqueFd await_region(Store& store, const WindowRequest& request, int peer) {
