@@ -1,6 +1,13 @@
-// comm_bench [ranks] [--json]: forks ranks on this host and prints the time of an all-reduce of fp32, in a window and in ordinary
-// memory, from 256 bytes to 64 MB, and from 64 KB on what the machine takes to move the same bytes (transfer_limit.h): the minimum, median
-// and maximum over the repetitions of rank 0.
+// comm_bench [ranks] [--engine ENGINE] [--bytes N] [--json]: prints the time of an all-reduce of fp32 between ranks of this host, from 256
+// bytes to 64 MB or of N bytes alone: the minimum, median and maximum over the repetitions of rank 0. Engines:
+//
+//   memory  (by default) shared memory, in a window and in ordinary memory, and from 64 KB on what the machine takes to move the same
+//           bytes (transfer_limit.h)
+//   tcp     Starling's TCP on loopback, as between hosts
+//   ucx     UCX on loopback, by the ways that UCX_TLS allows
+//   mpi     MPI: mpiexec -n 2 comm_bench --engine mpi
+//
+// Ranks are forked, but for mpi.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,11 +17,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <numeric>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bench/transfer_limit.h"
 #include "starling/comm/bootstrap.h"
+#include "starling/comm/mpi/mpi_group.h"
+#include "starling/comm/mpi/open.h"
+#include "starling/comm/tcp_mesh.h"
+#include "starling/comm/ucx_mesh.h"
+#include "starling/launch/environment.h"
 #include "starling/net/store_client.h"
 #include "starling/net/store_server.h"
 
@@ -22,6 +37,15 @@ namespace starling {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+constexpr size_t kLargest = 64 << 20;
+
+struct Options {
+  int ranks = 2;
+  std::string engine = "memory";
+  std::vector<size_t> sizes = {256, 4096, 65536, 1 << 20, 4 << 20, 16 << 20, kLargest};  // bytes
+  bool json = false;
+};
 
 int repetitions_of(size_t bytes) {
   return static_cast<int>(std::clamp<size_t>((size_t{1} << 30) / bytes, 16, 200));
@@ -58,42 +82,60 @@ void tell(size_t bytes, const char* where, const std::vector<double>& times, boo
   std::fflush(stdout);
 }
 
-void run_rank(int rank, int size, bool json, const std::string& address, const JobIdentity& identity) {
+void tell_columns(const Group& group, const Options& options) {
+  if (group.rank() == 0 && !options.json)
+    fmt::print("{:>10} {:>13} {:>12} {:>12} {:>12}  (us, {} ranks)\n", "bytes", "memory", "min", "median",
+               "max", group.size());
+}
+
+void time_shared_memory(Group& group, const Options& options) {
+  const auto window = group.allocate_window(kLargest);
+  std::vector<float> ordinary(kLargest / 4, 1.0f);
+  auto* shared = reinterpret_cast<float*>(window->region(group.local_rank()));
+  std::fill(shared, shared + kLargest / 4, 1.0f);
+  for (const size_t bytes : options.sizes) {
+    for (const bool in_window : {true, false}) {
+      const auto times = measure(group, in_window ? shared : ordinary.data(), bytes / 4);
+      if (group.rank() == 0) tell(bytes, in_window ? "window" : "ordinary", times, options.json);
+    }
+    if (bytes < 65536 || group.size() == 1) continue;
+    const auto limits = measure_transfers(group, *window, bytes, repetitions_of(bytes));
+    if (group.rank() != 0) continue;
+    tell(bytes, "limit read", limits.read, options.json);
+    if (bytes == kLargest) tell(bytes, "limit copy", limits.copy, options.json);
+    tell(bytes, "limit staging", limits.staging, options.json);
+  }
+}
+
+void time_engine(Group& group, const Options& options) {
+  std::vector<float> ordinary(kLargest / 4, 1.0f);
+  for (const size_t bytes : options.sizes) {
+    const auto times = measure(group, ordinary.data(), bytes / 4);
+    if (group.rank() == 0) tell(bytes, options.engine.c_str(), times, options.json);
+  }
+}
+
+void run_rank(int rank, const Options& options, const std::string& address, const JobIdentity& identity) {
   StoreClient store(address, identity);
   GroupSetup setup;
   setup.rank = rank;
-  setup.size = size;
+  setup.size = options.ranks;
+  if (options.engine != "memory") setup.host_id = fmt::format("host-{}", rank);
+  if (options.engine == "tcp") setup.connect = tcp_mesh("127.0.0.1", identity);
+  if (options.engine == "ucx") setup.connect = ucx_mesh(load_ucx("lo"), "127.0.0.1", identity);
   const auto group = make_group(store, setup);
-  constexpr size_t kLargest = size_t{64} << 20;
-  const auto window = group->allocate_window(kLargest);
-  std::vector<float> ordinary(kLargest / 4, 1.0f);
-  auto* shared = reinterpret_cast<float*>(window->region(group->local_rank()));
-  std::fill(shared, shared + kLargest / 4, 1.0f);
-  if (rank == 0 && !json)
-    fmt::print("{:>10} {:>13} {:>12} {:>12} {:>12}  (us, {} ranks)\n", "bytes", "memory", "min", "median",
-               "max", size);
-  for (size_t bytes = 256; bytes <= kLargest; bytes *= bytes < (1 << 20) ? 16 : 4) {
-    for (const bool in_window : {true, false}) {
-      const auto times = measure(*group, in_window ? shared : ordinary.data(), bytes / 4);
-      if (rank == 0) tell(bytes, in_window ? "window" : "ordinary", times, json);
-    }
-    if (bytes < 65536 || size == 1) continue;
-    const auto limits = measure_transfers(*group, *window, bytes, repetitions_of(bytes));
-    if (rank != 0) continue;
-    tell(bytes, "limit read", limits.read, json);
-    if (bytes == kLargest) tell(bytes, "limit copy", limits.copy, json);
-    tell(bytes, "limit staging", limits.staging, json);
-  }
+  tell_columns(*group, options);
+  options.engine == "memory" ? time_shared_memory(*group, options) : time_engine(*group, options);
   group->barrier();
 }
 
-int run(int size, bool json) {
+int fork_ranks(const Options& options) {
   const JobIdentity identity{make_job_key(), "comm-bench"};
   const std::string address = "@starling-comm-bench-" + std::to_string(getpid());
-  for (int rank = 0; rank < size; ++rank) {
+  for (int rank = 0; rank < options.ranks; ++rank) {
     if (fork() != 0) continue;
     try {
-      run_rank(rank, size, json, address, identity);
+      run_rank(rank, options, address, identity);
       _exit(0);
     } catch (const std::exception& error) {
       fmt::print(stderr, "rank {}: {}\n", rank, error.what());
@@ -106,15 +148,56 @@ int run(int size, bool json) {
   return failed == 0 ? 0 : 1;
 }
 
+int run_in_mpi(const Options& options) {
+  try {
+    const ProcessIdentity self = read_environment(environ).identity;
+    GroupSetup setup;
+    setup.rank = self.rank;
+    setup.size = self.world_size;
+    setup.world_ranks.resize(static_cast<size_t>(self.world_size));
+    std::iota(setup.world_ranks.begin(), setup.world_ranks.end(), 0);
+    const auto group = make_mpi_group(open_mpi(self.rank, self.world_size, name_of(self.origin)), setup);
+    tell_columns(*group, options);
+    time_engine(*group, options);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
+
+std::optional<Options> parse(std::span<char* const> words) {
+  Options options;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string word = words[i];
+    if (word == "--json")
+      options.json = true;
+    else if (word == "--engine" && i + 1 < words.size())
+      options.engine = words[++i];
+    else if (word == "--bytes" && i + 1 < words.size())
+      options.sizes = {std::strtoul(words[++i], nullptr, 10) / 4 * 4};
+    else
+      options.ranks = std::atoi(word.c_str());
+  }
+  const std::string& engine = options.engine;
+  const bool known = engine == "memory" || engine == "tcp" || engine == "ucx" || engine == "mpi";
+  const size_t largest = options.sizes.back();
+  if (!known || largest < 4 || largest > kLargest || options.ranks < (engine == "memory" ? 1 : 2) ||
+      options.ranks > 64)
+    return std::nullopt;
+  return options;
+}
+
 }  // namespace
 }  // namespace starling
 
 int main(int argc, char** argv) {
-  const bool json = argc > 1 && std::string(argv[argc - 1]) == "--json";
-  const int size = argc > (json ? 2 : 1) ? std::atoi(argv[1]) : 2;
-  if (size < 1 || size > 64) {
-    fmt::print(stderr, "usage: comm_bench [ranks] [--json], 1 to 64 ranks\n");
+  const auto options = starling::parse({argv, static_cast<size_t>(argc)});
+  if (!options) {
+    fmt::print(stderr,
+               "usage: comm_bench [ranks] [--engine memory|tcp|ucx|mpi] [--bytes N] [--json]\n"
+               "1 to 64 ranks (tcp, ucx: 2 at least); 4 bytes to 64 MB\n");
     return 2;
   }
-  return starling::run(size, json);
+  return options->engine == "mpi" ? starling::run_in_mpi(*options) : starling::fork_ranks(*options);
 }
