@@ -1,14 +1,17 @@
-// Groups over UCX, by its TCP alone and with the rest of long messages copied from process to process (cma, as RDMA would): the tests of
-// starling/comm/group_processes_test.cc, and what concerns UCX alone.
+// Groups over UCX, by its TCP alone, where most messages leave unasked or where long ones wait for the receiver, and with the rest of long
+// messages copied from process to process (cma, as RDMA would): the tests of starling/comm/group_processes_test.cc, and what concerns UCX
+// alone.
 #include <gmock/gmock.h>
 
 #include <array>
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "starling/base/error.h"
 #include "starling/base/shared_object.h"
+#include "starling/comm/collective_test_values.h"
 #include "starling/net/ucx/plugin.h"
 #include "starling/testing/error_of.h"
 #include "starling/testing/group_processes.h"
@@ -21,9 +24,32 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 
 constexpr Way kUcxTcp{"UcxTcp", Transport::kUcx, "tcp"};
-constexpr Way kUcxTcpAndCma{"UcxTcpAndCma", Transport::kUcx, "tcp,cma"};
+constexpr Way kUcxTcpAsking{"UcxTcpAsking", Transport::kUcx, "tcp", "16k"};
+constexpr Way kUcxTcpAndCma{"UcxTcpAndCma", Transport::kUcx, "tcp,cma", "16k"};
 
 class UcxTest : public ByWay {};
+class UcxUnasked : public ByWay {};
+
+// The receiver asks for it only once it has left; what must be asked for first would never leave.
+TEST_P(UcxUnasked, AMegabyteLeavesBeforeItIsAskedFor) {
+  ForkedJob job = this->job();
+  job.size = 2;
+  ForkedRanks ranks(job.size, [&](int rank, Store& store) {
+    const auto group = job.join(rank, store);
+    const auto letter = test_tensor(DataType::kUint8, 1 << 20, 0, 3);
+    if (rank == 0) {
+      group->send(letter.data(), letter.size(), 1, 4);
+      store.put("left", "yes");
+    } else {
+      store.get("left", milliseconds(15'000));
+      std::vector<std::byte> got(letter.size());
+      group->recv(got.data(), got.size(), 0, 4);
+      if (got != letter) throw CommError("a letter is wrong");
+    }
+    group->barrier();
+  });
+  EXPECT_NO_THROW(ranks.wait_all());
+}
 
 TEST_P(UcxTest, TheRightRankIsNamedInEveryCollective) {
   uint64_t seed = 1;
@@ -57,9 +83,13 @@ TEST(UcxPlugin, RefusesAProgramOfAnotherBuild) {
               HasSubstr("libstarling_ucx.so is no engine of Starling"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, GroupProcesses, testing::Values(kUcxTcp, kUcxTcpAndCma), name_of_way);
-INSTANTIATE_TEST_SUITE_P(Ways, ConnectedProcesses, testing::Values(kUcxTcp, kUcxTcpAndCma), name_of_way);
-INSTANTIATE_TEST_SUITE_P(Ways, UcxTest, testing::Values(kUcxTcp, kUcxTcpAndCma), name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, GroupProcesses, testing::Values(kUcxTcp, kUcxTcpAsking, kUcxTcpAndCma),
+                         name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, ConnectedProcesses, testing::Values(kUcxTcp, kUcxTcpAsking, kUcxTcpAndCma),
+                         name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, UcxTest, testing::Values(kUcxTcp, kUcxTcpAsking, kUcxTcpAndCma), name_of_way);
+
+INSTANTIATE_TEST_SUITE_P(Ways, UcxUnasked, testing::Values(kUcxTcp), name_of_way);
 
 }  // namespace
 }  // namespace starling

@@ -63,12 +63,13 @@ Layout lay_out(std::span<const iovec> parts, UcxTransfer& transfer, ucp_request_
 
 class Worker final : public UcxWorker {
  public:
-  explicit Worker(ucp_worker_h worker) : worker_(worker) {}
+  Worker(ucp_worker_h worker, size_t portion) : worker_(worker), portion_(portion) {}
   ~Worker() override;
 
   // Null, or why the worker cannot be used.
   const char* open();
   std::string address() const override { return address_; }
+  size_t portion() const override { return portion_; }
   UcxPeer* connect(const std::string& address, std::string& error) override;
   const char* fault_of(const UcxPeer* peer) const override { return peer->fault; }
   void disconnect(UcxPeer* peer) override;
@@ -84,6 +85,7 @@ class Worker final : public UcxWorker {
   void forget_closed();
 
   ucp_worker_h worker_;
+  const size_t portion_;
   std::string address_;
   int event_fd_ = -1;
   std::vector<std::unique_ptr<UcxPeer>> peers_;
@@ -184,7 +186,7 @@ void Worker::cancel(UcxTransfer& transfer) {
 
 }  // namespace
 
-std::unique_ptr<UcxWorker> make_ucx_worker(ucp_context_h ucp, std::string& error) {
+std::unique_ptr<UcxWorker> make_ucx_worker(ucp_context_h ucp, size_t portion, std::string& error) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -193,7 +195,7 @@ std::unique_ptr<UcxWorker> make_ucx_worker(ucp_context_h ucp, std::string& error
     error = fault_text(status);
     return nullptr;
   }
-  auto worker = std::make_unique<Worker>(made);
+  auto worker = std::make_unique<Worker>(made, portion);
   if (const char* fault = worker->open()) {
     error = fault;
     return nullptr;

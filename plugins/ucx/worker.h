@@ -10,7 +10,7 @@
 
 namespace starling {
 
-// Null with the reason. The context outlives the worker.
-std::unique_ptr<UcxWorker> make_ucx_worker(ucp_context_h ucp, std::string& error);
+// Null with the reason. The context outlives the worker. portion: see UcxWorker.
+std::unique_ptr<UcxWorker> make_ucx_worker(ucp_context_h ucp, size_t portion, std::string& error);
 
 }  // namespace starling

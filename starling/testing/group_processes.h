@@ -18,6 +18,7 @@ struct Way {
   const char* name;
   Transport transport;
   const char* ucx_tls = "";
+  const char* ucx_asks_from = nullptr;  // bytes of a message; null: as our engine tells UCX
 };
 
 // Skipped where the way is not available.
@@ -26,8 +27,11 @@ class ByWay : public testing::TestWithParam<Way> {
   void SetUp() override {
     const Way& way = GetParam();
     if (const auto reason = unavailable(way.transport); !reason.empty()) GTEST_SKIP() << reason;
-    // UCX reads it in the ranks, which are forked later.
-    if (way.transport == Transport::kUcx) ::setenv("UCX_TLS", way.ucx_tls, 1);
+    if (way.transport != Transport::kUcx) return;
+    // UCX reads them in the ranks, which are forked later.
+    ::setenv("UCX_TLS", way.ucx_tls, 1);
+    ::unsetenv("UCX_RNDV_THRESH");
+    if (way.ucx_asks_from != nullptr) ::setenv("UCX_RNDV_THRESH", way.ucx_asks_from, 1);
   }
   static ForkedJob job() {
     ForkedJob out;

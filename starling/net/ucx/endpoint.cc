@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <tuple>
 #include <utility>
 
@@ -36,11 +38,34 @@ uint64_t tag_of(uint32_t connection, Part part, uint64_t number) {
   return uint64_t{connection} << 32 | static_cast<uint64_t>(part) << 30 | (number & 0x3fffffff);
 }
 
+constexpr size_t kLeastPortion = 4096;  // that a peer may tell
+
+size_t portions_of(const UcxPieces& rest, size_t portion) {
+  const size_t all = rest.bytes();
+  return portion == 0 || all > kUcxMostUnasked ? 1 : (all + portion - 1) / portion;
+}
+
 // The transfers of one message.
 struct Steps {
-  explicit Steps(UcxSleep& sleep) : first(sleep), rest(sleep), seals(sleep) {}
-  bool pending() const { return first.pending() || rest.pending() || seals.pending(); }
-  UcxStep first, rest, seals;
+  explicit Steps(UcxSleep& one) : sleep(one), first(one), seals(one) {}
+  bool rest_pending() const {
+    return std::any_of(rest.begin(), rest.end(), [](const UcxStep& step) { return step.pending(); });
+  }
+  bool pending() const { return first.pending() || rest_pending() || seals.pending(); }
+  // begin(portion, step) for each portion of the rest.
+  template <typename Begin>
+  void begin_rest(const UcxPieces& pieces, size_t portion, const Begin& begin) {
+    portions = portions_of(pieces, portion);
+    while (rest.size() < portions) rest.emplace_back(sleep);
+    const size_t all = pieces.bytes(), each = portions == 1 ? all : portion;
+    for (size_t i = 0; i < portions; ++i)
+      begin(pieces.cut(i * each, std::min(each, all - i * each)), rest[i]);
+  }
+
+  UcxSleep& sleep;
+  UcxStep first, seals;
+  std::deque<UcxStep> rest;  // the first `portions` are of this message
+  size_t portions = 0;
 };
 
 class UcxEndpoint final : public Endpoint {
@@ -52,6 +77,8 @@ class UcxEndpoint final : public Endpoint {
         tcp_(std::move(tcp)),
         mine_(mine.connection),
         theirs_(theirs.connection),
+        portion_sent_(mine.portion),
+        portion_received_(theirs.portion),
         send_sleep_(worker_.event_fd(), tcp_->poll_fd()),
         recv_sleep_(worker_.event_fd(), tcp_->poll_fd()),
         out_(keys),
@@ -92,6 +119,7 @@ class UcxEndpoint final : public Endpoint {
   void receive(Part part, const UcxPieces& pieces, UcxStep& step);
   template <typename Done>
   bool moved(UcxSleep& sleep, const Done& done);
+  void check_faults(const Steps& steps);
   void check_fault(const UcxStep& step);
   void check_gone();
   void look();
@@ -111,6 +139,7 @@ class UcxEndpoint final : public Endpoint {
   UcxWorker& worker_;
   const std::unique_ptr<Endpoint> tcp_;
   const uint32_t mine_, theirs_;
+  const size_t portion_sent_, portion_received_;
   UcxPeer* peer_ = nullptr;
 
   // Guarded by the worker's mutex.
@@ -171,7 +200,8 @@ void UcxEndpoint::begin_send(const Outgoing& message) {
   out_.prepare(message);
   const std::lock_guard lock(progress_->mutex());
   send(Part::kFirst, out_.first(), sends_.first);
-  send(Part::kRest, out_.rest(), sends_.rest);
+  sends_.begin_rest(out_.rest(), portion_sent_,
+                    [&](const UcxPieces& part, UcxStep& step) { send(Part::kRest, part, step); });
   send(Part::kSeals, out_.seals(), sends_.seals);
   ++out_number_;
 }
@@ -179,7 +209,7 @@ void UcxEndpoint::begin_send(const Outgoing& message) {
 bool UcxEndpoint::step_send() {
   const std::lock_guard lock(progress_->mutex());
   if (!moved(send_sleep_, [this] { return !sends_.pending(); })) return false;
-  for (const UcxStep* step : {&sends_.first, &sends_.rest, &sends_.seals}) check_fault(*step);
+  check_faults(sends_);
   sending_ = false;
   return true;
 }
@@ -219,15 +249,17 @@ bool UcxEndpoint::step_recv() {
   {
     const std::lock_guard lock(progress_->mutex());
     if (!std::exchange(rest_begun_, true)) {
-      receive(Part::kRest, in_.rest(), receives_.rest);
+      receives_.begin_rest(in_.rest(), portion_received_,
+                           [&](const UcxPieces& part, UcxStep& step) { receive(Part::kRest, part, step); });
       receive(Part::kSeals, in_.seals(), receives_.seals);
     }
     if (!moved(recv_sleep_, [this] { return !receives_.pending(); })) return false;
-    check_fault(receives_.rest);
-    check_fault(receives_.seals);
+    check_faults(receives_);
   }
   const size_t rest = in_.rest().bytes(), seals = in_.seals().bytes();
-  if ((rest > 0 && receives_.rest.bytes() != rest) || (seals > 0 && receives_.seals.bytes() != seals))
+  size_t came = 0;
+  for (size_t i = 0; i < receives_.portions; ++i) came += receives_.rest[i].bytes();
+  if ((rest > 0 && came != rest) || (seals > 0 && receives_.seals.bytes() != seals))
     throw_gone("the rest of a message has another length than its header says");
   received_.fetch_add(rest + seals, std::memory_order_relaxed);
   in_.finish(name());
@@ -237,6 +269,12 @@ bool UcxEndpoint::step_recv() {
   ++in_number_;
   receive(Part::kFirst, in_.room(), receives_.first);
   return true;
+}
+
+void UcxEndpoint::check_faults(const Steps& steps) {
+  check_fault(steps.first);
+  for (size_t i = 0; i < steps.portions; ++i) check_fault(steps.rest[i]);
+  check_fault(steps.seals);
 }
 
 void UcxEndpoint::check_fault(const UcxStep& step) {
@@ -303,9 +341,9 @@ bool UcxEndpoint::step_cancel_send() {
 
 bool UcxEndpoint::step_cancel_recv() {
   const std::lock_guard lock(progress_->mutex());
-  const auto ended = [this] { return !receives_.rest.pending() && !receives_.seals.pending(); };
+  const auto ended = [this] { return !receives_.rest_pending() && !receives_.seals.pending(); };
   if (!recv_cancelled_ && !ended()) {
-    worker_.cancel(receives_.rest);
+    for (UcxStep& step : receives_.rest) worker_.cancel(step);
     worker_.cancel(receives_.seals);
     recv_cancelled_ = deadline_in(kCancel);
   }
@@ -322,7 +360,7 @@ bool UcxEndpoint::step_cancel_recv() {
 // In order where it can be: what was sent leaves, and the peer learns how much that was.
 void UcxEndpoint::begin_end() {
   worker_.cancel(receives_.first);
-  worker_.cancel(receives_.rest);
+  for (UcxStep& step : receives_.rest) worker_.cancel(step);
   worker_.cancel(receives_.seals);
   look();
   orderly_ = trouble_.empty() && !sends_.pending();
@@ -374,24 +412,30 @@ UcxOffer make_ucx_offer(UcxProgress& progress) {
   fill_random(offer.nonce);
   const std::lock_guard lock(progress.mutex());
   offer.connection = progress.next_connection();
+  offer.portion = static_cast<uint32_t>(progress.worker().portion());
   offer.address = progress.worker().address();
   return offer;
 }
 
 std::string encode_offer(const UcxOffer& offer) {
-  std::array<std::byte, 4> number{};
-  store_le<uint32_t>(number.data(), offer.connection);
-  std::string text(reinterpret_cast<const char*>(number.data()), number.size());
+  std::array<std::byte, 8> numbers{};
+  store_le<uint32_t>(numbers.data(), offer.connection);
+  store_le<uint32_t>(numbers.data() + 4, offer.portion);
+  std::string text(reinterpret_cast<const char*>(numbers.data()), numbers.size());
   text.append(reinterpret_cast<const char*>(offer.nonce.data()), offer.nonce.size());
   return text + offer.address;
 }
 
 UcxOffer decode_offer(ConstBytes body, const std::string& from) {
   UcxOffer offer;
-  const size_t fixed = sizeof(offer.connection) + offer.nonce.size();
+  constexpr size_t kNumbers = sizeof(offer.connection) + sizeof(offer.portion);
+  const size_t fixed = kNumbers + offer.nonce.size();
   if (body.size() <= fixed) throw CommError(from + ": told no address of UCX");
   offer.connection = load_le<uint32_t>(body.data());
-  std::memcpy(offer.nonce.data(), body.data() + sizeof(offer.connection), offer.nonce.size());
+  offer.portion = load_le<uint32_t>(body.data() + sizeof(offer.connection));
+  if (offer.portion != 0 && offer.portion < kLeastPortion)
+    throw CommError(fmt::format("{}: told to send in portions of {} bytes", from, offer.portion));
+  std::memcpy(offer.nonce.data(), body.data() + kNumbers, offer.nonce.size());
   offer.address.assign(reinterpret_cast<const char*>(body.data()) + fixed, body.size() - fixed);
   return offer;
 }

@@ -2,9 +2,13 @@
 // their workers' addresses; that connection then carries no messages, but tells at once when the peer has died, ends in order, or
 // does not answer any more (UCX tells late, or of sends only).
 //
-// A message is at most three of UCX's, by tag: first the frame header of net/frame.h, sealed as over TCP, with the message's first bytes:
-// all up to kUcxFirstBytes, else its head; then the rest, from the sender's memory into the receiver's; then the seals of its
-// segments where data is authenticated or encrypted. The receiver asks for the rest when it has checked the header.
+// A message is three of UCX's at most, but for portions, by tag: first the frame header of net/frame.h, sealed as over TCP, with the
+// message's first bytes: all up to kUcxFirstBytes, else its head; then the rest, from the sender's memory into the receiver's; then the
+// seals of its segments where data is authenticated or encrypted. The receiver asks for the rest when it has checked the header.
+//
+// Over TCP that question and its answer take longer than to send up to kUcxMostUnasked bytes, because each wakes a rank that sleeps: so
+// many leave unasked, in portions that UCX keeps in one piece. Of a message that came in several, UCX would never give the memory back if
+// the sender died between them.
 //
 // The tag: the number that the receiver has given the connection (32 bits), the part (2 bits), the message's number (30 bits).
 #pragma once
@@ -22,6 +26,7 @@ namespace starling {
 // What a side tells the other, over TCP.
 struct UcxOffer {
   uint32_t connection = 0;  // of the worker that receives by it
+  uint32_t portion = 0;     // in which this side sends the rest of a message (UcxWorker::portion)
   Digest nonce{};
   std::string address;  // of its worker
 };

@@ -31,6 +31,13 @@ size_t UcxPieces::bytes() const {
   return sum;
 }
 
+UcxPieces UcxPieces::cut(size_t at, size_t count) const {
+  const auto bytes_of = [](const iovec& part) {
+    return ConstBytes(static_cast<const std::byte*>(part.iov_base), part.iov_len);
+  };
+  return UcxPieces(cut_message(bytes_of(parts_[0]), bytes_of(parts_[1]), at, count));
+}
+
 UcxOutgoing::UcxOutgoing(const ConnectionKeys& keys)
     : security_(keys.security), sealing_(keys.sending, Gcm::Use::kSeal) {
   first_.reserve(kUcxFirstRoom);

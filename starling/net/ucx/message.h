@@ -18,6 +18,9 @@ namespace starling {
 // A message of at most so many bytes goes in one piece; of a longer one its head does.
 constexpr size_t kUcxFirstBytes = 8192;
 constexpr size_t kUcxFirstRoom = kFrameHeaderBytes + kUcxFirstBytes + kSealBytes;
+// Where a worker sends portions unasked, the rest of a message goes in them if it has at most so many bytes: what a receiver may have to
+// keep of a message that nobody there asks for.
+constexpr size_t kUcxMostUnasked = size_t{1} << 20;
 
 // What is to be moved: one or two pieces; none where there is nothing.
 class UcxPieces {
@@ -26,6 +29,8 @@ class UcxPieces {
   explicit UcxPieces(std::array<ConstBytes, 2> pieces);
   std::span<const iovec> parts() const { return {parts_.data(), count_}; }
   size_t bytes() const;
+  // `count` bytes of them from `at` on.
+  UcxPieces cut(size_t at, size_t count) const;
 
  private:
   std::array<iovec, 2> parts_{};

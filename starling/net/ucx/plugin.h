@@ -21,7 +21,7 @@
 namespace starling {
 
 // Raised with every change of what follows, and of what it means.
-constexpr uint32_t kUcxPluginAbi = 2;
+constexpr uint32_t kUcxPluginAbi = 3;
 constexpr const char* kOpenUcxName = "starling_open_ucx";
 
 struct UcxRequest {
@@ -78,6 +78,8 @@ class UcxWorker {
   virtual ~UcxWorker() = default;
   // What a peer connects to: bytes, not text.
   virtual std::string address() const = 0;
+  // Messages of at most so many bytes leave in one piece without asking the receiver first, and longer ones do not; 0: as UCX chooses.
+  virtual size_t portion() const = 0;
   // Null with the reason where no way leads there; else until disconnect().
   virtual UcxPeer* connect(const std::string& address, std::string& error) = 0;
   // Why the peer cannot be reached any more; null while it can, as far as UCX knows.
