@@ -154,6 +154,18 @@ class Mpi(ProgramTest):
         self.assertGreater(result["bytes_sent"], 0)
         self.assertLess(distance(one, over_mpi), 1e-10)
 
+    def test_bench_comm(self):
+        words = ["bench", "comm", *ENGINE, "--seconds", 0, "--smallest", 256, "--largest", 4096]
+        out, _ = self.mpiexec(2, STARLING, *words, "--json")
+        timings = [e for e in events_of(out) if e["event"] == "collective_timing"]
+        sizes = {256, 1024, 4096}
+        self.assertEqual({(e["collective"], e["bytes"]) for e in timings},
+                         {(kind, n) for kind in ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast") for n in sizes}
+                         | {("barrier", 0)})
+        self.assertEqual({(e["algorithm"], e["link"], e["ranks"], e["errors"]) for e in timings}, {("mpi", "mpi", 2, 0)})
+        _, err = self.mpiexec(2, STARLING, *words, "--tune", fails=True)
+        self.assertIn("--tune: MPI chooses its algorithms itself", err)
+
     def test_gossip(self):
         self.train(3, "run", "--exchange", "gossip")
 

@@ -104,7 +104,7 @@ class CollectiveBench {
  public:
   CollectiveBench(const GroupMaker& make, const CommBench& options) : make_(make), options_(options) {
     const Group& plain = group_by(Algorithm::kAuto);
-    several_hosts_ = plain.local_ranks().size() < static_cast<size_t>(plain.size());
+    chooses_ = !options.mpi && plain.local_ranks().size() < static_cast<size_t>(plain.size());
   }
 
   std::vector<CommTiming> run() {
@@ -124,6 +124,11 @@ class CollectiveBench {
     return sizes;
   }
 
+  std::string name_by(Algorithm algorithm) const {
+    if (chooses_) return name_of(algorithm);
+    return options_.mpi ? "mpi" : "shared-memory";
+  }
+
   Group& group_by(Algorithm algorithm) {
     auto& group = groups_[algorithm];
     if (!group) group = make_(algorithm);
@@ -133,7 +138,7 @@ class CollectiveBench {
   // All algorithms of one collective and size.
   void measure(CollectiveKind kind, uint64_t bytes, double budget, std::vector<CommTiming>& all) {
     std::vector<Algorithm> algorithms = {Algorithm::kAuto};
-    if (several_hosts_) algorithms.assign(algorithms_of(kind).begin(), algorithms_of(kind).end());
+    if (chooses_) algorithms.assign(algorithms_of(kind).begin(), algorithms_of(kind).end());
     const auto ranks = static_cast<size_t>(group_by(algorithms[0]).size());
     const size_t whole = (bytes / sizeof(float) + ranks - 1) / ranks * ranks;
     std::vector<std::unique_ptr<Trial>> trials;
@@ -144,7 +149,8 @@ class CollectiveBench {
       trials.push_back(std::make_unique<Trial>(group, kind, whole));
       auto wrong = static_cast<int64_t>(trials.back()->check());
       group.all_reduce(&wrong, 1, DataType::kInt64, ReduceOp::kSum);
-      all.push_back({kind, whole * sizeof(float), algorithm, {}, static_cast<uint64_t>(wrong)});
+      all.push_back(
+          {kind, whole * sizeof(float), algorithm, name_by(algorithm), {}, static_cast<uint64_t>(wrong)});
       const double once = largest_of(group, time_of(group, *trials.back(), 1));
       times.push_back(static_cast<int>(std::clamp(1e-3 / once, 1.0, 100.0)));
     }
@@ -169,13 +175,9 @@ class CollectiveBench {
 
   const GroupMaker make_;
   const CommBench options_;
-  bool several_hosts_ = false;
+  bool chooses_ = false;  // among algorithms
   std::map<Algorithm, std::unique_ptr<Group>> groups_;
 };
-
-const char* word_of(const CommTiming& timing) {
-  return timing.algorithm == Algorithm::kAuto ? "shared-memory" : name_of(timing.algorithm);
-}
 
 }  // namespace
 
@@ -202,8 +204,8 @@ std::string to_text(const std::vector<CommTiming>& timings, int ranks, int hosts
                       "algorithm", "min us", "median us", "max us", "alg GB/s", "bus GB/s", "errors");
       kind = t.kind;
     }
-    out += fmt::format("{:>10} {:<17} {:>12.1f} {:>12.1f} {:>12.1f} {:>9.3f} {:>9.3f} {:>7}\n", t.bytes,
-                       word_of(t), t.seconds.front() * 1e6, t.median() * 1e6, t.seconds.back() * 1e6,
+    out += fmt::format("{:>10} {:<17} {:>12.1f} {:>12.1f} {:>12.1f} {:>9.3f} {:>9.3f} {:>7}\n", t.bytes, t.by,
+                       t.seconds.front() * 1e6, t.median() * 1e6, t.seconds.back() * 1e6,
                        t.algorithm_bandwidth() * 1e-9, t.bus_bandwidth(ranks) * 1e-9, t.errors);
   }
   return out;
@@ -215,7 +217,7 @@ std::string to_json(const std::vector<CommTiming>& timings, int ranks, int hosts
     const nlohmann::ordered_json line = {{"event", "collective_timing"},
                                          {"collective", name_of(t.kind)},
                                          {"bytes", t.bytes},
-                                         {"algorithm", word_of(t)},
+                                         {"algorithm", t.by},
                                          {"ranks", ranks},
                                          {"hosts", hosts},
                                          {"link", link},

@@ -1,4 +1,5 @@
-// `starling bench comm`: each collective by each algorithm that this job can use, size after size, checked and timed.
+// `starling bench comm`: each collective by each algorithm that this job can use, size after size, checked and timed; by what there is
+// where there is nothing to choose (shared memory, MPI).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace starling {
 struct CommTiming {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   uint64_t bytes = 0;                      // N as in comm/cost.h; barrier: 0
-  Algorithm algorithm = Algorithm::kAuto;  // kAuto: shared memory, or what auto chose
+  Algorithm algorithm = Algorithm::kAuto;  // kAuto: there was nothing to choose
+  std::string by;                          // its name, else that of the engine
   std::vector<double> seconds;             // one a repetition, of the slowest rank; ascending
   uint64_t errors = 0;                     // wrong elements, over all ranks
 
@@ -30,6 +32,7 @@ struct CommBench {
   uint64_t smallest = 256;
   uint64_t largest = 16 << 20;
   double seconds = 10;  // for all of it, about
+  bool mpi = false;     // the groups are MPI's, which chooses its algorithms itself
 };
 
 // Makes a group of all ranks with this algorithm between hosts. Collective; ranks call it in the same order.

@@ -35,7 +35,10 @@ int bench_in_session(Session& session, const CommBenchOptions& bench, const Comm
   const GroupMaker make = [&](Algorithm algorithm) {
     return session.make_group_by(algorithm, fmt::format("bench {}", made++));
   };
-  const auto timings = bench_comm(make, {bench.smallest, bench.largest, bench.seconds});
+  const bool mpi = session.by_mpi();
+  if (mpi && bench.tune)
+    throw ConfigError("--tune", "MPI chooses its algorithms itself: there is nothing to keep");
+  const auto timings = bench_comm(make, {bench.smallest, bench.largest, bench.seconds, mpi});
   if (session.group().rank() != 0) return 0;
   print_text(options.json ? to_json(timings, ranks, hosts, link) : to_text(timings, ranks, hosts, link));
   uint64_t errors = 0;

@@ -193,6 +193,7 @@ std::string Session::bind_address() const {
 }
 
 std::string Session::link_name() const {
+  if (mpi_) return "mpi";
   const Emulation emulation = parse_emulation(spec_.train.emulate);
   if (emulation.shapes_links())
     return fmt::format("{:g}bit/s,{:g}s,{:g}", emulation.bandwidth, emulation.latency_s, emulation.loss);

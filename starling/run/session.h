@@ -51,8 +51,9 @@ class Session {
   Surroundings surroundings();
   // Another group of all workers, with this algorithm between hosts. Collective.
   std::unique_ptr<Group> make_group_by(Algorithm algorithm, const std::string& name);
-  // How the tuning file names what is between hosts: tcp, loopback, or the emulation.
+  // How the tuning file names what is between hosts: tcp, loopback, or the emulation; mpi, of which it has nothing.
   std::string link_name() const;
+  bool by_mpi() const { return mpi_ != nullptr; }
   // This rank speaks for the run from now on; false if it did before.
   bool lead();
   // See Surroundings::regroup.
