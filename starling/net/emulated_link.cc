@@ -99,6 +99,8 @@ class EmulatedLink::Loop {
   void run() {
     std::optional<Deadline> end;
     while (true) {
+      // Before the turn: what was sent before the end was asked for is seen in it.
+      const bool stopping = stopping_;
       take_fresh();
       const Nanoseconds now = clock_.now();
       next_ = now + kLongest;
@@ -110,7 +112,7 @@ class EmulatedLink::Loop {
       routes_.remove_if([](const Route& r) { return r.broken || (r.told_far && r.told_near); });
       // Another connection is first the next time.
       if (!routes_.empty()) routes_.splice(routes_.end(), routes_, routes_.begin());
-      if (stopping_) {
+      if (stopping) {
         if (!end) end = deadline_in(kDrain);
         const bool drained = !moved && bucket_.ready_at() <= now &&
                              std::all_of(routes_.begin(), routes_.end(), [now](const Route& r) {
