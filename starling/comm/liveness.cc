@@ -57,6 +57,11 @@ std::optional<Failure> Liveness::read(int local_rank) const {
   return Failure{s.reason, s.culprit, s.is_timeout != 0};
 }
 
+bool Liveness::takes_part(int local_rank) const {
+  return state(local_rank).status.load(std::memory_order_acquire) ==
+         static_cast<uint32_t>(RankStatus::kAlive);
+}
+
 std::optional<Failure> Liveness::own() const {
   return read(local_rank_);
 }

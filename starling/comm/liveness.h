@@ -47,6 +47,8 @@ class Liveness {
   std::optional<Failure> trouble(int awaited);
   // "rank 2 (node-a)".
   std::string name(int local_rank) const;
+  // Whether the rank has neither failed nor left, as far as it has said so. One load.
+  bool takes_part(int local_rank) const;
   int global_rank(int local_rank) const { return ranks_[local_rank]; }
 
  private:

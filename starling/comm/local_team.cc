@@ -125,6 +125,7 @@ void LocalTeam::await_stage_all(Stage stage, uint64_t value) {
 }
 
 bool LocalTeam::claim(int part) {
+  if (part != me_ && !liveness_.takes_part(part)) return false;
   std::atomic<uint64_t>& claim = block(part).claim;
   uint64_t before = claim.load(std::memory_order_relaxed);
   return before >> 16 < round_ &&
@@ -134,7 +135,8 @@ bool LocalTeam::claim(int part) {
 
 void LocalTeam::await_parts() {
   for (int part = 0; part < size_; ++part) {
-    const auto claimant = static_cast<int>(block(part).claim.load(std::memory_order_relaxed) & 0xffff);
+    const uint64_t claim = block(part).claim.load(std::memory_order_relaxed);
+    const int claimant = claim >> 16 == round_ ? static_cast<int>(claim & 0xffff) : part;
     await(block(part).stage[kExit], round_, claimant,
           [this, claimant] { return who_has_not_finished(claimant); });
   }

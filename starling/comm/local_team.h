@@ -77,8 +77,8 @@ class LocalTeam final : public LocalSync {
   void post_exit() { post_round(kExit); }
   void await_exit_all() { await_stage_all(kExit, round_); }
   // The same for parts of the round that any rank may carry out, part r at first rank r's. Where ranks share cores, who has a
-  // core does the part of who waits for it. claim: whether this rank is the one; then post_part when it is done. await_parts
-  // once each part has been claimed.
+  // core does the part of who waits for it. claim: whether this rank is the one; then post_part when it is done. The part of a
+  // rank that has failed is left to await_parts, which says so: who gave the round up has not got its result from others.
   bool claim(int part);
   void post_part(int part) { starling::post(block(part).stage[kExit], round_); }
   void await_parts();

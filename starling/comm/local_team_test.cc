@@ -119,19 +119,70 @@ TEST_P(LocalTeamTest, RanksThatShareCoresDoEachOthersParts) {
   EXPECT_EQ(moved, 50 * (2000 + 100 * 51 / 2) * 4 * static_cast<uint64_t>(p - 1));
 }
 
+// Sets a flag and wakes who waits for it; at the end of a scope, too, so that nobody waits for a thread that has thrown.
+struct Signal {
+  std::atomic<bool>& flag;
+  explicit Signal(std::atomic<bool>& on) : flag(on) {}
+  ~Signal() { give(); }
+  void give() {
+    flag = true;
+    flag.notify_all();
+  }
+};
+
+// One rank has the core: it does all of an all-reduce that the other has entered, but no part of a rank that has failed.
+TEST(LocalTeamParts, OneRankAloneDoesThoseOfWhoTakesPart) {
+  constexpr size_t kCount = 4800;
+  constexpr uint64_t kRounds = 3;  // the meeting of the team's beginning, and two all-reduces
+  const SharedHost host(2);
+  std::atomic<bool> done{false}, failed{false};
+  const auto sum = [](uint64_t sequence) {
+    return Operation{CollectiveKind::kAllReduce, DataType::kFp32, ReduceOp::kSum, 0, kCount * 4, sequence};
+  };
+  run_ranks(2, [&](const ThreadRank& at) {
+    Signal mine(at.rank == 0 ? done : failed);
+    LocalTeamSetup setup = host.setup(at);
+    setup.shared_cores = true;
+    LocalTeam team(std::move(setup));
+    team.add_window(host.tensors);
+    std::byte* own = host.tensors->region(at.rank);
+    const auto data = test_tensor(DataType::kFp32, kCount, at.rank, 1);
+    std::copy(data.begin(), data.end(), own);
+    if (at.rank == 0) {
+      shm_all_reduce(team, sum(1), own, kCount, 1);
+      EXPECT_EQ(team.written(), kCount * 4);  // both halves, each to the other's window
+      mine.give();
+      failed.wait(false);
+      EXPECT_THROW(shm_all_reduce(team, sum(2), own, kCount, 1), CommError);
+      EXPECT_EQ(team.written(), kCount * 4 * 3 / 2) << "the part of the rank that has failed";
+      return;
+    }
+    team.enter(sum(1), team.locate(own, kCount * 4), false);
+    done.wait(false);
+    const auto want = reduced_tensor(DataType::kFp32, kCount, 2, ReduceOp::kSum, 1);
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), own));
+    // As who has entered the next one and then given up.
+    EntryLine& entry = ControlLayout::block(host.control->region(1)).entry[kRounds % 2];
+    entry.operation = sum(2);
+    entry.where = team.locate(own, kCount * 4);
+    post(entry, kRounds);
+    team.liveness().fail(Failure{"gave up", 1, false});
+  });
+}
+
 TEST(LocalTeamParts, WhoClaimedAPartAndDoesNotFinishItIsNamed) {
   const SharedHost host(2);
   std::atomic<bool> claimed{false}, ended{false};
   run_ranks(2, [&](const ThreadRank& at) {
+    Signal mine(at.rank == 0 ? ended : claimed);
     LocalTeamSetup setup = host.setup(at);
-    setup.timeout = std::chrono::milliseconds(200);
+    setup.timeout = std::chrono::seconds(3);  // of the meetings, too
     LocalTeam team(std::move(setup));
     team.enter(Operation{}, kNowhere, false);
     if (at.rank == 1) {
       EXPECT_TRUE(team.claim(0) && !team.claim(0) && team.claim(1));
       team.post_part(1);
-      claimed = true;
-      claimed.notify_all();
+      mine.give();
       ended.wait(false);
       return;
     }
@@ -144,8 +195,6 @@ TEST(LocalTeamParts, WhoClaimedAPartAndDoesNotFinishItIsNamed) {
       EXPECT_EQ(error.peer(), 1);
       EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 (node-a) entered"));
     }
-    ended = true;
-    ended.notify_all();
   });
 }
 

@@ -90,7 +90,7 @@ TEST_P(KernelTest, EqualsTheNaiveReferenceBitForBit) {
   }
 }
 
-TEST_P(KernelTest, StoresToSeveralDestinationsInPlaceAndStreamed) {
+void expect_stored_in_place(InstructionSet isa, bool pages_side_by_side) {
   std::mt19937_64 random(2);
   constexpr size_t kCount = 4099;  // four pages and a rest; shift 0: aligned to a cache line
   for (const auto& [count, stream, shift] :
@@ -117,7 +117,8 @@ TEST_P(KernelTest, StoresToSeveralDestinationsInPlaceAndStreamed) {
     job.count = kCount;
     job.divisor = count;
     job.stream = stream;
-    reduce(job, GetParam());
+    job.pages_side_by_side = pages_side_by_side;
+    reduce(job, isa);
     std::vector<std::byte> want(kCount * 4);
     void* to[1] = {want.data()};
     job.sources = copied;
@@ -125,6 +126,10 @@ TEST_P(KernelTest, StoresToSeveralDestinationsInPlaceAndStreamed) {
     reduce_naive(job);
     for (void* buffer : buffers) EXPECT_EQ(std::memcmp(buffer, want.data(), want.size()), 0);
   }
+}
+
+TEST_P(KernelTest, StoresToSeveralDestinationsInPlaceAndStreamed) {
+  for (const bool pages_side_by_side : {false, true}) expect_stored_in_place(GetParam(), pages_side_by_side);
 }
 
 TEST_P(KernelTest, MinimumAndMaximumPropagateNaN) {

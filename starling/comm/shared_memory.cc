@@ -77,7 +77,7 @@ UniqueFd make_region(const std::string& key, size_t bytes) {
 }
 
 // Huge pages for a mapped region that has none yet, by MADV_COLLAPSE (Linux 6.1), which asks neither for privileges nor for
-// shmem_enabled, but for a page in each. Where the kernel does not do it, small pages follow.
+// shmem_enabled (unless it is `deny`), but for a page in each. Where the kernel does not do it, small pages follow.
 void take_huge_pages(const UniqueFd& fd, std::byte* region, size_t bytes) {
 #ifndef MADV_COLLAPSE
   constexpr int MADV_COLLAPSE = 25;
