@@ -21,8 +21,8 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("STARLING_PYTHON", str(ROOT / "build" / "venv-python" / "bin" / "python"))
-SIDES = {"starling": ["--backend", "starling"], "gloo": ["--backend", "gloo"], "ddp alone": ["--no-reduction"],
-         "limit": ["--limit"]}
+SIDES = {"starling": ["--backend", "starling"], "gloo": ["--backend", "gloo"], "meet": ["--backend", "starling", "--reduction", "meet"],
+         "ddp alone": ["--reduction", "none"], "limit": ["--limit"]}
 
 
 def measure(work, side, args):
@@ -46,15 +46,15 @@ def compare(work, args):
         for side in list(SIDES)[::1 if n % 2 == 0 else -1]:
             runs[side].append(measure(work, side, args))
     rates = {side: [r["samples_per_s"] for r in results] for side, results in runs.items()}
-    ratios = [ours / theirs for ours, theirs in zip(rates["starling"], rates["gloo"])]
+    ratios = {side: [ours / theirs for ours, theirs in zip(rates[side], rates["gloo"])]
+              for side in ("starling", "meet", "ddp alone")}
     print(f"{work}: {args.ranks} ranks, precision {runs['gloo'][0]['precision']}, {args.rounds} rounds of {args.steps} steps")
     print(f"  {'samples/s':16s} {'least':>9s} {'median':>9s} {'greatest':>9s}")
     for side, values in rates.items():
         print(f"  {side:16s} {spread(values)}")
-    most = [alone / theirs for alone, theirs in zip(rates["ddp alone"], rates["gloo"])]
-    for name, values in (("starling / gloo", ratios), ("ddp alone / gloo", most)):
-        print(f"  {name:16s} {min(values):9.2f} {statistics.median(values):9.2f} {max(values):9.2f}", flush=True)
-    return {"work": work, "samples_per_s": rates, "ratios": ratios, "most": most, "steps": args.steps, "ranks": args.ranks}
+    for side, values in ratios.items():
+        print(f"  {side + ' / gloo':16s} {min(values):9.2f} {statistics.median(values):9.2f} {max(values):9.2f}", flush=True)
+    return {"work": work, "samples_per_s": rates, "ratios": ratios, "steps": args.steps, "ranks": args.ranks}
 
 
 def main():

@@ -6,7 +6,8 @@ Each work (mlp.py, resnet18.py, gpt.py) says what is trained; run() here trains 
   --mode tuned   the fastest setting of float32_matmul_precision whose relative error stays that of fp32 (measured here,
                  2e-6: on a CPU with AMX 'medium' rounds to bf16 and is refused), and channels-last where the work asks
   --limit        the ranks do not communicate: as many independent single-rank runs at the same time
-  --no-reduction DDP whose reductions are left out by a communication hook: the limit of any backend under DDP
+  --reduction none   DDP whose reductions are left out by a communication hook: the limit of any backend under DDP
+  --reduction meet   the same, but that the ranks meet once a step, in an all-reduce of one element
 
 In both modes: DistributedDataParallel on Gloo (or --backend) over loopback with gradients as views of the buckets and a static graph,
 fused optimizers, one thread a rank, batches that lie ready in memory. samples_per_s is that of the median step after the
@@ -90,6 +91,13 @@ def unreduced(_, bucket):
     return done
 
 
+def meeting(element, bucket):
+    """The same, but that the ranks meet once a step, in an all-reduce of one element: what any backend has to wait for."""
+    if not bucket.is_last():
+        return unreduced(None, bucket)
+    return dist.all_reduce(element, async_op=True).get_future().then(lambda _: bucket.buffer())
+
+
 def train(rank, work, args, precision, port, barrier, results):
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(precision)
@@ -100,8 +108,10 @@ def train(rank, work, args, precision, port, barrier, results):
     if distributed:
         dist.init_process_group(args.backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.ranks)
         model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
-        if args.no_reduction:
+        if args.reduction == "none":
             model.register_comm_hook(None, unreduced)
+        elif args.reduction == "meet":
+            model.register_comm_hook(torch.zeros(1), meeting)
     optimizer = work.optimizer(model.parameters())
     batches = [(x.to(**layout), y) for x, y in work.batches(torch.Generator().manual_seed(args.seed * 1000 + rank))]
     times, losses = [], []
@@ -135,7 +145,7 @@ def run(work):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", choices=("plain", "tuned"), default="tuned")
     parser.add_argument("--limit", action="store_true")
-    parser.add_argument("--no-reduction", action="store_true")
+    parser.add_argument("--reduction", choices=("full", "meet", "none"), default="full")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="a rank")
     parser.add_argument("--steps", type=int, default=20)
@@ -164,7 +174,7 @@ def run(work):
     ranks.sort()
     rates = [median_rate(work, times) for _, times, _, _ in ranks]
     # Ranks that wait for each other take the same steps: rank 0's median. Independent ones: the sum of theirs.
-    independent = args.limit or args.no_reduction
+    independent = args.limit or args.reduction == "none"
     total = sum(rates) if independent else rates[0] * args.ranks
     print(json.dumps({"event": "result", "model": work.name, "mode": args.mode, "limit": args.limit, "ranks": args.ranks,
                       "steps": args.steps, "samples_per_s": total, "step_s": statistics.median(ranks[0][1][FIRST_STEPS:]),

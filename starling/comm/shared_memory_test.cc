@@ -69,7 +69,8 @@ TEST(SharedMemory, LargeWindowsLieInHugePages) {
 
 TEST(SharedMemory, OthersLieInPagesOfTheirOwnSize) {
   for (const bool populate : {true, false}) {
-    const size_t bytes = populate ? kHugePage + 1 : 5 * kHugePage + 1;  // not populated: taken as they are written
+    const size_t bytes =
+        populate ? kHugePage + 1 : 5 * kHugePage + 1;  // not populated: taken as they are written
     const auto window = window_of(bytes, populate);
     EXPECT_LT(window->bytes(), bytes + kHugePage);
     EXPECT_EQ(window->bytes() % static_cast<size_t>(sysconf(_SC_PAGESIZE)), 0U);
