@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -64,7 +65,8 @@ std::string Library::open() {
   MPI_Comm_size(all, &size_);
   int known = 0;
   void* greatest = nullptr;
-  if (MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &greatest, &known) == MPI_SUCCESS && known != 0)
+  if (MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&greatest), &known) == MPI_SUCCESS &&
+      known != 0)
     greatest_tag_ = *static_cast<int*>(greatest);
   return operations_.make();
 }
@@ -87,8 +89,12 @@ std::string Library::version() const {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
   int length = 0;
   MPI_Get_library_version(text.data(), &length);
-  const std::string all = text.data();
-  return all.substr(0, all.find_first_of(",\n"));
+  std::string version = text.data();
+  version.erase(std::min(version.find_first_of(",\n"), version.size()));
+  // MPICH's has columns.
+  const auto two_blanks = [](char a, char b) { return std::isspace(a) != 0 && std::isspace(b) != 0; };
+  version.erase(std::unique(version.begin(), version.end(), two_blanks), version.end());
+  return version;
 }
 
 std::unique_ptr<MpiCommunicator> Library::make(std::span<const int> members, int tag, std::string& error) {

@@ -23,8 +23,8 @@ std::shared_ptr<MpiLibrary> open_mpi(int rank, int size, const std::string& laun
   library->abandon();
   throw CommError(
       fmt::format("to MPI ({}) this is rank {} of {}, to {} rank {} of {}; start the program by the mpiexec "
-                  "of the MPI that "
-                  "the engine was built with, or by srun --mpi=pmix where Slurm and this MPI know PMIx",
+                  "of the MPI that the engine was built with, or by srun --mpi=pmix or pmi2, whichever "
+                  "Slurm and this MPI know",
                   library->version(), library->rank(), library->size(), launcher, rank, size));
 }
 
