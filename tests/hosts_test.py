@@ -82,7 +82,7 @@ class EndOfHosts(unittest.TestCase):
 
     def test_they_go_with_their_process_however_that_ends(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
-            with subprocess.Popen([sys.executable, "-c", self.MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            with subprocess.Popen([sys.executable, "-B", "-c", self.MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                   cwd=os.path.dirname(os.path.abspath(__file__))) as maker:
                 inside = int(maker.stdout.readline())
                 self.assertIn(f"starling-{maker.pid}-host0", shell("ip", "netns", "list").stdout)
