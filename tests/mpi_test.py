@@ -137,6 +137,16 @@ class Mpi(ProgramTest):
         self.assertEqual([(p[0], *p[2:]) for p in kept], [("runs", "recorder", "rank-0"), ("runs", "recorder", "rank-1")])
         self.assertEqual(len({p[1] for p in kept}), 1)
 
+    def test_a_folder_that_one_rank_s_environment_names(self):
+        words = " ".join(map(str, [STARLING, "train", *SMALL, "--steps", 2, *ENGINE]))
+        for one in range(2):
+            folder = pathlib.Path(self.path(f"of-rank-{one}"))
+            script = f'[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = {one} ] && export STARLING_RUN_DIR={folder}; exec {words}'
+            self.mpiexec(2, "sh", "-c", script)
+            found = [folder] if one == 0 else list(pathlib.Path(self.dir).glob("runs/*"))
+            self.assertEqual([sorted(p.name for p in f.glob("recorder/*")) for f in found], [["rank-0", "rank-1"]])
+            self.assertEqual(folder.exists(), one == 0)
+
     def test_who_gives_up_says_who_waited_for_whom(self):
         job, _, number = self.train_until_rank_1_is_waited_for("--set", "comm.timeout_s=20")
         _, err = job.communicate(timeout=120)

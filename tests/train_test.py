@@ -82,11 +82,14 @@ class Train(ProgramTest):
         for rank in range(2):
             env = environment(SLURM_PROCID=rank, SLURM_NTASKS=2, SLURM_LOCALID=rank, SLURM_NTASKS_PER_NODE=2, SLURM_NNODES=1,
                               SLURM_JOB_ID=os.getpid(), SLURM_STEP_ID=0, SLURM_NODELIST="localhost", SLURM_STEP_NODELIST="localhost",
-                              SLURM_STEP_NUM_TASKS=2, SLURM_TASKS_PER_NODE="2", SLURM_STEP_TASKS_PER_NODE="2")
+                              SLURM_STEP_NUM_TASKS=2, SLURM_TASKS_PER_NODE="2", SLURM_STEP_TASKS_PER_NODE="2",
+                              **({"STARLING_RUN_DIR": self.path("of-rank-1")} if rank == 1 else {}))
             processes.append(self.start("train", "--json", "--run-dir", self.path("run"), *SMALL, "--steps", 8, env=env))
         outs = [self.ended(p) for p in processes]
         self.assertEqual([p.returncode for p in processes], [0, 0], outs)
         self.assertEqual(result_of(events_of(outs[0][1]))["ranks"], 2)
+        self.assertEqual(sorted(os.listdir(self.path("run/recorder"))), ["rank-0", "rank-1"])  # rank 0 names the folder
+        self.assertFalse(os.path.exists(self.path("of-rank-1")))
 
     def test_own_program(self):
         program = str(BUILD / "examples" / "own_model")

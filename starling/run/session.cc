@@ -165,7 +165,9 @@ std::string Session::folder_from_rank_0() {
 
 // A rank that cannot keep one trains without.
 void Session::open_recorder() {
-  if (environment_.run_dir.empty()) environment_.run_dir = folder_from_rank_0();
+  // Our launcher tells all ranks the folder, or none; of others, each host or process may have its own STARLING_RUN_DIR, or none.
+  if (environment_.identity.origin != ProcessOrigin::kLauncher || environment_.run_dir.empty())
+    environment_.run_dir = folder_from_rank_0();
   const ProcessIdentity& self = environment_.identity;
   std::error_code ignored;
   if (self.local_rank == 0) std::filesystem::remove(said_file(environment_.run_dir), ignored);

@@ -97,7 +97,7 @@ class Session {
 // Processes beside the ranks that hold parameters: exchange.servers, 0 for exchanges without servers.
 int64_t servers_of(const RunSpec& spec);
 
-// Where the run's files go: STARLING_RUN_DIR (our launcher has decided), run.dir, or runs/<date>-<model>.
+// Where the run's files go: STARLING_RUN_DIR (our launcher, or the user on rank 0, has decided), run.dir, or runs/<date>-<model>.
 std::string run_folder_of(const RunSpec& spec, const Environment& environment);
 // Where its ranks keep their flight recorders.
 std::filesystem::path recorder_folder(const std::string& run_dir);
