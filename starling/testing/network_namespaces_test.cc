@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 #include <thread>
 
@@ -41,21 +43,31 @@ TEST(NetworkNamespaces, HostsReachEachOtherUntilUnpluggedAndAreRemoved) {
   EXPECT_NE(run(outlived), 0);
 }
 
-// The namespaces of a process that is killed, with one inside that would stay.
+// Makes namespaces with a process inside that would stay, and dies of the signal; for a child of a test, where an exception would go on to
+// the other tests.
+[[noreturn]] void die_with_namespaces(int number) {
+  try {
+    const NetworkNamespaces hosts(1);
+    (void)run(hosts.command(0, {"sleep", "1000", "&"}));
+    ::signal(number, SIG_DFL);  // a job in the background is born without SIGINT
+    ::raise(number);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  ::_exit(1);
+}
+
 TEST(NetworkNamespaces, GoWithTheirProcessHoweverThatEnds) {
   if (const auto reason = NetworkNamespaces::unavailable(); !reason.empty()) GTEST_SKIP() << reason;
   for (const int number : {SIGKILL, SIGTERM, SIGINT}) {
     const pid_t maker = ::fork();
-    if (maker == 0) {
-      const NetworkNamespaces hosts(1);
-      (void)run(hosts.command(0, {"sleep", "1000", "&"}));
-      ::signal(number, SIG_DFL);  // a job in the background is born without SIGINT
-      ::raise(number);
-      ::_exit(1);
-    }
+    ASSERT_GE(maker, 0);
+    if (maker == 0) die_with_namespaces(number);
     int status = 0;
-    ::waitpid(maker, &status, 0);
-    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == number) << status;
+    ASSERT_EQ(::waitpid(maker, &status, 0), maker);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child has not lived to its signal: status "
+                                     << WEXITSTATUS(status);
+    ASSERT_EQ(WTERMSIG(status), number);
     const std::string named = "ip netns list | grep -q starling-" + std::to_string(maker) + "-";
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (std::system(named.c_str()) == 0) {
