@@ -1,5 +1,6 @@
 """Training on two hosts, which are network namespaces joined by a bridge: equal weights, traffic, keys, lost ranks, ports."""
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -186,6 +187,8 @@ class TwoHosts(ProgramTest):
         said = [end[2] for end in ends if "who waited for whom" in end[2]]
         self.assertEqual(len(said), 1, said)  # no launcher of ours says it, but the first that gave up
         self.assertRegex(said[0], r"rank [0-2] \(.*\) gave up in \S+ #\d+")
+        self.assertEqual(len(set(re.findall(r"^  rank \d \((host-\d)\)", said[0], re.MULTILINE))), 1, said)  # of its own host alone
+        self.assertIn("2 ranks of other hosts left out", said[0])
 
     def test_listens_on_the_chosen_address_only(self):
         processes = self.start_job(self.training("--steps", 100000), [2, 1])

@@ -14,11 +14,11 @@
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
-#include "starling/comm/recorder_report.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/launcher.h"
 #include "starling/launch/remote_command.h"
 #include "starling/launch/rendezvous.h"
+#include "starling/run/diagnosis.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/plain_error.h"
 #include "starling/spec/hosts.h"
@@ -100,7 +100,7 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
     const std::filesystem::path recorders = recorder_folder(options.run_dir);
     std::error_code ignored;
     std::filesystem::remove_all(recorders, ignored);  // of an earlier run, perhaps of more ranks
-    options.diagnosis = [recorders] { return who_waits(read_recordings(recorders)); };
+    options.diagnosis = [recorders] { return who_waits_here(recorders); };
   }
   return launch(options, SystemClock());
 }
@@ -117,14 +117,14 @@ bool lock(int fd) {
   return true;
 }
 
-// Where no launcher of ours hears of a fault, the first rank that gives up (of those that share the folder) says who waited for whom; the
-// others wait meanwhile, for the end of one may be the end of all.
+// Where no launcher of ours hears of a fault, the first rank that gives up (of those that share the folder) says who waited for whom on its
+// host; the others wait meanwhile, for the end of one may be the end of all.
 void say_who_waits(const Environment& environment) {
   if (environment.error_fd >= 0 || environment.run_dir.empty()) return;
   const UniqueFd said(::open(said_file(environment.run_dir).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   struct stat state{};
   if (!said.valid() || !lock(said.get()) || ::fstat(said.get(), &state) != 0) return;
-  const std::vector<std::string> lines = who_waits(read_recordings(recorder_folder(environment.run_dir)));
+  const std::vector<std::string> lines = who_waits_here(recorder_folder(environment.run_dir));
   if (state.st_size > 0 || lines.empty()) return;
   std::string text = fmt::format("starling: who waited for whom (starling doctor --recorder {} says more):\n",
                                  environment.run_dir);

@@ -61,7 +61,7 @@ bool use_color(const std::string& option, const Environment& environment, int fd
   return ::isatty(fd) == 1;
 }
 
-void warn(const std::string& text) {
+void warn_on_stderr(const std::string& text) {
   FdOutput(2).write(fmt::format("starling: warning: {}\n", text));
 }
 
@@ -176,7 +176,7 @@ void Session::open_recorder() {
         std::make_shared<FlightRecorder>(recorder_file(recorder_folder(environment_.run_dir), self.rank),
                                          self.rank, self.world_size, host_name());
   } catch (const Error& error) {
-    warn(error.what());
+    warn_on_stderr(error.what());
   }
 }
 
@@ -210,7 +210,7 @@ GroupOptions Session::group_options() const {
   options.shared_memory = spec_.comm.shared_memory && !link_;
   options.algorithm = algorithm_named(spec_.comm.algorithm);
   options.recorder = recorder_;
-  options.warn = warn;
+  options.warn = warn_on_stderr;
   // One host in shared memory has nothing to choose.
   const ProcessIdentity& self = environment_.identity;
   if (!options.shared_memory || self.local_world_size < self.world_size) {
