@@ -32,7 +32,7 @@ constexpr milliseconds kCancel{100};          // of a receive, before the connec
 constexpr milliseconds kLetGo{5'000};         // of memory, on a connection that has ended
 constexpr uint32_t kGoodbye = 9;              // over TCP: the number of messages sent
 
-enum class Part : uint64_t { kFirst = 0, kRest = 1, kSeals = 2 };
+enum class Part : uint64_t { kFirst = 0, kRest = 1, kSeals = 2, kReceived = 3 };
 
 uint64_t tag_of(uint32_t connection, Part part, uint64_t number) {
   return uint64_t{connection} << 32 | static_cast<uint64_t>(part) << 30 | (number & 0x3fffffff);
@@ -68,6 +68,14 @@ struct Steps {
   size_t portions = 0;
 };
 
+// What a receiver tells: how much of what may leave unasked it has received since the start. Not counted as sent or received bytes.
+struct Told {
+  explicit Told(UcxSleep& sleep) : step(sleep) {}
+  UcxPieces pieces() { return UcxPieces({bytes, {}}); }
+  UcxStep step;
+  std::array<std::byte, 8> bytes{};
+};
+
 class UcxEndpoint final : public Endpoint {
  public:
   UcxEndpoint(std::shared_ptr<UcxProgress> progress, std::unique_ptr<Endpoint> tcp, const UcxOffer& mine,
@@ -92,6 +100,7 @@ class UcxEndpoint final : public Endpoint {
       throw CommError(fmt::format("{}: UCX: {}; see UCX_TLS and UCX_NET_DEVICES", tcp_->name(), error),
                       tcp_->peer_rank());
     receive(Part::kFirst, in_.room(), receives_.first);
+    receive_told();
   }
   ~UcxEndpoint() override {
     Endpoint* self[] = {this};
@@ -117,6 +126,11 @@ class UcxEndpoint final : public Endpoint {
   // With the worker's mutex held.
   void send(Part part, const UcxPieces& pieces, UcxStep& step);
   void receive(Part part, const UcxPieces& pieces, UcxStep& step);
+  bool send_begun();
+  void receive_told();
+  void take_told();
+  void tell_received(uint64_t ahead);
+  bool telling() const;
   template <typename Done>
   bool moved(UcxSleep& sleep, const Done& done);
   void check_faults(const Steps& steps);
@@ -160,8 +174,15 @@ class UcxEndpoint final : public Endpoint {
   bool receiving_ = false;
   bool rest_begun_ = false;
 
-  Steps sends_;  // guarded by the worker's mutex
-  Steps receives_;
+  // Guarded by the worker's mutex.
+  Steps sends_, receives_;
+  bool send_begun_ = true;  // else the message waits until the peer has received enough
+  uint64_t out_ahead_ = 0,
+           out_ahead_received_ =
+               0;  // by ucx_ahead(): of all messages begun, of those that the peer has received
+  uint64_t in_ahead_ = 0, in_ahead_told_ = 0;
+  Told told_{send_sleep_};    // the next that the peer tells
+  std::deque<Told> telling_;  // as many as were ever under way at once
 
   // Once a cancel has ended the connection; that of a receive tries to do without before.
   std::optional<Deadline> send_let_go_, recv_cancelled_, recv_let_go_;
@@ -193,22 +214,64 @@ bool UcxEndpoint::moved(UcxSleep& sleep, const Done& done) {
   return false;
 }
 
+void UcxEndpoint::receive_told() {
+  worker_.receive(tag_of(mine_, Part::kReceived, 0), told_.pieces().parts(), told_.step);
+}
+
+void UcxEndpoint::take_told() {
+  check_fault(told_.step);
+  const uint64_t received = load_le<uint64_t>(told_.bytes.data());
+  if (told_.step.bytes() != told_.bytes.size() || received < out_ahead_received_ || received > out_ahead_)
+    throw_gone("it tells that it has received what was not sent");
+  out_ahead_received_ = received;
+  receive_told();
+}
+
+// Tells the sender to go on once that matters. Each is sent for half of what it may be ahead at least, so few are ever under way.
+void UcxEndpoint::tell_received(uint64_t ahead) {
+  in_ahead_ += ahead;
+  if (in_ahead_ - in_ahead_told_ < kUcxMostAhead / 2) return;
+  in_ahead_told_ = in_ahead_;
+  const auto free =
+      std::find_if(telling_.begin(), telling_.end(), [](const Told& told) { return !told.step.pending(); });
+  Told& told = free != telling_.end() ? *free : telling_.emplace_back(recv_sleep_);
+  store_le<uint64_t>(told.bytes.data(), in_ahead_);
+  worker_.send(peer_, tag_of(theirs_, Part::kReceived, 0), told.pieces().parts(), told.step);
+}
+
+bool UcxEndpoint::telling() const {
+  return std::any_of(telling_.begin(), telling_.end(), [](const Told& told) { return told.step.pending(); });
+}
+
+// Begins the message if the peer has received enough of those before.
+bool UcxEndpoint::send_begun() {
+  if (send_begun_) return true;
+  while (!told_.step.pending()) take_told();
+  const uint64_t ahead = ucx_ahead(out_.first().bytes(), out_.rest().bytes(), out_.seals().bytes());
+  if (out_ahead_ - out_ahead_received_ + ahead > kUcxMostAhead) return false;
+  send_begun_ = true;
+  out_ahead_ += ahead;
+  send(Part::kFirst, out_.first(), sends_.first);
+  sends_.begin_rest(out_.rest(), portion_sent_,
+                    [&](const UcxPieces& part, UcxStep& step) { send(Part::kRest, part, step); });
+  send(Part::kSeals, out_.seals(), sends_.seals);
+  ++out_number_;
+  return true;
+}
+
 void UcxEndpoint::begin_send(const Outgoing& message) {
   check_outgoing(message);
   if (sending_) throw_gone("an earlier message to it was cut off");
   sending_ = true;
   out_.prepare(message);
   const std::lock_guard lock(progress_->mutex());
-  send(Part::kFirst, out_.first(), sends_.first);
-  sends_.begin_rest(out_.rest(), portion_sent_,
-                    [&](const UcxPieces& part, UcxStep& step) { send(Part::kRest, part, step); });
-  send(Part::kSeals, out_.seals(), sends_.seals);
-  ++out_number_;
+  send_begun_ = false;
+  send_begun();
 }
 
 bool UcxEndpoint::step_send() {
   const std::lock_guard lock(progress_->mutex());
-  if (!moved(send_sleep_, [this] { return !sends_.pending(); })) return false;
+  if (!moved(send_sleep_, [this] { return send_begun() && !sends_.pending(); })) return false;
   check_faults(sends_);
   sending_ = false;
   return true;
@@ -266,6 +329,7 @@ bool UcxEndpoint::step_recv() {
   peeked_.reset();
   receiving_ = false;
   const std::lock_guard lock(progress_->mutex());
+  tell_received(ucx_ahead(receives_.first.bytes(), rest, seals));
   ++in_number_;
   receive(Part::kFirst, in_.room(), receives_.first);
   return true;
@@ -362,6 +426,7 @@ void UcxEndpoint::begin_end() {
   worker_.cancel(receives_.first);
   for (UcxStep& step : receives_.rest) worker_.cancel(step);
   worker_.cancel(receives_.seals);
+  worker_.cancel(told_.step);
   look();
   orderly_ = trouble_.empty() && !sends_.pending();
   if (!orderly_) return end_flush(false);
@@ -386,7 +451,10 @@ bool UcxEndpoint::step_end() {
     if (!flushed && !has_passed(end_by_)) return false;
     end_flush(flushed);
   }
-  const auto ended = [this] { return !flush_.pending() && !sends_.pending() && !receives_.pending(); };
+  const auto ended = [this] {
+    return !flush_.pending() && !sends_.pending() && !receives_.pending() && !told_.step.pending() &&
+           !telling();
+  };
   if (!let_go(ended, end_by_)) return false;
   end_ = End::kDone;
   lock.unlock();

@@ -10,6 +10,10 @@
 // many leave unasked, in portions that UCX keeps in one piece. Of a message that came in several, UCX would never give the memory back if
 // the sender died between them.
 //
+// The receiving worker keeps what arrives unasked, whether anybody receives or not: any rank that steps, and UcxProgress, take it from the
+// socket. So a sender is ahead of its receiver by kUcxMostAhead at most. The receiver tells, in short messages of their own, how much it
+// has received; a message that would be too far ahead does not begin before.
+//
 // The tag: the number that the receiver has given the connection (32 bits), the part (2 bits), the message's number (30 bits).
 #pragma once
 

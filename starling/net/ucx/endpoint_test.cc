@@ -296,6 +296,51 @@ TEST(UcxEndpoint, UpToAMegabyteLeavesInPortionsUnasked) {
   }
 }
 
+// However long: each takes more than a quarter of what the sender may be ahead, with its 8 KiB.
+TEST(UcxEndpoint, ASenderIsAheadOfItsReceiverByABoundOnly) {
+  for (const DataSecurity security : {DataSecurity::kNone, DataSecurity::kAuth}) {
+    Pair pair(security, 5000);
+    const auto out = pattern(1 << 20, 6);
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < 3; ++i) pair.a->send({2, {}, out}, soon());
+      pair.a->begin_send({2, {}, out});
+      for (int i = 0; i < 100; ++i) ASSERT_FALSE(pair.a->step_send());
+      std::vector<std::byte> got(out.size());
+      for (int i = 0; i < 2; ++i) pair.b->recv({2, {}, got}, soon());
+      while (!pair.a->step_send()) continue;
+      for (int i = 0; i < 2; ++i) pair.b->recv({2, {}, got}, soon());
+      EXPECT_EQ(got, out);
+    }
+  }
+}
+
+TEST(UcxEndpoint, OfShortMessagesTheNumberIsBounded) {
+  Pair pair;
+  int sent = 0;
+  for (; sent < 10'000; ++sent) {
+    pair.a->begin_send({2, {}, {}});
+    if (!pair.a->step_send()) break;
+  }
+  EXPECT_GE(sent, 256);
+  EXPECT_LE(sent, 512);
+  for (int i = 0; i < sent; ++i) pair.b->recv({2, {}, {}}, soon());
+  while (!pair.a->step_send()) continue;
+  pair.b->recv({2, {}, {}}, soon());
+}
+
+// What waits for the receiver has not left: the receiver of an orderly end does not wait for it.
+TEST(UcxEndpoint, AMessageThatWaitsForTheReceiverIsGivenUpAtOnce) {
+  Pair pair(DataSecurity::kNone, 5000);
+  const auto out = pattern(1 << 20, 6);
+  for (int i = 0; i < 3; ++i) pair.a->send({2, {}, out}, soon());
+  EXPECT_THROW(pair.a->send({2, {}, out}, deadline_in(milliseconds(30))), TimeoutError);
+  pair.a.reset();
+  std::vector<std::byte> got(out.size());
+  for (int i = 0; i < 3; ++i) pair.b->recv({2, {}, got}, soon());
+  EXPECT_THAT(error_of<CommError>([&] { pair.b->peek(soon()); }),
+              HasSubstr("rank 0 (node-a): connection closed"));
+}
+
 TEST(UcxEndpoint, AfterADeathBetweenPortionsTheMemoryIsTheCallersAgain) {
   Pair pair(DataSecurity::kNone, 5000);
   const auto out = pattern(30'000, 5);

@@ -18,9 +18,18 @@ namespace starling {
 // A message of at most so many bytes goes in one piece; of a longer one its head does.
 constexpr size_t kUcxFirstBytes = 8192;
 constexpr size_t kUcxFirstRoom = kFrameHeaderBytes + kUcxFirstBytes + kSealBytes;
-// Where a worker sends portions unasked, the rest of a message goes in them if it has at most so many bytes: what a receiver may have to
-// keep of a message that nobody there asks for.
+// Where a worker sends portions unasked, the rest of a message goes in them if it has at most so many bytes.
 constexpr size_t kUcxMostUnasked = size_t{1} << 20;
+// What leaves unasked the receiver must keep until somebody there receives it: so much of a connection at most, counted by ucx_ahead().
+// It tells the sender after each half of it that was received.
+constexpr size_t kUcxMostAhead = size_t{4} << 20;
+// How much of that a message of these parts takes, in bytes: what may leave unasked, and 8 KiB, for UCX keeps short ones in long buffers.
+constexpr uint64_t ucx_ahead(size_t first, size_t rest, size_t seals) {
+  return 8192 + first + (rest <= kUcxMostUnasked ? rest + seals : 0);
+}
+// Whoever must wait has sent messages that the receiver is still to receive, and of which it will tell.
+static_assert(ucx_ahead(kUcxFirstRoom, kUcxMostUnasked,
+                        kUcxMostUnasked / kSegmentBytes * kSealBytes + kSealBytes) < kUcxMostAhead / 2);
 
 // What is to be moved: one or two pieces; none where there is nothing.
 class UcxPieces {
