@@ -10,7 +10,6 @@
 #include <tuple>
 #include <utility>
 
-#include "starling/base/check.h"
 #include "starling/base/error.h"
 #include "starling/net/frame.h"
 #include "starling/net/ucx/message.h"
@@ -93,7 +92,7 @@ class UcxEndpoint final : public Endpoint {
         in_(keys),
         sends_(send_sleep_),
         receives_(recv_sleep_) {
-    const std::lock_guard lock(progress_->mutex());
+    const auto lock = hold();
     std::string error;
     peer_ = worker_.connect(theirs.address, error);
     if (peer_ == nullptr)
@@ -123,7 +122,9 @@ class UcxEndpoint final : public Endpoint {
   void shutdown() override { tcp_->shutdown(); }
 
  private:
-  // With the worker's mutex held.
+  // The worker's mutex, held; CommError where the worker was given up.
+  std::unique_lock<std::mutex> hold();
+  // With it held.
   void send(Part part, const UcxPieces& pieces, UcxStep& step);
   void receive(Part part, const UcxPieces& pieces, UcxStep& step);
   bool send_begun();
@@ -177,9 +178,8 @@ class UcxEndpoint final : public Endpoint {
   // Guarded by the worker's mutex.
   Steps sends_, receives_;
   bool send_begun_ = true;  // else the message waits until the peer has received enough
-  uint64_t out_ahead_ = 0,
-           out_ahead_received_ =
-               0;  // by ucx_ahead(): of all messages begun, of those that the peer has received
+  // By ucx_ahead(): of all messages begun, and of those that the peer has received; of those received, and what the peer knows of them.
+  uint64_t out_ahead_ = 0, out_ahead_received_ = 0;
   uint64_t in_ahead_ = 0, in_ahead_told_ = 0;
   Told told_{send_sleep_};    // the next that the peer tells
   std::deque<Told> telling_;  // as many as were ever under way at once
@@ -201,6 +201,12 @@ void UcxEndpoint::send(Part part, const UcxPieces& pieces, UcxStep& step) {
 void UcxEndpoint::receive(Part part, const UcxPieces& pieces, UcxStep& step) {
   if (pieces.bytes() == 0) return;
   worker_.receive(tag_of(mine_, part, in_number_), pieces.parts(), step);
+}
+
+std::unique_lock<std::mutex> UcxEndpoint::hold() {
+  std::unique_lock lock(progress_->mutex());
+  if (const auto& why = progress_->given_up()) throw CommError(*why);
+  return lock;
 }
 
 // A step of one direction. False where it is not done: then its thread polls.
@@ -264,13 +270,13 @@ void UcxEndpoint::begin_send(const Outgoing& message) {
   if (sending_) throw_gone("an earlier message to it was cut off");
   sending_ = true;
   out_.prepare(message);
-  const std::lock_guard lock(progress_->mutex());
+  const auto lock = hold();
   send_begun_ = false;
   send_begun();
 }
 
 bool UcxEndpoint::step_send() {
-  const std::lock_guard lock(progress_->mutex());
+  const auto lock = hold();
   if (!moved(send_sleep_, [this] { return send_begun() && !sends_.pending(); })) return false;
   check_faults(sends_);
   sending_ = false;
@@ -281,7 +287,7 @@ bool UcxEndpoint::step_send() {
 bool UcxEndpoint::take_first() {
   if (peeked_) return true;
   {
-    const std::lock_guard lock(progress_->mutex());
+    const auto lock = hold();
     if (!moved(recv_sleep_, [this] { return !receives_.first.pending(); })) return false;
     check_fault(receives_.first);
   }
@@ -310,7 +316,7 @@ bool UcxEndpoint::step_recv() {
     in_.begin(incoming_);
   }
   {
-    const std::lock_guard lock(progress_->mutex());
+    const auto lock = hold();
     if (!std::exchange(rest_begun_, true)) {
       receives_.begin_rest(in_.rest(), portion_received_,
                            [&](const UcxPieces& part, UcxStep& step) { receive(Part::kRest, part, step); });
@@ -328,7 +334,7 @@ bool UcxEndpoint::step_recv() {
   in_.finish(name());
   peeked_.reset();
   receiving_ = false;
-  const std::lock_guard lock(progress_->mutex());
+  const auto lock = hold();
   tell_received(ucx_ahead(receives_.first.bytes(), rest, seals));
   ++in_number_;
   receive(Part::kFirst, in_.room(), receives_.first);
@@ -386,18 +392,23 @@ void UcxEndpoint::take_goodbye() {
   peer_sent_ = load_le<uint64_t>(number.data());
 }
 
-// Whether UCX has ended the transfers of a connection that was disconnected. With the worker's mutex held.
+// Whether nothing touches the memory of a connection any more that was disconnected: UCX has ended the transfers or, where it does not
+// (of an eager message in several segments whose sender has died between them), the worker is given up. With the worker's mutex held.
 template <typename Done>
 bool UcxEndpoint::let_go(const Done& done, Deadline deadline) {
   if (progress_->until(done) == UcxPace::kDone) return true;
-  STARLING_CHECK(!has_passed(deadline), "UCX keeps the memory of messages of {}", name());
-  return false;
+  if (!has_passed(deadline)) return false;
+  progress_->give_up(CommError(
+      fmt::format("{}: UCX keeps the memory of its messages and is no longer used for any connection",
+                  name()),
+      peer_rank()));
+  return true;
 }
 
 // Sends cannot be called back: the connection goes.
 bool UcxEndpoint::step_cancel_send() {
   const std::lock_guard lock(progress_->mutex());
-  if (!sends_.pending()) return true;
+  if (!sends_.pending() || progress_->given_up()) return true;
   worker_.disconnect(peer_);
   if (!send_let_go_) send_let_go_ = deadline_in(kLetGo);
   return let_go([this] { return !sends_.pending(); }, *send_let_go_);
@@ -405,6 +416,7 @@ bool UcxEndpoint::step_cancel_send() {
 
 bool UcxEndpoint::step_cancel_recv() {
   const std::lock_guard lock(progress_->mutex());
+  if (progress_->given_up()) return true;
   const auto ended = [this] { return !receives_.rest_pending() && !receives_.seals.pending(); };
   if (!recv_cancelled_ && !ended()) {
     for (UcxStep& step : receives_.rest) worker_.cancel(step);
@@ -444,7 +456,7 @@ void UcxEndpoint::end_flush(bool flushed) {
 
 bool UcxEndpoint::step_end() {
   std::unique_lock lock(progress_->mutex());
-  if (end_ == End::kDone) return true;
+  if (end_ == End::kDone || progress_->given_up()) return true;
   if (end_ == End::kNotBegun) begin_end();
   if (end_ == End::kFlush) {
     const bool flushed = progress_->until([this] { return !flush_.pending(); }) == UcxPace::kDone;

@@ -441,6 +441,20 @@ TEST(UcxEndpoint, SeveralWhoseLastMessagesDoNotLeaveEndAtTheSameTime) {
   fan.mine.clear();
 }
 
+TEST(UcxEndpoint, AWorkerThatKeepsMemoryIsGivenUp) {
+  Fan fan;
+  fan.worker->hold_until(1000);
+  for (const auto& endpoint : fan.mine) endpoint->set_peer_rank(3, "node-b");
+  const auto large = pattern(500'000, 0);
+  fan.mine[0]->begin_send({7, {}, large});
+  fan.mine[0]->cancel_send();
+  EXPECT_THAT(error_of<CommError>([&] { fan.mine[1]->send({7, {}, large}, soon()); }),
+              HasSubstr("rank 3 (node-b): UCX keeps the memory"));
+  EXPECT_THROW(fan.mine[1]->peek(soon()), CommError);
+  end_all(all_of(fan.mine));
+  fan.mine.clear();
+}
+
 TEST(UcxEndpoint, WhatWasSentBeforeTheEndIsReceived) {
   Pair pair;
   for (int i = 0; i < 20; ++i) pair.a->send({1, {}, pattern(1000, i)}, soon());

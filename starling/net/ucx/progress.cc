@@ -2,11 +2,23 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 namespace starling {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{20};
+
+// Until the process ends.
+void keep(std::shared_ptr<UcxLibrary> library, std::unique_ptr<UcxWorker> worker) {
+  struct Kept {
+    std::mutex mutex;
+    std::vector<std::pair<std::shared_ptr<UcxLibrary>, std::unique_ptr<UcxWorker>>> workers;
+  };
+  static auto* const kept = new Kept;
+  const std::lock_guard lock(kept->mutex);
+  kept->workers.emplace_back(std::move(library), std::move(worker));
+}
 
 }  // namespace
 
@@ -20,6 +32,11 @@ UcxProgress::~UcxProgress() {
   }
   ending_told_.notify_all();
   ticking_.join();
+  if (given_up_) keep(std::move(library_), std::move(worker_));
+}
+
+void UcxProgress::give_up(const CommError& why) {
+  if (!given_up_) given_up_ = why;
 }
 
 // Whoever holds the worker progresses it; then there is nothing to do here. What is more than one turn waits for the next.
@@ -27,7 +44,7 @@ void UcxProgress::tick() {
   std::unique_lock ending(ending_mutex_);
   while (!ending_told_.wait_for(ending, kTick, [this] { return ending_; })) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) continue;
+    if (!lock.owns_lock() || given_up_) continue;
     for (int calls = 0; calls < kMostCalls && worker_->progress(); ++calls) continue;
   }
 }

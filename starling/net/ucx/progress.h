@@ -6,8 +6,10 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
 #include "starling/net/ucx/plugin.h"
 
@@ -34,6 +36,12 @@ class UcxProgress {
   // A number that no other connection of this worker has. With the mutex held.
   uint32_t next_connection() { return connections_++; }
 
+  // Where UCX does not let go of memory: over TCP nothing but its progress writes there, so that has an end. The worker moves nothing any
+  // more and is never destroyed. `why` is for whoever still wants to use it. With the mutex held.
+  void give_up(const CommError& why);
+  // Then nothing may be asked of the worker. With the mutex held.
+  const std::optional<CommError>& given_up() const { return given_up_; }
+
   // Progresses until `done()`, until nothing moves, or for kMostCalls, for others want the worker too. With the mutex held.
   template <typename Done>
   UcxPace until(const Done& done) {
@@ -48,9 +56,10 @@ class UcxProgress {
   static constexpr int kMostCalls = 1000;
   void tick();
 
-  const std::shared_ptr<UcxLibrary> library_;
-  const std::unique_ptr<UcxWorker> worker_;
+  std::shared_ptr<UcxLibrary> library_;
+  std::unique_ptr<UcxWorker> worker_;
   std::mutex mutex_;
+  std::optional<CommError> given_up_;  // guarded by mutex_
   uint32_t connections_ = 0;
   bool ending_ = false;  // guarded by ending_mutex_
   std::mutex ending_mutex_;
