@@ -1,11 +1,12 @@
-// Groups over UCX, by its TCP alone, where most messages leave unasked or where long ones wait for the receiver, and with the rest of long
-// messages copied from process to process (cma, as RDMA would): the tests of starling/comm/group_processes_test.cc, and what concerns UCX
+// Groups over UCX, by its TCP alone and with the rest of long messages copied from process to process (cma, as RDMA would), each where most
+// messages leave unasked and where long ones wait for the receiver: the tests of starling/comm/group_processes_test.cc, and what concerns UCX
 // alone.
 #include <gmock/gmock.h>
 
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "starling/testing/error_of.h"
 #include "starling/testing/group_processes.h"
 #include "starling/testing/kill_round.h"
+#include "starling/testing/temp_dir.h"
 
 namespace starling {
 namespace {
@@ -26,6 +28,8 @@ using testing::HasSubstr;
 constexpr Way kUcxTcp{"UcxTcp", Transport::kUcx, "tcp"};
 constexpr Way kUcxTcpAsking{"UcxTcpAsking", Transport::kUcx, "tcp", "16k"};
 constexpr Way kUcxTcpAndCma{"UcxTcpAndCma", Transport::kUcx, "tcp,cma", "16k"};
+constexpr Way kUcxTcpAndCmaUnasked{"UcxTcpAndCmaUnasked", Transport::kUcx, "tcp,cma"};
+constexpr Way kUcxAll{"UcxAll", Transport::kUcx, "all"};  // as where UCX_TLS is not set
 
 class UcxTest : public ByWay {};
 class UcxUnasked : public ByWay {};
@@ -51,6 +55,31 @@ TEST_P(UcxUnasked, AMegabyteLeavesBeforeItIsAskedFor) {
   EXPECT_NO_THROW(ranks.wait_all());
 }
 
+// However many it would send, and whatever the receiver's process moves meanwhile: the messages that left, and one that did not, were
+// begun before the time was over.
+TEST_P(UcxUnasked, WhatNobodyReceivesIsBounded) {
+  ForkedJob job = this->job();
+  job.size = 2;
+  job.timeout = milliseconds(1'000);
+  ForkedRanks ranks(job.size, [&](int rank, Store& store) {
+    const auto group = job.join(rank, store);
+    const auto letter = test_tensor(DataType::kUint8, 1 << 20, 0, 3);
+    if (rank == 1) {
+      store.get("stopped", milliseconds(30'000));
+      return;
+    }
+    int left = 0;
+    try {
+      for (; left < 64; ++left) group->send(letter.data(), letter.size(), 1, 4);
+    } catch (const TimeoutError&) {
+      // It waits for the receiver.
+    }
+    store.put("stopped", "yes");
+    if (left > 3) throw CommError(std::to_string(left) + " MB left");
+  });
+  EXPECT_NO_THROW(ranks.wait_all());
+}
+
 TEST_P(UcxTest, TheRightRankIsNamedInEveryCollective) {
   uint64_t seed = 1;
   for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllToAll,
@@ -69,6 +98,59 @@ TEST_P(UcxTest, AWayThatLeadsNowhereIsAnError) {
     EXPECT_THAT(ranks.store().get(rank_key("error", r), milliseconds(30'000)), HasSubstr("UCX"));
 }
 
+struct Told {
+  std::string name, value;
+  std::string file;  // of UCX's configuration
+};
+
+// In which the engine sends on loopback by TCP where UCX has been told this.
+size_t portion_where(const Told& told) {
+  ForkedRanks ranks(1, [&](int /*rank*/, Store& store) {
+    ::unsetenv("UCX_RNDV_THRESH");
+    ::setenv("UCX_TLS", "tcp", 1);
+    if (!told.name.empty()) ::setenv(told.name.c_str(), told.value.c_str(), 1);
+    const TempDir folder;
+    if (!told.file.empty()) {
+      write_bytes(folder.path() / "ucx.conf", told.file);
+      ::setenv("UCX_CONFIG_DIR", folder.path().c_str(), 1);
+    }
+    const SharedObject object("starling_ucx", "comm.engine", "");
+    UcxRequest request;
+    request.net_devices = "lo";
+    std::array<char, 256> text{};
+    const std::unique_ptr<UcxLibrary> library(
+        reinterpret_cast<OpenUcxFunction>(object.find(kOpenUcxName))(&request, text.data(), text.size()));
+    if (!library) throw CommError(text.data());
+    std::string error;
+    const auto worker = library->make_worker(error);
+    if (!worker) throw CommError(error);
+    store.put("portion", std::to_string(worker->portion()));
+  });
+  ranks.wait_all();
+  return std::stoul(ranks.store().get("portion", milliseconds(1'000)));
+}
+
+TEST(UcxPlugin, SendsUnaskedOnlyWhatIsCertainToStayInOnePiece) {
+  if (const auto reason = unavailable(Transport::kUcx); !reason.empty()) GTEST_SKIP() << reason;
+  for (const Told& told : std::vector<Told>{{"", "", ""},
+                                            {"UCX_TLS", "all", ""},
+                                            {"UCX_TLS", "tcp,cma", ""},
+                                            {"UCX_TCP_RX_SEG_SIZE", "128k", ""},
+                                            {"", "", "UCX_TCP_RX_SEG_SIZE=65536\n"}})
+    EXPECT_EQ(portion_where(told), 61'440u) << told.name << "=" << told.value << " " << told.file;
+  for (const Told& told : std::vector<Told>{{"UCX_RNDV_THRESH", "16k", ""},
+                                            {"UCX_RNDV_THRESH", "auto", ""},
+                                            {"UCX_ZCOPY_THRESH", "inf", ""},
+                                            {"UCX_TCP_RX_SEG_SIZE", "32k", ""},
+                                            {"UCX_TCP_TX_SEG_SIZE", "4k", ""},
+                                            {"UCX_TLS", "tcp,posix", ""},
+                                            {"UCX_TLS", "^cma", ""},
+                                            {"", "", "UCX_RNDV_THRESH=16k\n"},
+                                            {"", "", "UCX_ZCOPY_THRESH=inf\n"},
+                                            {"", "", "UCX_TCP_RX_SEG_SIZE=16k\n"}})
+    EXPECT_EQ(portion_where(told), 0u) << told.name << "=" << told.value << " " << told.file;
+}
+
 TEST(UcxPlugin, RefusesAProgramOfAnotherBuild) {
   if (const auto reason = unavailable(Transport::kUcx); !reason.empty()) GTEST_SKIP() << reason;
   const SharedObject object("starling_ucx", "comm.engine", "");
@@ -83,13 +165,13 @@ TEST(UcxPlugin, RefusesAProgramOfAnotherBuild) {
               HasSubstr("libstarling_ucx.so is no engine of Starling"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, GroupProcesses, testing::Values(kUcxTcp, kUcxTcpAsking, kUcxTcpAndCma),
+const auto kWays = testing::Values(kUcxTcp, kUcxTcpAsking, kUcxTcpAndCma, kUcxTcpAndCmaUnasked);
+INSTANTIATE_TEST_SUITE_P(Ways, GroupProcesses, kWays, name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, ConnectedProcesses, kWays, name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, UcxTest, kWays, name_of_way);
+INSTANTIATE_TEST_SUITE_P(All, UcxTest, testing::Values(kUcxAll), name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, UcxUnasked, testing::Values(kUcxTcp, kUcxTcpAndCmaUnasked, kUcxAll),
                          name_of_way);
-INSTANTIATE_TEST_SUITE_P(Ways, ConnectedProcesses, testing::Values(kUcxTcp, kUcxTcpAsking, kUcxTcpAndCma),
-                         name_of_way);
-INSTANTIATE_TEST_SUITE_P(Ways, UcxTest, testing::Values(kUcxTcp, kUcxTcpAsking, kUcxTcpAndCma), name_of_way);
-
-INSTANTIATE_TEST_SUITE_P(Ways, UcxUnasked, testing::Values(kUcxTcp), name_of_way);
 
 }  // namespace
 }  // namespace starling

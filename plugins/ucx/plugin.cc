@@ -7,13 +7,11 @@ extern "C" {
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <filesystem>
-#include <sstream>
 #include <string>
 
+#include "plugins/ucx/portion.h"
 #include "plugins/ucx/worker.h"
 
 namespace starling {
@@ -53,35 +51,16 @@ UcxLibrary* refuse(const std::string& why, char* error, size_t error_bytes) {
   return nullptr;
 }
 
-// What UCX sends over TCP in one piece, for its receive buffer is of 64 KB (UCX_TCP_RX_SEG_SIZE). By itself it asks the receiver from 20 KB
-// on, and reads in pieces through that buffer all the same: it writes to where the bytes belong only if a peer's death need not be noticed.
-constexpr size_t kTcpPortion = 61'440;
-
-// Network devices that are interfaces of the kernel carry TCP; RDMA devices have other names (mlx5_0:1).
-bool only_interfaces(const std::string& devices) {
-  std::istringstream names(devices);
-  std::error_code error;
-  for (std::string name; std::getline(names, name, ',');)
-    if (name.empty() || !std::filesystem::exists("/sys/class/net/" + name, error)) return false;
-  return !devices.empty();
-}
-
-// See UcxWorker. Who has told UCX how to send knows better.
-size_t portion_of(const UcxRequest& request) {
-  for (const char* told : {"UCX_RNDV_THRESH", "UCX_TCP_RX_SEG_SIZE"})
-    if (std::getenv(told) != nullptr) return 0;
-  const char* named = std::getenv("UCX_NET_DEVICES");
-  const bool read_by_ucx = *request.net_devices == '\0' && named != nullptr;
-  return only_interfaces(read_by_ucx ? named : request.net_devices) ? kTcpPortion : 0;
-}
-
-// UCX's configuration: its environment and files, then what the request and the portion say.
-ucs_status_t configure(const UcxRequest& request, size_t portion, ucp_config_t** config) {
+// UCX's configuration: its environment and files, then what the request says and we do.
+ucs_status_t configure(const UcxRequest& request, ucp_config_t** config, size_t& portion) {
   if (const ucs_status_t read = ucp_config_read(nullptr, nullptr, config); read != UCS_OK) return read;
-  if (portion > 0) ucp_config_modify(*config, "RNDV_THRESH", std::to_string(portion + 1).c_str());
+  if (*request.net_devices != '\0')
+    if (const ucs_status_t set = ucp_config_modify(*config, "NET_DEVICES", request.net_devices);
+        set != UCS_OK)
+      return set;
+  portion = set_portion(*config);
   ucp_config_modify(*config, "KEEPALIVE_INTERVAL", "2s");  // where this UCX has it
-  return *request.net_devices == '\0' ? UCS_OK
-                                      : ucp_config_modify(*config, "NET_DEVICES", request.net_devices);
+  return UCS_OK;
 }
 
 }  // namespace
@@ -95,8 +74,8 @@ extern "C" starling::UcxLibrary* starling_open_ucx(const starling::UcxRequest* r
                   error_bytes);
   ucs_log_push_handler(write_log);
   ucp_config_t* config = nullptr;
-  const size_t portion = portion_of(*request);
-  ucs_status_t status = configure(*request, portion, &config);
+  size_t portion = 0;
+  ucs_status_t status = configure(*request, &config, portion);
   ucp_context_h ucp = nullptr;
   if (status == UCS_OK) {
     ucp_params_t params{};
