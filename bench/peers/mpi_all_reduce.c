@@ -1,17 +1,30 @@
 /* One rank of an MPI: an fp32 sum over all ranks, in place, timed as comm_bench does. bench/peers/all_reduce builds and runs it.
  * From 64 KB on each rank writes its tensor anew before each all-reduce (not timed), as a training step does; below, a timing is the
- * mean of a hundred. */
+ * mean of a hundred. First argument: the name of the side; a second, "nonblocking": MPI_Iallreduce and a loop of MPI_Test. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int ascending(const void* a, const void* b) {
   const double x = *(const double*)a, y = *(const double*)b;
   return (x > y) - (x < y);
 }
 
+static void all_reduce(float* values, size_t count, int nonblocking) {
+  MPI_Request request;
+  int done = 0;
+  if (!nonblocking) {
+    MPI_Allreduce(MPI_IN_PLACE, values, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return;
+  }
+  MPI_Iallreduce(MPI_IN_PLACE, values, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
+  while (!done) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+}
+
 int main(int argc, char** argv) {
   static const size_t sizes[] = {256, 4096, 65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+  const int nonblocking = argc > 2 && strcmp(argv[2], "nonblocking") == 0;
   double times[300];
   int rank;
   MPI_Init(&argc, &argv);
@@ -26,8 +39,7 @@ int main(int argc, char** argv) {
         for (size_t i = 0; i < count; ++i) values[i] = (float)o;
       MPI_Barrier(MPI_COMM_WORLD);
       const double start = MPI_Wtime();
-      for (int i = 0; i < inner; ++i)
-        MPI_Allreduce(MPI_IN_PLACE, values, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      for (int i = 0; i < inner; ++i) all_reduce(values, count, nonblocking);
       if (o >= 0) times[o] = (MPI_Wtime() - start) / inner * 1e6;
       MPI_Barrier(MPI_COMM_WORLD); /* who shares a core with this rank waits until it has looked at the clock */
     }
