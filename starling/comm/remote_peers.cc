@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -59,6 +60,10 @@ struct RemotePeers::Flow {
   bool begun = false;
   bool done = false;
 };
+
+RemotePeers::Flow RemotePeers::sending(const RemoteSend& send) {
+  return {.rank = send.rank, .is_send = true, .out = send.bytes, .in = {}};
+}
 
 RemotePeers::RemotePeers(RemoteSetup setup)
     : setup_(std::move(setup)),
@@ -203,33 +208,38 @@ bool RemotePeers::advance_receive(Flow& flow) {
   return true;
 }
 
-// True when all are done. Several messages to, or from, one rank go one after another.
-bool RemotePeers::advance(std::vector<Flow>& flows) {
+bool RemotePeers::advance_send(Flow& flow) {
+  Endpoint& e = *setup_.endpoints[flow.rank];
+  if (!flow.begun) {
+    flow.head = head_of(operation_);
+    e.begin_send({.tag = kCollective, .head = flow.head, .body = flow.out, .kind = MessageKind::kData});
+    flow.begun = sending_[flow.rank] = true;
+  }
+  if (!e.step_send()) return false;
+  sending_[flow.rank] = false;
+  return true;
+}
+
+// True when all are done. Several messages to, or from, one rank go one after another. Receives are the first of the flows.
+bool RemotePeers::advance(std::deque<Flow>& flows, const Arrived& arrived) {
   bool all = true;
   ++pass_;
-  for (Flow& flow : flows) {
+  for (size_t i = 0; i < flows.size(); ++i) {
+    Flow& flow = flows[i];
     if (flow.done) continue;
     auto& blocked = blocked_[flow.is_send ? 1 : 0][flow.rank];
     if (blocked == pass_) continue;  // an earlier one is under way, so `all` is false already
-    if (!flow.is_send) {
-      flow.done = advance_receive(flow);
-    } else {
-      Endpoint& e = *setup_.endpoints[flow.rank];
-      if (!flow.begun) {
-        flow.head = head_of(operation_);
-        e.begin_send({.tag = kCollective, .head = flow.head, .body = flow.out, .kind = MessageKind::kData});
-        flow.begun = sending_[flow.rank] = true;
-      }
-      flow.done = e.step_send();
-      if (flow.done) sending_[flow.rank] = false;
-    }
+    flow.done = flow.is_send ? advance_send(flow) : advance_receive(flow);
     if (!flow.done) blocked = pass_;
     all = all && flow.done;
+    if (!flow.done || flow.is_send || !arrived) continue;
+    arriving_ = true;
+    for (const RemoteSend& s : arrived(i)) flows.push_back(sending(s));
   }
   return all;
 }
 
-void RemotePeers::look_around(const std::vector<Flow>& flows) {
+void RemotePeers::look_around(const std::deque<Flow>& flows) {
   for (size_t r = 0; r < setup_.endpoints.size(); ++r) {
     if (!setup_.endpoints[r] || receiving_[r] || left_[r]) continue;
     for (auto info = setup_.endpoints[r]->step_peek(); info && info->tag != kCollective;
@@ -249,7 +259,7 @@ int RemotePeers::last_in_chain(int rank) const {
   return rank;
 }
 
-void RemotePeers::check_patience(const std::vector<Flow>& flows, Deadline deadline) {
+void RemotePeers::check_patience(const std::deque<Flow>& flows, Deadline deadline) {
   if (auto failure = setup_.outside ? setup_.outside() : std::nullopt) fail(*failure);
   if (setup_.warn && has_passed(deadline - setup_.timeout + setup_.timeout / 10) &&
       !std::exchange(warned_, true))
@@ -267,26 +277,32 @@ void RemotePeers::check_patience(const std::vector<Flow>& flows, Deadline deadli
       late, true});
 }
 
-void RemotePeers::wait_for_any(std::vector<Flow>& flows) {
+void RemotePeers::wait_for_any(std::deque<Flow>& flows) {
   std::vector<pollfd> polled;
+  ++pass_;
   for (const Flow& flow : flows) {
-    if (flow.done) continue;
+    if (flow.done || std::exchange(blocked_[flow.is_send ? 1 : 0][flow.rank], pass_) == pass_) continue;
     const Endpoint& e = *setup_.endpoints[flow.rank];
     polled.push_back(flow.is_send ? e.send_poll() : pollfd{e.poll_fd(), POLLIN, 0});
   }
   ::poll(polled.data(), polled.size(), static_cast<int>(kSlice.count()));
 }
 
-void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const RemoteReceive> receives) {
-  std::vector<Flow> flows;
+void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const RemoteReceive> receives,
+                       const Arrived& arrived) {
+  std::deque<Flow> flows;
   for (const auto& r : receives)
     flows.push_back({.rank = r.rank, .is_send = false, .out = {}, .in = r.bytes});
-  for (const auto& s : sends) flows.push_back({.rank = s.rank, .is_send = true, .out = s.bytes, .in = {}});
-  const Deadline deadline = deadline_in(setup_.timeout);
+  for (const auto& s : sends) flows.push_back(sending(s));
+  Deadline deadline = deadline_in(setup_.timeout);
   Deadline next_look = deadline_in(kSlice);
   said_waiting_ = warned_ = false;
   try {
-    while (!advance(flows)) {
+    while (!advance(flows, arrived)) {
+      if (std::exchange(arriving_, false)) {
+        deadline = deadline_in(setup_.timeout);
+        said_waiting_ = warned_ = false;
+      }
       awaited_ = std::find_if(flows.begin(), flows.end(), [](const Flow& f) { return !f.done; })->rank;
       wait_for_any(flows);
       if (!has_passed(next_look)) continue;
@@ -309,7 +325,7 @@ void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const Remote
   }
 }
 
-void RemotePeers::cancel(const std::vector<Flow>& flows) {
+void RemotePeers::cancel(const std::deque<Flow>& flows) {
   std::vector<Transfer> begun;
   for (const Flow& flow : flows) {
     if (!flow.begun || flow.done) continue;

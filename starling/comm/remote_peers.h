@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -53,9 +54,12 @@ class RemotePeers {
 
   // The operation that the following messages belong to.
   void begin(const Operation& operation) { operation_ = operation; }
+  // Told that receives[i] has arrived, while others are under way; what it returns is sent next, in the same move.
+  using Arrived = std::function<std::vector<RemoteSend>(size_t i)>;
   // Moves all messages at the same time; those to one rank, and those from one rank, in the order given. Sizes must agree. On a
-  // fault all peers are told and the error is thrown.
-  void move(std::span<const RemoteSend> sends, std::span<const RemoteReceive> receives);
+  // fault all peers are told and the error is thrown. With `arrived` the timeout begins anew with each message that arrives.
+  void move(std::span<const RemoteSend> sends, std::span<const RemoteReceive> receives,
+            const Arrived& arrived = {});
   // Tells all peers, once. Does not throw.
   void announce(const Failure& failure);
 
@@ -65,18 +69,20 @@ class RemotePeers {
 
  private:
   struct Flow;
+  static Flow sending(const RemoteSend& send);
   enum Tag : uint32_t { kCollective = 1, kFailure, kWaiting, kFarewell };
 
   [[noreturn]] void fail(const Failure& failure);
-  bool advance(std::vector<Flow>& flows);
+  bool advance(std::deque<Flow>& flows, const Arrived& arrived);
+  bool advance_send(Flow& flow);
   bool advance_receive(Flow& flow);
   void check_head(const Flow& flow);
-  void wait_for_any(std::vector<Flow>& flows);
+  void wait_for_any(std::deque<Flow>& flows);
   // After a fault: the callers' memory is theirs again.
-  void cancel(const std::vector<Flow>& flows);
+  void cancel(const std::deque<Flow>& flows);
   // Looks for notices and broken connections on connections that no message is arriving on.
-  void look_around(const std::vector<Flow>& flows);
-  void check_patience(const std::vector<Flow>& flows, Deadline deadline);
+  void look_around(const std::deque<Flow>& flows);
+  void check_patience(const std::deque<Flow>& flows, Deadline deadline);
   void take_notice(int rank, const MessageInfo& info);
   std::vector<std::byte> take_message(int rank, const MessageInfo& info);
   [[noreturn]] void report_other_collective(int rank, const MessageInfo& info);
@@ -93,7 +99,8 @@ class RemotePeers {
   std::vector<bool> receiving_;
   std::vector<bool> left_;
   std::array<std::vector<uint64_t>, 2>
-      blocked_;  // receiving, sending: the pass in which a rank's turn was taken
+      blocked_;            // receiving, sending: the pass in which a rank's turn was taken
+  bool arriving_ = false;  // a message that somebody is told of has arrived
   uint64_t pass_ = 0;
   int awaited_ = -1;
   bool said_waiting_ = false;

@@ -2,6 +2,7 @@
 // collectives run on; positions in the team are counted from 0.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -47,6 +48,17 @@ class RemoteTeam {
     const auto sends = std::exchange(sends_, {});
     const auto receives = std::exchange(receives_, {});
     peers_.move(sends, receives);
+  }
+  // The same, but that who receives is told: arrived(i) when the i-th of the receives that were queued is here, while the others
+  // are under way. What it queues to be sent goes with them.
+  void move(const std::function<void(size_t)>& arrived) {
+    const auto sends = std::exchange(sends_, {});
+    const auto receives = std::exchange(receives_, {});
+    peers_.move(sends, receives, [&](size_t i) {
+      arrived(i);
+      return std::exchange(sends_, {});
+    });
+    if (trace_ != nullptr) trace_->steps.push_back(std::exchange(step_, {}));
   }
   // From now on steps are recorded there; null: no more.
   void record(MoveTrace* trace) { trace_ = trace; }

@@ -16,6 +16,7 @@
 #include "starling/comm/collective/dissemination.h"
 #include "starling/comm/collective/double_tree.h"
 #include "starling/comm/collective/pairwise.h"
+#include "starling/comm/collective/ring.h"
 #include "starling/comm/collective_test_values.h"
 #include "starling/comm/cost.h"
 #include "starling/net/memory/endpoint.h"
@@ -201,6 +202,30 @@ TEST_P(Algorithms, AllReduce) {
       const double bytes = static_cast<double>(c.count * size_of(c.type));
       const CollectiveCost cost = cost_of(CollectiveKind::kAllReduce, algorithm, p, bytes);
       expect_cost(traces, cost, &c == &cases[0] ? 0 : 64.0 * p);
+    }
+  }
+}
+
+// The long parts of a ring travel in segments, all steps at once: the same values, the same bytes.
+TEST_P(Algorithms, LongPartsOfARingGoInSegments) {
+  if (p == 1 || (p > 5 && p != 8)) return;
+  int salt = 900;
+  for (const size_t part_bytes :
+       {2 * kRingSegmentBytes - 128, 2 * kRingSegmentBytes, 5 * kRingSegmentBytes}) {
+    const size_t count = part_bytes / 4 * static_cast<size_t>(p) + 5;
+    const Buffer expected = reduced_tensor(DataType::kFp32, count, p, ReduceOp::kAvg, ++salt);
+    const Traces traces = ranks.run([&](RemoteTeam& team) {
+      Buffer data = test_tensor(DataType::kFp32, count, team.me(), salt);
+      ring_all_reduce(team, data.data(), count, {DataType::kFp32, ReduceOp::kAvg, p});
+      EXPECT_EQ(data, expected) << "rank " << team.me();
+    });
+    const size_t k = part_bytes / kRingSegmentBytes;
+    EXPECT_DOUBLE_EQ(total_bytes(traces), 2.0 * (p - 1) * static_cast<double>(count) * 4);
+    for (const MoveTrace& trace : traces) {
+      size_t messages = 0;
+      for (const auto& step : trace.steps) messages += step.sent.size();
+      EXPECT_EQ(trace.steps.size(), k == 1 ? 2 * static_cast<size_t>(p - 1) : 1);
+      EXPECT_EQ(messages, 2 * static_cast<size_t>(p - 1) * k);
     }
   }
 }

@@ -6,6 +6,48 @@
 #include "starling/comm/copy_bytes.h"
 
 namespace starling {
+namespace {
+
+// Both halves of an all-reduce at once. Sums are made in place: the finished segment that replaces one cannot be here before that
+// one has reached the next rank, for it goes into it.
+void pass_segments(RemoteTeam& team, const std::vector<Bytes>& parts, const Elements& elements) {
+  const int p = team.size();
+  const int k = ring_segments(parts);
+  const size_t messages = static_cast<size_t>(2 * (p - 1) * k);
+  std::vector<std::vector<Bytes>> segments;
+  segments.reserve(parts.size());
+  size_t longest = 0;
+  for (const Bytes part : parts) {
+    segments.push_back(divide(part.data(), part.size() / size_of(elements.type), elements.type, k));
+    for (const Bytes segment : segments.back()) longest = std::max(longest, segment.size());
+  }
+  const auto target = [&](size_t message) {
+    const int step = static_cast<int>(message) / k;
+    const int part = team.position(step < p - 1 ? -step - 2 : p - 2 - step);
+    return segments[part][message % static_cast<size_t>(k)];
+  };
+  std::byte* const arriving = team.scratch(longest);
+  for (const Bytes own : segments[team.position(-1)]) team.send(team.position(1), own.data(), own.size());
+  const size_t to_add = messages / 2;
+  for (size_t i = 0; i < messages; ++i) {
+    const Bytes here = target(i);
+    team.recv(team.position(-1), i < to_add ? arriving : here.data(), here.size());
+  }
+  team.move([&](size_t i) {
+    const Bytes here = target(i);
+    const bool last = i + static_cast<size_t>(k) >= to_add;
+    if (i < to_add) add_parts(arriving, here.data(), here.data(), here.size(), elements, last);
+    if (i + static_cast<size_t>(k) < messages) team.send(team.position(1), here.data(), here.size());
+  });
+}
+
+}  // namespace
+
+int ring_segments(std::span<const Bytes> parts) {
+  size_t longest = 0;
+  for (const Bytes part : parts) longest = std::max(longest, part.size());
+  return static_cast<int>(std::clamp<size_t>(longest / kRingSegmentBytes, 1, 64));
+}
 
 void ring_reduce_scatter(RemoteTeam& team, std::span<const ConstBytes> parts, void* out,
                          const Elements& elements) {
@@ -40,6 +82,7 @@ void ring_all_gather(RemoteTeam& team, std::span<const Bytes> parts) {
 
 void ring_all_reduce(RemoteTeam& team, void* data, size_t count, const Elements& elements) {
   const std::vector<Bytes> parts = divide(data, count, elements.type, team.size());
+  if (team.size() > 1 && ring_segments(parts) > 1) return pass_segments(team, parts, elements);
   ring_reduce_scatter(team, std::vector<ConstBytes>(parts.begin(), parts.end()), parts[team.me()].data(),
                       elements);
   ring_all_gather(team, parts);

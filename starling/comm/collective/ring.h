@@ -7,7 +7,9 @@
 //
 // In reduce-scatter a part goes round and each rank adds its own values to it; in all-gather the finished parts go round.
 // The fewest bytes that an all-reduce can do with, and only one partner each way at a time: best for large tensors, and on
-// networks that suffer where many send to one. The sum of a part begins with the rank after its owner: the same bits on all
+// networks that suffer where many send to one. An all-reduce whose parts are longer than kRingSegmentBytes cuts them into k
+// segments, up to 64, and a rank passes each on as soon as it has added to it: no link waits for an addition, and α is that of a
+// segment on its way round, 2 (p - 1) messages of each: 2 (p - 1) k in all. The sum of a part begins with the rank after its owner: the same bits on all
 // ranks, but not rank order; 16-bit floats are rounded at every rank on the way.
 // Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 #pragma once
@@ -27,6 +29,11 @@ void ring_reduce_scatter(RemoteTeam& team, std::span<const ConstBytes> parts, vo
 
 // parts[i] is where the part of position i belongs; parts[me] is filled. Parts may differ in size.
 void ring_all_gather(RemoteTeam& team, std::span<const Bytes> parts);
+
+constexpr size_t kRingSegmentBytes = size_t{512} << 10;
+
+// Of each of these parts of an all-reduce, by the longest of them.
+int ring_segments(std::span<const Bytes> parts);
 
 void ring_all_reduce(RemoteTeam& team, void* data, size_t count, const Elements& elements);
 
