@@ -69,6 +69,8 @@ TEST_P(KernelTest, EqualsTheNaiveReferenceBitForBit) {
         for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{16}, size_t{1000}}) {
           std::vector<std::vector<std::byte>> buffers;
           std::vector<const void*> sources;
+          buffers.reserve(static_cast<size_t>(p));
+          sources.reserve(static_cast<size_t>(p));
           for (int s = 0; s < p; ++s) buffers.push_back(random_buffer(type, count, random));
           for (const auto& buffer : buffers) sources.push_back(buffer.data());
           std::vector<std::byte> fast(count * size_of(type)), slow(fast.size());
@@ -103,8 +105,8 @@ void expect_stored_in_place(InstructionSet isa, bool pages_side_by_side) {
     for (int s = 0; s < count; ++s) {
       const auto values = random_buffer(DataType::kFp32, kCount, random);
       memory.emplace_back(values.size() + 128);
-      auto address = reinterpret_cast<uintptr_t>(memory.back().data());
-      auto* at = reinterpret_cast<std::byte*>((address + 63) / 64 * 64 + shift);
+      const auto address = reinterpret_cast<uintptr_t>(memory.back().data());
+      std::byte* at = memory.back().data() + (64 - address % 64) % 64 + shift;
       std::memcpy(at, values.data(), values.size());
       buffers.push_back(at);
       sources.push_back(at);

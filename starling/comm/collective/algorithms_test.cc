@@ -53,6 +53,7 @@ class Ranks {
   Traces run(const Body& body) {
     Traces traces(teams_.size());
     std::vector<std::thread> threads;
+    threads.reserve(teams_.size());
     for (size_t r = 0; r < teams_.size(); ++r) {
       threads.emplace_back([&, r] {
         teams_[r]->record(&traces[r]);
@@ -239,6 +240,7 @@ TEST_P(Algorithms, ReduceScatter) {
       const Buffer in = test_tensor(DataType::kFp32, count * p, team.me(), 3);
       Buffer out(bytes);
       std::vector<ConstBytes> parts;
+      parts.reserve(static_cast<size_t>(p));
       for (int i = 0; i < p; ++i) parts.emplace_back(in.data() + i * bytes, bytes);
       reduce_scatter_by(algorithm, team, parts, out.data(), {DataType::kFp32, ReduceOp::kSum, 1});
       const Buffer whole = reduced_tensor(DataType::kFp32, count * p, p, ReduceOp::kSum, 3);
@@ -261,6 +263,7 @@ TEST_P(Algorithms, AllGather) {
       const Traces traces = ranks.run([&](RemoteTeam& team) {
         Buffer out(starts.back());
         std::vector<Bytes> parts;
+        parts.reserve(static_cast<size_t>(p));
         for (int r = 0; r < p; ++r) parts.emplace_back(out.data() + starts[r], starts[r + 1] - starts[r]);
         const Bytes own = parts[team.me()];
         std::copy_n(expected.begin() + starts[team.me()], own.size(), own.begin());

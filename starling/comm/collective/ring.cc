@@ -13,7 +13,7 @@ namespace {
 void pass_segments(RemoteTeam& team, const std::vector<Bytes>& parts, const Elements& elements) {
   const int p = team.size();
   const int k = ring_segments(parts);
-  const size_t messages = static_cast<size_t>(2 * (p - 1) * k);
+  const size_t messages = 2 * static_cast<size_t>(p - 1) * static_cast<size_t>(k);
   std::vector<std::vector<Bytes>> segments;
   segments.reserve(parts.size());
   size_t longest = 0;
