@@ -1,0 +1,101 @@
+// process_group_bench [rounds]: the time of a synchronous all-reduce of fp32 between two ranks of this host through c10d::ProcessGroup, as code of
+// libtorch calls it, in ordinary tensors, beside the same all-reduce by the Group below it: both alternate within a round of a hundred
+// calls each. Microseconds, least, median and greatest of the rounds.
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "starling/c10d/process_group.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/net/store_client.h"
+#include "starling/net/store_server.h"
+
+namespace starling {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int kCalls = 100;
+
+double microseconds_of(Group& group, const std::function<void()>& call) {
+  group.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kCalls; ++i) call();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / kCalls;
+}
+
+std::string spread(std::vector<double>& values) {
+  std::sort(values.begin(), values.end());
+  return fmt::format("{:8.2f} / {:8.2f} / {:8.2f}", values.front(), values[values.size() / 2], values.back());
+}
+
+void run_rank(int rank, int rounds, const std::string& address, const JobIdentity& identity) {
+  at::set_num_threads(1);
+  StoreClient store(address, identity);
+  GroupSetup setup;
+  setup.rank = rank;
+  setup.size = kRanks;
+  const std::shared_ptr<Group> group = make_group(store, setup);
+  const auto process_group = make_process_group(group);
+  c10d::AllreduceOptions options;
+  options.asyncOp = false;
+  for (const int64_t bytes : {256, 1024, 4096, 16384, 65536}) {
+    std::vector<at::Tensor> tensors = {at::zeros({bytes / 4})};
+    auto* data = static_cast<float*>(tensors[0].data_ptr());
+    const auto count = static_cast<size_t>(bytes / 4);
+    std::vector<double> through, below;
+    for (int round = -1; round < rounds; ++round) {
+      const double a = microseconds_of(*group, [&] { process_group->allreduce(tensors, options)->wait(); });
+      const double b =
+          microseconds_of(*group, [&] { group->all_reduce(data, count, DataType::kFp32, ReduceOp::kSum); });
+      if (round < 0) continue;
+      through.push_back(a);
+      below.push_back(b);
+    }
+    if (rank == 0)
+      fmt::print("{:>6} bytes   ProcessGroup {}   Group {}\n", bytes, spread(through), spread(below));
+    std::fflush(stdout);
+  }
+  group->barrier();
+}
+
+int fork_ranks(int rounds) {
+  const JobIdentity identity{make_job_key(), "process-group-bench"};
+  const std::string address = "@starling-process-group-bench-" + std::to_string(getpid());
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (fork() != 0) continue;
+    try {
+      run_rank(rank, rounds, address, identity);
+      _exit(0);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "rank {}: {}\n", rank, error.what());
+      _exit(1);
+    }
+  }
+  const StoreServer server({address}, identity);
+  int failed = 0;
+  for (int status = 0; wait(&status) > 0;) failed += status != 0 ? 1 : 0;
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 50;
+  if (argc > 2 || rounds < 1) {
+    fmt::print(stderr, "usage: process_group_bench [rounds]\n");
+    return 2;
+  }
+  return starling::fork_ranks(rounds);
+}
