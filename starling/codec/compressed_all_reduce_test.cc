@@ -223,7 +223,7 @@ TEST(CompressedBytes, OfVariableMessagesAreThoseOfTheLongest) {
 
 // The averages of none and PowerSGD are all-reduces of their messages' values: 2 (p - 1)/p b, which is b for two ranks; one
 // all-reduce for none, two for the factors of PowerSGD, of one message each. In shared memory those of none are sliced (each
-// rank reads its half of the other's), the short factors whole (shm_direct_all_reduce.h).
+// rank reads its half of the other's); short factors may be read whole (flat, shm_direct_all_reduce.h).
 TEST(CompressedBytes, OfAveragingCodecsAreThoseOfAnAllReduce) {
   const std::vector<TensorShape> shapes{{200, 300, 0}, {1, 500, 12}};
   for (const auto& [word, b] :
@@ -239,8 +239,10 @@ TEST(CompressedBytes, OfAveragingCodecsAreThoseOfAnAllReduce) {
         EXPECT_EQ(codec->encoded_bytes(60512), b);
         EXPECT_EQ(after.window_written - before.window_written, one_host ? b : 0) << word;
         const bool none = word == std::string_view("none");
-        EXPECT_EQ(after.window_read - before.window_read, !one_host ? 0 : none ? b / 2 : b) << word;
         const uint64_t messages = none ? 1 : 2;
+        const uint64_t read = after.window_read - before.window_read;
+        EXPECT_GE(read, one_host ? b / 2 - 64 * (messages - 1) : 0) << word;  // slices end at cache lines
+        EXPECT_LE(read, !one_host ? 0 : none ? b / 2 : b) << word;
         EXPECT_EQ(after.socket_sent - before.socket_sent, one_host ? 0 : b + messages * kHeads) << word;
       });
     }

@@ -17,8 +17,16 @@ namespace {
 // Below this the second synchronisation of `direct` costs more than the copy of `flat`.
 constexpr size_t kDirectBytes = 1024;
 // Ranks that share cores do each other's slices up to this size, where turns on a core cost more than the reduction: 4 ranks on 2
-// cores, medians of 64 KB 9.5–10.9 µs each its own and 6.6–10.3 so, of 64 MB 6.6–11.7 and 10.0–12.1 ms.
-constexpr size_t kEachOthersBytes = size_t{1} << 20;
+// cores, medians of five alternating runs of 256 KB 17.9 µs each its own and 14.4 so, 1 MB 57 and 50, 4 MB 230 and 179; of 64 MB
+// 6.6–11.7 and 10.0–12.1 ms (comm_bench 4, with this limit at 0 and without it).
+constexpr size_t kEachOthersBytes = size_t{4} << 20;
+
+// The most that `flat` takes. With a core for each rank the second synchronisation of `sliced` is cheap: 2 ranks, medians of five alternating
+// runs of 4, 8 and 16 KB 2.5, 1.9 and 3.5 µs flat, 0.6, 0.9 and 1.4 in slices. On shared cores it is a turn more: 4 ranks on 2 cores,
+// 4 and 8 KB 6.2 and 7.9 µs flat, 9.1 and 12 in slices (comm_bench --bytes N, with and without these limits).
+size_t flat_bytes(const LocalTeam& team) {
+  return team.shared_cores() ? kFlatBytes : 2048;
+}
 
 class AllReduce {
  public:
@@ -35,7 +43,7 @@ class AllReduce {
   }
 
   void run() {
-    const bool flat = bytes_ <= kFlatBytes;
+    const bool flat = bytes_ <= flat_bytes(team_);
     const uint64_t where = bytes_ <= kDirectBytes ? kNowhere : team_.locate(data_, bytes_);
     const auto fill = [this, flat](size_t chunk) { flat ? fill_whole(chunk) : fill_others(chunk); };
     const bool ahead = where == kNowhere;
