@@ -9,8 +9,6 @@
 //
 // Ranks are forked, but for mpi.
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/fork_ranks.h"
 #include "bench/transfer_limit.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/mpi/mpi_group.h"
@@ -31,7 +30,6 @@
 #include "starling/comm/ucx_mesh.h"
 #include "starling/launch/environment.h"
 #include "starling/net/store_client.h"
-#include "starling/net/store_server.h"
 
 namespace starling {
 namespace {
@@ -129,25 +127,6 @@ void run_rank(int rank, const Options& options, const std::string& address, cons
   group->barrier();
 }
 
-int fork_ranks(const Options& options) {
-  const JobIdentity identity{make_job_key(), "comm-bench"};
-  const std::string address = "@starling-comm-bench-" + std::to_string(getpid());
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    if (fork() != 0) continue;
-    try {
-      run_rank(rank, options, address, identity);
-      _exit(0);
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "rank {}: {}\n", rank, error.what());
-      _exit(1);
-    }
-  }
-  const StoreServer server({address}, identity);
-  int failed = 0;
-  for (int status = 0; wait(&status) > 0;) failed += status != 0 ? 1 : 0;
-  return failed == 0 ? 0 : 1;
-}
-
 int run_in_mpi(const Options& options) {
   try {
     const ProcessIdentity self = read_environment(environ).identity;
@@ -199,5 +178,10 @@ int main(int argc, char** argv) {
                "1 to 64 ranks (tcp, ucx: 2 at least); 4 bytes to 64 MB\n");
     return 2;
   }
-  return options->engine == "mpi" ? starling::run_in_mpi(*options) : starling::fork_ranks(*options);
+  if (options->engine == "mpi") return starling::run_in_mpi(*options);
+  return starling::fork_ranks(
+      options->ranks, "comm-bench",
+      [&](int rank, const std::string& address, const starling::JobIdentity& identity) {
+        starling::run_rank(rank, *options, address, identity);
+      });
 }

@@ -4,22 +4,19 @@
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "bench/fork_ranks.h"
 #include "starling/c10d/process_group.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/net/store_client.h"
-#include "starling/net/store_server.h"
 
 namespace starling {
 namespace {
@@ -69,25 +66,6 @@ void run_rank(int rank, int rounds, const std::string& address, const JobIdentit
   group->barrier();
 }
 
-int fork_ranks(int rounds) {
-  const JobIdentity identity{make_job_key(), "process-group-bench"};
-  const std::string address = "@starling-process-group-bench-" + std::to_string(getpid());
-  for (int rank = 0; rank < kRanks; ++rank) {
-    if (fork() != 0) continue;
-    try {
-      run_rank(rank, rounds, address, identity);
-      _exit(0);
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "rank {}: {}\n", rank, error.what());
-      _exit(1);
-    }
-  }
-  const StoreServer server({address}, identity);
-  int failed = 0;
-  for (int status = 0; wait(&status) > 0;) failed += status != 0 ? 1 : 0;
-  return failed == 0 ? 0 : 1;
-}
-
 }  // namespace
 }  // namespace starling
 
@@ -97,5 +75,9 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: process_group_bench [rounds]\n");
     return 2;
   }
-  return starling::fork_ranks(rounds);
+  return starling::fork_ranks(
+      starling::kRanks, "process-group-bench",
+      [rounds](int rank, const std::string& address, const starling::JobIdentity& identity) {
+        starling::run_rank(rank, rounds, address, identity);
+      });
 }
