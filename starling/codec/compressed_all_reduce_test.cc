@@ -63,6 +63,7 @@ TEST_P(CompressedAllReduce, EqualsTheNaiveMeanOfRoundTripsOnEveryRank) {
   std::vector<Values> expected;
   std::vector<Values> residuals(static_cast<size_t>(ranks), Values(kCount, 0.0f));
   std::vector<std::unique_ptr<Codec>> codecs;
+  codecs.reserve(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) codecs.push_back(make_codec(spec, kShapes));
   for (int step = 0; step < 3; ++step) {
     Values mean(kCount, 0.0f);
