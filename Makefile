@@ -1,16 +1,21 @@
-# Starling: two commands do everything on a bare Debian or Ubuntu machine: `make train` and `make test`.
-#   make setup            install what the build needs (idempotent; says what it installs)
-#   make build            build/release/starling
-#   make train ARGS="…"   build, then train two ranks on generated data
-#   make test             build, then every test
-#   make install PREFIX=  headers, libraries, program and CMake package
+# Starling. On a bare Debian or Ubuntu machine, `make train` and `make test` install, build and run
+# everything.
+#   make setup            Installs what the build needs. Idempotent.
+#   make build            Builds build/release/starling and the tests.
+#   make train ARGS="…"   Builds the program and trains two ranks on generated data.
+#   make test             Builds and runs every test.
+#   make check            Runs the quick checks: layers, sizes, format, pages.
+#   make docs             Builds the manual as a site in build/site.
+#   make wheel            Builds dist/starling_training-*.whl for pip: program, plug-in, CMake package.
+#   make sbom             Writes build/sbom.json, the list of all components (CycloneDX).
+#   make install PREFIX=  Installs headers, libraries, program, manual pages and CMake package.
 PRESET ?= release
 PREFIX ?= /usr/local
 ARGS ?=
 JOBS ?= $(shell nproc)
 CTEST_ARGS ?=
 
-.PHONY: setup build train test test-python test-asan test-tsan fuzz check format install clean
+.PHONY: setup build train test test-python test-asan test-tsan fuzz check docs format install wheel sbom clean
 
 setup:
 	@tools/setup
@@ -19,7 +24,7 @@ build: setup
 	@cmake --preset $(PRESET) >build/configure-$(PRESET).log || { cat build/configure-$(PRESET).log; exit 1; }
 	@cmake --build build/$(PRESET) -j $(JOBS)
 
-# The program alone: the tests are half of the files.
+# Builds only the program, because the tests are half of the files.
 train: setup
 	@cmake --preset $(PRESET) >build/configure-$(PRESET).log || { cat build/configure-$(PRESET).log; exit 1; }
 	@cmake --build build/$(PRESET) -j $(JOBS) --target starling
@@ -41,13 +46,32 @@ fuzz: setup
 	@tools/fuzz
 
 check:
-	@tools/check_layers && tools/check_sizes && tools/check_format
+	@tools/check_layers && tools/check_sizes && tools/check_format && tools/check_docs && tools/sbom --check
+
+# Also installs Doxygen, and MkDocs into build/venv-docs.
+docs:
+	@tools/build_docs
 
 format:
 	@tools/check_format --fix
 
-install: build
+sbom: setup
+	@cmake --preset $(PRESET) >build/configure-$(PRESET).log || { cat build/configure-$(PRESET).log; exit 1; }
+	@cmake --build build/$(PRESET) -j $(JOBS) --target install_parts
+	@tools/sbom build/$(PRESET)
+
+# Builds only what it installs, because the tests are half of the files.
+install: setup
+	@cmake --preset $(PRESET) >build/configure-$(PRESET).log || { cat build/configure-$(PRESET).log; exit 1; }
+	@cmake --build build/$(PRESET) -j $(JOBS) --target install_parts
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 
+# Installs Python's headers and, into build/venv-wheel, auditwheel. tools/test_wheel tries the wheel in an empty Debian.
+wheel: setup
+	@tools/build_wheel --install
+	@cmake --preset $(PRESET) >build/configure-$(PRESET).log || { cat build/configure-$(PRESET).log; exit 1; }
+	@cmake --build build/$(PRESET) -j $(JOBS) --target wheel_parts
+	@tools/build_wheel build/$(PRESET)
+
 clean:
-	rm -rf build/release build/debug build/asan build/asan-program build/tsan build/tidy build/fuzz
+	rm -rf dist build/wheel build/wheel-test build/release build/debug build/asan build/asan-program build/tsan build/tidy build/fuzz build/docs build/site

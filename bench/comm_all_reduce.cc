@@ -1,13 +1,17 @@
-// comm_bench [ranks] [--engine ENGINE] [--bytes N] [--json]: prints the time of an all-reduce of fp32 between ranks of this host, from 256
-// bytes to 64 MB or of N bytes alone: the minimum, median and maximum over the repetitions of rank 0. Engines:
+// comm_bench [ranks] [--engine ENGINE] [--bytes N] [--json] measures an all-reduce of fp32 between ranks of
+// this host.
 //
-//   memory  (by default) shared memory, in a window and in ordinary memory, and from 64 KB on what the machine takes to move the same
-//           bytes (transfer_limit.h)
-//   tcp     Starling's TCP on loopback, as between hosts
-//   ucx     UCX on loopback, by the ways that UCX_TLS allows
-//   mpi     MPI: mpiexec -n 2 comm_bench --engine mpi
+// The sizes are 256 bytes to 64 MB, or only N bytes. The program prints the minimum, median and maximum over
+// the repetitions of rank 0, in microseconds. Engines:
 //
-// Ranks are forked, but for mpi.
+//   memory  Shared memory, for tensors in a window and in ordinary memory. From 64 KB on, comm_bench also
+//   measures
+//           how long the machine takes to move the same bytes (transfer_limit.h). This engine is the default.
+//   tcp     Starling's TCP on loopback, as between hosts.
+//   ucx     UCX on loopback, over the transports that UCX_TLS allows.
+//   mpi     MPI. Start this engine with `mpiexec -n 2 comm_bench --engine mpi`.
+//
+// comm_bench forks the ranks, except for the engine mpi.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,10 +30,10 @@
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/mpi/mpi_group.h"
 #include "starling/comm/mpi/open.h"
-#include "starling/comm/tcp_mesh.h"
-#include "starling/comm/ucx_mesh.h"
+#include "starling/comm/network/tcp_connections.h"
+#include "starling/comm/network/ucx_connections.h"
 #include "starling/launch/environment.h"
-#include "starling/net/store_client.h"
+#include "starling/net/store/store_client.h"
 
 namespace starling {
 namespace {
@@ -49,20 +53,21 @@ int repetitions_of(size_t bytes) {
   return static_cast<int>(std::clamp<size_t>((size_t{1} << 30) / bytes, 16, 200));
 }
 
-// Microseconds of each repetition. From 64 KB on each rank writes its tensor anew before each all-reduce (not timed), as a training step
-// does; below, a repetition is the mean of a hundred.
+// Returns the microseconds of each repetition, in ascending order. `count` is in elements.
+// From 64 KB on, each rank overwrites its tensor before each all-reduce, as a training step does. The time of
+// that write does not count. Below 64 KB, a repetition is the mean of 100 all-reduces.
 std::vector<double> measure(Group& group, float* data, size_t count) {
   const int inner = count * 4 < 65536 ? 100 : 1;
   const int outer = repetitions_of(count * 4);
   std::vector<double> times;
   for (int o = -2; o < outer; ++o) {
     if (inner == 1) std::fill_n(data, count, static_cast<float>(o));
-    group.barrier();
+    barrier(group);
     const auto start = SteadyClock::now();
-    for (int i = 0; i < inner; ++i) group.all_reduce(data, count, DataType::kFp32, ReduceOp::kAvg);
+    for (int i = 0; i < inner; ++i) all_reduce(group, data, count, DataType::kFp32, ReduceOp::kAvg);
     const std::chrono::duration<double, std::micro> took = SteadyClock::now() - start;
     if (o >= 0) times.push_back(took.count() / inner);
-    group.barrier();  // who shares a core with this rank waits until it has looked at the clock
+    barrier(group);  // keeps ranks that share a core from running before this rank has read the clock
   }
   std::sort(times.begin(), times.end());
   return times;
@@ -119,12 +124,12 @@ void run_rank(int rank, const Options& options, const std::string& address, cons
   setup.rank = rank;
   setup.size = options.ranks;
   if (options.engine != "memory") setup.host_id = fmt::format("host-{}", rank);
-  if (options.engine == "tcp") setup.connect = tcp_mesh("127.0.0.1", identity);
-  if (options.engine == "ucx") setup.connect = ucx_mesh(load_ucx("lo"), "127.0.0.1", identity);
+  if (options.engine == "tcp") setup.connect = tcp_connector("127.0.0.1", identity);
+  if (options.engine == "ucx") setup.connect = ucx_connector(load_ucx("lo"), "127.0.0.1", identity);
   const auto group = make_group(store, setup);
   tell_columns(*group, options);
   options.engine == "memory" ? time_shared_memory(*group, options) : time_engine(*group, options);
-  group->barrier();
+  barrier(*group);
 }
 
 int run_in_mpi(const Options& options) {
@@ -175,7 +180,7 @@ int main(int argc, char** argv) {
   if (!options) {
     fmt::print(stderr,
                "usage: comm_bench [ranks] [--engine memory|tcp|ucx|mpi] [--bytes N] [--json]\n"
-               "1 to 64 ranks (tcp, ucx: 2 at least); 4 bytes to 64 MB\n");
+               "ranks: 1 to 64 (tcp and ucx: 2 to 64); bytes: 4 to 67108864\n");
     return 2;
   }
   if (options->engine == "mpi") return starling::run_in_mpi(*options);

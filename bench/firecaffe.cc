@@ -1,16 +1,16 @@
-// firecaffe_bench: FireCaffe's figure (Iandola et al. 2016, section 3) on one machine: an all-reduce of one gradient through a star
-// (parameter server), a binomial tree and a ring, against the number of hosts, each beside its formula.
+// firecaffe_bench measures the figure of FireCaffe (Iandola et al. 2016, section 3) on one machine.
 //
-//   firecaffe_bench tbf [mbit] [bytes]       hosts are network namespaces behind `tc tbf`; needs root
-//   firecaffe_bench emulated [mbit] [bytes]  hosts are processes behind our own emulated links; needs nothing
-//   firecaffe_bench both [mbit] [bytes]      one after the other, and by how much they differ
+// It all-reduces one gradient through a star (parameter server), a binomial tree, a ring and by halving and
+// doubling. It prints the time of each algorithm for 2 to 8 hosts beside the algorithm's formula.
 //
-// β of the formulas is one stream's goodput and α half a ping, measured in the same run between two hosts; medians of
-// kRounds after one that is not counted.
-// 1000 Mbit/s and 30 MB where nothing is said: about two minutes each.
-#include <fcntl.h>
+//   firecaffe_bench tbf [mbit] [bytes]       Hosts are network namespaces behind `tc tbf`. Needs root.
+//   firecaffe_bench emulated [mbit] [bytes]  Hosts are processes behind Starling's emulated links.
+//   firecaffe_bench both [mbit] [bytes]      Runs tbf, then emulated, and prints the ratio of their times.
+//
+// In the formulas, α is half the time of a ping and β the time per byte of one stream. Both are measured in
+// the same run between two hosts. Times are medians of kRounds rounds after one round that does not count.
+// The defaults are 1000 Mbit/s and 30 MB, which take about two minutes each.
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -29,11 +29,11 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/cost.h"
-#include "starling/comm/tcp_mesh.h"
-#include "starling/net/emulated_link.h"
-#include "starling/net/store_client.h"
-#include "starling/net/store_server.h"
+#include "starling/comm/choice/cost.h"
+#include "starling/comm/network/tcp_connections.h"
+#include "starling/net/emulation/emulated_link.h"
+#include "starling/net/store/store_client.h"
+#include "starling/net/store/store_server.h"
 #include "starling/testing/network_namespaces.h"
 
 namespace starling {
@@ -52,53 +52,46 @@ struct Setting {
   size_t bytes = 30'000'000;
 };
 
-// What rank 0 tells the parent, in memory that both map.
+// Result is what rank 0 reports to the parent process, in memory that both processes map.
 struct Result {
   double alpha;
   double beta;
   double seconds[std::size(kAlgorithms)];
 };
 
-void enter_host(const NetworkNamespaces& hosts, int host) {
-  const std::string space = hosts.command(host, {"true"}).at(3);  // ip netns exec NAME true
-  const int fd = open(("/var/run/netns/" + space).c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || setns(fd, CLONE_NEWNET) != 0)
-    throw Error(ErrorCode::kInternal, "cannot enter the namespace " + space);
-}
-
 double since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
-// α and β between ranks 0 and 1.
+// Measures α and β between ranks 0 and 1. The other ranks only take part in the barriers.
 void measure_stream(Group& group, std::vector<float>& data, Result& result) {
   const size_t bytes = data.size() * sizeof(float);
-  group.barrier();
+  barrier(group);
   char byte = 0;
   std::vector<double> pings;
   for (int i = 0; i < 20 && group.rank() < 2; ++i) {
     const auto start = SteadyClock::now();
-    if (group.rank() == 0) group.send(&byte, 1, 1, 1);
-    group.recv(&byte, 1, 1 - group.rank(), 1);
-    if (group.rank() == 1) group.send(&byte, 1, 0, 1);
+    if (group.rank() == 0) send(group, &byte, 1, 1, 1);
+    recv(group, &byte, 1, 1 - group.rank(), 1);
+    if (group.rank() == 1) send(group, &byte, 1, 0, 1);
     pings.push_back(since(start) / 2);
   }
   if (group.rank() < 2) {
     const auto start = SteadyClock::now();
-    if (group.rank() == 0) group.send(data.data(), bytes, 1, 2);
-    if (group.rank() == 1) group.recv(data.data(), bytes, 0, 2);
-    if (group.rank() == 1) group.send(&byte, 1, 0, 3);
-    if (group.rank() == 0) group.recv(&byte, 1, 1, 3);
+    if (group.rank() == 0) send(group, data.data(), bytes, 1, 2);
+    if (group.rank() == 1) recv(group, data.data(), bytes, 0, 2);
+    if (group.rank() == 1) send(group, &byte, 1, 0, 3);
+    if (group.rank() == 0) recv(group, &byte, 1, 1, 3);
     std::sort(pings.begin(), pings.end());
     result.alpha = pings[pings.size() / 2];
     result.beta = (since(start) - 2 * result.alpha) / static_cast<double>(bytes);
   }
-  group.barrier();
+  barrier(group);
 }
 
 void run_rank(int rank, int size, const Setting& setting, const NetworkNamespaces* hosts,
               const JobIdentity& identity, Result* shown) {
-  if (hosts != nullptr) enter_host(*hosts, rank);
+  if (hosts != nullptr) hosts->enter(rank);
   const std::string address = hosts != nullptr ? hosts->address(0) + ":29513"
                                                : fmt::format("@starling-firecaffe-{}-{}", getppid(), size);
   std::unique_ptr<EmulatedLink> link;
@@ -116,26 +109,26 @@ void run_rank(int rank, int size, const Setting& setting, const NetworkNamespace
     setup.options.shared_memory = false;
     setup.options.algorithm = kAlgorithms[a];
     setup.host_id = fmt::format("host {}", rank);
-    setup.connect = tcp_mesh(hosts != nullptr ? hosts->address(rank) : "127.0.0.1", identity,
-                             link ? [&](UniqueFd socket) { return link->attach(std::move(socket)); }
-                                  : std::function<UniqueFd(UniqueFd)>());
+    setup.connect = tcp_connector(hosts != nullptr ? hosts->address(rank) : "127.0.0.1", identity,
+                                  link ? [&](UniqueFd socket) { return link->attach(std::move(socket)); }
+                                       : std::function<UniqueFd(UniqueFd)>());
     const auto group = make_group(store, setup);
     if (a == 0) measure_stream(*group, data, result);
     std::vector<double> rounds;
     for (int round = 0; round <= kRounds; ++round) {
       std::fill(data.begin(), data.end(), 1.0f);
-      group->barrier();
+      barrier(*group);
       const auto start = SteadyClock::now();
-      group->all_reduce(data.data(), data.size(), DataType::kFp32, ReduceOp::kSum);
+      all_reduce(*group, data.data(), data.size(), DataType::kFp32, ReduceOp::kSum);
       double took = since(start);
-      group->all_reduce(&took, 1, DataType::kFp64, ReduceOp::kMax);
+      all_reduce(*group, &took, 1, DataType::kFp64, ReduceOp::kMax);
       if (data[data.size() / 2] != static_cast<float>(size))
         throw Error(ErrorCode::kInternal, "the sum is wrong");
       if (round > 0) rounds.push_back(took);
     }
     std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
     result.seconds[a] = rounds[kRounds / 2];
-    group->barrier();
+    barrier(*group);
   }
   if (rank == 0) {
     *shown = result;

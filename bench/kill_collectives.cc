@@ -1,7 +1,13 @@
-// kill_collectives [--rounds N] [--seed S] [--ranks P] [--transport shared-memory|tcp|mixed|ucx] [--security none|auth|encrypt]:
-// N rounds (200) of every collective, over every transport but UCX unless one is named: P ranks (4) as processes, one killed -9 at a
-// random moment. Each round must end with the right rank named by all others within 5 s, and leave no process, file or
-// socket behind. Prints a table, and each round that did not with the seed that repeats its choices; exit status 1 then.
+// kill_collectives [--rounds N] [--seed S] [--ranks P] [--transport shared-memory|tcp|mixed|ucx]
+//                  [--security none|auth|encrypt]
+//
+// Kills ranks in the middle of collectives. It plays N rounds (default 200) of every collective over the
+// named transport, by default over every transport except UCX. A round has P ranks (default 4), which are
+// processes. SIGKILL ends one of them at a random moment.
+//
+// A round passes if every other rank names the killed rank within 5 s and no process, file or socket remains.
+// The program prints a table. For each failed round it prints the seed, which repeats the round's random
+// choices. The exit status is 1 if a round failed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +37,7 @@ struct Options {
   DataSecurity security = DataSecurity::kNone;
 };
 
-// The rounds of one collective over one transport; how many were not as promised.
+// Plays the rounds of one collective over one transport. Returns the number of failed rounds.
 int play_all(const Options& options, CollectiveKind kind, Transport transport, int rounds) {
   std::vector<double> times;
   int bad = 0;
@@ -60,8 +66,7 @@ int run(const Options& options) {
   for (const CollectiveKind kind : kKinds)
     for (const Transport transport : options.transport ? std::vector{*options.transport} : kTransports)
       bad += play_all(options, kind, transport, options.rounds);
-  fmt::print("{}\n", bad == 0 ? "every round ended as promised"
-                              : fmt::format("{} rounds did not end as promised", bad));
+  fmt::print("{}\n", bad == 0 ? "every round passed" : fmt::format("{} rounds failed", bad));
   return bad == 0 ? 0 : 1;
 }
 
@@ -83,7 +88,7 @@ Options parse(int argc, char** argv) {
       if (value == name_of(Transport::kUcx)) options.transport = Transport::kUcx;
       if (!options.transport) throw ConfigError(name, "must be shared-memory, tcp, mixed or ucx");
     } else {
-      throw ConfigError(name, "unknown; bench/kill_collectives.cc says what there is");
+      throw ConfigError(name, "unknown option; the head of bench/kill_collectives.cc lists the options");
     }
   }
   return options;

@@ -1,4 +1,7 @@
-"""One run of the program, for the scripts of this folder. STARLING_PROGRAM names another one than build/release/starling."""
+"""Runs the program for the scripts of this folder.
+
+Environment: STARLING_PROGRAM (default build/release/starling).
+"""
 import json
 import os
 import pathlib
@@ -11,7 +14,10 @@ PROGRAM = os.environ.get("STARLING_PROGRAM", str(ROOT / "build/release/starling"
 
 
 def events(command, *args, accepted=(0,), timeout=3600):
-    """The events that `starling COMMAND --json` prints; ends the script with what the run said where it fails."""
+    """Runs `starling COMMAND --json` and returns its events.
+
+    If the command fails, ends the script with its errors.
+    """
     with tempfile.TemporaryDirectory(prefix="starling-bench-") as folder:
         words = [PROGRAM, command, "--json", *map(str, args), "--run-dir", folder]
         done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
@@ -21,12 +27,12 @@ def events(command, *args, accepted=(0,), timeout=3600):
 
 
 def train(*args):
-    """The result of a run that begins afresh."""
+    """Trains in a new run folder and returns the result event."""
     return events("train", "-q", "--resume", "never", *args)[-1]
 
 
 def print_table(rows):
-    """The first column to the left, the others to the right."""
+    """Prints the rows with the first column aligned left and every further column aligned right."""
     widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         cells = [str(cell).rjust(width) for cell, width in zip(row, widths)]

@@ -13,24 +13,26 @@
 namespace starling {
 namespace {
 
-constexpr size_t kRing = size_t{1} << 20;  // all staging slots of a rank
+constexpr size_t kRing = size_t{1} << 20;  // bytes of all staging slots of a rank
 constexpr size_t kPage = 4096;
 
-// Microseconds that this thread has had a core: with more ranks than cores they take turns.
+// Returns the microseconds for which this thread has had a core. If there are more ranks than cores, ranks
+// take turns.
 double core_time() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// That this process may run on.
+// Returns the number of cores on which this process may run.
 int cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Reads one word of every line, four pages side by side: the fastest order of those that were tried.
+// Reads one word of every cache line. It reads four pages in parallel, because this order was the fastest in
+// trials.
 void read_lines(const std::byte* from, size_t bytes) {
   uint64_t sum = 0;
   for (size_t block = 0; block < bytes; block += 4 * kPage) {
@@ -46,7 +48,7 @@ void read_lines(const std::byte* from, size_t bytes) {
   asm volatile("" : : "r"(sum) : "memory");
 }
 
-// Reads and writes one word of every line.
+// Reads and writes one word of every cache line.
 void change_lines(std::byte* at, size_t bytes) {
   for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += 64) {
     uint64_t word;
@@ -77,40 +79,41 @@ class Transfers {
 
   double read() {
     std::memset(own_, ++turn_, bytes_);
-    group_.barrier();
+    barrier(group_);
     const double start = core_time();
     read_others(bytes_ / p_);
     const double took = core_time() - start;
-    group_.barrier();
+    barrier(group_);
     return took;
   }
 
-  // The faster of a copy by way of the caches and one past them.
+  // Returns the shorter time of two copies: through the caches, and with stores that bypass the caches.
   double copy(std::byte* to, const std::byte* from) {
-    group_.barrier();
+    barrier(group_);
     double start = core_time();
     std::memcpy(to, from, bytes_);
     const double plain = core_time() - start;
-    group_.barrier();
+    barrier(group_);
     start = core_time();
     copy_streaming(to, from, bytes_);
     return std::min(plain, core_time() - start);
   }
 
-  // A chunk: the others' slices into the own slot; the own slice in each other slot read and written; the own slot read.
+  // Moves the tensor in chunks through the staging slots. For each chunk, a rank copies the slices of the
+  // other ranks into its slot, reads and writes its own slice in every other slot, and reads its slot.
   double staging(const std::byte* from) {
     double took = 0;
     for (size_t left = bytes_; left > 0; left -= std::min(left, kRing)) {
       const size_t slice = std::min(left, kRing) / p_;
-      group_.barrier();
+      barrier(group_);
       double start = core_time();
       std::memcpy(own_, from, (p_ - 1) * slice);
       took += core_time() - start;
-      group_.barrier();
+      barrier(group_);
       start = core_time();
       for (size_t i = 1; i < p_; ++i) change_lines(other(i) + (place(i) * slice), slice);
       took += core_time() - start;
-      group_.barrier();
+      barrier(group_);
       start = core_time();
       read_lines(own_, (p_ - 1) * slice);
       took += core_time() - start;
@@ -122,7 +125,8 @@ class Transfers {
   std::byte* other(size_t i) const {
     return window_.region(static_cast<int>((static_cast<size_t>(group_.local_rank()) + i) % p_));
   }
-  // Of this rank's slice among those that lie in the slot of other(i): each slot leaves out that of its owner.
+  // Returns the index of this rank's slice in the slot of other(i). A slot does not contain its owner's
+  // slice.
   size_t place(size_t i) const { return p_ - 1 - i; }
 
   void read_others(size_t bytes) {

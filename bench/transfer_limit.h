@@ -1,5 +1,7 @@
-// What the machine takes to move the bytes of an all-reduce between the ranks of a host, without arithmetic, waiting or agreement: the
-// physical limit beside which comm_bench shows the times of the collectives.
+// Measures how long the machine takes to move the bytes of an all-reduce between the ranks of a host.
+//
+// The measurement has no arithmetic, no waiting and no agreement between ranks. comm_bench prints it beside
+// the times of the collectives as a physical limit.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +11,22 @@
 
 namespace starling {
 
-// Microseconds of each repetition, ascending: of this rank on its core, times ranks / cores where there are more ranks.
+// TransferTimes holds the microseconds of each repetition, in ascending order. They are the core time of this
+// rank. If there are more ranks than cores, they are multiplied by ranks / cores.
 struct TransferTimes {
-  // In place in windows, a rank must at least read its part, N / p, of each other rank's tensor, which that rank has just written, and
-  // read and write N bytes of memory: the greater of both is the limit.
+  // Reading this rank's part, N / p bytes, of every other rank's tensor, which that rank has just written. An
+  // all-reduce in place in windows needs at least the larger one of `read` and `copy`.
   std::vector<double> read;
+  // Reading and writing N bytes of memory.
   std::vector<double> copy;
-  // By way of staging slots of 1 MiB: writing and reading what the all-reduce of ordinary memory writes and reads there
-  // (`sliced` in shm_direct_all_reduce.h).
+  // Writing and reading through staging slots of 1 MiB what an all-reduce of ordinary memory writes and reads
+  // there
+  // (`sliced` in comm/collective/shm_direct_all_reduce.h).
   std::vector<double> staging;
 };
 
-// Collective over a group whose ranks share memory. `window` holds at least max(bytes, 1 MiB) a rank; its contents are lost.
+// Measures transfers of `bytes` bytes. Every rank of the group must call it, and all ranks must share memory.
+// `window` must hold at least max(bytes, 1 MiB) per rank. Its contents are lost.
 TransferTimes measure_transfers(Group& group, const Window& window, size_t bytes, int repetitions);
 
 }  // namespace starling

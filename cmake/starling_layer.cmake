@@ -1,42 +1,57 @@
-# starling_layer(NAME [TORCH] [DEPS layer…] [LIBS third-party…]): the library starling_NAME from starling/NAME/*.cc and,
-# from starling/NAME/*_test.cc, the test program NAME_test. DEPS are the arrows of the design: a layer may include the
-# layers named here and theirs; tools/check_layers reads these lines.
+# starling_layer(NAME [TORCH] [COLD] [PLAIN path…] [COLD_PATHS path…] [DEPS layer…] [LIBS third-party…])
+# makes the library starling_NAME from starling/NAME/*.cc and the test program NAME_test from
+# starling/NAME/*_test.cc.
+#
+#   TORCH       The layer includes torch.
+#   COLD        The code of the layer runs rarely.
+#   PLAIN       Folders and files (without .cc) of a layer with TORCH that do not include torch.
+#   COLD_PATHS  Folders and files (without .cc) whose code runs rarely.
+#   DEPS        Layers that this layer may include. tools/check_layers reads these lines.
+#   LIBS        Third-party libraries.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 set_property(GLOBAL PROPERTY starling_layers "")
 
-# What a program that sees torch needs: the library, and the precompiled header with the very flags it was made with.
+# Sets up a program that includes torch.
 function(starling_torch_program name)
   target_link_libraries(${name} PRIVATE starling_torch)
-  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # -fPIE would not match the precompiled header
-  target_compile_options(${name} PRIVATE -fPIC)
-  target_precompile_headers(${name} REUSE_FROM starling_pch)
+  starling_program_headers(${name} starling_pch_torch)
 endfunction()
 
-# Several files a compiler run: of the 10 s that a file costs which sees torch, 6 s go into what torch/torch.h instantiates;
-# of the 4 s of others most go into their headers.
+# Compiles code that runs rarely with -O1, which halves the time in the optimizer.
+function(starling_cold name)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# Compiles several files in one compiler run, because headers take most of a file's time.
 function(starling_unity name files)
   if(STARLING_UNITY)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
   endif()
 endfunction()
 
-# starling_test(NAME SOURCES… [TORCH] [LIBS …]): one GoogleTest program, each of its tests known to ctest.
+# starling_test(NAME SOURCES… [TORCH] [LIBS …]) makes a GoogleTest program and adds each of its tests to
+# ctest.
 function(starling_test name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
+  set(pch starling_pch_test)
   if(arg_TORCH)
-    starling_torch_program(${name})
+    target_link_libraries(${name} PRIVATE starling_torch)
+    set(pch starling_pch_torch_test)
   endif()
+  starling_program_headers(${name} ${pch})
+  starling_cold(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  # One OpenMP thread: ranks that are threads of a test would each start a team, and the teams would fight for the cores.
+  # Tests use one OpenMP thread. Otherwise each rank that is a thread would start a team, and the teams would
+  # compete for the cores.
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1
     SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
 endfunction()
 
 function(starling_layer name)
-  cmake_parse_arguments(arg "TORCH" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;COLD" "" "DEPS;LIBS;PLAIN;COLD_PATHS" ${ARGN})
   if(arg_TORCH AND STARLING_TORCH_FREE)
     return()
   endif()
@@ -47,8 +62,42 @@ function(starling_layer name)
   set(lib starling_${name})
   set(scope PUBLIC)
   if(sources)
-    add_library(${lib} STATIC ${sources})
-    starling_unity(${lib} 5)
+    set(rest ${sources})
+    foreach(part PLAIN COLD_PATHS)
+      string(JOIN "|" folders ${arg_${part}})
+      set(${part} ${rest})
+      if(folders)
+        list(FILTER ${part} INCLUDE REGEX "starling/${name}/(${folders})(/|\\.cc)")
+        list(FILTER rest EXCLUDE REGEX "starling/${name}/(${folders})(/|\\.cc)")
+      else()
+        set(${part} "")
+      endif()
+    endforeach()
+    add_library(${lib} STATIC ${rest})
+    set(parts ${lib})
+    if(PLAIN)
+      add_library(${lib}_plain OBJECT ${PLAIN})
+      target_sources(${lib} PRIVATE $<TARGET_OBJECTS:${lib}_plain>)
+      list(APPEND parts ${lib}_plain)
+    endif()
+    if(COLD_PATHS)
+      add_library(${lib}_cold OBJECT ${COLD_PATHS})
+      target_sources(${lib} PRIVATE $<TARGET_OBJECTS:${lib}_cold>)
+      starling_cold(${lib}_cold)
+      list(APPEND parts ${lib}_cold)
+    endif()
+    foreach(part ${parts})
+      starling_unity(${part} 5)
+      if(arg_TORCH AND NOT part STREQUAL "${lib}_plain")
+        target_precompile_headers(${part} REUSE_FROM starling_pch_torch)
+      else()
+        target_precompile_headers(${part} REUSE_FROM starling_pch)
+      endif()
+      if(arg_COLD)
+        starling_cold(${part})
+      endif()
+    endforeach()
+    list(REMOVE_ITEM parts ${lib})
   else()
     add_library(${lib} INTERFACE)
     set(scope INTERFACE)
@@ -62,10 +111,17 @@ function(starling_layer name)
   if(arg_TORCH)
     target_link_libraries(${lib} ${scope} starling_torch)
     set(torch_flag TORCH)
-    if(sources)
-      target_precompile_headers(${lib} REUSE_FROM starling_pch)
-    endif()
   endif()
+  foreach(part ${parts})
+    target_include_directories(${part} PRIVATE "${CMAKE_SOURCE_DIR}")
+    foreach(dep ${arg_DEPS})
+      target_link_libraries(${part} PRIVATE starling_${dep})
+    endforeach()
+    target_link_libraries(${part} PRIVATE starling_fmt ${arg_LIBS})
+    if(arg_TORCH AND NOT part STREQUAL "${lib}_plain")
+      target_link_libraries(${part} PRIVATE starling_torch)
+    endif()
+  endforeach()
   if(tests AND NOT (arg_TORCH AND STARLING_SANITIZE))
     starling_test(${name}_test ${torch_flag} SOURCES ${tests} LIBS ${lib})
     if(TARGET starling_testing AND NOT name STREQUAL "testing")
@@ -78,9 +134,7 @@ function(starling_layer name)
   set_property(GLOBAL APPEND PROPERTY starling_layers ${lib})
 endfunction()
 
-if(NOT STARLING_TORCH_FREE)
-  # One precompiled torch/torch.h for every target that sees torch.
-  add_library(starling_pch STATIC cmake/pch.cc)
-  target_link_libraries(starling_pch PRIVATE starling_torch starling_fmt)
-  target_precompile_headers(starling_pch PRIVATE <torch/torch.h>)
-endif()
+# starling_rooms(LAYER from->to…) declares the arrows between the folders of a layer. tools/check_layers reads
+# these lines. The build does not use them.
+function(starling_rooms)
+endfunction()

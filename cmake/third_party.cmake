@@ -1,7 +1,7 @@
-# The packages of the distribution that Starling's layers link. The installed CMake package includes this file too.
+# Finds the distribution's packages that Starling's layers link. The installed CMake package also includes
+# this file.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(libarchive REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(turbojpeg REQUIRED IMPORTED_TARGET libturbojpeg)

@@ -1,4 +1,4 @@
-"""Bad input: each is refused with its exit status and one message, said once for all ranks, with the place and the remedy."""
+"""Bad input is refused with an exit status and one message for all ranks, which names place and remedy."""
 import base64
 import gzip
 import io
@@ -21,7 +21,7 @@ JPEG = base64.b64decode(
 
 class BadInput(ProgramTest):
     def refused(self, status, pattern, *args, env=None):
-        """The program ends with `status` and says what `pattern` matches, once."""
+        """Expects exit status `status` and one message on stderr that `pattern` matches."""
         _, err = self.run_program("train", "--steps", 2, "--resume", "never", "--run-dir", self.path("run"), *args, status=status,
                                   timeout=60, env=env)
         self.assertRegex(err, pattern)
@@ -135,14 +135,17 @@ class BadInput(ProgramTest):
                      "comm.key_file=" + key, env=self.started_by_hand(29733, 1))
 
     def test_port_in_use(self):
-        """Ranks of several hosts meet at MASTER_PORT + 1; those of one host have no port, but a name of a Unix socket."""
+        """Ranks of several hosts meet at port MASTER_PORT + 1.
+
+        Ranks of one host meet at a Unix socket without a port.
+        """
         key = self.write("key", b"ab" * 32 + b"\n")
         os.chmod(key, 0o600)
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            self.refused(COMM, rf"MASTER_PORT \+ 1: port {port} of 127.0.0.1 is in use; find who holds it with `ss -ltnp", *SMALL, "--set",
+            self.refused(COMM, rf"MASTER_PORT \+ 1\): port {port} of 127.0.0.1 is in use; find who holds it with `ss -ltnp", *SMALL, "--set",
                          "comm.key_file=" + key, env=self.started_by_hand(port - 1, 1))
         with socket.socket(socket.AF_UNIX) as taken:
             taken.bind(f"\0starling-{os.getuid()}-127.0.0.1:{port}-{port}")

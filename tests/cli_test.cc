@@ -1,4 +1,4 @@
-// The program `starling`, run as a user runs it.
+// Tests the program `starling` as a user runs it.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -22,15 +22,16 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 struct Outcome {
-  int status = -1;  // of exit; 128 + the signal where one ended it
+  int status = -1;  // exit status, or 128 + the signal that ended the program
   std::string out;
   std::string err;
 };
 
-// Runs the program in `folder`, for at most two minutes.
+// Runs the program in `folder` for at most two minutes.
 Outcome run(const std::vector<std::string>& arguments, const std::string& folder) {
   const TempDir output;
   const std::string out = output.file("out"), err = output.file("err");
@@ -65,16 +66,111 @@ void expect_refused(const std::vector<std::string>& arguments, const std::string
   EXPECT_THAT(outcome.out, IsEmpty());
 }
 
-TEST(Cli, HelpIsShortAndNamesTheCommands) {
+TEST(Cli, HelpListsTheCommandsInGroups) {
   const Outcome outcome = run({"--help"});
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("config"), HasSubstr("--set"), HasSubstr("--dry-run")));
-  EXPECT_LT(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 48);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("Usage: starling COMMAND [OPTIONS]\n"),
+                                 HasSubstr("\nTrain and test:\n  train "), HasSubstr("\n  config "),
+                                 HasSubstr("\nExamples:\n  starling train "), HasSubstr("--set KEY=VALUE"),
+                                 HasSubstr("--dry-run"), Not(HasSubstr("manual")), Not(HasSubstr("--lr"))));
+  EXPECT_LT(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 50);
+}
+
+TEST(Cli, HelpOfACommandShowsWhatConcernsIt) {
+  EXPECT_THAT(run({"config", "show", "--help"}).out,
+              AllOf(HasSubstr("Usage: starling config show [OPTIONS]\n"), HasSubstr("--lr RATE"),
+                    HasSubstr("-n, --ranks N")));
+  EXPECT_THAT(run({"eval", "--help"}).out,
+              AllOf(HasSubstr("\nModel:\n  --model NAME"), HasSubstr("\nRanks and hosts:\n"),
+                    Not(HasSubstr("--lr")), Not(HasSubstr("--exchange"))));
+  EXPECT_THAT(run({"zoo", "show", "--help"}).out,
+              AllOf(HasSubstr("Usage: starling zoo show [OPTIONS] MODEL\n"),
+                    HasSubstr("\nArguments:\n  MODEL"), HasSubstr("--pixels N"), Not(HasSubstr("--model"))));
+  EXPECT_THAT(run({"launch", "--help"}).out,
+              AllOf(HasSubstr("PROGRAM [ARGUMENT…]"), HasSubstr("--hosts"), Not(HasSubstr("--exchange"))));
+  // Flags that a help text leaves out are still accepted: commands share one configuration.
+  EXPECT_EQ(run({"verify", "--dry-run", "--tensorboard"}).status, 0);
+}
+
+TEST(Cli, ADryRunSaysWhatItWouldDoAndDoesNothing) {
+  const std::string few = "data.samples=64", tests = "data.test_samples=32";
+  const TempDir folder;
+  EXPECT_EQ(run({"train", "-q", "--model", "lenet5", "--data", "digits", "--steps", "1", "--set", few,
+                 "--set", tests, "--run-dir", folder.file("run")})
+                .status,
+            0);
+  EXPECT_EQ(run({"eval", "--dry-run", "-n", "2", folder.file("run")}).out,
+            "would evaluate lenet5 (61706 parameters) on digits (32 test samples) with 2 ranks\n");
+  expect_refused({"eval", "--dry-run", "--model", "lenet5"},
+                 "RUN_DIR: there are no weights: name a run folder, or a file of weights by --init FILE");
+  EXPECT_EQ(run({"verify", "--dry-run", "-n", "2", "--model", "lenet5", "--data", "digits", "--global-batch",
+                 "8", "--set", few, "--set", "verify.steps=3"})
+                .out,
+            "would compare 3 steps of lenet5 (61706 parameters) on digits with 2 ranks with those of one "
+            "process, in fp64\n");
+  EXPECT_EQ(run({"bench", "comm", "--dry-run", "-n", "2", "--smallest", "64"}).out,
+            "would measure the collectives of 2 ranks with 64 to 16777216 bytes for about 10 s\n");
+}
+
+TEST(Cli, VersionNamesTheParts) {
   EXPECT_THAT(
-      run({"config", "show", "--help"}).out,
-      AllOf(HasSubstr("Usage: starling config show ["), HasSubstr("--lr RATE"), HasSubstr("-n,--ranks N")));
-  EXPECT_THAT(run({"tour", "--help"}).out, HasSubstr("Usage: starling tour ["));
-  EXPECT_THAT(run({"--version"}).out, StartsWith("starling "));
+      run({"--version"}).out,
+      testing::MatchesRegex("starling [0-9.]+\ncommit +(unknown|[0-9a-f]{12})\nlibtorch +[0-9.]+[^\n]*\n"
+                            "compiler +[^\n]+\ninstruction set +[^\n]+\n"));
+}
+
+// Returns the completions of the last word of `words`, by bash with the program's completion script.
+std::string completed(const std::string& words) {
+  const TempDir folder;
+  const std::string script = folder.file("starling.bash");
+  write_bytes(script, run({"completion", "bash"}).out);
+  const std::string command = "source '" + script + "'; COMP_WORDS=(" + words +
+                              "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _starling 2>'" + folder.file("err") +
+                              "'; echo \"${COMPREPLY[*]}\" >'" + folder.file("out") + "'";
+  const char* const argv[] = {"bash", "--norc", "-c", command.c_str(), nullptr};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execvp(argv[0], const_cast<char* const*>(argv));
+    ::_exit(127);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  return read_bytes(folder.file("out"));
+}
+
+TEST(Cli, BashCompletesCommandsFlagsAndWords) {
+  EXPECT_EQ(completed("starling train --exch"), "--exchange\n");
+  EXPECT_EQ(completed("starling train --exchange p"), "parallel-sgd parameter-server\n");
+  EXPECT_EQ(completed("starling train --exchange = gos"), "gossip\n");  // bash splits --exchange=gos at "="
+  EXPECT_EQ(completed("starling train --exchange ''"),
+            "all-reduce central local-sgd parallel-sgd admm gossip parameter-server downpour\n");
+  EXPECT_EQ(completed("starling eval --exch"), "\n");
+  EXPECT_EQ(completed("starling -c job.toml con"), "config\n");
+  EXPECT_EQ(completed("starling config ''"), "show schema explain\n");
+  EXPECT_EQ(completed("starling launch --hosts a,b:2 train --exch"), "--exchange\n");
+  EXPECT_EQ(completed("starling train --set exchange.na"), "exchange.name=\n");
+  EXPECT_EQ(completed("starling train --set exchange.name = ga"), "\n");
+  EXPECT_EQ(completed("starling train --set exchange.name = go"), "gossip\n");
+  EXPECT_EQ(completed("starling train --codec 1"), "1bit\n");
+  EXPECT_EQ(completed("starling train --data i"), "idx: images:\n");
+  EXPECT_EQ(completed("starling zoo show resnet5"), "resnet50\n");
+  EXPECT_EQ(completed("starling completion ''"), "bash zsh fish\n");
+  EXPECT_EQ(completed("starling config explain comm.t"), "comm.timeout_s\n");
+}
+
+TEST(Cli, WritesManualPagesAndScripts) {
+  const TempDir share;
+  ASSERT_EQ(run({"manual", share.path().string()}).status, 0);
+  EXPECT_EQ(read_bytes(share.path() / "bash-completion/completions/starling"),
+            run({"completion", "bash"}).out);
+  EXPECT_THAT(read_bytes(share.path() / "zsh/site-functions/_starling"), StartsWith("#compdef starling\n"));
+  EXPECT_THAT(read_bytes(share.path() / "fish/vendor_completions.d/starling.fish"), HasSubstr("-l exchange"));
+  EXPECT_THAT(
+      read_bytes(share.path() / "man/man1/starling.1"),
+      AllOf(HasSubstr(".TH STARLING 1 "), HasSubstr(".BR starling\\-train (1)"), HasSubstr("EXIT STATUS")));
+  EXPECT_THAT(read_bytes(share.path() / "man/man1/starling-config-show.1"), HasSubstr("\\-\\-lr RATE"));
+  expect_refused({"completion", "tcsh"}, "starling completion: \"tcsh\" is unknown: use bash, zsh or fish");
 }
 
 TEST(Cli, ConfigShowPrintsEveryValueWithItsOrigin) {
@@ -110,7 +206,12 @@ TEST(Cli, SchemaIsWhatTheLibrarySays) {
   EXPECT_EQ(run({"config", "schema"}).out, json_schema());
   EXPECT_EQ(run({"config", "schema", "--markdown"}).out, schema_markdown());
   EXPECT_EQ(run({"config", "schema", "--markdown"}).out,
-            read_bytes(STARLING_SOURCE_DIR "/docs/configuration.md"));
+            read_bytes(STARLING_SOURCE_DIR "/docs/reference/configuration.md"));
+}
+
+TEST(Cli, StrategiesPrintTheTablesOfTheManual) {
+  EXPECT_EQ(run({"strategies", "--markdown"}).out, strategies_markdown());
+  EXPECT_THAT(run({"strategies"}).out, Not(HasSubstr("`")));
 }
 
 TEST(Cli, ExplainsOneKey) {
@@ -127,7 +228,7 @@ TEST(Cli, RefusesMistakesOfTheCommandLine) {
   expect_refused({"config", "show", "--jsno"}, "--jsno: unknown flag: did you mean --json?");
   expect_refused({"confg", "show"}, "confg: unknown command: did you mean config?");
   expect_refused({"config", "shwo"}, "shwo: unknown command: did you mean show?");
-  expect_refused({"config"}, "starling config: name a command: show, schema, explain; --help explains them");
+  expect_refused({"config"}, "starling config: name a command: show, schema, explain. --help describes them");
   expect_refused({"config", "show", "extra"}, "extra: unexpected argument");
   expect_refused({"config", "show", "--lr", "fast"}, "--lr fast: optimizer.lr is a number, not `fast`");
   expect_refused({"config", "show", "--set", "train.rank=2"},
@@ -147,20 +248,21 @@ TEST(Cli, LaunchTakesWhatFollowsAsAProgram) {
   EXPECT_EQ(echo.out, "rank 0 of 2 --json\n");
   EXPECT_EQ(run({"launch", "--hosts", "a:2,b", "--dry-run", "./app", "--lr", "1"}).out,
             "would start 2 on a: ./app --lr 1\nwould start 1 on b: ./app --lr 1\n");
-  // A command of ours takes the options itself.
+  // A command of starling reads the options itself.
   EXPECT_THAT(run({"launch", "--hosts", "a:2,b", "train", "--dry-run", "-c", "examples/digits.toml", "--set",
                    "train.global_batch=24", "-n", "3"})
                   .out,
               HasSubstr("with 3 ranks"));
-  expect_refused({"launch", "--hosts", "a:2,b", "-n", "4", "./app"},
-                 "launch.hosts: 3 slots on 2 hosts are too few for 4 processes; give hosts more, as in a:3, "
-                 "or start fewer with -n");
+  expect_refused(
+      {"launch", "--hosts", "a:2,b", "-n", "4", "./app"},
+      "launch.hosts: 3 slots on 2 hosts are too few for 4 processes. Give hosts more slots, for example "
+      "a:3, or start fewer processes with -n");
   expect_refused({"launch", "--hostz", "a", "./app"}, "--hostz: unknown flag: did you mean --hosts?");
   expect_refused({"launch", "-n", "2"},
-                 "starling launch: name the program to start: starling launch --hosts a,b:2 PROGRAM ARGUMENT "
-                 "…, without --");
+                 "starling launch: name the program to start, without --: starling launch --hosts a,b:2 "
+                 "PROGRAM ARGUMENT …");
   EXPECT_THAT(run({"launch", "-n", "2", "no-such-program"}).err,
-              StartsWith("starling: error: launch: \"no-such-program\" is no program of host "));
+              StartsWith("starling: error: launch: \"no-such-program\" is not a program on host "));
 }
 
 TEST(Cli, PlacesMistakesOfAFile) {
@@ -179,8 +281,8 @@ TEST(Cli, PlacesMistakesOfAFile) {
       error_of("[model]\nname = \"resnet19\"\n"),
       StartsWith(
           "starling: error: run.toml:2:8: model.name = \"resnet19\" is unknown: did you mean \"resnet18\"?"));
-  EXPECT_THAT(error_of("[train]\nranks = 3\n"),
-              StartsWith("starling: error: run.toml:2:9: train.global_batch = 64 cannot be shared equally"));
+  EXPECT_THAT(error_of("[train]\nranks = 3\nglobal_batch = 64\n"),
+              StartsWith("starling: error: run.toml:3:16: train.global_batch = 64 cannot be shared equally"));
   EXPECT_THAT(error_of("[train\nranks = 3\n"), StartsWith("starling: error: run.toml:1:7: not TOML: "));
 }
 
@@ -208,12 +310,14 @@ TEST(Cli, TrainingCommandsCheckTheirConfigurationFirst) {
   expect_refused({"eval", "--modle", "lenet5"}, "--modle: unknown flag: did you mean --model?");
   expect_refused({"train", "eval"}, "eval: unexpected argument");
   expect_refused({"data", "make"}, "starling data make: DIR is required");
-  expect_refused({"zoo"}, "starling zoo: name a command: ls, show; --help explains them");
-  for (const char* command : {"train", "eval", "verify"}) {
+  expect_refused({"zoo"}, "starling zoo: name a command: ls, show. --help describes them");
+  for (const char* command : {"train", "verify"}) {  // eval has no global batch
     expect_refused(
         {command, "-n", "2", "--global-batch", "65"},
         "--global-batch: train.global_batch = 65 cannot be shared equally by train.ranks = 2: use a batch "
         "of 64 or 66");
+  }
+  for (const char* command : {"train", "eval", "verify"}) {
     expect_refused(
         {command, "--data", "digit"},
         "--data: data.source = \"digit\" is unknown: did you mean \"digits\"? use idx:DIR, cifar-bin:DIR, "
@@ -235,7 +339,7 @@ TEST(Cli, ZooShowSaysWhatTheLayersOfAModelMove) {
   EXPECT_DOUBLE_EQ(lines[0]["input_mb"], 784 * 4 * 100 / 1e6);
   EXPECT_DOUBLE_EQ(lines[0]["gflop"], 150 * 784 * 6 * 100 / 1e9);
   EXPECT_EQ(lines[0]["fewer_bytes"], "data");
-  EXPECT_EQ(lines[2]["fewer_bytes"], "model");  // fc1: 400 × 120 weights, 400 × 100 inputs
+  EXPECT_EQ(lines[2]["fewer_bytes"], "model");  // fc1 has 400 × 120 weights and 400 × 100 inputs
   EXPECT_EQ(lines[5]["event"], "volumes");
   EXPECT_EQ(lines[5]["model"], "lenet5");
   EXPECT_THAT(run({"zoo", "show", "nin"}).out, AllOf(HasSubstr("cccp8"), HasSubstr("|D| = 5793 MB")));
@@ -245,7 +349,7 @@ TEST(Cli, ZooShowSaysWhatTheLayersOfAModelMove) {
       "resnet, or larger pictures");
   expect_refused(
       {"zoo", "show", "gpt", "--pixels", "38"},
-      "--pixels: gpt reads no pictures; its input follows from model.widths or model.tokens (--set)");
+      "--pixels: gpt does not read pictures; its input follows from model.widths or model.tokens (--set)");
   expect_refused({"zoo", "show", "nin", "--batch", "0"}, "--batch: is 0, must be at least 1");
   EXPECT_THAT(run({"zoo", "show", "alexnt"}).err, HasSubstr("did you mean \"alexnet\"?"));
 }

@@ -1,4 +1,4 @@
-"""Communication as users meet it: bench comm and its tuning, algorithms by name, emulated links, flight recorders after a fault."""
+"""Communication from the command line: bench comm, tuning, algorithms, emulated links, flight recorders."""
 import os
 import pathlib
 import signal
@@ -25,7 +25,7 @@ class Comm(ProgramTest):
         self.assertIn("tuning", err)
         kinds = {(e["collective"], str(e["bytes"])) for e in timings}
         self.assertEqual({(line[0], line[1]) for line in tuned}, kinds)
-        # A later run reads it; one that is none is refused with its line.
+        # A later run reads the tuning file. A malformed file is refused with the number of its bad line.
         self.train(*SMALL, *APART, "-n", 3, "--global-batch", 24, "--steps", 2, env=env)
         pathlib.Path(self.path("cache/starling/tuning")).write_text("all-reduce quickly\n")
         _, err = self.run_program("train", "--run-dir", self.path("other"), *SMALL, *APART, "-n", 3, "--global-batch", 24,
@@ -49,7 +49,7 @@ class Comm(ProgramTest):
 
     def test_an_emulated_link_is_as_slow_as_asked(self):
         events, _ = self.train(*SMALL, "-n", 2, "--global-batch", 16, "--steps", 3, "--emulate", "latency=20ms")
-        # A step's gradients go there and back: not before 20 ms have passed, twice where they are reduced and gathered.
+        # A step sends gradients over the link at least once, and twice if it reduces and then gathers.
         self.assertGreater(min(e["step_s"] for e in events if e["event"] == "step"), 0.02)
         self.assertGreater(result_of(events)["bytes_sent"], 0)
 
@@ -66,12 +66,12 @@ class Comm(ProgramTest):
             self.assertGreater(result_of(events)["bytes_sent"], 0)
         self.assertLess(distance(*saved), 1e-10)
         _, err = self.run_program("train", *common, "--set", "comm.engine=ucx", "--emulate", "latency=1ms", env=env, status=2)
-        self.assertIn("an emulated link shapes Starling's own TCP", err)
+        self.assertIn("link emulation works with Starling's own TCP", err)
 
     def test_after_a_kill_recorders_say_who_waited_for_whom(self):
         process = self.start("train", "--run-dir", self.path("run"), *SMALL, *APART, "-n", 3, "--global-batch", 24, "--steps", 100000)
         wait_for_step(self.path("run"), 5)
-        os.kill(ranks_of(process.pid)[1], signal.SIGSTOP)  # the others come to wait for it
+        os.kill(ranks_of(process.pid)[1], signal.SIGSTOP)  # ranks 0 and 2 then wait for rank 1
         wait_until_all_stand(self, self.path("run"))
         os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
         _, _, err = self.ended(process)

@@ -1,4 +1,4 @@
-"""plan memory, compare and tour: from the command line to the page, which is parsed and, where a Chromium is, opened."""
+"""plan memory, compare and tour, from the command line to the report, which the tests open in Chromium."""
 import html.parser
 import json
 import os
@@ -6,16 +6,18 @@ import pathlib
 import re
 import shutil
 import subprocess
+import unittest
 import xml.etree.ElementTree as ElementTree
 
 from program import SMALL, STARLING, ProgramTest, main, result_of
 
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSER = next((b for b in map(shutil.which, CHROMIUMS) if b), None)
 VOID = {"meta", "br"}
 
 
-class Page(html.parser.HTMLParser):
-    """Every element is closed in order; its pictures are XML."""
+class Report(html.parser.HTMLParser):
+    """Parses a report. Every element must be closed in order, and every picture must be XML."""
 
     def __init__(self, text):
         super().__init__()
@@ -43,32 +45,67 @@ class Page(html.parser.HTMLParser):
             self.data += data
 
     def series(self):
-        """name -> number of charts that have a line of it."""
+        """Returns, for each short name, the number of charts with a line of that name.
+
+        Faint lines do not count.
+        """
         found = {}
         for svg in self.svgs:
             for group in svg.iter("g"):
-                if "data-run" in group.attrib and group.find("path") is not None:
+                if "data-name" in group.attrib and group.find("path") is not None:
                     found[group.attrib["data-name"]] = found.get(group.attrib["data-name"], 0) + 1
         return found
 
 
 class Compare(ProgramTest):
-    def page(self, folder):
+    def report(self, folder):
         text = pathlib.Path(folder, "index.html").read_text(encoding="utf-8")
-        page = Page(text)
-        self.assertEqual(page.open, [])
-        self.open_in_browser(os.path.join(folder, "index.html"))
-        return page
+        report = Report(text)
+        self.assertEqual(report.open, [])
+        if BROWSER:  # without a browser, test_chromium_opens_a_page_without_an_error_of_its_script is skipped
+            self.assertIn("<h1>", self.open_in_browser(folder))
+        return report
 
-    def open_in_browser(self, path):
-        browser = next((b for b in map(shutil.which, CHROMIUMS) if b), None)
-        if not browser:
-            return  # the page was parsed; that is the test, a browser only sees more
-        done = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
-                               "file://" + os.path.abspath(path)], capture_output=True, text=True, timeout=120, check=False)
+    def open_in_browser(self, folder):
+        """Returns the page as Chromium's scripts leave it. An error in a script fails the test."""
+        done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+                               "file://" + os.path.abspath(os.path.join(folder, "index.html"))], capture_output=True, text=True,
+                              timeout=120, check=False)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-        self.assertIn("<h1>", done.stdout)
         self.assertNotIn("Uncaught", done.stderr)
+        return done.stdout
+
+    @unittest.skipUnless(BROWSER, "Chromium is not installed here")
+    def test_chromium_opens_a_page_without_an_error_of_its_script(self):
+        folder = self.path("compared")
+        self.run_program("compare", *SMALL, "--runs", "all-reduce", "-n", 2, "--global-batch", 16, "--budget", "samples=128",
+                         "--json", "--run-dir", folder)
+        shown = self.open_in_browser(folder)
+        self.assertIn("<h1>", shown)
+        written = pathlib.Path(folder, "index.html").read_text(encoding="utf-8")
+        self.assertEqual(len(re.findall("<svg", shown)), len(re.findall("<svg", written)))
+        # open_in_browser() detects an error in a script.
+        broken = self.path("broken")
+        os.mkdir(broken)
+        text = written.replace("</body>", "<script>nothing.of_this_name();</script></body>")
+        self.assertIn("of_this_name", text)
+        pathlib.Path(broken, "index.html").write_text(text, encoding="utf-8")
+        with self.assertRaises(AssertionError):
+            self.open_in_browser(broken)
+
+    def test_a_budget_of_seconds_takes_nothing_of_a_recipe_that_depends_on_the_length(self):
+        folder = self.path("compared")
+        words = ["--model", "mlp", "--data", "digits", "--set", "model.widths=[784,16,10]", "--set", "data.samples=128", "--set",
+                 "data.test_samples=64", "-n", 2, "--budget", "seconds=0.5"]
+        self.run_program("compare", *words, "--runs", "all-reduce", "--json", "--run-dir", folder)
+        configurations = list(pathlib.Path(folder).glob("*/config.toml"))
+        self.assertEqual(len(configurations), 2)
+        for file in configurations:
+            text = file.read_text(encoding="utf-8")
+            self.assertRegex(text, r'(?m)^name += "constant"')
+            self.assertRegex(text, r"(?m)^warmup_share += 0\.0")
+        _, err = self.run_program("compare", *words, "--runs", "all-reduce", "--set", "schedule.warmup_share=0.1", status=2)
+        self.assertIn("schedule.warmup_share", err)
 
     def test_plan_memory_is_what_a_run_then_counts(self):
         words = [*SMALL, "-n", 2, "--shard", "gradients", "--optimizer", "adam"]
@@ -81,7 +118,7 @@ class Compare(ProgramTest):
         _, err = self.run_program("plan", "memory", "--params", "1e9", "-n", 3, "--mesh", "stage=2", status=2)
         self.assertIn("3", err)
 
-    def test_runs_are_compared_on_a_table_and_a_page(self):
+    def test_runs_are_compared_in_a_table_and_a_report(self):
         folder = self.path("compared")
         with open(self.path("runs.toml"), "w", encoding="utf-8") as f:
             f.write('[train]\nranks = 2\nglobal_batch = 32\n[runs.late]\nexchange = { name = "local-sgd", every = 16 }\n')
@@ -93,19 +130,30 @@ class Compare(ProgramTest):
         rows = {e["run"]: e for e in events if e["event"] == "compared"}
         self.assertEqual(len(rows), 7)
         self.assertNotIn("error", json.dumps(rows))
-        self.assertEqual(events[-1]["page"], folder + "/index.html")
+        self.assertEqual(events[-1]["report"], folder + "/index.html")
         self.assertEqual(rows["one rank"]["bytes"], 0)
         self.assertEqual(rows["one rank"]["speed_up"], 1)
         self.assertLess(rows["late"]["bytes"], rows["all-reduce"]["bytes"] / 4)
         self.assertLess(rows["codec=1bit"]["bytes"], rows["all-reduce"]["bytes"] / 8)
-        self.assertGreater(rows["parameter-server:staleness=inf"]["bytes_balance"], 1.2)  # the server's link
+        # The server's link carries more bytes than the link of a worker.
+        self.assertGreater(rows["parameter-server:staleness=inf"]["bytes_balance"], 1.2)
         self.assertLess(rows["all-reduce"]["bytes_balance"], 1.1)
         self.assertGreater(rows["all-reduce"]["samples_to_target"], 0)
-        # The same weights, samples and order: the first loss of what makes the update of one process is its loss.
+        # All runs begin with equal weights, samples and order. Runs with the update of one process have its
+        # first loss.
+        self.check_local_cores(folder)
         first = self.first_losses(folder)
         for name in ("01-all-reduce", "03-codec-1bit", "04-shard-gradients", "05-mesh-stage-2-micro-batches-4"):
             self.assertAlmostEqual(first[name], first["00-one-rank"], places=4)
-        self.check_page(self.page(folder), rows)
+        self.check_report(self.report(folder), rows)
+
+    def check_local_cores(self, folder):
+        """Checks the number of a run's processes, servers included, and of the cores that they may use."""
+        for name, processes in (("00-one-rank", 1), ("01-all-reduce", 2), ("06-parameter-server-staleness-inf", 3)):
+            with open(pathlib.Path(folder, name, "events.jsonl"), encoding="utf-8") as events:
+                start = next(e for e in map(json.loads, events) if e["event"] == "run")
+            self.assertEqual(start["local_processes"], processes)
+            self.assertEqual(start["local_cores"], len(os.sched_getaffinity(0)))
 
     def first_losses(self, folder):
         losses = {}
@@ -114,18 +162,23 @@ class Compare(ProgramTest):
             losses[path.parent.name] = next(e["loss"] for e in events if e["event"] == "step")
         return losses
 
-    def check_page(self, page, rows):
-        self.assertEqual([r["run"] for r in json.loads(page.data)["runs"]], list(rows))
-        series = page.series()
-        self.assertEqual(series["one rank"], 3)  # time, samples, accuracy: alone it sends no bytes
+    def check_report(self, report, rows):
+        self.assertEqual([r["run"] for r in json.loads(report.data)["runs"]], list(rows))
+        runs = {r["run"]: r for r in json.loads(report.data)["runs"]}
+        self.assertEqual(runs["codec=1bit"]["name"], "1bit")
+        self.assertEqual(len(runs["codec=1bit"]["curve"]["average"]), 32)
+        series = report.series()
+        self.assertEqual(series["1bit"], 4)
+        # The charts show time, samples and accuracy. One rank has no chart of bytes, because it sends none.
+        self.assertEqual(series["one rank"], 3)
         self.assertEqual(series["late"], 4)
         self.assertEqual([series[f"{name}, formula"] for name in ("star", "tree", "ring")], [1, 1, 1])
-        kinds = [svg.attrib.get("class") for svg in page.svgs]
+        kinds = [svg.attrib.get("class") for svg in report.svgs]
         self.assertEqual([kinds.count(kind) for kind in ("lines", "timeline", "bars", "pairs")], [5, 1, 1, 1])
-        timeline = next(svg for svg in page.svgs if svg.attrib.get("class") == "timeline")
+        timeline = next(svg for svg in report.svgs if svg.attrib.get("class") == "timeline")
         for panel in timeline.iter("g"):  # two stages, four micro-batches
             self.assertEqual(sum(r.attrib["class"] == "c1" for r in panel.iter("rect")), 8, panel.attrib)
-        layers = next(svg for svg in page.svgs if svg.attrib.get("class") == "pairs")
+        layers = next(svg for svg in report.svgs if svg.attrib.get("class") == "pairs")
         self.assertEqual([g.attrib["data-first"] for g in layers.iter("g")], [str(4 * 784 * 64), str(4 * 640)])
 
     def test_seconds_end_a_run_and_a_failure_is_told(self):
@@ -160,9 +213,9 @@ class Compare(ProgramTest):
         rows = [e for e in events if e["event"] == "compared"]
         self.assertNotIn("error", json.dumps(rows))
         self.assertEqual(len(rows), 3)
-        page = self.page(folder)
-        self.assertEqual(len(page.headings), 2)  # the picture and the theory
-        self.assertIn("gossip", page.headings[0])
+        report = self.report(folder)
+        self.assertEqual(len(report.headings), 2)  # the headings of the picture and of the theory
+        self.assertIn("gossip", report.headings[0])
         _, err = self.run_program("tour", "--only", "nothing", status=2)
         self.assertIn("--only", err)
 

@@ -8,13 +8,13 @@ MADE = ["--rows", 400, "--columns", 300, "--entries", 12000, "--epochs", 6, "--l
 
 
 def numbers_of_npy(path):
-    """(shape, numbers) of a fp32 .npy file."""
+    """Returns (shape, numbers) of an fp32 .npy file."""
     with open(path, "rb") as f:
         data = f.read()
     assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
     begin = 10 + int.from_bytes(data[8:10], "little")
     assert begin % 64 == 0
-    header = eval(data[10:begin], {"__builtins__": {}})  # noqa: S307  a dictionary of three constants
+    header = eval(data[10:begin], {"__builtins__": {}})  # noqa: S307  (a dictionary of three constants)
     assert header["descr"] == "<f4" and not header["fortran_order"], header
     values = array.array("f")
     values.frombytes(data[begin:])
@@ -36,7 +36,7 @@ class Factorize(ProgramTest):
         rotated, (_, w3), (_, h3) = self.factorize("three", "-n", 3)
         self.assertEqual((len(w3), len(h3)), (len(w1), len(h1)))
         self.assertTrue(all(x == x and x != 0 for x in w3) and all(x == x and x != 0 for x in h3))
-        stream = 4096 * 12  # the piece of the entries that is read at a time
+        stream = 4096 * 12  # bytes of entries that are read at a time
         self.assertLess(max(rotated["peak_bytes"]) - stream, 0.4 * rotated["matrix_bytes"])
         tables, (_, wt), _ = self.factorize("tables", "-n", 2, "--exchange", "parameter-server", "--staleness", "1")
         self.assertEqual(len(wt), len(w1))
@@ -45,7 +45,8 @@ class Factorize(ProgramTest):
             self.assertLess(result["train_rmse"], 0.6)
             self.assertLess(result["test_rmse"], 0.8)
         self.assertEqual(rotated["bytes_sent"], 6 * 3 * 300 * 16 * 4)  # epochs · ranks · H
-        # The very entries that the files say: an entry of the product is near the mean of about 3.
+        # The files contain the factors: an element of their product is near the entries' mean, which is about
+        # 3.
         self.assertAlmostEqual(sum(w1[i] * h1[i] for i in range(16)), 3, delta=3)
 
     def test_what_cannot_be_is_refused(self):
@@ -56,7 +57,7 @@ class Factorize(ProgramTest):
                                       (["--memory-limit", "0.02"], 1, "limit of 20000 bytes"),
                                       (["--exchange", "gossip"], 2, "parameter-server"), (["--factors", "0"], 2, "factors"),
                                       (["--rows", "1", "-n", "2"], 2, "ranks"),
-                                      (["--save-factors", self.path("nowhere")], 2, "no folder")):
+                                      (["--save-factors", self.path("nowhere")], 2, "not a folder")):
             with self.subTest(words=words):
                 _, err = self.run_program("factorize", *words, status=status)
                 self.assertIn(reason, err)
@@ -74,7 +75,7 @@ class Scaling(ProgramTest):
             self.assertAlmostEqual(e["samples_per_s"] * e["step_s"] / e["global_batch"], 1, delta=0.3)
         straggler = events[-1]
         self.assertIn("slow-rank=1:2x", straggler["emulate"])
-        self.assertGreater(straggler["waiting_s"], 0.01)  # half of the ranks wait 30 ms of each step
+        self.assertGreater(straggler["waiting_s"], 0.01)  # half of the ranks wait 30 ms in each step
         self.assertEqual(events[0]["scaling"], "one rank")
         self.assertNotEqual(straggler["scaling"], "linear")
         _, err = self.run_program("bench", "scaling", "--counts", "2,4", status=2)

@@ -1,4 +1,4 @@
-"""A rank is killed and the run goes on (--on-failure continue): it ends, at the right loss, and says whom it lost."""
+"""A run with --on-failure continue loses a rank. It ends with the right loss and names the lost rank."""
 import json
 import os
 import random
@@ -9,7 +9,7 @@ from program import SMALL, ProgramTest, distance, events_of, main, ranks_of, res
 
 SEED = 20240817
 STEPS = 1000
-# fp64, so that a run with a loss can be compared with one without.
+# fp64, so that the result of a run that lost a rank can be compared with that of a complete run.
 RUN = [*SMALL, "-n", 4, "--global-batch", 24, "--precision", "fp64", "--steps", STEPS, "--lr", 0.02]
 
 
@@ -19,7 +19,7 @@ class Failure(ProgramTest):
         self.random = random.Random(f"{SEED} {self.id()}")
 
     def killed(self, *args, ranks, name="run", at=None):
-        """Trains, kills the ranks one after another at random steps, and returns (exit status, events, stderr)."""
+        """Kills `ranks` one after another at random steps. Returns (exit status, events, stderr)."""
         run_dir = self.path(name)
         process = self.start("train", "--json", "--run-dir", run_dir, *RUN, *args)
         step = 0
@@ -67,6 +67,19 @@ class Failure(ProgramTest):
     def test_of_all_reduce_the_last_rank_finishes(self):
         status, events, err = self.killed("--on-failure", "continue", ranks=[1, 0, 3])
         self.check_went_on(status, events, err, [1, 0, 3])
+
+    def test_all_reduce_continues_without_a_stopped_rank_0(self):
+        run_dir = self.path("run")
+        process = self.start("train", "--json", "--run-dir", run_dir, *SMALL, "-n", 3, "--global-batch", 24, "--steps", STEPS, "--lr", 0.02,
+                             "--on-failure", "continue", "--set", "comm.timeout_s=10")
+        wait_for_step(run_dir, 20)
+        os.kill(ranks_of(process.pid)[0], signal.SIGSTOP)
+        _, out, err = self.ended(process, timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+        result = result_of(events_of(out))
+        self.assertEqual(result["lost_ranks"], [0], err)
+        self.assertEqual(result["steps"], STEPS)
+        self.assertRegex(err, "rank 0 was ended by the launcher after step .* it did not answer within 10000 ms")
 
     def test_all_reduce_stops_by_default(self):
         status, _, err = self.killed(ranks=[2])

@@ -18,7 +18,7 @@ SILENT = "10.98.0.3"  # an address of the second host where nobody listens
 
 
 def no_sshd():
-    """Why no sshd can be started here, or ""."""
+    """Returns why no sshd can be started here, or ""."""
     if not SSHD or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
         return "sshd is not installed here"
     if os.geteuid() != 0:
@@ -31,7 +31,7 @@ REASON = hosts_test.REASON or no_sshd()
 
 @unittest.skipIf(REASON, REASON)
 class OverSsh(LaunchedOnHosts):
-    """An sshd in each namespace, with keys and a configuration of the test's own."""
+    """Runs an sshd in each namespace, with keys and a configuration of the test."""
 
     @classmethod
     def setUpClass(cls):
@@ -50,7 +50,7 @@ class OverSsh(LaunchedOnHosts):
                        "StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=10")
 
     def make_folder_of_sshd(self):
-        """Where sshd shuts itself in before anybody has logged in: an empty folder that this machine may lack."""
+        """Makes the empty folder to which sshd confines itself before a login, if the machine lacks it."""
         if not os.path.isdir("/run/sshd"):
             os.mkdir("/run/sshd")
             self.addCleanup(os.rmdir, "/run/sshd")
@@ -73,7 +73,10 @@ class OverSsh(LaunchedOnHosts):
             time.sleep(0.02)
 
     def assert_nobody_left(self):
-        """sshd gives the ranks an environment of its own, but they are in its namespace: of all there the sshd alone stays."""
+        """Expects that only sshd remains in each namespace.
+
+        sshd gives the ranks another environment, so that the mark in the environment does not find them.
+        """
         super().assert_nobody_left()
         end = time.monotonic() + 20
         while len(self.guests()) > 0 and time.monotonic() < end:

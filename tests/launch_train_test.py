@@ -1,4 +1,7 @@
-"""`starling launch`: training on two hosts, which are network namespaces, equals training on one; any other program; what is refused."""
+"""`starling launch`: training on two hosts equals training on one. Other programs run. Bad input is refused.
+
+The hosts are network namespaces.
+"""
 import os
 import re
 import signal
@@ -6,7 +9,9 @@ import time
 
 from hosts_test import ADDRESS
 from launched import CHILD, LaunchedOnHosts
-from program import SMALL, distance, events_of, main, recorded_events, result_of, wait_for_step
+from program import BUILD, SMALL, distance, events_of, main, recorded_events, result_of, wait_for_step
+
+OWN = str(BUILD / "tests" / "own_program")
 
 
 class Launch(LaunchedOnHosts):
@@ -38,8 +43,15 @@ class Launch(LaunchedOnHosts):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
         process.terminate()
-        out = self.ends(process, 0, r"warning: rank 0 \(host0\) was killed by signal 9 .*; 1 rank goes on")
+        out = self.ends(process, 128 + signal.SIGTERM, r"warning: rank 0 \(host0\) was killed by signal 9 .*\. 1 rank continues")
         self.assertEqual(result_of(events_of(out))["lost_ranks"], [0])
+
+    def test_a_users_program_passes_its_own_arguments_to_other_hosts(self):
+        self.run_program("--hosts", "host0,host1", "--launch-command", self.reach(), "--steps", 4, "--global-batch", 8, "--threads", 1,
+                         "--run-dir", self.path("run"), "--", "--record", self.path("seen"), program=OWN, env=self.env)
+        for rank in (0, 1):
+            with open(self.path(f"seen.{rank}"), encoding="utf-8") as f:
+                self.assertEqual(len(f.readlines()), 4)
 
     def test_any_program(self):
         shown = 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $MASTER_ADDR:$MASTER_PORT $1"; exit $((RANK == 2 ? 7 : 0))'

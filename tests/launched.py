@@ -1,4 +1,4 @@
-"""A launcher of ranks on hosts that are reached by a command of the test's own, and who is left of it."""
+"""Starts a launcher of ranks on hosts that a command of the test reaches. Finds the processes that remain."""
 import os
 import pathlib
 import re
@@ -14,7 +14,7 @@ CHILD = str(BUILD / "tests" / "launcher_child")
 
 
 def variables_of_all():
-    """(pid, {name: value}) of every process that we may look into."""
+    """Yields (pid, environment variables) of every process whose environment this process may read."""
     for folder in pathlib.Path("/proc").iterdir():
         try:
             text = (folder / "environ").read_bytes() if folder.name.isdigit() else b""
@@ -24,7 +24,7 @@ def variables_of_all():
 
 
 class Launched(ProgramTest):
-    """Runs launcher_child, a launcher without torch; `command` stands for ssh."""
+    """Runs launcher_child, a launcher without torch. Its `command` stands for ssh."""
 
     def setUp(self):
         super().setUp()
@@ -37,7 +37,10 @@ class Launched(ProgramTest):
         return path
 
     def launch(self, hosts, command, *mode, cwd=None, **variables):
-        """Starts the ranks of `hosts`; after a fault those that are left are killed within half a second."""
+        """Starts the ranks of `hosts`.
+
+        After a fault the launcher kills the remaining ranks after half a second.
+        """
         ranks = sum(int(slots or 1) for slots in re.findall(r"[^,:]+(?::(\d+))?", hosts))
         process = subprocess.Popen([CHILD, str(ranks), self.path("run"), *mode], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, cwd=cwd or self.dir,
@@ -46,7 +49,7 @@ class Launched(ProgramTest):
         return process
 
     def begun(self, hosts, command, *mode, **variables):
-        """The same, and waits until all of its ranks are ready."""
+        """Starts the ranks of `hosts` like launch() and waits until all of them are ready."""
         process = self.launch(hosts, command, *mode, **variables)
         ranks = int(process.args[1])
         end = time.monotonic() + 30
@@ -57,7 +60,10 @@ class Launched(ProgramTest):
         return process
 
     def wait_until_said(self, process, text):
-        """Until the launcher, or rank 0 through it, has said this on standard error; what was said before is taken."""
+        """Waits until the launcher, or rank 0 through it, prints `text` on stderr.
+
+        Consumes stderr up to that point.
+        """
         said, end = b"", time.monotonic() + 30
         while text.encode() not in said:
             ready, _, _ = select.select([process.stderr], [], [], max(0, end - time.monotonic()))
@@ -69,7 +75,10 @@ class Launched(ProgramTest):
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def ends(self, process, status, pattern, timeout=30):
-        """It ends by itself with this status and one message; its standard output."""
+        """Expects that the process ends by itself with `status` and one message.
+
+        Returns its standard output.
+        """
         _, out, err = self.ended(process, timeout=timeout)
         self.assertEqual(process.returncode, status, err)
         self.assertRegex(err, pattern)
@@ -78,7 +87,7 @@ class Launched(ProgramTest):
         return out
 
     def family(self):
-        """{pid: environment} of the processes that came of this test, zombies aside."""
+        """Returns {pid: environment} of the processes that this test has started, without zombies."""
         return {pid: v for pid, v in variables_of_all() if v.get(b"STARLING_TEST_MARK") == self.dir.encode()}
 
     def pid_of(self, rank):
@@ -105,7 +114,10 @@ class Launched(ProgramTest):
 
 @unittest.skipIf(hosts_test.REASON, hosts_test.REASON)
 class LaunchedOnHosts(Launched):
-    """The same on two hosts, which are network namespaces and stay for all tests of a class: `hosts`."""
+    """Runs launcher_child on two hosts.
+
+    `hosts` has their network namespaces, which all tests of a class share.
+    """
 
     @classmethod
     def setUpClass(cls):

@@ -1,6 +1,8 @@
-// A program for launcher_test: started without RANK it launches itself, `launcher_child RANKS RUN_DIR MODE [ARGUMENT…]`; as a
-// rank it does what MODE says. LAUNCH_HOSTS (a:2,b) and LAUNCH_COMMAND name hosts and what reaches them. Torch-free, so that it runs under
-// every sanitizer.
+// launcher_child RANKS RUN_DIR MODE [ARGUMENT…] is a program for launcher_test.
+//
+// Without the variable RANK it launches itself as RANKS ranks. As a rank it does what MODE says. LAUNCH_HOSTS
+// (such as a:2,b) names hosts, and LAUNCH_COMMAND names the command that reaches them. The program does not
+// use torch, so that it runs under every sanitizer.
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,11 +18,11 @@
 #include "starling/launch/environment.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/host_agent.h"
+#include "starling/launch/launch_rendezvous.h"
 #include "starling/launch/launcher.h"
-#include "starling/launch/rendezvous.h"
 #include "starling/launch/step_board.h"
-#include "starling/net/job_key.h"
-#include "starling/net/store_client.h"
+#include "starling/net/security/job_key.h"
+#include "starling/net/store/store_client.h"
 #include "starling/spec/hosts.h"
 
 namespace starling {
@@ -34,7 +36,7 @@ sigset_t blocked_term() {
   return set;
 }
 
-// Until SIGTERM comes, then ends well, as a rank does that saves.
+// Waits for SIGTERM and then ends with status 0, like a rank that saves a checkpoint.
 int wait_for_term(const Environment& env) {
   const sigset_t set = blocked_term();
   std::fprintf(stderr, "ready\n");
@@ -44,7 +46,28 @@ int wait_for_term(const Environment& env) {
   return 0;
 }
 
-// Does not end by itself, not even on SIGTERM.
+// Takes SIGUSR1 only once the file "go" is there, and then ends with status 0. Rank 0 has a handler, and the
+// other ranks wait for the signal.
+int wait_for_usr1(const Environment& env) {
+  std::fprintf(stderr, "ready\n");
+  while (access((env.run_dir + "/go").c_str(), F_OK) != 0) usleep(1000);  // the test's timeout ends the wait
+  static volatile sig_atomic_t taken = 0;
+  if (env.identity.rank == 0) {
+    ::signal(SIGUSR1, [](int) { taken = 1; });
+    while (taken == 0) usleep(1000);
+  } else {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    int number = 0;
+    sigwait(&set, &number);
+  }
+  std::fprintf(stderr, "saved by %d\n", env.identity.rank);
+  return 0;
+}
+
+// Does not end by itself. Ignores SIGTERM.
 int stay(const Environment& env) {
   blocked_term();
   StepBoard::open(env.board_fd, env.identity.world_size).set(env.identity.rank, 0);
@@ -52,7 +75,7 @@ int stay(const Environment& env) {
   for (;;) pause();
 }
 
-// The same, but all except rank 0 speak all the time.
+// Does not end by itself, like stay(). Every rank except rank 0 prints all the time.
 int chatter(const Environment& env) {
   if (env.identity.rank == 0) return stay(env);
   blocked_term();
@@ -67,7 +90,20 @@ std::string file_text(const char* path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Says where the key's bytes can be seen, and whether the descriptor holds them.
+// Leaves a process behind in a session of its own, which does not end by itself. The folder is in its command
+// line.
+int leave_daemon(const Environment& env, bool killed) {
+  if (fork() != 0) {
+    if (killed) raise(SIGKILL);
+    return 0;
+  }
+  setsid();
+  const std::string file = env.run_dir + "/log/rank-0.log";
+  execlp("tail", "tail", "-f", file.c_str(), nullptr);
+  _exit(1);
+}
+
+// Prints where the key's bytes are visible, and whether the descriptor contains the key.
 int look_for_key(const Environment& env) {
   const JobKey key = read_job_key_fd(env.key_fd);
   const std::string bytes(reinterpret_cast<const char*>(key.bytes().data()), key.bytes().size());
@@ -86,7 +122,8 @@ int look_for_key(const Environment& env) {
   return 0;
 }
 
-// Every rank puts a word and reads the next one's: the store serves them all, on several hosts with authentic data.
+// Every rank puts a word into the store and reads the word of the next rank. This shows that the store serves
+// every rank. On several hosts the connections to the store are authenticated.
 int meet(const Environment& env) {
   const bool apart = !env.job_store.empty();
   StoreClient store(apart ? env.job_store : env.store,
@@ -102,18 +139,22 @@ int meet(const Environment& env) {
   return 0;
 }
 
+int say_place(const Environment& env) {
+  std::printf("rank %d of %d, local %d of %d\n", env.identity.rank, env.identity.world_size,
+              env.identity.local_rank, env.identity.local_world_size);
+  return 0;
+}
+
 int rank_main(const Environment& env, const std::vector<std::string>& args) {
   const std::string& mode = args[0];
   const int rank = env.identity.rank;
   const int chosen = args.size() > 1 ? std::atoi(args[1].c_str()) : -1;
-  if (mode == "ok") {
-    std::printf("rank %d of %d, local %d of %d\n", rank, env.identity.world_size, env.identity.local_rank,
-                env.identity.local_world_size);
-    return 0;
-  }
+  if (mode == "ok") return say_place(env);
   if (mode == "key") return look_for_key(env);
   if (mode == "meet") return meet(env);
+  if (mode == "daemon") return leave_daemon(env, rank == chosen);
   if (mode == "wait") return wait_for_term(env);
+  if (mode == "usr1") return wait_for_usr1(env);
   if (mode == "stay") return stay(env);
   if (mode == "chatter") return chatter(env);
   if (mode == "say") {
@@ -125,13 +166,37 @@ int rank_main(const Environment& env, const std::vector<std::string>& args) {
     StepBoard board = StepBoard::open(env.board_fd, env.identity.world_size);
     for (int r = 0; r < env.identity.world_size; ++r) {
       while (r != rank && board.get(r) < 0)
-        usleep(1000);  // until everyone stays; the test's timeout bounds it
+        usleep(1000);  // until every other rank is in stay(); the test's timeout ends the wait
     }
     board.set(rank, 812);
     std::fprintf(stderr, "about to die\n");
     raise(SIGKILL);
   }
-  if (mode == "blame") {  // everyone complains about the chosen rank, and only then does it say why it ends
+  if (mode == "stuck") {  // the last rank gives up the chosen rank, which is stopped
+    StepBoard board = StepBoard::open(env.board_fd, env.identity.world_size);
+    board.set(rank, 7);
+    const int first = rank - env.identity.local_rank;
+    for (int r = first; r < first + env.identity.local_world_size; ++r)
+      while (board.get(r) < 0)
+        usleep(1000);  // until all of this host have begun; the test's timeout ends the wait
+    const std::string place = env.run_dir + "/stopped";
+    if (rank == chosen) {
+      std::ofstream(place + ".new") << getpid() << std::flush;
+      std::rename((place + ".new").c_str(), place.c_str());
+      raise(SIGSTOP);
+    }
+    // The launcher may not know yet that the chosen rank runs, so the report is repeated until that rank has
+    // ended. The test's timeout ends the wait.
+    pid_t pid = 0;
+    while (rank == env.identity.world_size - 1 && (pid == 0 || kill(pid, 0) == 0)) {
+      std::ifstream(place) >> pid;
+      if (pid > 0) report_stuck(env, chosen, "it did not answer within 3 ms");
+      usleep(20'000);
+    }
+    std::printf("rank %d continues\n", rank);
+    return 0;
+  }
+  if (mode == "blame") {  // every rank reports the chosen rank, which itself reports another cause
     if (rank != chosen) throw CommError("peer rank " + args[1] + " died", chosen);
     throw DataError("no such file: x.idx");
   }
@@ -157,14 +222,17 @@ HostsOptions named_hosts() {
 int launcher_main(const std::vector<std::string>& args, char** argv, char** environ) {
   LaunchOptions options;
   options.hosts = named_hosts();
-  options.quiet = !options.hosts.hosts.empty();  // that the machine has few cores is no matter here
+  options.quiet = !options.hosts.hosts.empty();  // omits the warning about too few cores
   options.ranks = std::atoi(args[0].c_str());
   options.threads = 1;
   options.run_dir = args[1];
   options.argv.assign(argv, argv + 1 + args.size());
   options.environment = environ;
   options.rendezvous = start_local_rendezvous;
-  // However loaded the machine is, all ranks have their say before anything is printed.
+  options.json = args[2] == "blame";
+  if (args[2] == "stuck") options.expendable = options.ranks;
+  // The window is long enough that every rank has reported before the launcher prints, even on a loaded
+  // machine.
   options.fold_window = std::chrono::minutes(5);
   if (args[2] == "same" || args[2] == "blame")
     options.settle = options.term_after = options.kill_after = options.fold_window;

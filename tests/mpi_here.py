@@ -1,4 +1,7 @@
-"""The MPI of the tests: that of `mpiexec`, or of the one that STARLING_MPIEXEC names; STARLING_BUILD has an engine built with the same MPI."""
+"""The MPI of the tests: that of `mpiexec`, or of the command that STARLING_MPIEXEC names.
+
+The engine in STARLING_BUILD must be built with the same MPI.
+"""
 import os
 import shutil
 import subprocess
@@ -11,7 +14,7 @@ ENGINE = ["--set", "comm.engine=mpi"]
 
 
 def missing():
-    """Why no job of MPI can be started here, or ""."""
+    """Returns why no MPI job can be started here, or ""."""
     if not shutil.which(MPIEXEC):
         return f"MPI is not installed here: no {MPIEXEC}"
     return "" if PLUGIN.exists() else f"MPI is not installed here: its headers were not there when {BUILD.name} was configured"
@@ -23,11 +26,14 @@ def is_open_mpi():
 
 
 def mpiexec():
-    """How it is called: Open MPI refuses root and more ranks than cores, and binds each rank to a core."""
+    """Returns the start of an mpiexec command.
+
+    By default, Open MPI refuses root and more ranks than cores, and binds each rank to a core.
+    """
     return [MPIEXEC, *(["--oversubscribe", "--allow-run-as-root", "--bind-to", "none"] if is_open_mpi() else [])]
 
 
 def variables(folder):
-    """No network beside shared memory and, for mpiexec itself, loopback."""
+    """Returns environment variables that restrict MPI to shared memory, and mpiexec itself to loopback."""
     return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib,tcp", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
             "OMPI_MCA_mpi_yield_when_idle": 1, "OMPI_MCA_oob_tcp_if_include": "lo", "OMP_NUM_THREADS": 1, "HOME": folder, "TMPDIR": folder}

@@ -1,10 +1,12 @@
-// A rank of mpi_test: every collective of the Group over the MPI engine against the naive reference, and what it says of faults; ends
-// with 1 at the first difference. Sees no MPI itself.
+// A rank of mpi_test. It compares every collective of a Group over the MPI engine with the naive reference,
+// and it tests the messages after faults. The exit status is 1 at the first difference. The program itself
+// does not call MPI.
 //
-//   mpi_ranks                under mpiexec: collectives, messages, groups of some ranks
-//   mpi_ranks FAULT          under mpiexec: unequal splits many late dead; writes what the group said to said-RANK, ends with 3; flight
-//                            recorders in recorder
-//   mpi_ranks other-build    alone: as a program of another build
+//   mpi_ranks              Under mpiexec: collectives, messages, groups of some ranks.
+//   mpi_ranks FAULT        Under mpiexec. FAULT is unequal, splits, many, late or dead. Each rank writes the
+//                          group's message to the file said-RANK and ends with status 3. Flight recorders are
+//                          in the folder `recorder`.
+//   mpi_ranks other-build  Without mpiexec: loads the plug-in as a program of another build.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,12 +27,13 @@
 
 #include "starling/base/error.h"
 #include "starling/base/shared_object.h"
-#include "starling/comm/collective_test_values.h"
+#include "starling/comm/collective/collective_test_values.h"
 #include "starling/comm/mpi/mpi_group.h"
 #include "starling/comm/mpi/open.h"
-#include "starling/comm/recorder.h"
-#include "starling/comm/recorder_report.h"
+#include "starling/comm/recorder/flight_recorder.h"
+#include "starling/comm/recorder/flight_recorder_report.h"
 #include "starling/launch/environment.h"
+#include "starling/testing/forked_job.h"
 
 namespace starling {
 namespace {
@@ -41,7 +44,8 @@ void expect(bool right, const std::string& what) {
   if (!right) throw std::runtime_error(what);
 }
 
-// The values are small integers, so that every order of summation gives the same; an average may differ in its last bit.
+// Returns whether two results are equal. The values are small integers, so that every order of summation
+// gives the same result. An average may differ in its last bit.
 bool equal(DataType type, ReduceOp op, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   if (a == b) return true;
   if (op != ReduceOp::kAvg || a.size() != b.size()) return false;
@@ -73,12 +77,12 @@ int reductions(Group& group) {
         const std::string what =
             std::string(name_of(op)) + " of " + name_of(type) + " " + std::to_string(count);
         std::vector<std::byte> data = test_tensor(type, count, group.rank(), cases);
-        group.all_reduce(data.data(), count, type, op);
+        all_reduce(group, data.data(), count, type, op);
         expect(equal(type, op, reduced_tensor(type, count, p, op, cases), data), "all-reduce, " + what);
         const size_t all = count * static_cast<size_t>(p), mine = count * static_cast<size_t>(group.rank());
         const std::vector<std::byte> in = test_tensor(type, all, group.rank(), cases);
         std::vector<std::byte> out(count * size_of(type));
-        group.reduce_scatter(in.data(), out.data(), count, type, op);
+        reduce_scatter(group, in.data(), out.data(), count, type, op);
         expect(equal(type, op, reduced_tensor(type, count, p, op, cases, mine), out),
                "reduce-scatter, " + what);
         ++cases;
@@ -97,10 +101,10 @@ int moves(Group& group) {
       const int root = cases % group.size();
       std::vector<std::byte> data = test_tensor(type, count, group.rank(), cases);
       const std::vector<std::byte> own = data;
-      group.broadcast(data.data(), count, type, root);
+      broadcast(group, data.data(), count, type, root);
       expect(data == test_tensor(type, count, root, cases), "broadcast, " + what);
       std::vector<std::byte> all(p * count * size_of(type)), expected;
-      group.all_gather(own.data(), all.data(), count, type);
+      all_gather(group, own.data(), all.data(), count, type);
       for (size_t from = 0; from < p; ++from) {
         const auto part = test_tensor(type, count, static_cast<int>(from), cases);
         expected.insert(expected.end(), part.begin(), part.end());
@@ -119,17 +123,17 @@ int moves(Group& group) {
         expected.insert(expected.end(), from.begin(), from.end());
       }
       std::vector<std::byte> out(expected.size());
-      group.all_to_all(in.data(), in_counts, out.data(), out_counts, type);
+      all_to_all(group, in.data(), in_counts, out.data(), out_counts, type);
       expect(out == expected, "all-to-all, " + what);
-      group.barrier();
+      barrier(group);
       ++cases;
     }
   }
   return cases;
 }
 
-// Around a ring, all sending before they receive, in two threads beside the collectives.
-void mail(Group& group) {
+// Sends messages around a ring, in two threads beside the collectives. Every rank sends before it receives.
+void ring_of_messages(Group& group) {
   const int p = group.size(), next = (group.rank() + 1) % p, before = (group.rank() + p - 1) % p;
   std::vector<int64_t> sums(2);
   std::vector<std::thread> threads;
@@ -140,8 +144,8 @@ void mail(Group& group) {
         const std::vector<std::byte> own =
             test_tensor(DataType::kUint8, bytes, group.rank(), static_cast<int>(t));
         std::vector<std::byte> got(bytes);
-        std::thread sender([&] { group.send(own.data(), bytes, next, 0x50000000u + t); });
-        if (t == 0) group.recv(got.data(), bytes, before, 0x50000000u + t);
+        std::thread sender([&] { send(group, own.data(), bytes, next, 0x50000000u + t); });
+        if (t == 0) recv(group, got.data(), bytes, before, 0x50000000u + t);
         while (t == 1 && !group.try_recv(got.data(), bytes, before, 0x50000000u + t))
           std::this_thread::yield();
         sender.join();
@@ -149,24 +153,24 @@ void mail(Group& group) {
       }
     });
   }
-  for (int i = 0; i < 20; ++i) group.barrier();
+  for (int i = 0; i < 20; ++i) barrier(group);
   for (std::thread& thread : threads) thread.join();
   expect(sums[0] == 3 && sums[1] == 3, "send and recv");
 }
 
-// Results in the memory of their inputs, as callers may have it.
+// Tests collectives that write their result into the memory of their input.
 void in_place(Group& group) {
   const size_t p = static_cast<size_t>(group.size()), r = static_cast<size_t>(group.rank()), count = 1001;
   const std::vector<int64_t> own(count, static_cast<int64_t>(r));
   std::vector<int64_t> all(p * count);
   std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(r * count));
-  group.all_gather(all.data() + r * count, all.data(), count, DataType::kInt64);
+  all_gather(group, all.data() + r * count, all.data(), count, DataType::kInt64);
   for (size_t i = 0; i < all.size(); ++i)
     expect(all[i] == static_cast<int64_t>(i / count), "all-gather in place");
   const std::vector<size_t> counts(p, count);
-  group.all_to_all(all.data(), counts, all.data(), counts, DataType::kInt64);
+  all_to_all(group, all.data(), counts, all.data(), counts, DataType::kInt64);
   for (const int64_t value : all) expect(value == static_cast<int64_t>(r), "all-to-all in place");
-  group.reduce_scatter(all.data(), all.data() + r * count, count, DataType::kInt64, ReduceOp::kSum);
+  reduce_scatter(group, all.data(), all.data() + r * count, count, DataType::kInt64, ReduceOp::kSum);
   for (size_t i = 0; i < count; ++i)
     expect(all[r * count + i] == static_cast<int64_t>(p * (p - 1) / 2), "reduce-scatter in place");
 }
@@ -212,18 +216,20 @@ struct Job {
   }
 };
 
-// What ends in an error and leaves the group as it is.
+// Tests calls that end with an error and leave the group usable.
 void refusals(Group& group) {
   char small[16] = {};
-  if (group.rank() == 0) group.send("12345678", 8, 1, 7);
-  if (group.rank() == 1) expect_fault([&] { group.recv(small, 16, 0, 7); }, "8 bytes came instead of 16");
-  expect_fault([&] { group.send(small, 1, group.rank(), 7); }, "cannot send to itself");
-  expect_fault([&] { group.broadcast(small, 1, DataType::kInt8, group.size()); }, "there is no rank");
-  expect_fault([&] { group.all_reduce(small, 1, DataType::kFp32, ReduceOp::kBitOr); }, "are for integers");
-  group.barrier();
+  if (group.rank() == 0) send(group, "12345678", 8, 1, 7);
+  if (group.rank() == 1)
+    expect_fault([&] { recv(group, small, 16, 0, 7); }, "received 8 bytes instead of 16");
+  expect_fault([&] { send(group, small, 1, group.rank(), 7); }, "cannot send to itself");
+  expect_fault([&] { broadcast(group, small, 1, DataType::kInt8, group.size()); }, "there is no rank");
+  expect_fault([&] { all_reduce(group, small, 1, DataType::kFp32, ReduceOp::kBitOr); }, "are for integers");
+  barrier(group);
 }
 
-// What a rank's flight recorder holds of each kind of operation: the same as with our own engine.
+// Tests what a rank's flight recorder contains for each kind of operation. It is the same as with Starling's
+// engine.
 void recorded(const Job& job) {
   const int rank = job.self.rank, p = job.self.world_size, next = (rank + 1) % p, before = (rank + p - 1) % p;
   const size_t places = static_cast<size_t>(p);
@@ -231,19 +237,19 @@ void recorded(const Job& job) {
     const auto group =
         job.group("all of them", job.all(), std::chrono::seconds(60), job.recorder("recorded"));
     std::vector<int32_t> in(places), out(places);
-    group->barrier();
-    group->broadcast(in.data(), 1, DataType::kInt32, 1);
-    group->all_reduce(in.data(), places, DataType::kInt32, ReduceOp::kMax);
-    group->reduce_scatter(in.data(), out.data(), 1, DataType::kInt32, ReduceOp::kSum);
-    group->all_gather(in.data(), out.data(), 1, DataType::kInt32);
+    barrier(*group);
+    broadcast(*group, in.data(), 1, DataType::kInt32, 1);
+    all_reduce(*group, in.data(), places, DataType::kInt32, ReduceOp::kMax);
+    reduce_scatter(*group, in.data(), out.data(), 1, DataType::kInt32, ReduceOp::kSum);
+    all_gather(*group, in.data(), out.data(), 1, DataType::kInt32);
     const std::vector<size_t> ones(places, 1);
-    group->all_to_all(in.data(), ones, out.data(), ones, DataType::kInt32);
-    group->send(in.data(), 4, next, 0x50000007);
-    expect_fault([&] { group->recv(in.data(), 8, before, 0x50000007); }, "4 bytes came instead of 8");
+    all_to_all(*group, in.data(), ones, out.data(), ones, DataType::kInt32);
+    send(*group, in.data(), 4, next, 0x50000007);
+    expect_fault([&] { recv(*group, in.data(), 8, before, 0x50000007); }, "received 4 bytes instead of 8");
   }
   const std::string bytes = std::to_string(4 * p);
   const std::vector<std::string> expected{
-      "all-gather #1 (256 bytes uint8)",  // where the ranks are
+      "all-gather #1 (256 bytes uint8)",  // exchanges the hosts of the ranks
       "barrier #2",
       "broadcast #3 (4 bytes int32 from rank 1)",
       "all-reduce #4 (max of " + bytes + " bytes int32)",
@@ -274,10 +280,11 @@ void all_of_it(const Job& job) {
   expect(world->allocate_window(100)->region(0)[99] == std::byte{0}, "a window");
   const int cases = reductions(*world) + moves(*world);
   in_place(*world);
-  mail(*world);
+  ring_of_messages(*world);
+  for (int i = 0; i < 5; ++i) check_started(*world);
   refusals(*world);
   recorded(job);
-  // Disjoint halves with one name; then a group of all with an order of its own.
+  // Two disjoint groups have one name. A further group of all ranks has another order.
   std::vector<int> members;
   for (int r = job.self.rank % 2; r < job.self.world_size; r += 2) members.push_back(r);
   if (members.size() > 1) {
@@ -285,13 +292,13 @@ void all_of_it(const Job& job) {
     expect(half->size() == static_cast<int>(members.size()), "a part of the ranks");
     moves(*half);
   }
-  job.group("other", job.all())->barrier();
+  barrier(*job.group("other", job.all()));
   expect(world->traffic().socket_sent > 0, "traffic");
-  world->barrier();
+  barrier(*world);
   if (job.self.rank == 0) std::printf("%d cases over MPI on %d ranks\n", cases, job.self.world_size);
 }
 
-// Until the recorders say that all other ranks are in a collective that this one has not entered.
+// Waits until the flight recorders show every other rank in `operation`, which this rank has not entered.
 void wait_until_waited_for(const Job& job, const std::string& operation) {
   const auto there = [&](const Recording& recording) {
     if (recording.rank == job.self.rank) return true;
@@ -309,10 +316,10 @@ void fault(const Job& job, const std::string& kind) {
   const int rank = job.self.rank;
   std::vector<float> data(64);
   std::string said;
-  std::unique_ptr<Group> hasty, faulty;  // their end is that of MPI in this process
+  std::unique_ptr<Group> hasty, faulty;  // these groups must live until MPI ends in this process
   if (kind == "unequal") {
     said = fault_of([&] {
-      rank == 1 ? world->barrier() : world->all_reduce(data.data(), 64, DataType::kFp32, ReduceOp::kSum);
+      rank == 1 ? barrier(*world) : all_reduce(*world, data.data(), 64, DataType::kFp32, ReduceOp::kSum);
     });
   } else if (kind == "splits" || kind == "many") {
     faulty = job.group("faulty", job.all());
@@ -320,27 +327,27 @@ void fault(const Job& job, const std::string& kind) {
     const std::vector<size_t> expected = counts;
     if (rank == 1) counts[0] = kind == "many" ? kMpiMostElements : 2;
     std::vector<float> out(64);
-    said = fault_of([&] { faulty->all_to_all(data.data(), counts, out.data(), expected, DataType::kFp32); });
+    said = fault_of([&] { all_to_all(*faulty, data.data(), counts, out.data(), expected, DataType::kFp32); });
   } else if (kind == "late") {
-    // Rank 1 stays away until the others have given up.
+    // Rank 1 does not enter the barrier before ranks 0 and 2 have given up.
     hasty = job.group("hasty", job.all(), std::chrono::milliseconds(3000));
     char word = 0;
     for (int r = 0; rank == 1 && r < job.self.world_size; ++r)
-      if (r != 1) world->recv(&word, 1, r, 1);
-    if (rank != 1) said = fault_of([&] { hasty->barrier(); });
-    if (rank != 1) expect_fault([&] { hasty->barrier(); }, said);
-    if (rank != 1) world->send(&word, 1, 1, 1);
+      if (r != 1) recv(*world, &word, 1, r, 1);
+    if (rank != 1) said = fault_of([&] { barrier(*hasty); });
+    if (rank != 1) expect_fault([&] { barrier(*hasty); }, said);
+    if (rank != 1) send(*world, &word, 1, 1, 1);
   } else if (kind == "dead") {
     if (rank == 1) {
       wait_until_waited_for(job, "barrier #2");
       ::raise(SIGKILL);
     }
-    said = fault_of([&] { world->barrier(); });
+    said = fault_of([&] { barrier(*world); });
   }
-  // Not through mpiexec, which may end before it has passed on all that its ranks wrote.
+  // The message goes to a file, because mpiexec may end before it has forwarded all output of its ranks.
   std::ofstream("said-" + std::to_string(rank)) << said << std::flush;
   if (kind == "unequal" || kind == "dead") return;
-  world->barrier();  // so that nobody's end ends the others before they have spoken
+  barrier(*world);  // the end of one rank would end ranks that have not written their message
 }
 
 void other_build() {

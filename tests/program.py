@@ -1,4 +1,4 @@
-"""Runs the program `starling` for the tests: real processes, real sockets, bounded in time."""
+"""Runs the program `starling` for the tests, with real processes, real sockets and a time limit."""
 import array
 import json
 import math
@@ -15,14 +15,16 @@ import unittest
 
 BUILD = pathlib.Path(os.environ.get("STARLING_BUILD", "build/release")).resolve()
 STARLING = str(BUILD / "starling")
-# gemm: chosen by measurement it may differ between two runs that a test compares bit for bit.
+# train.gemm is fixed. A choice by measurement may differ between two runs that a test compares bit by bit.
 SMALL = ["--set", "model.widths=[784,64,10]", "--model", "mlp", "--data", "digits", "--set", "data.samples=512",
-         "--set", "data.test_samples=128", "--set", "train.gemm=mkl"]
+         "--set", "data.test_samples=128", "--set", "train.gemm=mkl", "--set", "optimizer.lr=0.05", "--set", "schedule.name=constant",
+         "--set", "schedule.warmup_share=0", "--set", "optimizer.weight_decay=0"]
 
 
 def environment(**extra):
     kept = {k: v for k, v in os.environ.items()
-            if not re.match(r"(STARLING_|SLURM_|OMPI_|PMI_|PMIX_|MPI_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC_|OMP_)", k)}
+            if not re.match(r"(STARLING_|SLURM_|OMPI_|PMI_|PMIX_|MPI_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC_|OMP_|GOMP_)", k)}
+    kept["GOMP_SPINCOUNT"] = "1000"  # tests run beside each other; and no program then executes itself anew
     kept.update({k: str(v) for k, v in extra.items()})
     return kept
 
@@ -36,7 +38,7 @@ class ProgramTest(unittest.TestCase):
         return os.path.join(self.dir, name)
 
     def run_program(self, *args, status=0, timeout=240, env=None, program=STARLING):
-        """Runs to the end and returns (events, stderr)."""
+        """Runs the program to its end, checks its exit status and returns (events, stderr)."""
         done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, timeout=timeout, cwd=self.dir,
                               env=env or environment())
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
@@ -58,7 +60,7 @@ class ProgramTest(unittest.TestCase):
             process.communicate()
 
     def ended(self, process, timeout=120):
-        """(seconds, stdout, stderr) of a process that must end by itself."""
+        """Waits for a process, which must end by itself. Returns (seconds, stdout, stderr)."""
         begin = time.monotonic()
         out, err = process.communicate(timeout=timeout)
         return time.monotonic() - begin, out, err
@@ -74,7 +76,7 @@ def result_of(events):
 
 
 def numbers_of(path):
-    """The fp64 numbers of a safetensors file, in its order."""
+    """Returns the fp64 numbers of a safetensors file, in the file's order."""
     data = pathlib.Path(path).read_bytes()
     values = array.array("d")
     values.frombytes(data[8 + int.from_bytes(data[:8], "little"):])
@@ -82,19 +84,19 @@ def numbers_of(path):
 
 
 def distance(a, b):
-    """Norm of the difference of two fp64 safetensors files over the norm of the first."""
+    """Returns |a - b| / |a| for the numbers of two fp64 safetensors files."""
     x, y = numbers_of(a), numbers_of(b)
     assert len(x) == len(y), (len(x), len(y))
     return math.dist(x, y) / math.hypot(*x)
 
 
 def recorded_events(run_dir):
-    """What the run in run_dir has recorded so far."""
+    """Returns the events that the run in run_dir has recorded so far."""
     path = os.path.join(run_dir, "events.jsonl")
     if not os.path.exists(path):
         return []
     with open(path, encoding="utf-8") as f:
-        written = f.read()  # while the run writes: the last line may be half there
+        written = f.read()  # the run may still write, so the last line may be incomplete
     return events_of(written[:written.rfind("\n") + 1])
 
 
@@ -109,7 +111,7 @@ def wait_for_step(run_dir, step, timeout=120):
 
 
 def wait_for_checkpoint(run_dir, after, timeout=120):
-    """Waits for a checkpoint of a step above `after`; returns the newest one's step."""
+    """Waits for a checkpoint of a step above `after`. Returns the step of the newest checkpoint."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         steps = [int(p.name[5:]) for p in pathlib.Path(run_dir).glob("checkpoints/step-*")]
@@ -120,7 +122,7 @@ def wait_for_checkpoint(run_dir, after, timeout=120):
 
 
 def ranks_of(launcher_pid):
-    """PIDs of the rank processes by rank."""
+    """Returns the process IDs of the ranks, by rank."""
     found = {}
     for child in pathlib.Path(f"/proc/{launcher_pid}/task/{launcher_pid}/children").read_text().split():
         try:
@@ -134,7 +136,10 @@ def ranks_of(launcher_pid):
 
 
 def wait_until_all_stand(test, run_dir):
-    """Waits until two looks at the recorders show the same operations: whoever needs the stopped rank waits for it."""
+    """Waits until the flight recorders show equal operations twice.
+
+    Every rank that needs the stopped rank then waits.
+    """
     before = None
     for _ in range(600):
         now, _ = test.run_program("doctor", "--recorder", run_dir, "--json")
@@ -145,6 +150,9 @@ def wait_until_all_stand(test, run_dir):
 
 
 def main():
-    """Status 1 after a failure, else 77 where something was skipped: to ctest a skip must not hide a failure beside it."""
+    """Runs the tests and exits: with status 1 after a failure, else 77 if a test was skipped, else 0.
+
+    ctest reports 77 as skipped. A skipped test must not hide the failure of another test.
+    """
     result = unittest.main(argv=[sys.argv[0], "-v", *sys.argv[1:]], exit=False).result
     sys.exit(1 if not result.wasSuccessful() else 77 if result.skipped else 0)

@@ -1,4 +1,4 @@
-"""A real Slurm (munged, slurmctld and slurmd of the distribution, on loopback): `srun` starts two ranks that train together; so does an MPI."""
+"""`srun` and MPI start ranks under a real Slurm: the system's munged, slurmctld and slurmd, on loopback."""
 import os
 import pwd
 import shlex
@@ -16,7 +16,7 @@ PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
 
 
 def missing():
-    """Why no Slurm can be started here, or ""."""
+    """Returns why no Slurm can be started here, or ""."""
     absent = [d for d in DAEMONS if shutil.which(d, path=PATH) is None]
     if absent:
         return f"Slurm is not installed here: {' '.join(absent)}"
@@ -32,7 +32,7 @@ def free_ports(count):
 
 
 class Cluster:
-    """One node with two processors, its daemons' files under `folder`."""
+    """A cluster of one node with two processors. The daemons' files are in `folder`."""
 
     def __init__(self, folder):
         self.folder, self.processes = folder, []
@@ -130,7 +130,7 @@ class SlurmTest(ProgramTest):
         self.addCleanup(self.cluster.close)
 
     def run_in_slurm(self, words, fails=False, **variables):
-        """Runs a command of Slurm to its end; what it wrote."""
+        """Runs a command of Slurm to its end and returns its output."""
         done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=120, cwd=self.dir,
                               env=self.cluster.environment(**variables))
         said = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
@@ -158,7 +158,7 @@ REASON_MPI = REASON or mpi_here.missing()
 
 @unittest.skipIf(REASON_MPI, REASON_MPI)
 class SlurmMpi(SlurmTest):
-    """comm.engine=mpi, the ranks started by srun or by mpiexec in an allocation."""
+    """Runs with comm.engine=mpi, whose ranks srun starts, or mpiexec in an allocation."""
 
     def srun(self):
         way = "pmix" if mpi_here.is_open_mpi() else "pmi2"

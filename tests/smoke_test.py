@@ -1,5 +1,7 @@
-"""A few steps of every way to train, on real processes, ending with a finite loss. CI runs it under ASan and UBSan too, where each
-rank ends with another status than 0 at the first bad access, overflow or leak."""
+"""Trains a few steps in every way, with real processes. Each run must end with a finite loss.
+
+CI also runs this test under ASan and UBSan. A rank then fails at the first bad access, overflow or leak.
+"""
 import math
 
 from program import SMALL, ProgramTest, main, result_of
@@ -23,7 +25,7 @@ class Smoke(ProgramTest):
     def test_exchanges(self):
         self.runs("--exchange", "all-reduce", "--set", "checkpoint.every=3", ranks=3)
         for name in ("central", "local-sgd", "parallel-sgd", "admm", "gossip"):
-            self.runs("--exchange", name, "--every", 2) if name != "gossip" else self.runs("--exchange", name)
+            self.runs("--exchange", name, *([] if name in ("gossip", "central") else ["--every", 2]))
         self.runs("--exchange", "parameter-server", "--servers", 2, "--staleness", 1)
         self.runs("--exchange", "downpour", "--set", "exchange.push_every=2")
 
@@ -39,6 +41,10 @@ class Smoke(ProgramTest):
 
     def test_models_and_transports(self):
         self.runs(*GPT, "--precision", "bf16")
+        llama = ["--model", "llama", "--data", "grammar", "--set", "model.layers=2", "--set", "model.width=32", "--set", "model.heads=2",
+                 "--set", "model.kv_heads=1", "--set", "model.tokens=16"]
+        self.runs(*llama)
+        self.runs(*llama, "--precision", "bf16")
         self.runs("--model", "lenet5", "--data", "digits", "--conv", "im2col")
         self.runs("--set", "comm.shared_memory=false", ranks=3)
 

@@ -1,4 +1,7 @@
-"""The checks of tools/ find what they are for and pass what is right; each on a small tree of its own."""
+"""The checks of tools/ find what they must find and pass correct text.
+
+Each test has a small tree of its own.
+"""
 import pathlib
 import subprocess
 import sys
@@ -31,10 +34,16 @@ class Tree(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
 
+# A file in each layer that uses the arrows of LAYERS.
+USES = {"net": "base", "comm": "net", "nn": "comm", "testing": "comm", "run": "nn"}
+
+
 class CheckLayers(Tree):
     def setUp(self):
         super().setUp()
         self.write("cmake/layers.cmake", LAYERS)
+        for layer, used in USES.items():
+            self.write(f"starling/{layer}/uses.cc", f'#include "starling/{used}/{used}.h"\n')
 
     def check(self):
         return self.run_tool("check_layers", str(self.root))
@@ -51,6 +60,26 @@ class CheckLayers(Tree):
         self.assertEqual(status, 1)
         self.assertIn("starling/net/a.cc:2: net includes starling/comm/x.h; it may include: base", output)
 
+    def test_refuses_an_arrow_that_nobody_uses(self):
+        self.write("starling/comm/uses.cc", "int x;\n")
+        self.assertIn("cmake/layers.cmake:3: comm declares net but includes nothing of it", self.check()[1])
+
+    def test_refuses_a_header_name_that_occurs_in_two_layers(self):
+        self.write("starling/net/options.h", "#pragma once\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("starling/net/tcp/options.h", "#pragma once\n")  # a name may occur twice within a layer
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("starling/comm/options.h", "#pragma once\n")
+        self.assertIn("another layer has a header of the same name: starling/comm/options.h", self.check()[1])
+
+    def test_holds_folders_of_a_layer_to_their_arrows(self):
+        self.write("starling/net/tcp/a.cc", '#include "starling/net/store/x.h"\n#include "starling/net/endpoint.h"\n')
+        self.assertIn("starling/net/tcp/a.cc:1: net/tcp includes starling/net/store/x.h", self.check()[1])
+        self.write("cmake/layers.cmake", LAYERS + "starling_rooms(net tcp->store)\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("cmake/layers.cmake", LAYERS + "starling_rooms(net tcp->store\n  store->ucx)\n")
+        self.assertIn("nothing in net uses the arrow store->ucx", self.check()[1])
+
     def test_refuses_torch_in_a_torch_free_layer_and_its_tests(self):
         self.write("starling/net/a_test.cc", "#include <ATen/ATen.h>\n")
         self.assertIn("a_test.cc:1: net is torch-free but includes ATen/ATen.h", self.check()[1])
@@ -65,6 +94,7 @@ class CheckLayers(Tree):
 
     def test_run_keeps_to_its_arrows_and_apps_to_all_but_testing(self):
         self.write("cmake/layers.cmake", LAYERS + "starling_layer(launch DEPS net)\n")
+        self.write("starling/launch/uses.cc", '#include "starling/net/net.h"\n')
         self.write("apps/main.cc", '#include "starling/launch/x.h"\n#include "starling/testing/run_ranks.h"\n')
         self.write("starling/run/a.cc", '#include "starling/nn/x.h"\n#include "starling/launch/x.h"\n')
         output = self.check()[1]
@@ -151,6 +181,33 @@ class CheckSkips(Tree):
         self.assertEqual(self.check("run", "", "not today")[0], 0)
 
 
+class CheckBuildTime(Tree):
+    NINJA = ("rule cc\n  command = cc -o $out -c $in\n"
+             "build CMakeFiles/starling_nn.dir/a.o: cc a.cc\nbuild CMakeFiles/starling_nn_cold.dir/b.o: cc b.cc\n"
+             "build CMakeFiles/nn_test.dir/c.o: cc c.cc\n"
+             "build starling: phony CMakeFiles/starling_nn.dir/a.o CMakeFiles/starling_nn_cold.dir/b.o\n")
+
+    def check(self, *milliseconds):
+        self.write("build.ninja", self.NINJA)
+        names = ["starling_nn.dir/a.o", "starling_nn.dir/a.o", "starling_nn_cold.dir/b.o", "nn_test.dir/c.o"]
+        lines = [f"1000\t{1000 + ms}\t0\tCMakeFiles/{name}\t0\n" for name, ms in zip(names, milliseconds)]
+        self.write(".ninja_log", "# ninja log v5\n" + "".join(lines))
+        return self.run_tool("check_build_time", str(self.root))
+
+    def test_limit(self):
+        status, output = self.check(900_000, 300_000, 450_000, 900_000)
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"nn +750.0 s +2 files")
+        status, output = self.check(900_000, 300_000, 451_000, 900_000)
+        self.assertEqual(status, 1, output)
+        self.assertIn("takes 751 s to compile; the limit is 750 s", output)
+
+    def test_incomplete_build(self):
+        status, output = self.check(1000, 1000)
+        self.assertEqual(status, 1)
+        self.assertIn("1 of 2 objects are not in", output)
+
+
 class CheckFormat(Tree):
     def check(self, *arguments):
         return subprocess.run(["bash", str(self.root / "tools/check_format"), *arguments], capture_output=True, text=True)
@@ -166,6 +223,70 @@ class CheckFormat(Tree):
         self.assertEqual(self.check("--fix").returncode, 0)
         self.assertEqual((self.root / "a.cc").read_text(), "int x;\n")
         self.assertEqual(self.check().returncode, 0)
+
+
+class Mutate(Tree):
+    """A project of one function. Its test program fails if the sum is wrong."""
+    CMAKE = """cmake_minimum_required(VERSION 3.25)
+project(Small LANGUAGES CXX)
+enable_testing()
+add_executable(sum_test starling/base/sum.cc)
+add_test(NAME Sum.OfTwo COMMAND sum_test)
+set_tests_properties(Sum.OfTwo PROPERTIES TIMEOUT 5)
+"""
+    SUM = """int sum(int a, int b) { return a + b; }
+int unused() { return 1; }
+int main() { return sum(2, 1) == 3 && sum(1, 1) == 2 ? 0 : 1; }
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.write("CMakeLists.txt", self.CMAKE)
+        self.write("CMakePresets.json", '{"version": 6, "configurePresets": [{"name": "release", "generator": "Ninja"}]}')
+        self.write("starling/base/sum.cc", self.SUM)
+        self.write(".gitignore", "build/\n")
+        git = ["git", "-C", str(self.root), "-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", "all"], check=True)
+
+    def mutate(self, *lines, options=()):
+        self.write("list.txt", "# a comment\n\n" + "\n".join(lines) + "\n")
+        return self.run_tool("mutate", "--root", str(self.root), "--list", str(self.root / "list.txt"), *options)
+
+    def test_a_bug_is_caught_by_a_failing_or_endless_test(self):
+        status, output = self.mutate(r"starling/base/sum.cc | s/a + b/a - b/ | sum_test | ^Sum\.",
+                                     r"starling/base/sum.cc | s/return a + b;/for (volatile int i = a;; i = b) continue;/ | sum_test | ^Sum\.",
+                                     options=("--write", str(self.root / "page.md")))
+        self.assertEqual(status, 0, output)
+        self.assertIn("2 bugs, 2 caught", output)
+        page = (self.root / "page.md").read_text()
+        self.assertIn("| base | 2 | 2 | 2 |", page)
+        self.assertIn("| `starling/base/sum.cc` | 3 | Sum.OfTwo |", page)
+        self.assertEqual((self.root / "starling/base/sum.cc").read_text(), self.SUM)
+
+    def test_a_bug_that_no_test_catches_is_named(self):
+        status, output = self.mutate(r"starling/base/sum.cc | s/return 1/return 2/ | sum_test | ^Sum\.",
+                                     r"starling/base/sum.cc | s/a + b/a * b/ | sum_test | ^Sum\.")
+        self.assertEqual(status, 1)
+        self.assertIn("2 bugs, 1 caught", output)
+        self.assertIn("MISSED: starling/base/sum.cc | s/return 1/return 2/", output)
+
+    def test_what_cannot_be_tried_is_no_success(self):
+        for line, reason in ((r"starling/base/sum.cc | s/nothing of this/x/ | sum_test | ^Sum\.", "changes nothing"),
+                             (r"starling/base/gone.cc | s/a/b/ | sum_test | ^Sum\.", "no such file"),
+                             (r"starling/base/sum.cc | s/a + b/a +/ | sum_test | ^Sum\.", "does not build"),
+                             (r"starling/base/sum.cc | s/a + b/a - b/ | other_test | ^Sum\.", "no such target"),
+                             (r"starling/base/sum.cc | s/a + b/a - b/ | sum_test | ^Difference\.", "no test of this name")):
+            status, output = self.mutate(line)
+            self.assertEqual(status, 1, output)
+            self.assertIn(reason, output)
+
+    def test_the_list_can_be_planted(self):
+        status, output = self.run_tool("mutate", "--check")
+        self.assertEqual(status, 0, output)
+        status, output = self.mutate(r"starling/base/sum.cc | s/gone/x/ | sum_test | ^Sum\.", options=("--check",))
+        self.assertEqual(status, 1)
+        self.assertIn("line 3: starling/base/sum.cc: the expression changes nothing", output)
 
 
 if __name__ == "__main__":

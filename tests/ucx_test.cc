@@ -1,6 +1,9 @@
-// Groups over UCX, by its TCP alone and with the rest of long messages copied from process to process (cma, as RDMA would), each where most
-// messages leave unasked and where long ones wait for the receiver: the tests of starling/comm/group_processes_test.cc, and what concerns UCX
-// alone.
+// Tests groups over UCX with the tests of starling/comm/group_processes_test.cc and some that concern only
+// UCX.
+//
+// UCX uses only its TCP, or also copies long messages from process to process (cma, as with RDMA). With both,
+// the tests run with two thresholds: most messages leave unasked, or long messages wait until the receiver
+// asks for them.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -12,8 +15,8 @@
 
 #include "starling/base/error.h"
 #include "starling/base/shared_object.h"
-#include "starling/comm/collective_test_values.h"
-#include "starling/net/ucx/plugin.h"
+#include "starling/comm/collective/collective_test_values.h"
+#include "starling/net/ucx/ucx_plugin.h"
 #include "starling/testing/error_of.h"
 #include "starling/testing/group_processes.h"
 #include "starling/testing/kill_round.h"
@@ -29,50 +32,51 @@ constexpr Way kUcxTcp{"UcxTcp", Transport::kUcx, "tcp"};
 constexpr Way kUcxTcpAsking{"UcxTcpAsking", Transport::kUcx, "tcp", "16k"};
 constexpr Way kUcxTcpAndCma{"UcxTcpAndCma", Transport::kUcx, "tcp,cma", "16k"};
 constexpr Way kUcxTcpAndCmaUnasked{"UcxTcpAndCmaUnasked", Transport::kUcx, "tcp,cma"};
-constexpr Way kUcxAll{"UcxAll", Transport::kUcx, "all"};  // as where UCX_TLS is not set
+constexpr Way kUcxAll{"UcxAll", Transport::kUcx, "all"};  // as if UCX_TLS were not set
 
 class UcxTest : public ByWay {};
 class UcxUnasked : public ByWay {};
 
-// The receiver asks for it only once it has left; what must be asked for first would never leave.
+// The receiver asks for the message only after it has left. A message that waits for the receiver would never
+// leave.
 TEST_P(UcxUnasked, AMegabyteLeavesBeforeItIsAskedFor) {
   ForkedJob job = this->job();
   job.size = 2;
   ForkedRanks ranks(job.size, [&](int rank, Store& store) {
     const auto group = job.join(rank, store);
-    const auto letter = test_tensor(DataType::kUint8, 1 << 20, 0, 3);
+    const auto message = test_tensor(DataType::kUint8, 1 << 20, 0, 3);
     if (rank == 0) {
-      group->send(letter.data(), letter.size(), 1, 4);
+      send(*group, message.data(), message.size(), 1, 4);
       store.put("left", "yes");
     } else {
       store.get("left", milliseconds(15'000));
-      std::vector<std::byte> got(letter.size());
-      group->recv(got.data(), got.size(), 0, 4);
-      if (got != letter) throw CommError("a letter is wrong");
+      std::vector<std::byte> got(message.size());
+      recv(*group, got.data(), got.size(), 0, 4);
+      if (got != message) throw CommError("a message is wrong");
     }
-    group->barrier();
+    barrier(*group);
   });
   EXPECT_NO_THROW(ranks.wait_all());
 }
 
-// However many it would send, and whatever the receiver's process moves meanwhile: the messages that left, and one that did not, were
-// begun before the time was over.
+// A sender may begin only a bounded number of messages that the receiver does not ask for. The bound holds
+// whatever the receiver's process moves in the meantime.
 TEST_P(UcxUnasked, WhatNobodyReceivesIsBounded) {
   ForkedJob job = this->job();
   job.size = 2;
-  job.timeout = milliseconds(3'000);  // of joining too, on a busy machine
+  job.timeout = milliseconds(3'000);  // also limits joining, which takes long on a busy machine
   ForkedRanks ranks(job.size, [&](int rank, Store& store) {
     const auto group = job.join(rank, store);
-    const auto letter = test_tensor(DataType::kUint8, 1 << 20, 0, 3);
+    const auto message = test_tensor(DataType::kUint8, 1 << 20, 0, 3);
     if (rank == 1) {
       store.get("stopped", milliseconds(30'000));
       return;
     }
     int left = 0;
     try {
-      for (; left < 64; ++left) group->send(letter.data(), letter.size(), 1, 4);
+      for (; left < 64; ++left) send(*group, message.data(), message.size(), 1, 4);
     } catch (const TimeoutError&) {
-      // It waits for the receiver.
+      // The sender waits for the receiver.
     }
     store.put("stopped", "yes");
     if (left > 3) throw CommError(std::to_string(left) + " MB left");
@@ -100,10 +104,10 @@ TEST_P(UcxTest, AWayThatLeadsNowhereIsAnError) {
 
 struct Told {
   std::string name, value;
-  std::string file;  // of UCX's configuration
+  std::string file;  // text of UCX's configuration file
 };
 
-// In which the engine sends on loopback by TCP where UCX has been told this.
+// Returns the portion size with which the engine sends over TCP on loopback if UCX has these settings.
 size_t portion_where(const Told& told) {
   ForkedRanks ranks(1, [&](int /*rank*/, Store& store) {
     ::unsetenv("UCX_RNDV_THRESH");
@@ -162,7 +166,7 @@ TEST(UcxPlugin, RefusesAProgramOfAnotherBuild) {
       nullptr);
   EXPECT_STREQ(error.data(), "the engine is o");
   EXPECT_THAT(error_of<ConfigError>([&] { object.find("starling_open_mpi"); }),
-              HasSubstr("libstarling_ucx.so is no engine of Starling"));
+              HasSubstr("libstarling_ucx.so is not an engine of Starling"));
 }
 
 const auto kWays = testing::Values(kUcxTcp, kUcxTcpAsking, kUcxTcpAndCma, kUcxTcpAndCmaUnasked);

@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-// Shows first and checks then, so that a wrong combination can be seen.
+// Prints the configuration before checking it, so that the user sees an invalid combination, too.
 int show(const Invocation& invocation) {
   const Config config = invocation.flags.read();
   fmt::print("{}", invocation.options.json ? config_to_json_line(config) + "\n" : config_to_toml(config));
@@ -34,20 +34,34 @@ int explain_key(const Invocation& invocation) {
 }  // namespace
 
 void add_config_commands(CLI::App& app, Invocation& invocation) {
-  CLI::App& config = add_command(app, invocation, "config", "Show and explain the configuration", nullptr);
+  CLI::App& config = add_command(app, invocation,
+                                 {.name = "config",
+                                  .group = kInspectGroup,
+                                  .summary = "Show, check and explain the configuration of a run"},
+                                 nullptr);
   config.require_subcommand(0, 1);
-  CLI::App& show_command = add_command(config, invocation, "show",
-                                       "Print every value and where it came from, as a configuration file",
-                                       [&invocation] { return show(invocation); });
+  CLI::App& show_command = add_command(
+      config, invocation,
+      {.name = "show",
+       .group = "Commands",
+       .summary = "Print every value of the configuration and its origin",
+       .details = "The output is itself a configuration file. The command then checks the configuration.",
+       .examples = {"starling config show -c job.toml --lr 0.1"}},
+      [&invocation] { return show(invocation); });
   invocation.flags.add_flags(show_command);
-  CLI::App& schema_command =
-      add_command(config, invocation, "schema", "Print a JSON Schema of configuration files",
-                  [&invocation] { return print_schema(invocation); });
-  schema_command.add_flag("--markdown", invocation.markdown, "Print docs/configuration.md instead");
+  CLI::App& schema_command = add_command(
+      config, invocation,
+      {.name = "schema", .group = "Commands", .summary = "Print a JSON Schema of configuration files"},
+      [&invocation] { return print_schema(invocation); });
+  schema_command.add_flag("--markdown", invocation.markdown, "Print the reference page in Markdown instead");
   CLI::App& explain_command =
-      add_command(config, invocation, "explain", "Describe one key, or the keys of a table",
+      add_command(config, invocation,
+                  {.name = "explain",
+                   .group = "Commands",
+                   .summary = "Describe one key, or list the keys of a table",
+                   .examples = {"starling config explain optimizer.lr", "starling config explain exchange"}},
                   [&invocation] { return explain_key(invocation); });
-  explain_command.add_option("KEY", invocation.key, "For example optimizer.lr, or optimizer")
+  explain_command.add_option("KEY", invocation.key, "Key or table, for example optimizer.lr or optimizer")
       ->required()
       ->type_name("");
 }

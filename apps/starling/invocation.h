@@ -1,11 +1,11 @@
-// What one command line of the program asks for, filled in while it is parsed.
+// Collects what one command line of the program asks for.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "starling/run/commands.h"
+#include "starling/commands/commands.h"
 #include "starling/spec/command_line.h"
 
 namespace CLI {
@@ -14,10 +14,12 @@ class App;
 
 namespace starling {
 
+// Invocation is filled in while CLI11 parses the command line.
 struct Invocation {
   ConfigFlags flags;
   CommandOptions options;
-  std::function<int()> action;  // the command; returns the exit status; empty until one is parsed
+  std::function<int()>
+      action;  // runs the command and returns the exit status; empty until a command is parsed
   // Positional arguments and flags of single commands.
   std::string key;     // config explain KEY
   std::string source;  // data inspect SOURCE
@@ -25,8 +27,13 @@ struct Invocation {
   ZooShowOptions zoo_show;
   double bench_seconds = 6;
   CommBenchOptions bench_comm;
-  std::string recorder;  // doctor --recorder DIR
-  std::string out_dir;   // data make DIR
+  std::string recorder;   // doctor --recorder DIR
+  std::string out_dir;    // data make DIR
+  bool force = false;     // data make --force, ckpt export --force
+  std::string run_dir;    // eval RUN_DIR, sample RUN_DIR, why RUN_DIR, ckpt … PATH
+  std::string other_dir;  // ckpt diff A B
+  std::string file;       // ckpt export PATH FILE
+  SampleOptions sample;
   DataServeOptions data_serve;
   std::string serve_interface;  // data serve --interface NAME
   FactorizeSpec factorize;
@@ -34,40 +41,71 @@ struct Invocation {
   double plan_params = 0;  // plan memory --params
   CompareOptions compare;
   std::vector<std::string> launched;  // launch PROGRAM ARGUMENT…
+  std::string shell;                  // completion SHELL
+  std::string manual_dir;             // manual DIR
   bool quick = false;                 // tour --quick
   std::string only;                   // tour --only
-  bool markdown = false;              // config schema --markdown
+  bool markdown = false;              // config schema --markdown, strategies --markdown
 };
 
-// The configuration of the command line, checked as a whole; warnings go to standard error unless -q, once for all ranks.
-// launches: the command may start ranks. trains: they share a batch, which must divide by their number.
+// Returns the configuration of the command line after checking it as a whole. Prints warnings to standard
+// error unless -q is given. Only one rank prints them. `launches` says that the command may start ranks.
+// `trains` says that the ranks share a batch, whose size must be a multiple of the number of replicas.
 Config checked_config(const Invocation& invocation, bool launches = false, bool trains = true);
 
-// A subcommand that takes the options of its parents too, before or after its name. action: run after parsing.
-CLI::App& add_command(CLI::App& parent, Invocation& invocation, const std::string& name,
-                      const std::string& help, std::function<int()> action);
+// CommandText is what help texts say about a command. Examples are whole command lines.
+struct CommandText {
+  std::string name;
+  std::string group;    // the heading in the list of commands; empty: the command is hidden
+  std::string summary;  // one line, without a period
+  std::string details = "";
+  std::vector<std::string> examples = {};
+};
 
-// config show | schema | explain
-void add_config_commands(CLI::App& app, Invocation& invocation);
-// train, eval, verify
-void add_training_commands(CLI::App& app, Invocation& invocation);
-// The options of every command.
+// The headings under which `starling --help` lists the commands.
+constexpr const char* kTrainGroup = "Train and test";
+constexpr const char* kCompareGroup = "Compare and measure";
+constexpr const char* kInspectGroup = "Configuration, models and data";
+constexpr const char* kMachineGroup = "Hosts and tools";
+
+// Adds the options of every command, with --help and --version.
 void add_global_options(CLI::App& app, Invocation& invocation);
-// launch: takes what follows its own options as a program and its arguments, whatever they look like.
+
+// Adds a command below `parent`. The command takes the options of its parents, before or after its name.
+// `action` runs after parsing. If a command has no action, the user must name one of its own commands.
+CLI::App& add_command(CLI::App& parent, Invocation& invocation, const CommandText& text,
+                      std::function<int()> action);
+// Sets the texts of a command.
+void set_text(CLI::App& command, const CommandText& text);
+
+// Adds the commands `config show`, `config schema` and `config explain`.
+void add_config_commands(CLI::App& app, Invocation& invocation);
+// Adds the commands `train`, `eval`, `sample` and `verify`.
+void add_training_commands(CLI::App& app, Invocation& invocation);
+// Adds the commands `ckpt ls`, `ckpt verify`, `ckpt diff` and `ckpt export`.
+void add_ckpt_commands(CLI::App& app, Invocation& invocation);
+// Adds the command `launch`. The arguments behind its own options are a program and the program's arguments.
 void add_launch_command(CLI::App& app, Invocation& invocation);
-// The command line for `launch OPTIONS COMMAND ARGUMENTS` where COMMAND is one of ours: COMMAND ARGUMENTS OPTIONS. Empty where it is none.
+// Returns COMMAND ARGUMENTS OPTIONS for the command line `launch OPTIONS COMMAND ARGUMENTS` if COMMAND is a
+// command of `starling`. Returns an empty list for any other program.
 std::vector<std::string> launched_command(const CLI::App& app, const Invocation& invocation);
-// data make | inspect | serve, doctor
-void add_tool_commands(CLI::App& app, Invocation& invocation);
-// zoo ls | show
+// Adds the command `doctor`.
+void add_doctor_command(CLI::App& app, Invocation& invocation);
+// Adds the commands `data make`, `data inspect` and `data serve`.
+void add_data_commands(CLI::App& app, Invocation& invocation);
+// Adds the commands `strategies`, `zoo ls` and `zoo show`.
 void add_zoo_commands(CLI::App& app, Invocation& invocation);
-// factorize
+// Adds the command `factorize`.
 void add_factor_commands(CLI::App& app, Invocation& invocation);
-// compare, tour
+// Adds the commands `compare` and `tour`.
 void add_compare_commands(CLI::App& app, Invocation& invocation);
-// plan memory
+// Adds the command `why`.
+void add_why_command(CLI::App& app, Invocation& invocation);
+// Adds the command `plan memory`.
 void add_plan_commands(CLI::App& app, Invocation& invocation);
-// bench layers | comm | scaling
+// Adds the commands `bench layers`, `bench comm` and `bench scaling`.
 void add_bench_commands(CLI::App& app, Invocation& invocation);
+// Adds the commands `completion` and `manual`.
+void add_shell_commands(CLI::App& app, Invocation& invocation);
 
 }  // namespace starling

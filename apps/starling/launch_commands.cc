@@ -1,7 +1,5 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include "apps/starling/invocation.h"
 #include "starling/base/error.h"
@@ -10,10 +8,13 @@
 namespace starling {
 namespace {
 
-// What `launch` needs of the configuration; --set and -c reach the rest.
-constexpr auto kKeys =
-    std::to_array<std::string_view>({"train.ranks", "train.threads", "run.dir", "launch.hosts",
-                                     "launch.hostfile", "launch.command", "comm.security"});
+// The configuration keys whose flags `launch` takes. --set and -c reach all other keys.
+FlagChoice launch_flags() {
+  return {.sections = {},
+          .keys = {"train.ranks", "train.threads", "run.dir", "launch.hosts", "launch.hostfile",
+                   "launch.command", "comm.security"},
+          .accept_others = false};
+}
 
 int run_launch(const Invocation& invocation) {
   Config config = invocation.flags.read();
@@ -24,26 +25,33 @@ int run_launch(const Invocation& invocation) {
 }  // namespace
 
 void add_launch_command(CLI::App& app, Invocation& invocation) {
-  CLI::App& command =
-      *app.add_subcommand("launch", "Start the ranks of any program, here or on hosts that ssh reaches");
-  command.group("Commands")->prefix_command();
-  command.footer(
-      "What follows the options is the program and its arguments. A command of ours, such as train, takes "
-      "the options itself: starling launch "
-      "--hosts a,b train … is starling train … --hosts a,b. Any other program is looked up on each host, and "
-      "finds its rank in RANK, WORLD_SIZE, "
-      "LOCAL_RANK, MASTER_ADDR and MASTER_PORT.");
+  CLI::App& command = *app.add_subcommand("launch");
+  set_text(
+      command,
+      {.name = "launch",
+       .group = kMachineGroup,
+       .summary = "Start the ranks of any program on this host or over ssh",
+       .details =
+           "The words behind the options are the program and its arguments. A command of starling, such as "
+           "train, takes the options itself: `starling launch --hosts a,b train ARGUMENTS` is `starling "
+           "train "
+           "ARGUMENTS --hosts a,b`.\n"
+           "Any other program is looked up in PATH on each host. The program finds its rank in RANK, "
+           "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.",
+       .examples = {"starling launch --hosts node-a:4,node-b:4 train -c job.toml",
+                    "starling launch -n 2 python3 train.py"}});
+  command.prefix_command();
   command.callback([&invocation, &command] {
     invocation.launched = command.remaining();
     if (invocation.launched.empty())
       throw ConfigError(
           "starling launch",
-          "name the program to start: starling launch --hosts a,b:2 PROGRAM ARGUMENT …, without --");
+          "name the program to start, without --: starling launch --hosts a,b:2 PROGRAM ARGUMENT …");
     if (invocation.launched.front().starts_with('-')) throw unknown_argument(invocation.launched.front());
     invocation.action = [&invocation] { return run_launch(invocation); };
   });
   add_global_options(command, invocation);
-  invocation.flags.add_flags(command, kKeys);
+  invocation.flags.add_flags(command, launch_flags());
 }
 
 std::vector<std::string> launched_command(const CLI::App& app, const Invocation& invocation) {

@@ -1,4 +1,4 @@
-// An option of one command that takes a number.
+// Adds an option that takes a number to a command.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,15 +9,15 @@
 
 namespace starling {
 
-// "--name UNIT", for a number from `smallest` to `largest`. Its help ends with the default in brackets, which is what
-// `number` holds now; one that lies outside of the range stands for "not given" and is not shown.
+// Adds "--name UNIT" for a number from `smallest` to `largest`. The present value of `number` is the default
+// and ends the help text in brackets. A default outside of the range means "not given" and is not shown.
 template <typename T>
 CLI::Option& add_number_option(CLI::App& command, const std::string& name, T& number, const std::string& help,
                                const std::string& unit, std::type_identity_t<T> smallest,
                                std::type_identity_t<T> largest) {
   const bool given = smallest <= number && number <= largest;
   return *command.add_option(name, number, given ? fmt::format("{} [{}]", help, number) : help)
-              ->check(CLI::Range(smallest, largest))
+              ->check(CLI::Range(smallest, largest).description(""))
               ->type_name(unit);
 }
 

@@ -1,20 +1,139 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
+#include "apps/starling/number_option.h"
+#include "starling/base/error.h"
+#include "starling/launch/environment.h"
+#include "starling/run/checked_config.h"
+#include "starling/run/run_weights.h"
 
 namespace starling {
+namespace {
+
+using TrainingCommand = int (*)(const RunSpec&, const CommandOptions&);
+
+void add_training_command(CLI::App& app, Invocation& invocation, const CommandText& text,
+                          const FlagChoice& flags, TrainingCommand command) {
+  CLI::App& added = add_command(app, invocation, text, [&invocation, command] {
+    return command(checked_config(invocation, /*launches=*/true).spec, invocation.options);
+  });
+  invocation.flags.add_flags(added, flags);
+}
+
+// What a command does with a saved model.
+struct SavedModel {
+  RunSpec spec;
+  int64_t step = 0;        // number of updates that made the weights, 0 if it is unknown
+  std::string vocabulary;  // RunWeights::vocabulary
+};
+
+// Returns the model of RUN_DIR or --init. Flags, --set and files override the configuration of the run.
+SavedModel saved_model(const Invocation& invocation, bool launches) {
+  SavedModel model;
+  Config base;
+  RunWeights weights;
+  if (!invocation.run_dir.empty()) {
+    weights = find_run_weights(invocation.run_dir);
+    base = evaluation_of(weights, invocation.run_dir);
+  }
+  const ConfigUse use{.launches = launches, .trains = false};
+  model.spec = checked_config(invocation.flags.read_over(base), read_environment(::environ), use,
+                              invocation.options.verbosity)
+                   .spec;
+  if (model.spec.model.init.empty())
+    throw ConfigError("RUN_DIR",
+                      "there are no weights: name a run folder, or a file of weights by --init FILE");
+  if (model.spec.model.init == weights.file) {
+    model.step = weights.step;
+    model.vocabulary = weights.vocabulary;
+  }
+  return model;
+}
+
+void add_run_dir(CLI::App& command, Invocation& invocation) {
+  command
+      .add_option("RUN_DIR", invocation.run_dir,
+                  "Run folder, or one of its checkpoints. It gives the weights, the model and the data")
+      ->type_name("");
+}
+
+void add_eval_command(CLI::App& app, Invocation& invocation) {
+  CLI::App& eval = add_command(
+      app, invocation,
+      {.name = "eval",
+       .group = kTrainGroup,
+       .summary = "Test a trained network on the test data",
+       .details =
+           "RUN_DIR is the folder of a run. Flags override its configuration, for example the data. Without "
+           "RUN_DIR, --init names the weights.",
+       .examples = {"starling eval runs/digits", "starling eval runs/digits --data idx:mnist",
+                    "starling eval --model lenet5 --data idx:mnist --init lenet5.safetensors"}},
+      [&invocation] {
+        const SavedModel model = saved_model(invocation, /*launches=*/true);
+        return eval_command(model.spec, model.step, invocation.options);
+      });
+  add_run_dir(eval, invocation);
+  invocation.flags.add_flags(
+      eval, {.sections = {Section::kModel, Section::kData, Section::kRanks, Section::kNetwork}});
+}
+
+void add_sample_command(CLI::App& app, Invocation& invocation) {
+  CLI::App& sample = add_command(
+      app, invocation,
+      {.name = "sample",
+       .group = kTrainGroup,
+       .summary = "Continue a text with a trained network",
+       .details =
+           "The network is one of text (gpt or llama). Equal options and an equal --seed give an equal text.",
+       .examples = {"starling sample runs/gpt --prompt 'The ' --length 500 --temperature 0.8"}},
+      [&invocation] {
+        const SavedModel model = saved_model(invocation, /*launches=*/false);
+        return sample_command(model.spec, model.vocabulary, invocation.sample, invocation.options);
+      });
+  add_run_dir(sample, invocation);
+  sample.add_option("--prompt", invocation.sample.prompt, "Text that the network continues")
+      ->required()
+      ->type_name("TEXT");
+  add_number_option(sample, "--length", invocation.sample.length, "Number of characters to add", "N", 1,
+                    1'000'000);
+  add_number_option(sample, "--temperature", invocation.sample.temperature,
+                    "Above 1 the text is more varied, below 1 less. 0 takes the likeliest character", "T", 0,
+                    100);
+  add_number_option(sample, "--top-k", invocation.sample.top_k,
+                    "Draw from the K likeliest characters. 0 draws from all", "K", 0, 1'000'000);
+  invocation.flags.add_flags(sample, {.sections = {Section::kModel, Section::kData}, .keys = {"train.seed"}});
+}
+
+}  // namespace
 
 void add_training_commands(CLI::App& app, Invocation& invocation) {
-  using Command = int (*)(const RunSpec&, const CommandOptions&);
-  const auto add = [&app, &invocation](const char* name, const char* help, Command command) {
-    CLI::App& added = add_command(app, invocation, name, help, [&invocation, command] {
-      return command(checked_config(invocation, /*launches=*/true).spec, invocation.options);
-    });
-    invocation.flags.add_flags(added);
-  };
-  add("train", "Train a network", train_command);
-  add("eval", "Test a network: starling eval --init FILE.safetensors", eval_command);
-  add("verify", "Compare training as configured with one process in fp64", verify_command);
+  add_training_command(
+      app, invocation,
+      {.name = "train",
+       .group = kTrainGroup,
+       .summary = "Train a network",
+       .details = "Trains on one or several ranks, tests after every epoch, and writes logs, events and "
+                  "checkpoints to the run folder. A run that was interrupted resumes if the command is "
+                  "repeated with its --run-dir.",
+       .examples = {"starling train --model lenet5 --data idx:mnist -n 2 --epochs 5",
+                    "starling train -c job.toml -n 4 --exchange gossip"}},
+      {}, train_command);
+  add_eval_command(app, invocation);
+  add_sample_command(app, invocation);
+  add_training_command(
+      app, invocation,
+      {.name = "verify",
+       .group = kTrainGroup,
+       .summary = "Compare parallel training with a single process in fp64",
+       .details =
+           "Repeats the steps of the configured training in one process, and compares the updates of every "
+           "tensor. The exit status is 1 if a difference exceeds verify.tolerance.",
+       .examples = {"starling verify -n 4 --mesh replica=2,stage=2"}},
+      {.sections = {Section::kModel, Section::kData, Section::kOptimizer, Section::kTraining, Section::kRanks,
+                    Section::kParallel, Section::kNetwork, Section::kVerify}},
+      verify_command);
 }
 
 }  // namespace starling

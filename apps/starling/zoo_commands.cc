@@ -1,27 +1,57 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
+#include "starling/run/exit_status.h"
+#include "starling/spec/describe.h"
 
 namespace starling {
+namespace {
+
+int print_strategies(const Invocation& invocation) {
+  if (!invocation.markdown) return strategies_command(invocation.options);
+  fmt::print("{}", strategies_markdown());
+  return kExitOk;
+}
+
+}  // namespace
 
 void add_zoo_commands(CLI::App& app, Invocation& invocation) {
-  CLI::App& zoo = add_command(app, invocation, "zoo", "The networks that Starling knows", nullptr);
+  CLI::App& strategies = add_command(
+      app, invocation,
+      {.name = "strategies", .group = kInspectGroup, .summary = "List the parallel training algorithms"},
+      [&invocation] { return print_strategies(invocation); });
+  strategies.add_flag("--markdown", invocation.markdown,
+                      "Print the tables of the manual in Markdown instead");
+  CLI::App& zoo = add_command(
+      app, invocation,
+      {.name = "zoo", .group = kInspectGroup, .summary = "List and describe the networks of the model zoo"},
+      nullptr);
   zoo.require_subcommand(0, 1);
-  add_command(zoo, invocation, "ls", "List them",
+  add_command(zoo, invocation, {.name = "ls", .group = "Commands", .summary = "List the networks"},
               [&invocation] { return zoo_ls_command(invocation.options); });
-  CLI::App& show =
-      add_command(zoo, invocation, "show",
-                  "Layers of one: weights |W|, inputs |D|, FLOPs, and how to divide it", [&invocation] {
-                    Config config = invocation.flags.read();
-                    apply_flag(config, *find_entry("model.name"), "MODEL", invocation.model);
-                    return zoo_show_command(config.spec.model, invocation.zoo_show, invocation.options);
-                  });
-  show.add_option("MODEL", invocation.model, "A name of zoo ls; its sizes by --set model.…")
+  CLI::App& show = add_command(
+      zoo, invocation,
+      {.name = "show",
+       .group = "Commands",
+       .summary = "Describe the layers of a network",
+       .details =
+           "Prints weights |W|, inputs |D| and FLOPs per layer, and which kind of parallelism moves fewer "
+           "bytes. --set model.KEY=VALUE changes the sizes of the network.",
+       .examples = {"starling zoo show alexnet --batch 256"}},
+      [&invocation] {
+        Config config = invocation.flags.read();
+        apply_flag(config, *find_entry("model.name"), "MODEL", invocation.model);
+        return zoo_show_command(config.spec.model, invocation.zoo_show, invocation.options);
+      });
+  show.add_option("MODEL", invocation.model, "Name of a network, as `starling zoo ls` prints it")
       ->required()
       ->type_name("");
-  show.add_option("--batch", invocation.zoo_show.batch, "Samples of a step over all ranks [1024]")
+  show.add_option("--batch", invocation.zoo_show.batch, "Samples per step over all ranks [1024]")
       ->type_name("N");
-  show.add_option("--pixels", invocation.zoo_show.pixels, "Width and height of a picture [the model's usual]")
+  show.add_option("--pixels", invocation.zoo_show.pixels,
+                  "Width and height of the images [the usual size for the network]")
       ->type_name("N");
 }
 

@@ -1,16 +1,27 @@
 #!/usr/bin/env python3
-"""PyTorch's DistributedDataParallel on the plug-in of python/ against Gloo, both alternating in one run.
+"""Compares PyTorch's DistributedDataParallel (DDP) on Starling's plug-in (python/) and on Gloo.
 
   bench/peers/ddp_plugin.py [mlp resnet18 gpt] [--rounds 5] [--steps 30] [--ranks 2] [--json FILE]
 
-Both sides run bench/pytorch/WORK.py --mode tuned with the same settings and one thread a rank; only the name given to
-init_process_group differs (with it the plug-in sets DDP_DISABLE_COMM_MEM=0: DDP's buckets in its memory; =1 in the
-environment keeps them ordinary tensors). Every other round runs in reverse order. A run's samples/s is that of the median
-step after the first three, over all ranks; the ratios are of runs in the same round. "ddp alone" is DDP with a hook that
-leaves the reduction out, the limit of any backend; "limit" is as many ranks that do not communicate. Prints the load of
-the machine before and after, for other work costs the side more that waits less.
+All sides run bench/pytorch/WORK.py --mode tuned with one thread per rank. The sides:
+  starling   init_process_group("starling")
+  gloo       init_process_group("gloo")
+  meet       the plug-in, but the ranks only reduce one element per step
+  ddp alone  Gloo, but a communication hook skips the reduction, which no backend can beat
+  limit      ranks that do not communicate
+  loop       starling.DistributedOptimizer by all-reduce, on the plug-in
+  loop meet  the loop with its reduction left out, but the ranks reduce one element per step
 
-Environment: STARLING_PYTHON, a Python with torch (default build/venv-python/bin/python, made by tools/test_python).
+By default the plug-in sets DDP_DISABLE_COMM_MEM=0, so that DDP's buckets lie in the plug-in's memory. With
+DDP_DISABLE_COMM_MEM=1 in the environment the buckets stay ordinary tensors.
+
+Sides alternate. Every second round runs them in reverse order. The samples/s of a run come from the median
+step after the first three steps and count the samples of all ranks. Each ratio compares two runs of one
+round. The command prints the load of the machine before and after the runs, because other load distorts the
+comparison.
+
+Environment: STARLING_PYTHON, a Python with torch. Default: build/venv-python/bin/python, which
+tools/test_python makes.
 """
 import argparse
 import json
@@ -22,11 +33,12 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("STARLING_PYTHON", str(ROOT / "build" / "venv-python" / "bin" / "python"))
 SIDES = {"starling": ["--backend", "starling"], "gloo": ["--backend", "gloo"], "meet": ["--backend", "starling", "--reduction", "meet"],
-         "ddp alone": ["--reduction", "none"], "limit": ["--limit"]}
+         "ddp alone": ["--reduction", "none"], "limit": ["--limit"], "loop": ["--backend", "starling", "--loop", "starling"],
+         "loop meet": ["--backend", "starling", "--loop", "starling", "--reduction", "meet"]}
 
 
 def measure(work, side, args):
-    """samples/s of one run."""
+    """Runs one side once and returns its result line."""
     env = dict(os.environ, PYTHONPATH=str(ROOT / "build" / "python" / "site"), OMP_NUM_THREADS="1")
     words = [PYTHON, str(ROOT / "bench" / "pytorch" / f"{work}.py"), "--mode", "tuned", "--steps", str(args.steps),
              "--ranks", str(args.ranks), "--precision", args.precision, *SIDES[side]]
@@ -46,14 +58,14 @@ def compare(work, args):
         for side in list(SIDES)[::1 if n % 2 == 0 else -1]:
             runs[side].append(measure(work, side, args))
     rates = {side: [r["samples_per_s"] for r in results] for side, results in runs.items()}
-    ratios = {side: [ours / theirs for ours, theirs in zip(rates[side], rates["gloo"])]
-              for side in ("starling", "meet", "ddp alone")}
+    pairs = [(side, "gloo") for side in ("starling", "meet", "ddp alone", "loop")] + [("loop", "loop meet"), ("loop", "limit")]
+    ratios = {f"{side} / {peer}": [ours / theirs for ours, theirs in zip(rates[side], rates[peer])] for side, peer in pairs}
     print(f"{work}: {args.ranks} ranks, precision {runs['gloo'][0]['precision']}, {args.rounds} rounds of {args.steps} steps")
     print(f"  {'samples/s':16s} {'least':>9s} {'median':>9s} {'greatest':>9s}")
     for side, values in rates.items():
         print(f"  {side:16s} {spread(values)}")
     for side, values in ratios.items():
-        print(f"  {side + ' / gloo':16s} {min(values):9.2f} {statistics.median(values):9.2f} {max(values):9.2f}", flush=True)
+        print(f"  {side:16s} {min(values):9.2f} {statistics.median(values):9.2f} {max(values):9.2f}", flush=True)
     return {"work": work, "samples_per_s": rates, "ratios": ratios, "steps": args.steps, "ranks": args.ranks}
 
 
@@ -63,7 +75,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--precision", default="medium", choices=["highest", "high", "medium"], help="of fp32 products, all sides")
+    parser.add_argument("--precision", default="medium", choices=["highest", "high", "medium"], help="precision of fp32 matrix products, for all sides")
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     subprocess.run([str(ROOT / "tools" / "build_plugin"), PYTHON], check=True)

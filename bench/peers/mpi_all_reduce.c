@@ -1,6 +1,11 @@
-/* One rank of an MPI: an fp32 sum over all ranks, in place, timed as comm_bench does. bench/peers/all_reduce builds and runs it.
- * From 64 KB on each rank writes its tensor anew before each all-reduce (not timed), as a training step does; below, a timing is the
- * mean of a hundred. First argument: the name of the side; a second, "nonblocking": MPI_Iallreduce and a loop of MPI_Test. */
+/* One rank of an MPI: an fp32 sum over all ranks, in place, timed as bench/comm_all_reduce.cc does.
+ * bench/peers/all_reduce builds and runs this program.
+ *
+ * From 64 KB on, each rank writes its tensor anew before each all-reduce, as a training step does. The
+ * writing is not timed. Below 64 KB, a timing is the mean of a hundred all-reduces.
+ *
+ * First argument: the name of the side. Second argument "nonblocking": MPI_Iallreduce and a
+ * loop of MPI_Test. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +46,7 @@ int main(int argc, char** argv) {
       const double start = MPI_Wtime();
       for (int i = 0; i < inner; ++i) all_reduce(values, count, nonblocking);
       if (o >= 0) times[o] = (MPI_Wtime() - start) / inner * 1e6;
-      MPI_Barrier(MPI_COMM_WORLD); /* who shares a core with this rank waits until it has looked at the clock */
+      MPI_Barrier(MPI_COMM_WORLD); /* a rank on the same core waits until this one has read the clock */
     }
     for (size_t i = 0; i < count; ++i) values[i] = 1;
     qsort(times, (size_t)outer, sizeof(double), ascending);

@@ -1,6 +1,9 @@
-"""One rank of torch.distributed on Gloo, or another backend, in torchrun's environment, timed as comm_bench does.
+"""One rank that times all-reduces of torch.distributed as comm_bench does.
 
-  torch_all_reduce.py [BACKEND [LARGEST BYTES]]: bench/peers/all_reduce and between_hosts run it.
+  torch_all_reduce.py [BACKEND [LARGEST]]
+
+BACKEND is gloo by default. LARGEST is the size of the largest tensor in bytes, by default 64 MB. The rank
+reads torchrun's environment variables. bench/peers/all_reduce and bench/peers/between_hosts run this program.
 """
 import json
 import sys
@@ -29,7 +32,7 @@ for size in SIZES:
             dist.all_reduce(part)
         if number >= 0:
             times.append((time.perf_counter() - start) / inner * 1e6)
-        dist.barrier()  # who shares a core with this rank waits until it has looked at the clock
+        dist.barrier()  # keeps ranks that share a core from running before this rank has read the clock
     part.fill_(1)
     times.sort()
     if dist.get_rank() == 0:

@@ -1,17 +1,20 @@
-"""The PyTorch side of bench/compare_pytorch: training as a good PyTorch user writes it for CPUs.
+"""The PyTorch side of bench/compare_pytorch: training as an experienced PyTorch user writes it for CPUs.
 
-Each work (mlp.py, resnet18.py, gpt.py) says what is trained; run() here trains it and prints one JSON line.
+mlp.py, resnet18.py and gpt.py define what is trained. run() trains the work and prints one JSON line.
 
-  --mode plain   PyTorch as it comes
-  --mode tuned   the fastest setting of float32_matmul_precision whose relative error stays that of fp32 (measured here,
-                 2e-6: on a CPU with AMX 'medium' rounds to bf16 and is refused), and channels-last where the work asks
-  --limit        the ranks do not communicate: as many independent single-rank runs at the same time
-  --reduction none   DDP whose reductions are left out by a communication hook: the limit of any backend under DDP
-  --reduction meet   the same, but that the ranks meet once a step, in an all-reduce of one element
+  --mode plain       PyTorch with default settings.
+  --mode tuned       Channels-last memory if the work asks for it, and the fastest float32_matmul_precision
+                     whose relative error is at most 2e-6, as with fp32 arithmetic. The error is measured
+                     here. On CPUs with AMX, `medium` rounds to bf16 and is not used.
+  --limit            The ranks do not communicate. They are independent runs at the same time.
+  --reduction none   A communication hook of DDP skips the reduction. No backend under DDP can be faster.
+  --reduction meet   DDP reduces no bucket, but the ranks all-reduce one element per step.
+  --loop starling    starling.DistributedOptimizer in place of DDP. With --reduction none or meet, the plain
+                     loop with the optimizer alone, without or with an all-reduce of one element per step.
 
-In both modes: DistributedDataParallel on Gloo (or --backend) over loopback with gradients as views of the buckets and a static graph,
-fused optimizers, one thread a rank, batches that lie ready in memory. samples_per_s is that of the median step after the
-first three, over all ranks.
+Both modes use DistributedDataParallel over loopback, on Gloo or on --backend. Gradients are views of the
+buckets, the graph is static, optimizers are fused, each rank has one thread, and the batches are in memory.
+samples_per_s comes from the median step after the first three steps and counts the samples of all ranks.
 """
 import argparse
 import contextlib
@@ -31,19 +34,19 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 ERROR_LIMIT = 2e-6
 PRECISIONS = ("highest", "high", "medium")
-FIRST_STEPS = 3  # not counted: caches, buckets and oneDNN's primitives are made in them
+FIRST_STEPS = 3  # these steps do not count, because they fill caches and create buckets and oneDNN primitives
 
 
 @dataclasses.dataclass
 class Work:
     name: str
-    batch: int                       # samples a rank
+    batch: int                       # samples per rank
     model: Callable                  # () -> module
     optimizer: Callable              # (parameters) -> optimizer
     batches: Callable                # (generator) -> list of (input, target) of one rank
     loss: Callable                   # (output, target) -> scalar
-    channels_last: bool = False      # tuned: for the module and its inputs
-    gemms: tuple = ((64, 1024, 1024),)  # (m, n, k) of its matrix products: what the precision is measured on
+    channels_last: bool = False      # memory format of the module and its inputs in the mode tuned
+    gemms: tuple = ((64, 1024, 1024),)  # (m, n, k) of the matrix products on which the precision is measured
 
 
 def relative_error(product, x, w):
@@ -52,8 +55,11 @@ def relative_error(product, x, w):
 
 
 def measure_precisions(gemms):
-    """{precision: (largest relative error, seconds of all products)}, forward and both products of backward. Times are the
-    best of seven rounds that alternate the precisions."""
+    """Returns {precision: (largest relative error, seconds of all products)}.
+
+    The products are those of forward and the two of backward. The time is the best of seven rounds, which
+    alternate the precisions.
+    """
     generator = torch.Generator().manual_seed(1)
     tensors = [tuple(torch.randn(*shape, generator=generator) for shape in ((m, k), (n, k), (m, n))) for m, n, k in gemms]
     errors, seconds = {}, dict.fromkeys(PRECISIONS, float("inf"))
@@ -72,27 +78,33 @@ def measure_precisions(gemms):
 
 
 def choose_precision(mode, gemms):
-    """The precision to train with, and what was measured."""
+    """Returns the precision to train with and the measured errors and times."""
     if mode == "plain":
         return "highest", {}
     measured = measure_precisions(gemms)
     exact = {p: seconds for p, (error, seconds) in measured.items() if error <= ERROR_LIMIT or p == "highest"}
     best = min(exact, key=exact.get)
     if exact[best] > 0.95 * exact["highest"]:
-        best = "highest"  # the difference is noise
+        best = "highest"  # a difference of 5 % or less is noise
     report = {p: {"relative_error": error, "seconds": seconds} for p, (error, seconds) in measured.items()}
     return best, report
 
 
 def unreduced(_, bucket):
-    """A communication hook that leaves the bucket as it is: what remains is DDP itself."""
+    """A communication hook that returns the bucket without a reduction.
+
+    The time that remains is DDP's own.
+    """
     done = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done
 
 
-def meeting(element, bucket):
-    """The same, but that the ranks meet once a step, in an all-reduce of one element: what any backend has to wait for."""
+def reduce_one_element(element, bucket):
+    """A communication hook that skips the reduction and all-reduces one element after a step's last bucket.
+
+    Every backend has to wait at least this long, because all ranks must have reached the step's end.
+    """
     if not bucket.is_last():
         return unreduced(None, bucket)
     return dist.all_reduce(element, async_op=True).get_future().then(lambda _: bucket.buffer())
@@ -107,12 +119,17 @@ def train(rank, work, args, precision, port, barrier, results):
     distributed = args.ranks > 1 and not args.limit
     if distributed:
         dist.init_process_group(args.backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.ranks)
+    if distributed and args.loop == "ddp":
         model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
         if args.reduction == "none":
             model.register_comm_hook(None, unreduced)
         elif args.reduction == "meet":
-            model.register_comm_hook(torch.zeros(1), meeting)
+            model.register_comm_hook(torch.zeros(1), reduce_one_element)
     optimizer = work.optimizer(model.parameters())
+    meets = distributed and args.loop == "starling" and args.reduction == "meet"
+    if distributed and args.loop == "starling" and args.reduction == "full":
+        import starling
+        optimizer = starling.DistributedOptimizer(model, optimizer)
     batches = [(x.to(**layout), y) for x, y in work.batches(torch.Generator().manual_seed(args.seed * 1000 + rank))]
     times, losses = [], []
     barrier.wait(120)
@@ -122,6 +139,8 @@ def train(rank, work, args, precision, port, barrier, results):
         loss = work.loss(model(x), y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        if meets:
+            dist.all_reduce(torch.zeros(1))
         optimizer.step()
         losses.append(loss.item())
         times.append(time.perf_counter() - start)
@@ -146,15 +165,16 @@ def run(work):
     parser.add_argument("--mode", choices=("plain", "tuned"), default="tuned")
     parser.add_argument("--limit", action="store_true")
     parser.add_argument("--reduction", choices=("full", "meet", "none"), default="full")
+    parser.add_argument("--loop", choices=("ddp", "starling"), default="ddp", help="what reduces the gradients")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="a rank")
+    parser.add_argument("--threads", type=int, default=1, help="threads per rank")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--precision", choices=PRECISIONS, help="instead of the one that is chosen by measurement")
-    parser.add_argument("--backend", default="gloo", help="of torch.distributed; starling: the plug-in of python/")
+    parser.add_argument("--precision", choices=PRECISIONS, help="float32_matmul_precision; by default it is chosen by measurement")
+    parser.add_argument("--backend", default="gloo", help="backend of torch.distributed; starling is the plug-in of python/")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.steps <= FIRST_STEPS:
-        parser.error(f"--steps must be above {FIRST_STEPS}: the first {FIRST_STEPS} are not counted")
+        parser.error(f"--steps must be above {FIRST_STEPS}, because the first {FIRST_STEPS} steps do not count")
     torch.set_num_threads(args.threads)
     precision, measured = (args.precision, {}) if args.precision else choose_precision(args.mode, work.gemms)
     start = time.perf_counter()
@@ -162,7 +182,7 @@ def run(work):
     barrier, results = spawn.Barrier(args.ranks), spawn.Queue()
     workers = mp.start_processes(train, (work, args, precision, free_port(), barrier, results), nprocs=args.ranks,
                                  join=False, start_method="spawn")
-    # Fetched before join: a process does not end before what it put into the queue is read.
+    # Results are fetched before join(), because a process does not end before its queued values are read.
     ranks = []
     while len(ranks) < args.ranks:
         if not results.empty():
@@ -173,7 +193,8 @@ def run(work):
         pass
     ranks.sort()
     rates = [median_rate(work, times) for _, times, _, _ in ranks]
-    # Ranks that wait for each other take the same steps: rank 0's median. Independent ones: the sum of theirs.
+    # Ranks that wait for each other have equal speed, so rank 0's median counts for all. Independent ranks
+    # are summed.
     independent = args.limit or args.reduction == "none"
     total = sum(rates) if independent else rates[0] * args.ranks
     print(json.dumps({"event": "result", "model": work.name, "mode": args.mode, "limit": args.limit, "ranks": args.ranks,

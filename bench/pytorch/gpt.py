@@ -1,4 +1,7 @@
-"""gpt (GPT-2's architecture): 6 layers, 384 wide, 6 heads, 256 tokens, vocabulary 65, 8 samples a rank, AdamW."""
+"""gpt (GPT-2's architecture): 6 layers, width 384, 6 heads, 256 tokens, vocabulary 65.
+
+Each rank has 8 samples per step. The optimizer is AdamW.
+"""
 import torch
 from torch import nn
 from torch.nn import functional
@@ -32,10 +35,10 @@ class Gpt(nn.Module):
         self.tokens, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(TOKENS, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.ln_f = nn.LayerNorm(WIDTH)
-        self.apply(self.initialise)
+        self.apply(self.initialize)
 
     @staticmethod
-    def initialise(module):
+    def initialize(module):
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)
         if isinstance(module, nn.Linear):
@@ -43,7 +46,7 @@ class Gpt(nn.Module):
 
     def forward(self, x):
         h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
-        return functional.linear(self.ln_f(self.blocks(h)), self.tokens.weight)  # tied, as GPT-2's
+        return functional.linear(self.ln_f(self.blocks(h)), self.tokens.weight)  # tied weights, as in GPT-2
 
 
 def optimizer(parameters):

@@ -1,4 +1,4 @@
-"""mlp 784-4096-4096-10, 64 samples a rank, SGD with momentum."""
+"""mlp with widths 784-4096-4096-10. Each rank has 64 samples per step. The optimizer is SGD with momentum."""
 import torch
 from torch import nn
 

@@ -1,4 +1,7 @@
-"""resnet18 with the stem for 32×32 pictures (3×3, stride 1, no pooling), 32 samples a rank, SGD with momentum."""
+"""resnet18 with the stem for 32×32 pictures: a 3×3 convolution with stride 1, without pooling.
+
+Each rank has 32 samples per step. The optimizer is SGD with momentum.
+"""
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
-// A program outside Starling's tree: a linear classifier of points on either side of a line, trained like `starling train`.
+// A program outside Starling's tree. It trains a linear classifier of points on the two sides of a line, with
+// the flags of `starling train`.
 #include <torch/nn/modules/linear.h>
 
 #include "starling/starling.h"
@@ -16,5 +17,6 @@ std::shared_ptr<const starling::Source> points(int64_t n) {
 int main(int argc, char** argv) {
   torch::manual_seed(1);
   starling::Run run = starling::init(argc, argv);
-  run.fit(starling::model<Net>(), starling::cross_entropy, points(2048), points(512));
+  run.fit(starling::model<Net>(), starling::cross_entropy, points(2048), points(512),
+          starling::FitOptions().metric("accuracy", starling::top1));
 }

@@ -1,6 +1,7 @@
-// A program of your own: a plain module, a loss, a data source. It says nothing of ranks; try it with
-//   own_model --epochs 20            one process
-//   own_model --epochs 20 -n 2       two, started by the program itself
+// A program of your own: a plain module, a loss and a data source. The code does not mention ranks. Run it
+// with:
+//   own_model --epochs 20            One process.
+//   own_model --epochs 20 -n 2       Two processes, which the program starts itself.
 //   torchrun --nproc-per-node 2 --no-python own_model --epochs 20
 #include <torch/torch.h>
 
@@ -16,7 +17,7 @@ struct Spirals : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return third(torch::relu(second(torch::relu(first(x))))); }
 };
 
-// n points on two spirals, and which of the two each is on.
+// Returns n points on two spirals. The label of a point is the number of its spiral.
 std::shared_ptr<const starling::Source> spirals(int64_t n, uint64_t seed) {
   torch::manual_seed(seed);
   const at::Tensor which = torch::randint(0, 2, {n}, torch::kLong), t = torch::rand({n}) * 2.5 + 0.5;
@@ -27,5 +28,6 @@ std::shared_ptr<const starling::Source> spirals(int64_t n, uint64_t seed) {
 
 int main(int argc, char** argv) {
   starling::Run run = starling::init(argc, argv);
-  run.fit(starling::model<Spirals>(64), starling::cross_entropy, spirals(4096, 1), spirals(1024, 2));
+  run.fit(starling::model<Spirals>(64), starling::cross_entropy, spirals(4096, 1), spirals(1024, 2),
+          starling::FitOptions().metric("accuracy", starling::top1));
 }

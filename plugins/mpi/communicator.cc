@@ -5,11 +5,11 @@
 namespace starling {
 namespace {
 
-constexpr std::chrono::milliseconds kCancelled{200};  // time for a cancelled receive to end
+constexpr std::chrono::milliseconds kCancelled{200};  // how long a cancelled receive may take to end
 
 class Transfer : public MpiTransfer {
  public:
-  // begin(&request) calls MPI and returns its code; not after a fault, when nothing may call MPI.
+  // begin(&request) calls MPI and returns its code. After a fault no code may call MPI.
   template <typename Begin>
   Transfer(const std::atomic<bool>& abandoned, const Begin& begin)
       : abandoned_(abandoned), fault_of_begin_(abandoned ? MPI_SUCCESS : begin(&request_)) {}
@@ -44,11 +44,11 @@ class Transfer : public MpiTransfer {
 class Receive final : public Transfer {
  public:
   using Transfer::Transfer;
-  // One that is given up must not write into its memory later.
+  // An abandoned receive must not write into its memory later.
   ~Receive() override {
     if (ended() || abandoned_ || request_ == MPI_REQUEST_NULL) return;
     MPI_Cancel(&request_);
-    // What has been matched is no longer cancelled, but ends.
+    // MPI does not cancel a receive that has a matching message, but completes it.
     int done = 0;
     for (const auto end = std::chrono::steady_clock::now() + kCancelled;
          done == 0 && std::chrono::steady_clock::now() < end;) {

@@ -1,4 +1,5 @@
-// Communicators over MPI's non-blocking operations.
+// An MpiCommunicator that uses MPI's non-blocking operations. comm/mpi/mpi_plugin.h has the contracts of its
+// functions.
 #pragma once
 
 #include <mpi.h>
@@ -6,17 +7,20 @@
 #include <atomic>
 
 #include "plugins/mpi/operations.h"
-#include "starling/comm/mpi/plugin.h"
+#include "starling/comm/mpi/mpi_plugin.h"
 
 namespace starling {
 
+// The communicator of one group.
 class Communicator final : public MpiCommunicator {
  public:
-  // Owns `comm`, whose errors it has returned instead of fatal. The operations, and `abandoned`, outlive it.
+  // Owns `comm`, which returns errors instead of ending the program. `operations` and `abandoned` must
+  // outlive this object.
   Communicator(MPI_Comm comm, const MpiOperations& operations, const std::atomic<bool>& abandoned);
   ~Communicator() override;
   Communicator(const Communicator&) = delete;
 
+  // Returns MPI's handle.
   MPI_Comm handle() const { return comm_; }
   MpiStarted broadcast(void* data, size_t count, DataType type, int root) override;
   MpiStarted all_reduce(void* data, size_t count, DataType type, ReduceOp op) override;

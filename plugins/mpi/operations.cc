@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "starling/comm/reduce_kernels.h"
+#include "starling/comm/reduce/reduce_kernels.h"
 
 namespace starling {
 namespace {

@@ -1,4 +1,4 @@
-// MPI's types and operations for ours.
+// The types and reduce operations of MPI for those of starling/comm.
 #pragma once
 
 #include <mpi.h>
@@ -10,23 +10,26 @@
 
 namespace starling {
 
-// Empty, or what MPI says of `code`.
+// Returns the text that MPI has for `code`, or an empty text for success.
 std::string mpi_fault(int code);
 
-// The type that MPI moves elements of `type` as: 16-bit floats as 16 bits.
+// Returns the MPI type that moves elements of `type`. 16-bit floats move as 16-bit integers.
 MPI_Datatype mpi_type(DataType type);
 
-// MPI's own operations where their results are those of our kernels (reduce_kernels.h); the kernels themselves, as operations of MPI,
-// where they are not: 16-bit floats, which MPI does not know, and minimum and maximum of floats, which ours let a NaN win.
+// MpiOperations holds an MPI operation for each type and reduce operation.
+//
+// MPI's own operations are used if their results equal those of our kernels (comm/reduce/reduce_kernels.h).
+// The kernels become operations of MPI in two cases: 16-bit floats, which MPI does not have, and minimum and
+// maximum of floats, for which our kernels return NaN if either value is NaN.
 class MpiOperations {
  public:
   MpiOperations() = default;
   MpiOperations(const MpiOperations&) = delete;
-  // Empty, or the reason. After MPI has begun.
+  // Makes the operations. Call it after MPI_Init. Returns an empty text, or the reason of a failure.
   std::string make();
-  // Before MPI ends.
+  // Frees the operations. Call it before MPI_Finalize.
   void free();
-  // kAvg as kSum.
+  // Returns the operation. kAvg gives the operation of kSum.
   MPI_Op of(ReduceOp op, DataType type) const;
 
  private:

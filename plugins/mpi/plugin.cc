@@ -1,4 +1,4 @@
-// The C function of the engine (starling/comm/mpi/plugin.h).
+// The C function of the plug-in (starling/comm/mpi/mpi_plugin.h).
 #include <mpi.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 class Library final : public MpiLibrary {
  public:
   ~Library() override;
-  // Empty, or why MPI cannot be used. Collective over all ranks.
+  // Returns an empty text, or why MPI cannot be used. Collective over all ranks.
   std::string open();
 
   int rank() const override { return rank_; }
@@ -32,10 +32,10 @@ class Library final : public MpiLibrary {
   std::string begin();
 
   std::atomic<bool> abandoned_ = false;
-  bool begins_ = false;  // MPI, and so ends it: not where the program itself does
+  bool begins_ = false;  // this object initialized MPI and therefore finalizes it; false if the program did
   int rank_ = 0, size_ = 1;
   int greatest_tag_ = 32767;
-  std::mutex making_;  // not every MPI makes communicators in several threads at once
+  std::mutex making_;  // some MPIs cannot make communicators in several threads at once
   MpiOperations operations_;
   std::unique_ptr<Communicator> world_;
 };
@@ -91,7 +91,7 @@ std::string Library::version() const {
   MPI_Get_library_version(text.data(), &length);
   std::string version = text.data();
   version.erase(std::min(version.find_first_of(",\n"), version.size()));
-  // MPICH's has columns.
+  // The version text of MPICH has columns.
   const auto two_blanks = [](char a, char b) { return std::isspace(a) != 0 && std::isspace(b) != 0; };
   version.erase(std::unique(version.begin(), version.end(), two_blanks), version.end());
   return version;

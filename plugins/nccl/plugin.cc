@@ -1,4 +1,4 @@
-// The C function of the NCCL plug-in (starling/c10d/device_backends.h): torch's own ProcessGroupNCCL.
+// The C function of the plug-in (starling/c10d/device_backends.h), which makes torch's ProcessGroupNCCL.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <exception>

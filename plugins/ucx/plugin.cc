@@ -1,4 +1,4 @@
-// The C function of the engine (starling/net/ucx/plugin.h).
+// The C function of the plug-in (starling/net/ucx/ucx_plugin.h).
 #include <ucp/api/ucp.h>
 extern "C" {
 #include <ucs/debug/log_def.h>
@@ -17,11 +17,13 @@ extern "C" {
 namespace starling {
 namespace {
 
-// UCX would write to standard output, which belongs to the run's own lines. What comes here is what UCX_LOG_LEVEL lets through.
+// Replaces UCX's log function, which writes to standard output. Standard output belongs to the lines of the
+// run. UCX_LOG_LEVEL determines which messages arrive here.
 ucs_log_func_rc_t write_log(const char* /*file*/, unsigned /*line*/, const char* /*function*/,
                             ucs_log_level_t /*level*/, const ucs_log_component_config_t* /*component*/,
                             const char* message, va_list arguments) {
-  // What had come and nobody took when a worker ends: farewells; after a fault, the rest of a collective.
+  // These warnings appear if a worker ends before it took all arrived messages: farewells or, after a fault,
+  // the rest of a collective.
   for (const char* usual : {"unexpected tag-receive descriptor", "was not returned to mpool"})
     if (std::strstr(message, usual) != nullptr) return UCS_LOG_FUNC_RC_STOP;
   char text[512];
@@ -51,7 +53,7 @@ UcxLibrary* refuse(const std::string& why, char* error, size_t error_bytes) {
   return nullptr;
 }
 
-// UCX's configuration: its environment and files, then what the request says and we do.
+// Makes UCX's configuration: its environment and files, then the settings of the request and ours.
 ucs_status_t configure(const UcxRequest& request, ucp_config_t** config, size_t& portion) {
   if (const ucs_status_t read = ucp_config_read(nullptr, nullptr, config); read != UCS_OK) return read;
   if (*request.net_devices != '\0')
@@ -59,7 +61,7 @@ ucs_status_t configure(const UcxRequest& request, ucp_config_t** config, size_t&
         set != UCS_OK)
       return set;
   portion = set_portion(*config);
-  ucp_config_modify(*config, "KEEPALIVE_INTERVAL", "2s");  // where this UCX has it
+  ucp_config_modify(*config, "KEEPALIVE_INTERVAL", "2s");  // ignored by a UCX that lacks this setting
   return UCS_OK;
 }
 

@@ -17,18 +17,19 @@
 namespace starling {
 namespace {
 
-// What UCX sends over TCP in one piece, for its receive buffer is of 64 KB (TCP_RX_SEG_SIZE). By itself it asks the receiver from 20 KB
-// on, and reads in pieces through that buffer all the same: it writes to where the bytes belong only if a peer's death need not be noticed.
+// The most bytes that UCX sends over TCP in one piece. UCX's receive buffer has 64 KB (TCP_RX_SEG_SIZE). By
+// default UCX asks the receiver before it sends more than 20 KB, but still reads in pieces through that
+// buffer. It would write to the final memory only if it did not have to detect the death of a peer.
 constexpr size_t kPortion = 61'440;
 constexpr size_t kReceiveBuffer = 65'536;
-// Below, a message fits into one send buffer (TCP_TX_SEG_SIZE, with headers); from here on it leaves from the caller's memory, also where
-// UCX (from 1.15 on) would copy it into several.
+// A smaller message fits with its headers into one send buffer (TCP_TX_SEG_SIZE). UCX sends larger ones from
+// the caller's memory. Without this setting, UCX from 1.15 on would copy them into several buffers.
 constexpr size_t kFromMemory = 8000;
 constexpr size_t kSendBuffer = 8192;
 
 using Values = std::map<std::string, std::string, std::less<>>;
 
-// Of UCX's configuration, as it writes them itself: UCX_NAME=value, one a line.
+// Returns UCX's configuration, which UCX prints as UCX_NAME=value, one per line.
 Values values_of(const ucp_config_t* config) {
   char* text = nullptr;
   size_t bytes = 0;
@@ -50,7 +51,7 @@ bool is_one_of(const Values& values, std::string_view name, std::initializer_lis
   return value != values.end() && std::find(allowed.begin(), allowed.end(), value->second) != allowed.end();
 }
 
-// Whether `holds` for every word of a list, which has words.
+// Returns whether `holds` accepts every word of a list that has at least one word.
 template <typename Holds>
 bool all_words(const Values& values, std::string_view name, const Holds& holds) {
   const auto value = values.find(name);
@@ -61,13 +62,14 @@ bool all_words(const Values& values, std::string_view name, const Holds& holds) 
   return true;
 }
 
-// Network devices that are interfaces of the kernel carry TCP; RDMA devices have other names (mlx5_0:1).
+// Returns whether a network device is an interface of the kernel, which carries TCP. RDMA devices have other
+// names (mlx5_0:1).
 bool is_interface(const std::string& device) {
   std::error_code error;
   return !device.empty() && std::filesystem::exists("/sys/class/net/" + device, error);
 }
 
-// "64K"; 0 where it is no number.
+// Parses a size such as "64K". Returns 0 if it is no number.
 size_t bytes_of(const char* text) {
   char* end = nullptr;
   const size_t number = std::strtoull(text, &end, 10);
@@ -76,7 +78,8 @@ size_t bytes_of(const char* text) {
   return unit == nullptr ? (*end == '\0' ? number : 0) : number << (10 * (unit - units + 1));
 }
 
-// Of the TCP interfaces, which have a configuration of their own.
+// Returns whether the TCP interfaces, which have a configuration of their own, have buffers of at least the
+// expected sizes.
 bool has_buffers(uct_md_h domain) {
   uct_iface_config_t* config = nullptr;
   if (uct_md_iface_config_read(domain, "tcp", nullptr, nullptr, &config) != UCS_OK) return false;
@@ -119,11 +122,13 @@ bool tcp_has_buffers() {
 
 size_t set_portion(ucp_config_t* config) {
   const Values values = values_of(config);
-  // Of all ways, endpoints that notice dead peers take none through shared memory but cma, which carries no unasked messages.
+  // Endpoints that detect dead peers use no shared memory except cma, and cma carries no messages that the
+  // receiver did not ask for.
   const auto sends_by_tcp = [](const std::string& way) {
     return way == "all" || way == "tcp" || way == "cma";
   };
-  const bool certain = std::getenv("UCX_RNDV_THRESH") == nullptr &&  // also where that says "auto"
+  // A variable that is set counts as a setting, also if its value is "auto".
+  const bool certain = std::getenv("UCX_RNDV_THRESH") == nullptr &&
                        is_one_of(values, "UCX_RNDV_THRESH", {"auto", "intra:auto,inter:auto"}) &&
                        is_one_of(values, "UCX_ZCOPY_THRESH", {"auto"}) &&
                        is_one_of(values, "UCX_MAX_EAGER_RAILS", {"1"}) &&

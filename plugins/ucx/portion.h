@@ -1,4 +1,4 @@
-// In what UCX keeps in one piece over TCP (UcxWorker::portion).
+// The number of bytes that UCX sends in one piece over TCP (UcxWorker::portion).
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -7,8 +7,9 @@
 
 namespace starling {
 
-// Tells UCX to send messages up to a portion unasked and in one piece, and returns its bytes; 0, and nothing is changed, where that is not
-// certain or where UCX has been told otherwise, by its environment or its files.
+// Tells UCX to send messages of up to a portion at once and without a request, and returns the portion in
+// bytes. Returns 0 and changes nothing if this is not certain to work, or if UCX's environment or files
+// already set it.
 size_t set_portion(ucp_config_t* config);
 
 }  // namespace starling

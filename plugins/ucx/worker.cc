@@ -37,7 +37,7 @@ void note_fault(void* peer, ucp_ep_h /*endpoint*/, ucs_status_t status) {
   static_cast<UcxPeer*>(peer)->fault = fault_text(status);
 }
 
-// What the caller gets of a call that may have ended at once, or told so already.
+// Fills in the transfer after a call that may have ended at once, with or without a callback.
 void settle(UcxTransfer& transfer, ucs_status_ptr_t request) {
   if (!transfer.pending()) return;
   if (request == nullptr) return transfer.end(nullptr, 0);
@@ -45,7 +45,8 @@ void settle(UcxTransfer& transfer, ucs_status_ptr_t request) {
   transfer.request_ = request;
 }
 
-// The parts as UCX takes them: one as it is, two as a list that must stay where it is.
+// The parts of a message in UCX's form. A single part is passed as it is. Two parts are passed as a list,
+// which must stay in place.
 struct Layout {
   void* buffer;
   size_t count;
@@ -66,7 +67,7 @@ class Worker final : public UcxWorker {
   Worker(ucp_worker_h worker, size_t portion) : worker_(worker), portion_(portion) {}
   ~Worker() override;
 
-  // Null, or why the worker cannot be used.
+  // Returns null, or why the worker cannot be used.
   const char* open();
   std::string address() const override { return address_; }
   size_t portion() const override { return portion_; }
@@ -89,7 +90,7 @@ class Worker final : public UcxWorker {
   std::string address_;
   int event_fd_ = -1;
   std::vector<std::unique_ptr<UcxPeer>> peers_;
-  std::vector<void*> closing_;  // requests
+  std::vector<void*> closing_;  // requests that close endpoints
 };
 
 const char* Worker::open() {
@@ -161,7 +162,7 @@ void Worker::receive(uint64_t tag, std::span<const iovec> parts, UcxTransfer& tr
   transfer.begin();
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // which tells no length
+                       UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // an immediate completion tells no length
   param.cb.recv = end_receive;
   param.user_data = &transfer;
   const Layout layout = lay_out(parts, transfer, param);

@@ -1,37 +1,48 @@
-"""Starling's collectives as a backend of torch.distributed, found by its name:
+"""Starling's collectives as a backend of torch.distributed, which finds the backend by its name:
 
     torch.distributed.init_process_group("starling")
 
-Read from the environment: MASTER_ADDR and, for ranks on several hosts, STARLING_KEY_FILE (the job key, the same on each
-host) and STARLING_INTERFACE (an interface or address of this host; by default the one that leads to rank 0).
-Sets DDP_DISABLE_COMM_MEM=0 unless it is set, or NCCL is there too: DDP then asks the backend for the memory of its buckets.
+Environment variables that the backend reads:
+  MASTER_ADDR         host of rank 0
+  STARLING_KEY_FILE   file with the job key, which is equal on every host; required for ranks on several hosts
+  STARLING_NET_SECURITY  none, auth or encrypt: how data between hosts is protected; equal on every rank
+  STARLING_INTERFACE  interface or address of this host; the default is the interface that leads to rank 0
+  STARLING_NCCL       0 switches NCCL off
 
-Tensors of GPUs go to torch's NCCL, which is made beside ours where torch sees a GPU and has NCCL. STARLING_NCCL=0: without.
+The backend sets DDP_DISABLE_COMM_MEM=0 if the variable is not set and NCCL is not used. DDP then asks the
+backend for the memory of its buckets.
+
+If torch sees a GPU and has NCCL, tensors of GPUs go to torch's NCCL.
 """
 import atexit
 import os
 
-import torch  # noqa: F401  (its libraries, before ours)
+import torch  # noqa: F401  (loads torch's libraries, which _C needs)
 import torch.distributed as dist
 
 from starling_c10d import _C
 
-_backends = []  # all that were made: ended groups keep no resources
+_backends = []  # every backend of this process; an ended one keeps no resources
 
 
 def _add_gpus(options, backend_options, ours):
-    """The group's backend for CUDA: NCCL, which connects at its first operation; ours without NCCL, for the sake of its error."""
+    """Registers the group's backend for CUDA tensors. Returns whether that backend is NCCL.
+
+    NCCL connects at its first operation. If torch lacks NCCL, Starling's backend takes CUDA tensors and
+    raises an error that says so.
+    """
     if not torch.cuda.is_available() or os.environ.get("STARLING_NCCL", "1") == "0":
         return False
     cuda = torch.device("cuda")
     if cuda in options.process_group._device_types:
-        return True  # "cuda:nccl,cpu:starling"
+        return True  # the user asked for "cuda:nccl,cpu:starling"
     kinds = dist.ProcessGroup.BackendType
     if not dist.is_nccl_available():
         options.process_group._register_backend(cuda, kinds.CUSTOM, ours)
         return False
     of_cpu, parent = options.store, options.split_from
-    options.store, options.split_from = dist.PrefixStore("nccl/", of_cpu), None  # the parent would be of another backend
+    # A parent of another backend cannot be split.
+    options.store, options.split_from = dist.PrefixStore("nccl/", of_cpu), None
     try:
         nccl_options = backend_options if isinstance(backend_options, dist.ProcessGroupNCCL.Options) else None
         nccl = dist.Backend._plugins["NCCL"].creator_fn(options, nccl_options)
@@ -46,22 +57,27 @@ def _create(options, backend_options):
     backend = _C.create(store=options.store, rank=options.group_rank, size=options.group_size,
                         timeout_s=options.timeout.total_seconds(), name=str(options.group_id), world_ranks=ranks,
                         key_file=os.environ.get("STARLING_KEY_FILE", ""),
+                        net_security=os.environ.get("STARLING_NET_SECURITY", ""),
                         interface=os.environ.get("STARLING_INTERFACE", ""),
                         master_host=os.environ.get("MASTER_ADDR", ""), reconfigurable=options.enable_reconfigure)
     _backends.append(backend)
     if not _add_gpus(options, backend_options, backend):
-        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")  # read when a DDP is made
+        # DistributedDataParallel reads it when it is constructed.
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     return backend
 
 
 @atexit.register
 def _leave():
-    """A program that ends without destroy_process_group leaves its groups in order, so nobody takes it for dead."""
+    """Leaves every group if the program ends without destroy_process_group.
+
+    The other ranks then see no lost rank.
+    """
     for backend in reversed(_backends):
         backend.shutdown()
     _backends.clear()
 
 
 def register():
-    """Makes the backend known to torch.distributed; its entry point calls this."""
+    """Registers the backend with torch.distributed. torch calls this function through its entry point."""
     dist.Backend.register_backend("starling", _create, extended_api=True, devices=["cpu"])

@@ -1,5 +1,6 @@
-// STARLING_CHECK(condition, "format {}", args…): ends the process with file, line and message when `condition` is
-// false. For bugs of ours only; what a user or the world can cause throws an Error.
+// STARLING_CHECK(condition, "format {}", args…) ends the process with file, line and message if `condition`
+// is false. It is for bugs in Starling only. A fault that a user or the environment can cause throws an
+// Error.
 #pragma once
 
 #include <fmt/format.h>

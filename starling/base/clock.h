@@ -1,4 +1,4 @@
-// Time as a value that is passed down, so that tests and the simulator can supply their own.
+// Clock is passed to the code that needs the time, so that tests and simulations can supply their own time.
 #pragma once
 
 #include <chrono>
@@ -7,11 +7,11 @@ namespace starling {
 
 using Nanoseconds = std::chrono::nanoseconds;
 
-// Monotonic time. Thread-safe.
+// A monotonic clock. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Nanoseconds since an arbitrary, fixed start.
+  // Returns the time since an arbitrary, fixed start.
   virtual Nanoseconds now() const = 0;
 };
 

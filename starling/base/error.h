@@ -1,7 +1,8 @@
-// The exceptions of Starling. A fault throws one of these; a bug ends in CHECK (check.h); an expected outcome is a
-// return value. Only the supervisor, the edges of threads and processes, and the program catch.
+// The exceptions of Starling. A fault throws an exception, a bug fails a CHECK (check.h), and an expected
+// outcome is a return value. Only the supervisor, the outermost functions of threads and processes, and the
+// program catch exceptions.
 //
-// Every message says what happened, where, and what to do about it.
+// Every message says what happened, where it happened, and what to do.
 #pragma once
 
 #include <stdexcept>
@@ -10,7 +11,7 @@
 
 namespace starling {
 
-// What kind of fault an Error is; the program's exit status depends on it (starling/run/exit_status.h).
+// The kind of a fault. It determines the exit status of the program (starling/run/exit_status.h).
 enum class ErrorCode {
   kInternal,
   kConfig,
@@ -23,12 +24,16 @@ enum class ErrorCode {
   kInterrupted
 };
 
+// The base class of all exceptions of Starling. what() is the message for the user. Reading an Error from
+// several threads is safe.
 class Error : public std::runtime_error {
  public:
-  // rank: the rank that the fault happened on, -1 where none is known.
+  // `rank` is the rank on which the fault happened, or -1 if it is unknown.
   Error(ErrorCode code, const std::string& message, int rank = -1)
       : std::runtime_error(message), code_(code), rank_(rank) {}
+  // The kind of the fault.
   ErrorCode code() const { return code_; }
+  // The rank on which the fault happened, or -1 if it is unknown.
   int rank() const { return rank_; }
 
  private:
@@ -36,42 +41,48 @@ class Error : public std::runtime_error {
   int rank_;
 };
 
-// A value that the user wrote is wrong. `where` is "file:line:column", a flag such as "--lr", or a key.
+// The user wrote an invalid value. `where` is "file:line:column", a flag such as "--lr", or a key.
 class ConfigError : public Error {
  public:
+  // Puts `where` and a colon before the message. An empty `where` adds nothing.
   ConfigError(std::string where, const std::string& message)
       : Error(ErrorCode::kConfig, where.empty() ? message : where + ": " + message),
         where_(std::move(where)) {}
+  // The place of the invalid value; empty if there is none. Valid as long as this object.
   const std::string& where() const { return where_; }
 
  private:
   std::string where_;
 };
 
-// A data file is missing, truncated or contradicts itself. The message names the file and, where it has one, the offset.
+// A data file is missing, truncated or inconsistent. The message names the file and, if known, the offset.
 class DataError : public Error {
  public:
+  // `message` is the whole text of what(). It must name the file.
   explicit DataError(const std::string& message) : Error(ErrorCode::kData, message) {}
 };
 
-// A peer is gone or does not speak our protocol.
+// A peer was lost or violates the protocol.
 class CommError : public Error {
  public:
-  // peer: the rank that is at fault, -1 if it is not known.
+  // `peer` is the rank that caused the error, or -1 if it is unknown.
   CommError(const std::string& message, int peer = -1) : Error(ErrorCode::kComm, message), peer_(peer) {}
+  // The rank that caused the error, in the group of the failed operation, or -1 if it is unknown.
   int peer() const { return peer_; }
 
  protected:
+  // For a derived class that has a code of its own.
   CommError(ErrorCode code, const std::string& message, int peer) : Error(code, message), peer_(peer) {}
 
  private:
   int peer_;
 };
 
-// A wait came to its end. `late` is the first late rank; the message names the collective, its sequence number, the
-// late rank and its host.
+// A wait exceeded its timeout. `late` is the first late rank, or -1 if it is unknown. The message names the
+// collective, its sequence number, the late rank and the host of that rank.
 class TimeoutError : public CommError {
  public:
+  // peer() returns `late`.
   TimeoutError(const std::string& message, int late = -1) : CommError(ErrorCode::kTimeout, message, late) {}
 };
 

@@ -19,7 +19,8 @@ std::string loader_error() {
   return text != nullptr ? text : "no reason given";
 }
 
-// Where the engine may lie, the nearest first: beside the program of a build or of its tests, beside an installed one.
+// Looks for the engine beside the program of a build, beside the tests of a build, and beside an installed
+// program. Otherwise returns the file name alone, for which the loader searches its own path.
 std::string path_of_engine(const std::string& file) {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -32,7 +33,8 @@ std::string path_of_engine(const std::string& file) {
   return file;
 }
 
-// Libraries for clusters print the stack at a crash, by handlers that they set when they are loaded: ours to decide.
+// Restores the signal handlers. Libraries for clusters install handlers that print the stack when they are
+// loaded.
 class KeptSignals {
  public:
   KeptSignals() {
@@ -61,7 +63,7 @@ SharedObject::SharedObject(const std::string& name, const std::string& key, cons
 void* SharedObject::find(const char* function) const {
   void* found = ::dlsym(library_, function);
   if (found == nullptr)
-    throw ConfigError(key_, fmt::format("{} is no engine of Starling: {}", path_, loader_error()));
+    throw ConfigError(key_, fmt::format("{} is not an engine of Starling: {}", path_, loader_error()));
   return found;
 }
 

@@ -1,8 +1,10 @@
-// SharedObject: an engine that is loaded at run time, so that the program neither needs nor sees the library behind it (UCX, MPI).
+// SharedObject loads an engine at run time, so that the program does not depend on the library of the engine
+// (UCX, MPI).
 //
-// Each engine is a shared object with one C function, whose name and types the layer that uses it declares (net/ucx/plugin.h,
-// comm/mpi/plugin.h); it hands out C++ interfaces, so program and engine are of one build: the request carries an ABI number that
-// the engine checks.
+// Each engine is a shared object with one C function. The layer that uses the engine declares the name and
+// the types of the function (net/ucx/ucx_plugin.h, comm/mpi/mpi_plugin.h). The function returns C++
+// interfaces, so the program and the engine must belong to one build. The request contains an ABI number,
+// which the engine checks.
 #pragma once
 
 #include <string>
@@ -11,12 +13,13 @@ namespace starling {
 
 class SharedObject {
  public:
-  // Loads lib<name>.so from lib/starling in or beside the folder of this program, or from where the system looks; it stays loaded
-  // until the process ends. What it does to the handling of signals is undone. ConfigError naming `key`, with what the loader said
-  // and `remedy`.
+  // Loads lib<name>.so from lib/starling in the folder of this program or in its parent folder, or else from
+  // the search path of the system. The library stays loaded until the process ends. Changes that the library
+  // makes to signal handlers are undone. Throws ConfigError at `key` with the message of the loader and
+  // `remedy`.
   SharedObject(const std::string& name, const std::string& key, const std::string& remedy);
 
-  // The address of a function; ConfigError where there is none of that name.
+  // Returns the address of a function. Throws ConfigError if the library has no function of that name.
   void* find(const char* function) const;
   const std::string& path() const { return path_; }
 

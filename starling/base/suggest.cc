@@ -5,7 +5,8 @@
 namespace starling {
 namespace {
 
-// Optimal string alignment: insert, delete, substitute, and swap two neighbours, each at cost 1.
+// Optimal string alignment distance: inserting, deleting, substituting and swapping adjacent characters cost
+// 1 each.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -26,6 +27,10 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   std::string best;
   for (const std::string& candidate : candidates) {
+    // The distance is at least the difference of the lengths. A long word thus costs no time.
+    const size_t longer = std::max(word.size(), candidate.size()),
+                 shorter = std::min(word.size(), candidate.size());
+    if (longer - shorter >= best_distance) continue;
     const size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;

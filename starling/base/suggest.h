@@ -1,4 +1,4 @@
-// "Did you mean …": the candidate nearest to a misspelt word.
+// Suggestions for misspelled words.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace starling {
 
-// The candidate with the smallest edit distance to `word` (a swap of neighbours counts once), empty if none is within a third of its length
-// (at least 2 edits are always allowed).
+// Returns the candidate with the smallest edit distance to `word`. Swapping two adjacent characters counts as
+// one edit. Returns an empty string if every candidate needs more edits than a third of the length of `word`,
+// and more than 2.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace starling

@@ -14,10 +14,15 @@
 namespace starling {
 namespace {
 
-c10::intrusive_ptr<c10d::Backend::Options> options_of(const MeetingOptions& meeting) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("starling", meeting.group.timeout);
-  options->group_name = meeting.name;
-  options->global_ranks_in_group.assign(meeting.world_ranks.begin(), meeting.world_ranks.end());
+// Returns the text with the word "timeout", for which programs look in PyTorch's messages.
+std::string with_timeout_word(const std::string& text) {
+  return text.find("timeout") != std::string::npos ? text : text + " (timeout)";
+}
+
+c10::intrusive_ptr<c10d::Backend::Options> options_of(const RendezvousOptions& rendezvous) {
+  auto options = c10::make_intrusive<c10d::Backend::Options>("starling", rendezvous.group.timeout);
+  options->group_name = rendezvous.name;
+  options->global_ranks_in_group.assign(rendezvous.world_ranks.begin(), rendezvous.world_ranks.end());
   return options;
 }
 
@@ -28,7 +33,8 @@ bool are_equal_to_places(const std::vector<int64_t>& ranks) {
   return true;
 }
 
-// A callback of the last part completes the whole, with the first error there was.
+// The parts of a coalesced operation. A callback of the last part completes the whole with the first error of
+// its parts.
 struct Coalesced {
   explicit Coalesced(size_t parts) : left(parts) {}
   std::mutex mutex;
@@ -38,29 +44,30 @@ struct Coalesced {
 
 }  // namespace
 
-StarlingBackend::StarlingBackend(std::shared_ptr<Group> group, MeetingOptions meeting, StorePtr store)
+StarlingBackend::StarlingBackend(std::shared_ptr<Group> group, RendezvousOptions rendezvous, StorePtr store)
     : c10d::Backend(group->rank(), group->size()),
       group_(std::move(group)),
-      meeting_(std::move(meeting)),
+      rendezvous_(std::move(rendezvous)),
       store_(std::move(store)),
-      options_(options_of(meeting_)) {}
+      options_(options_of(rendezvous_)) {}
 
 c10::intrusive_ptr<StarlingBackend> StarlingBackend::make(const StorePtr& store, int rank, int size,
-                                                          const MeetingOptions& meeting) {
-  return c10::make_intrusive<StarlingBackend>(meet(store, rank, size, meeting), meeting, store);
+                                                          const RendezvousOptions& rendezvous) {
+  return c10::make_intrusive<StarlingBackend>(rendezvous_group(store, rank, size, rendezvous), rendezvous,
+                                              store);
 }
 
-c10::intrusive_ptr<StarlingBackend> StarlingBackend::make_reconfigurable(int rank, int size,
-                                                                         const MeetingOptions& meeting) {
-  return c10::make_intrusive<StarlingBackend>(rank, size, meeting, std::make_unique<MeetingPoint>());
+c10::intrusive_ptr<StarlingBackend> StarlingBackend::make_reconfigurable(
+    int rank, int size, const RendezvousOptions& rendezvous) {
+  return c10::make_intrusive<StarlingBackend>(rank, size, rendezvous, std::make_unique<LocalRendezvous>());
 }
 
-StarlingBackend::StarlingBackend(int rank, int size, MeetingOptions meeting,
-                                 std::unique_ptr<MeetingPoint> point)
+StarlingBackend::StarlingBackend(int rank, int size, RendezvousOptions rendezvous,
+                                 std::unique_ptr<LocalRendezvous> point)
     : c10d::Backend(rank, size),
       point_(std::move(point)),
-      meeting_(std::move(meeting)),
-      options_(options_of(meeting_)) {
+      rendezvous_(std::move(rendezvous)),
+      options_(options_of(rendezvous_)) {
   options_->enable_reconfigure = true;
 }
 
@@ -81,8 +88,8 @@ std::shared_ptr<Group> StarlingBackend::group() {
 }
 
 void StarlingBackend::setTimeout(std::chrono::milliseconds timeout) {
-  if (timeout > meeting_.group.timeout) {
-    TORCH_WARN("starling: a group's timeout cannot be raised: ", meeting_.group.timeout.count(),
+  if (timeout > rendezvous_.group.timeout) {
+    TORCH_WARN("starling: a group's timeout cannot be raised: ", rendezvous_.group.timeout.count(),
                " ms remain; give the longer one when the group is made");
   }
   wait_limit_ = timeout.count();
@@ -96,36 +103,31 @@ void StarlingBackend::abort() {
 }
 
 void StarlingBackend::shutdown() {
-  std::vector<WorkQueue*> queues{&collectives_};
-  {
-    const std::lock_guard lock(mail_mutex_);
-    mail_stopped_ = true;
-    for (const auto& [key, queue] : mail_) queues.push_back(queue.get());
-  }
-  const bool pending = std::any_of(queues.begin(), queues.end(), [](auto* queue) { return queue->busy(); });
+  lanes_.close();  // no operation comes after the look
+  const bool pending = lanes_.busy();
   std::shared_ptr<Group> last;
   {
     const std::lock_guard lock(group_mutex_);
     if (pending && group_)
       group_->abort("the process group ended while operations were pending; wait() for them before");
   }
-  for (WorkQueue* queue : queues) queue->stop();
+  lanes_.stop();
   const std::lock_guard lock(group_mutex_);
-  last.swap(group_);  // nobody uses it any more; it goes with this scope
+  last.swap(group_);  // no other code uses the group any more; it ends with this scope
 }
 
 void StarlingBackend::guarded(const std::function<void()>& body) {
   const auto where = [this](const std::string& what) {
-    if (are_equal_to_places(meeting_.world_ranks)) return what;
-    return fmt::format("{} [group '{}' of the job's ranks {}]", what, meeting_.name,
-                       fmt::join(meeting_.world_ranks, ", "));
+    if (are_equal_to_places(rendezvous_.world_ranks)) return what;
+    return fmt::format("{} [group '{}' of the job's ranks {}]", what, rendezvous_.name,
+                       fmt::join(rendezvous_.world_ranks, ", "));
   };
   try {
     body();
   } catch (const TimeoutError& error) {
     error_ = c10d::ErrorType::TIMEOUT;
     hooks_->failing();
-    throw TimeoutError(where(error.what()), error.peer());
+    throw TimeoutError(with_timeout_word(where(error.what())), error.peer());
   } catch (const CommError& error) {
     error_ = c10d::ErrorType::COMM_ERROR;
     hooks_->failing();
@@ -148,7 +150,7 @@ bool StarlingBackend::note_coalesced(const c10::intrusive_ptr<StarlingWork>& wor
 void StarlingBackend::startCoalescing() {
   const std::lock_guard lock(coalesced_mutex_);
   if (coalesced_)
-    throw Error(ErrorCode::kConfig, "startCoalescing: already begun; call endCoalescing() before");
+    throw Error(ErrorCode::kConfig, "startCoalescing was called twice; call endCoalescing() first");
   coalesced_.emplace();
 }
 

@@ -1,28 +1,34 @@
-// StarlingBackend: the c10d::Backend named "starling", over the engine of starling/comm. CPU tensors; NCCL is the
-// backend for CUDA.
+// StarlingBackend is the c10d::Backend named "starling", over the collectives of starling/comm. It serves CPU
+// tensors; NCCL is the backend for CUDA tensors.
 //
-// Element types and reduce operations: data_type.h; where nothing is computed, tensors of any type. Tensors that are not
-// contiguous (and lists of tensors) are copied to and from a contiguous one; contiguous tensors are used in place, and those
-// of allocateTensor() without any copy.
-// Order: all ranks make the same collective calls in the same order. One thread of the backend carries them out in that
-// order; a call with asyncOp false, made while nothing is pending, is carried out by its caller before it returns. Each
-// peer has a thread for sends and one for receives, started at the first of them, so sends and receives of any order on
-// both sides end.
-// Errors: wrong arguments throw Error(kConfig) from the call. Faults (CommError, TimeoutError) come out of wait(). The
-// engine's timeout ends every operation; a timeout in the options, or set by setTimeout, bounds wait().
-// Hooks: Hooks.hpp of c10d, see work_hooks.h; abort hooks run before abort() and where an operation finds a failure.
-// Not offered, for a CPU has none of it: memory pools, suspend and resume of memory, and estimates of time without running.
-// Threads: calls may come from several threads; what several threads call at the same time on one backend must be such that
-// its order does not matter.
+// Element types and reduce operations: data_type.h lists them. Operations that compute nothing accept tensors
+// of any type. The backend copies tensors that are not contiguous, and lists of tensors, to and from a
+// contiguous one. It uses contiguous tensors in place, and those of allocateTensor() without any copy.
+//
+// Order: all ranks make equal collective calls in equal order. One thread of the backend executes them in
+// this order. If asyncOp is false and no call is pending, the calling thread executes the call before it
+// returns. Each peer has one thread for sends and one for receives, which start with the first send or
+// receive. Sends and receives therefore complete in any order of the calls on both sides.
+//
+// Errors: wrong arguments throw Error(kConfig) from the call. Faults (CommError, TimeoutError) come out of
+// wait(). The group's timeout ends every operation. A timeout in the options, or one set by setTimeout,
+// bounds wait().
+//
+// Hooks: those of c10d's Hooks.hpp, see work_hooks.h. Abort hooks are called before abort() and when an
+// operation finds a failure.
+//
+// Not offered, because a CPU has none of it: memory pools, suspending and resuming memory, and estimates of
+// time without execution.
+//
+// Threads: several threads may call a backend. If they call it at the same time, the order of their calls
+// must not matter.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
 #include <chrono>
-#include <compare>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,13 +37,15 @@
 #include <utility>
 #include <vector>
 
-#include "starling/c10d/meeting.h"
+#include "starling/c10d/c10d_rendezvous.h"
+#include "starling/c10d/starling_work.h"
 #include "starling/c10d/work_hooks.h"
-#include "starling/c10d/work_queue.h"
 #include "starling/comm/group.h"
+#include "starling/comm/work_lanes.h"
 
 namespace starling {
 
+// The backend of one group.
 class StarlingBackend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -45,201 +53,259 @@ class StarlingBackend final : public c10d::Backend {
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-  // meeting: how the group was made, for split and merge; its timeout is that of the group.
-  explicit StarlingBackend(std::shared_ptr<Group> group, MeetingOptions meeting = {}, StorePtr store = {});
-  ~StarlingBackend() override;  // shutdown()
+  // rendezvous: how the group was made, for split() and merge(). Its timeout is that of the group. store: for
+  // shrink(), or null.
+  explicit StarlingBackend(std::shared_ptr<Group> group, RendezvousOptions rendezvous = {},
+                           StorePtr store = {});
+  // Calls shutdown().
+  ~StarlingBackend() override;
 
-  // Collective: the backend of the ranks that hold `store`. Errors as meet().
+  // Makes the backend of the ranks that hold `store`. Collective. Errors: as rendezvous_group().
   static c10::intrusive_ptr<StarlingBackend> make(const StorePtr& store, int rank, int size,
-                                                  const MeetingOptions& meeting);
+                                                  const RendezvousOptions& rendezvous);
 
-  // One that has no group before reconfigure(); rank and size are those of the process group. Ranks of one host.
+  // Makes a backend that has no group before reconfigure(). rank and size are those of the process group. All
+  // ranks must be on one host.
   static c10::intrusive_ptr<StarlingBackend> make_reconfigurable(int rank, int size,
-                                                                 const MeetingOptions& meeting);
-  StarlingBackend(int rank, int size, MeetingOptions meeting, std::unique_ptr<MeetingPoint> point);
+                                                                 const RendezvousOptions& rendezvous);
+  // For make_reconfigurable().
+  StarlingBackend(int rank, int size, RendezvousOptions rendezvous, std::unique_ptr<LocalRendezvous> point);
 
+  // Returns "starling".
   const std::string getBackendName() const override { return "starling"; }
+  // Returns whether the backend has a group.
   bool isInitialized() override;
+  // Returns c10d's options of this backend.
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
-  // Of the last collective, from 1.
+  // Returns the number of the last collective, from 1.
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  // Bounds the wait() of later operations that give no timeout.
   void setTimeout(std::chrono::milliseconds timeout) override;
 
-  // One tensor, the same shape on all ranks; in place.
+  // Broadcasts one tensor in place. It has an equal shape on all ranks.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  // Also sparse tensors, summed only.
+  // Reduces one tensor in place. Sparse tensors can be summed only.
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  // Sums one sparse tensor.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  // Any number of tensors of one type, reduced as one.
+  // Reduces any number of tensors of one type in one operation.
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  // In place on the root; other ranks' tensors stay as they are.
+  // Reduces one tensor in place on the root. The tensors of the remaining ranks do not change.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
 
-  // List forms: one list of getSize() tensors, all with as many elements as the single tensor.
+  // Gathers the input of each rank. The list has getSize() tensors, each with as many elements as the input.
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override;
+  // Reduces a list of getSize() tensors and keeps the one of this rank. Each has as many elements as the
+  // output.
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override;
-  // On the root as allgather and reduce_scatter; on other ranks the list is empty.
+  // Like allgather() on the root. On the remaining ranks the list is empty.
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  // Sends one tensor of the root's list to each rank. On the remaining ranks the list is empty.
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                   const c10d::ScatterOptions& options) override;
-  // getSize() lists of as many tensors as there are inputs, of any types.
+  // Gathers several tensors of any types. outputs: getSize() lists of as many tensors as there are inputs.
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
 
-  // The large tensor has getSize() times the elements of the small one. Also _allgather_base, _reduce_scatter_base,
-  // gather_into_tensor and the deprecated names of the coalesced forms.
+  // Gathers into one tensor that has getSize() times the elements of the input. _allgather_base leads to this
+  // function. The deprecated names of the coalesced forms lead to those below.
   WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input,
                             const c10d::AllgatherOptions& options) override;
+  // Reduces one tensor that has getSize() times the elements of the output, and keeps the part of this rank.
+  // _reduce_scatter_base leads to this function.
   WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
                                 const c10d::ReduceScatterOptions& options) override;
+  // Gathers into one tensor of the root. gather_into_tensor leads to this function.
   WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
-  // As many of these, one after another, under one Work.
+  // Executes all_gather_single() for each pair of tensors under one Work.
   WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
                                       const c10d::AllgatherOptions& options) override;
+  // Executes reduce_scatter_single() for each pair of tensors under one Work.
   WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
 
-  // Splits along dim 0, one a rank, or none for equal ones. Also alltoall_base.
+  // Exchanges parts of one tensor along dim 0. Each list of splits has one number per rank, or is empty for
+  // equal parts. alltoall_base leads to this function.
   WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                             std::vector<int64_t>& input_splits,
                             const c10d::AllToAllOptions& options) override;
+  // Sends inputs[r] to rank r and receives outputs[r] from it.
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
 
-  // One tensor of the same bytes on both sides; matched by (peer, tag) in order.
+  // Sends one tensor. The receiver's tensor has as many bytes. Sends and receives match by (peer, tag), in
+  // order.
   WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  // Receives one tensor.
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
-  // The first message with this tag, from whomever; the Work's sourceRank() tells.
+  // Receives the first message with this tag, from any rank. The Work's sourceRank() returns the sender.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
+  // Completes when all ranks have called it.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // Blocks. Rank 0 waits until options.timeout for the others and ends the group where some did not come: TimeoutError on
-  // rank 0 that names the first of them, or with `all` every one; the others' wait ends with what rank 0 found.
+  // A barrier that finds missing ranks. Blocks. Rank 0 waits for the remaining ranks until options.timeout
+  // and ends the group if some did not arrive. It then throws TimeoutError, which names the first missing
+  // rank or, with `all`, all of them. The calls of the remaining ranks end with the finding of rank 0.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool all) override;
 
-  // What is called between the two, by one thread, is carried out meanwhile; the Work ends with the last of it.
+  // c10d: startCoalescing() and endCoalescing() are offered.
   bool supportsCoalescing() const override { return true; }
+  // Begins a set of operations of one thread. They are executed as they are called.
   void startCoalescing() override;
+  // Ends the set. The Work completes with the last of its operations.
   WorkPtr endCoalescing() override;
 
-  // Groups of some of the ranks. split: in the order of `ranks`; null for others. merge: rank and size in the new group.
-  // shrink: the ranks that are left, by the store that this backend was made with; flags & 1 aborts this one before.
+  // c10d: split() and merge() are offered.
   bool supportsSplitting() const override { return true; }
+  // Makes a group of some of the ranks, in the order of `ranks`. Collective. Returns null on ranks that are
+  // not in the list.
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks,
                    const c10::intrusive_ptr<Options>& options) override;
+  // Makes a group of the ranks that hold `store`. Collective. rank and size: those in the new group.
   BackendPtr merge(const StorePtr& store, const c10::intrusive_ptr<Options>& options, const int& rank,
                    const int& size) override;
+  // c10d: shrink() is offered, if the backend was made with a store.
   bool supportsShrinking() const override { return store_.defined(); }
+  // Makes a group of the ranks that are not excluded, through the store of this backend. If flags & 1, this
+  // backend is aborted first.
   BackendPtr shrink(const std::vector<int64_t>& excluded, int flags,
                     const c10::intrusive_ptr<Options>& options) override;
 
-  // Only of make_reconfigurable. Collective over those with the handles; blocks; what is pending on the group before is
-  // aborted. An unordered set of handles gets its ranks in the order of their text.
+  // c10d: reconfigure() is offered by backends of make_reconfigurable().
   bool supportsReconfigure() const override { return point_ != nullptr; }
+  // Returns the handle that the processes of a new group exchange.
   c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  // Makes a group of the processes with the given handles. Collective over these processes. Blocks.
+  // Operations that are pending on the previous group are aborted. In an unordered set, the text of the
+  // handles determines the order of the ranks.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
-  // Collective over the ranks of this host, in the same order on all, with the same bytes: a one-dimensional tensor of
-  // zeros in memory that they share. Its memory lives as long as the group or the tensor, whichever is longer.
+  // Returns a one-dimensional tensor of zeros in memory that the ranks of this host share. Collective over
+  // these ranks, in equal order and with equal numbers of bytes. The memory lives until both the group and
+  // the tensor have ended.
   at::Tensor allocateTensor(long size,
                             at::TensorOptions options) override;  // NOLINT(google-runtime-int): c10d's type
+  // c10d: allocateTensor() is offered.
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
 
-  // One-sided access, where all ranks are of one host: one_sided.h. Collective.
+  // c10d: new_window() is offered if all ranks are on one host.
   bool supportsWindow() const override;
+  // Makes a window for one-sided access (one_sided.h). Collective.
   c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
-  // Windows and allocateTensor: how many, and the bytes of this rank's regions. They live as long as the group.
+  // Returns the number and the bytes of this rank's regions of windows and allocateTensor(). They live as
+  // long as the group.
   std::unordered_map<std::string, uint64_t> getMemoryStats() override;
 
+  // c10d: abort hooks are offered.
   bool supportsAbortHooks() const override { return true; }
+  // Calls `hook` before abort() and when an operation finds a failure.
   void registerAbortHook(int64_t id, c10d::AbortHook hook) override;
+  // Removes the hook with this number, if there is one.
   void unregisterAbortHook(int64_t id) override { hooks_->remove_abort_hook(id); }
+  // c10d: completion hooks are offered.
   bool supportsCompletionHooks() const override { return true; }
+  // Calls `hook` after each operation that succeeds.
   void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
+  // Removes the hook with this number, if there is one.
   void unregisterCompletionHook(int64_t id) override { hooks_->remove_completion_hook(id); }
-  // One, told of every operation that succeeded; before the first operation.
+  // Registers the only hook of this kind, before the first operation. It receives each operation that
+  // succeeds.
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
-  // Until all operations have ended and their hooks have run. TimeoutError where none has ended for as long as setTimeout says,
-  // else for somewhat more than the group's timeout; they go on, and may be waited for again. Not from a hook.
+  // Waits until all operations have ended and their hooks have returned. Not to be called from a hook.
+  //
+  // Errors: TimeoutError if no operation has ended for the time of setTimeout or, without one, for 2 s more
+  // than the group's timeout. The operations continue, and the caller may wait again.
   void waitForPendingWorks() override;
-  // Work::getDuration() of later operations.
+  // Makes later operations measure their Work::getDuration().
   void enableCollectivesTiming() override { hooks_->time_operations(); }
 
-  // These throw Error(kConfig) that says what to use instead.
+  // Not offered. Throws Error(kConfig) that names an alternative.
   void startTimeEstimate() override;
+  // Not offered. Throws Error(kConfig) that names an alternative.
   float endTimeEstimate() override;
+  // Not offered. Throws Error(kConfig) that names an alternative.
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  // Not offered. Throws Error(kConfig) that names an alternative.
   void suspend() override;
+  // Not offered. Throws Error(kConfig) that names an alternative.
   void resume() override;
 
-  // What ended the group, once something has.
+  // Returns what ended the group, or SUCCESS.
   c10d::ErrorType getError() override { return error_; }
   // Ends every pending and later operation of this rank with a CommError.
   void abort() override;
-  // Leaves the group and ends the threads. Operations still pending are aborted, and with them the group. Later calls
-  // throw CommError.
+  // Leaves the group and ends the threads. Pending operations are aborted, and the group with them. Later
+  // calls throw CommError.
   void shutdown() override;
 
-  // For StarlingWindow. A lane is an order of calls of its own: a peer (-1: any) and a kind.
-  struct Lane {
-    int peer;
-    int64_t kind;  // 0: receives, 1: sends, more: a window's
-    auto operator<=>(const Lane&) const = default;
-  };
+  // The lanes of comm/work_lanes.h: kind 0 has the receives of a peer, 1 the sends, larger kinds those of a
+  // window. This type and the functions below are for StarlingWindow.
+  using Lane = starling::Lane;
+  // Returns the kind of a window's lane.
   static int64_t window_lane(int64_t number, bool sends) { return 2 + 2 * number + (sends ? 1 : 0); }
+  // Returns the tag of a window's messages.
   static uint32_t window_tag(int64_t number) { return 0x8000'0000 + static_cast<uint32_t>(number); }
-  // body(group, work), after the earlier ones of this lane. timeout: of the wait() of its Work; 0 or less: that of setTimeout.
+  // Executes an operation.
   using LaneBody = std::function<void(Group&, StarlingWork&)>;
+  // Executes body(group, work) after the earlier calls of the lane. timeout: bounds the wait() of the Work. 0
+  // or less: that of setTimeout.
   c10::intrusive_ptr<StarlingWork> on_lane(Lane lane, c10d::OpType type, const char* title, Tensors outputs,
                                            bool async, std::chrono::milliseconds timeout, LaneBody body);
-  // body(group), as a collective, after the earlier ones.
+  // Executes body(group) as a collective, after the earlier ones.
   WorkPtr in_order(const char* title, const std::function<void(Group&)>& body);
-  // Runs an operation's body; notes what ends the group and says which ranks of the job it is of.
+  // Executes body() after the earlier operations of the lane and completes the work. If `async` is false and
+  // the lane is idle, the calling thread does so.
+  template <typename Body>
+  void execute(Lane lane, bool async, const c10::intrusive_ptr<StarlingWork>& work, Body body);
+  // Executes the body of an operation. If it throws, notes what ended the group and adds to the error which
+  // ranks of the job it concerns.
   void guarded(const std::function<void()>& body);
-  std::shared_ptr<Group> group();  // CommError where there is none
-  // Group::allocate_window(), counted.
+  // Returns the group. Errors: CommError if there is none.
+  std::shared_ptr<Group> group();
+  // Calls Group::allocate_window() and counts the window.
   std::shared_ptr<Window> window_of(Group& group, size_t bytes);
 
  private:
-  // body(group): carried out in the order of the calls.
+  // Executes body(group) in the order of the calls.
   template <typename CallOptions, typename Body>
   WorkPtr collective(c10d::OpType type, const char* title, const CallOptions& options, Tensors outputs,
                      Body body);
-  // body(group, tensor, work), of the one tensor of `tensors`, on the peer's lane of this direction.
-  using MailBody = std::function<void(Group&, const at::Tensor&, StarlingWork&)>;
-  WorkPtr mail(c10d::OpType type, const char* title, int peer, const Tensors& tensors, MailBody body);
+  // Receives the group, the one tensor of `tensors`, and the work. point_to_point() executes it on the lane
+  // of the peer and the direction.
+  using PointToPointBody = std::function<void(Group&, const at::Tensor&, StarlingWork&)>;
+  WorkPtr point_to_point(c10d::OpType type, const char* title, int peer, const Tensors& tensors,
+                         PointToPointBody body);
   bool note_coalesced(const c10::intrusive_ptr<StarlingWork>& work);
   void check_rank(const char* operation, int64_t rank) const;
   void check_list(const char* operation, const std::vector<Tensors>& lists, const at::Tensor& each) const;
   void check_no_list(const char* operation, const std::vector<Tensors>& lists) const;
   void check_ratio(const char* operation, const at::Tensor& large, const at::Tensor& small) const;
   int64_t world_rank(int rank) const {
-    return meeting_.world_ranks.empty() ? rank : meeting_.world_ranks[rank];
+    return rendezvous_.world_ranks.empty() ? rank : rendezvous_.world_ranks[rank];
   }
-  // How the ranks `ranks` of this group, or unknown ones where empty, meet.
-  MeetingOptions meeting_of(const std::vector<int>& ranks, const c10::intrusive_ptr<Options>& options) const;
+  // Returns how the ranks `ranks` of this group meet. Empty: the ranks are unknown.
+  RendezvousOptions rendezvous_of(const std::vector<int>& ranks,
+                                  const c10::intrusive_ptr<Options>& options) const;
 
-  const std::unique_ptr<MeetingPoint> point_;  // null: not to be reconfigured
+  const std::unique_ptr<LocalRendezvous> point_;  // null: not reconfigurable
   mutable std::mutex group_mutex_;
   std::shared_ptr<Group> group_;  // null before reconfigure() and after shutdown(); guarded by group_mutex_
-  MeetingOptions meeting_;
+  RendezvousOptions rendezvous_;
   const StorePtr store_;
   const c10::intrusive_ptr<Options> options_;
   std::atomic<int64_t> wait_limit_{0};  // milliseconds; 0: none
   std::atomic<c10d::ErrorType> error_{c10d::ErrorType::SUCCESS};
   std::atomic<uint64_t> sequence_{0};
-  uint64_t monitored_ = 0;  // barriers so far
+  uint64_t monitored_ = 0;  // monitored barriers so far
   std::mutex coalesced_mutex_;
   std::optional<std::vector<c10::intrusive_ptr<StarlingWork>>> coalesced_;  // guarded by coalesced_mutex_
-  std::mutex mail_mutex_;
-  std::map<Lane, std::unique_ptr<WorkQueue>> mail_;  // guarded by mail_mutex_
-  uint64_t mail_sequence_ = 0;                       // guarded by mail_mutex_
-  bool mail_stopped_ = false;                        // guarded by mail_mutex_
-  int64_t windows_ = 0;                              // made by new_window()
+  std::atomic<uint64_t> p2p_sequence_{0};
+  int any_source_first_ = 0;  // the rank at which recvAnysource() begins to look; used on its lane only
+  int64_t windows_ = 0;       // number of windows made by new_window()
   std::atomic<uint64_t> shared_regions_{0}, shared_bytes_{0};
   const std::shared_ptr<WorkHooks> hooks_ = std::make_shared<WorkHooks>();
-  WorkQueue collectives_;
+  WorkLanes lanes_{"the backend starling has been shut down; make a new process group"};
 };
 
 }  // namespace starling

@@ -1,6 +1,7 @@
-// What the calls of StarlingBackend share; included by its sources only.
+// Helpers that the sources of StarlingBackend share. Only they include this file.
 #pragma once
 
+#include <c10/core/InferenceMode.h>
 #include <poll.h>
 
 #include <chrono>
@@ -12,7 +13,8 @@
 
 namespace starling {
 
-// Calls `look` until it returns true or `end` has come, at first often, later every millisecond.
+// Calls `look` until it returns true or `end` is reached. Returns whether it returned true. It calls often at
+// first and every millisecond later.
 template <typename Look>
 bool look_until(std::chrono::steady_clock::time_point end, const Look& look) {
   constexpr int kOften = 1000;
@@ -23,6 +25,24 @@ bool look_until(std::chrono::steady_clock::time_point end, const Look& look) {
   }
 }
 
+template <typename Body>
+void StarlingBackend::execute(Lane lane, bool async, const c10::intrusive_ptr<StarlingWork>& work,
+                              Body body) {
+  auto begun = [body = std::move(body), work = work.get()] {  // complete() keeps the work alive
+    // Without this mode, copying a result into a leaf that requires gradients would fail, or record a graph.
+    const c10::InferenceMode no_autograd;
+    work->begin();
+    body();
+  };
+  auto complete = [work](std::exception_ptr error) { work->complete(std::move(error)); };
+  if (async) {
+    lanes_.submit(lane, {std::move(begun), std::move(complete)});
+  } else {
+    lanes_.run(lane, std::move(begun), std::move(complete));
+  }
+}
+
+// Executes a collective. backend.h has the contract.
 template <typename CallOptions, typename Body>
 StarlingBackend::WorkPtr StarlingBackend::collective(c10d::OpType type, const char* title,
                                                      const CallOptions& options, Tensors outputs, Body body) {
@@ -33,12 +53,10 @@ StarlingBackend::WorkPtr StarlingBackend::collective(c10d::OpType type, const ch
       .sequence = ++sequence_,
       .timeout = options.timeout.count() > 0 ? options.timeout : std::chrono::milliseconds(wait_limit_)};
   auto work = c10::make_intrusive<StarlingWork>(description, std::move(outputs), hooks_);
-  Job job{[this, on = group(), body = std::move(body)] { guarded([&] { body(*on); }); }, work};
-  if (note_coalesced(work) || options.asyncOp) {
-    collectives_.submit(std::move(job));
-  } else {
-    collectives_.run(std::move(job));
-  }
+  constexpr Lane kCollectives{-1, -1};
+  const bool async = note_coalesced(work) || options.asyncOp;
+  execute(kCollectives, async, work,
+          [this, on = group(), body = std::move(body)] { guarded([&] { body(*on); }); });
   return work;
 }
 

@@ -1,4 +1,4 @@
-// The forms of StarlingBackend's collectives that take many tensors, and sparse ones.
+// The collectives of StarlingBackend on lists of tensors and on sparse tensors.
 #include <fmt/format.h>
 
 #include <utility>
@@ -39,7 +39,7 @@ StarlingBackend::WorkPtr StarlingBackend::allreduce_sparse(Tensors& tensors,
   }
   if (options.reduceOp.op_ != c10d::ReduceOp::SUM) {
     throw Error(ErrorCode::kConfig,
-                "all_reduce_sparse: sparse tensors are summed only; make others dense by to_dense()");
+                "all_reduce_sparse: sparse tensors can only be summed; for other operations call to_dense()");
   }
   return collective(c10d::OpType::_ALLREDUCE_SPARSE, "starling:all_reduce_sparse", options, tensors,
                     [tensor = tensors[0]](Group& group) { tensor.copy_(sparse_sum(group, tensor)); });
@@ -49,7 +49,7 @@ StarlingBackend::WorkPtr StarlingBackend::allgather_coalesced(std::vector<Tensor
                                                               const c10d::AllgatherOptions& options) {
   constexpr const char* kName = "all_gather_coalesced";
   if (outputs.size() != static_cast<size_t>(size_)) {
-    throw Error(ErrorCode::kConfig, fmt::format("{}: give {} lists of outputs, one a rank", kName, size_));
+    throw Error(ErrorCode::kConfig, fmt::format("{}: give {} lists of outputs, one per rank", kName, size_));
   }
   std::vector<Tensors> by_input(inputs.size());
   Tensors all;

@@ -1,4 +1,4 @@
-// The collectives of StarlingBackend: each checks its tensors and names what the engine has to do.
+// The collectives of StarlingBackend. Each one checks its tensors and calls the group.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,7 +21,7 @@ size_t travelling_count(const at::Tensor& tensor) {
   return element_count(tensor) * travel_of(tensor.scalar_type()).per_element;
 }
 
-// Elements a rank, as they travel, of splits along dim 0.
+// Returns the number of elements for each rank, as they are sent, of splits along dim 0.
 Counts split_counts(const char* operation, const at::Tensor& tensor, const std::vector<int64_t>& splits,
                     int size) {
   const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
@@ -38,7 +38,7 @@ Counts split_counts(const char* operation, const at::Tensor& tensor, const std::
   if (splits.size() != static_cast<size_t>(size) || negative ||
       std::accumulate(splits.begin(), splits.end(), int64_t{0}) != rows) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("{}: splits [{}] of {} rows in a group of {}; give one a rank, with the "
+                fmt::format("{}: splits [{}] of {} rows in a group of {}; give one per rank, with the "
                             "rows as their sum",
                             operation, fmt::join(splits, ", "), rows, size));
   }
@@ -53,7 +53,7 @@ Counts counts_of(const Tensors& tensors) {
   return counts;
 }
 
-// `count` for rank `root`, nothing for the others.
+// Returns `count` for rank `root` and 0 for the remaining ranks.
 Counts only_root(int size, int64_t root, size_t count) {
   Counts counts(size, 0);
   counts[root] = count;
@@ -76,7 +76,7 @@ void StarlingBackend::check_list(const char* operation, const std::vector<Tensor
                                  const at::Tensor& each) const {
   if (lists.size() != 1 || lists[0].size() != static_cast<size_t>(size_)) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("{}: give one list of {} tensors, one a rank", operation, size_));
+                fmt::format("{}: give one list of {} tensors, one per rank", operation, size_));
   }
   for (const at::Tensor& tensor : lists[0]) {
     check_same_type(operation, {tensor, each});
@@ -236,7 +236,7 @@ StarlingBackend::WorkPtr StarlingBackend::alltoall(Tensors& outputs, Tensors& in
                                                    const c10d::AllToAllOptions& options) {
   if (outputs.size() != static_cast<size_t>(size_) || inputs.size() != outputs.size()) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("all_to_all: give {} tensors in each list, one a rank", size_));
+                fmt::format("all_to_all: give {} tensors in each list, one per rank", size_));
   }
   check_same_type("all_to_all", inputs);
   check_same_type("all_to_all", outputs);

@@ -1,4 +1,5 @@
-// What StarlingBackend has beside communication: windows, memory, hooks; and what it has not.
+// The functions of StarlingBackend besides communication: windows, memory, hooks, and those that are not
+// offered.
 #include <fmt/format.h>
 
 #include <utility>
@@ -11,7 +12,8 @@
 namespace starling {
 namespace {
 
-// For the engine to end an operation by its own timeout, which tells more.
+// Time in which the group ends an operation by its own timeout. The group's error tells more than the one
+// here.
 constexpr std::chrono::milliseconds kEngineFirst{2'000};
 
 [[noreturn]] void not_offered(const char* call, const char* instead) {
@@ -70,23 +72,21 @@ void StarlingBackend::registerOnCompletionHook(std::function<void(std::shared_pt
 
 void StarlingBackend::waitForPendingWorks() {
   const std::chrono::milliseconds set(wait_limit_);
-  const auto limit = set.count() > 0 ? set : meeting_.group.timeout + kEngineFirst;
+  const auto limit = set.count() > 0 ? set : rendezvous_.group.timeout + kEngineFirst;
   const int left = hooks_->wait_for_none(limit);
   if (left == 0) return;
   throw TimeoutError(fmt::format(
       "rank {}: none of {} pending operations has ended within {} ms; wait longer, or see the logs "
-      "of the other ranks",
+      "of the other ranks (timeout)",
       rank_, left, limit.count()));
 }
 
 void StarlingBackend::startTimeEstimate() {
-  not_offered("estimates of time",
-              "`starling bench comm` measures collectives, `starling plan` predicts a step");
+  not_offered("estimates of time", "`starling bench comm` measures the time of each collective");
 }
 
 float StarlingBackend::endTimeEstimate() {
-  not_offered("estimates of time",
-              "`starling bench comm` measures collectives, `starling plan` predicts a step");
+  not_offered("estimates of time", "`starling bench comm` measures the time of each collective");
 }
 
 std::shared_ptr<c10::Allocator> StarlingBackend::getMemAllocator() {

@@ -1,5 +1,5 @@
-// One-sided windows between the ranks of a host; hooks, durations and the wait for all; what the backend does not offer; and
-// backends for other devices beside it.
+// Tests one-sided windows between the ranks of a host, hooks, durations, the wait for all operations, what
+// the backend does not offer, and backends for other devices beside it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,6 +38,10 @@ void with_extras(int ranks, const std::function<void(StarlingBackend&)>& body) {
   });
 }
 
+float in_ms(std::chrono::duration<float> time) {
+  return time.count() * 1e3f;
+}
+
 at::Tensor table_of(int rank) {
   return values(rank, 20, at::kDouble, rank).view({4, 5});
 }
@@ -46,7 +50,7 @@ TEST(OneSidedTest, PutsAndSignals) {
   with_extras(3, [](StarlingBackend& backend) {
     const int p = 3, me = backend.getRank(), next = (me + 1) % p, previous = (me + 2) % p;
     ASSERT_TRUE(backend.supportsWindow());
-    // A view with an offset, which differs between the ranks: it stays a view of its storage.
+    // The tensor is a view with an offset that differs between the ranks. It stays a view of its storage.
     const at::Tensor whole = at::zeros({30 + me}, at::kDouble);
     const at::Tensor mine = whole.narrow(0, 5 + me, 20).view({4, 5});
     mine.copy_(table_of(me));
@@ -57,7 +61,7 @@ TEST(OneSidedTest, PutsAndSignals) {
     backend.barrier({})->wait();
     for (const bool async : {false, true}) {
       const double mark = async ? 100 : 10;
-      // Two rows of the next rank's table, of a transposed tensor; then word of it.
+      // Puts two rows of a transposed tensor into the next rank's table, and then sends a signal.
       const auto put = window->put(at::full({5, 2}, mark + me, at::kDouble).t(), next, 5, async);
       const auto told = window->signal(next, async);
       window->wait_signal(previous, async)->wait();
@@ -67,13 +71,13 @@ TEST(OneSidedTest, PutsAndSignals) {
       want.narrow(0, 1, 2).fill_(mark + previous);
       EXPECT_TRUE(at::equal(mine, want)) << mine;
       EXPECT_TRUE(at::equal(whole.narrow(0, 5 + me, 20), want.flatten()));
-      backend.barrier({})->wait();  // the next round's put may come now
+      backend.barrier({})->wait();  // the put of the next round may arrive now
     }
-    window->put(at::full({1}, -1.0, at::kDouble), me, 19, false)->wait();  // into its own
+    window->put(at::full({1}, -1.0, at::kDouble), me, 19, false)->wait();  // into this rank's own tensor
     EXPECT_EQ(mine[3][4].item<double>(), -1);
     window->tensor_deregister();
     EXPECT_THAT(error_of([&] { window->map_remote_tensor(0); }), HasSubstr("call tensor_register()"));
-    // The tensor may be used as before, and the window again.
+    // The tensor can be used as before, and so can the window.
     EXPECT_EQ((mine + 1).sizes(), table_of(0).sizes());
     at::Tensor second = at::full({3}, me, at::kShort);
     window->tensor_register(second, false);
@@ -84,7 +88,7 @@ TEST(OneSidedTest, PutsAndSignals) {
   });
 }
 
-// Each signal ends one wait, and brings all puts before it.
+// Each signal ends one wait and makes all earlier puts visible.
 TEST(OneSidedTest, SignalsAreCounted) {
   with_extras(2, [](StarlingBackend& backend) {
     constexpr int kRounds = 200;
@@ -101,7 +105,7 @@ TEST(OneSidedTest, SignalsAreCounted) {
       EXPECT_EQ(mine[i].item<int>(), i + 1);
     }
     last->wait();
-    // One more ends by the timeout that is given, and the group goes on.
+    // One more wait ends by the given timeout, and the group continues.
     c10d::WaitSignalOptions soon;
     soon.timeout = milliseconds(30);
     EXPECT_THAT(error_of<TimeoutError>([&] { window->wait_signal(peer, false, soon)->wait(); }),
@@ -141,7 +145,7 @@ TEST(OneSidedTest, WrongCallsAreRefused) {
   });
 }
 
-// A wait for a signal that nobody gives ends with the backend.
+// A wait for a signal that no rank sends ends with the backend.
 TEST(OneSidedTest, ShutdownEndsAWaitForASignal) {
   with_extras(2, [](StarlingBackend& backend) {
     at::Tensor mine = at::zeros({4});
@@ -158,11 +162,15 @@ TEST(HooksTest, CompletionsAreReportedAndTimed) {
     std::mutex mutex;
     std::vector<uint64_t> keys;
     std::vector<bool> timed;
+    std::vector<float> milliseconds_told;
+    std::vector<std::chrono::duration<float>> active;  // in seconds
     std::vector<c10d::OpType> types;
+    std::chrono::steady_clock::time_point begun;
     backend.registerCompletionHook(7, [&](const c10d::CompletionHookArgs& done) {
       const std::lock_guard lock(mutex);
       keys.push_back(done.completionKey);
       timed.push_back(done.duration_ms.has_value());
+      if (done.duration_ms) milliseconds_told.push_back(*done.duration_ms);
     });
     backend.registerCompletionHook(8,
                                    [](const c10d::CompletionHookArgs&) { throw std::runtime_error("mine"); });
@@ -176,16 +184,18 @@ TEST(HooksTest, CompletionsAreReportedAndTimed) {
     backend.registerOnCompletionHook([&](const std::shared_ptr<c10d::WorkInfo>& info) {
       const std::lock_guard lock(mutex);
       types.push_back(info->opType);
-      EXPECT_GE(info->timeFinished, info->timeStarted);
-      EXPECT_GE(info->activeDuration.count(), 0);
+      EXPECT_GE(info->timeStarted.time_since_epoch(), begun.time_since_epoch());
+      EXPECT_EQ(info->activeDuration, std::chrono::duration<float>(info->timeFinished - info->timeStarted));
+      active.push_back(info->activeDuration);
     });
     EXPECT_TRUE(backend.hasHooks());
     backend.enableCollectivesTiming();
+    begun = std::chrono::steady_clock::now();
     const auto second = backend.broadcast(tensors, {});
     const auto third = backend.barrier(options_for<c10d::BarrierOptions>(false));
     backend.waitForPendingWorks();
     EXPECT_TRUE(second->isCompleted() && third->isCompleted());
-    EXPECT_GE(second->getDuration(), 0.0f);
+    const std::chrono::duration<float> passed = std::chrono::steady_clock::now() - begun;
     backend.unregisterCompletionHook(7);
     backend.barrier({})->wait();
     backend.waitForPendingWorks();
@@ -194,17 +204,28 @@ TEST(HooksTest, CompletionsAreReportedAndTimed) {
     EXPECT_THAT(timed, testing::ElementsAre(false, true, true));
     EXPECT_THAT(types,
                 testing::ElementsAre(c10d::OpType::BROADCAST, c10d::OpType::BARRIER, c10d::OpType::BARRIER));
+    // The operations run one after another, so the sum of their times is at most the time that passed.
+    ASSERT_EQ(active.size(), 3u);
+    EXPECT_GT(active[0].count(), 0);
+    EXPECT_GT(active[1].count(), 0);
+    EXPECT_LE(active[0] + active[1], 1.001f * passed);
+    // A hook, WorkInfo and getDuration() tell one time, in milliseconds except for WorkInfo.
+    EXPECT_FLOAT_EQ(second->getDuration(), in_ms(active[0]));
+    EXPECT_FLOAT_EQ(third->getDuration(), in_ms(active[1]));
+    EXPECT_THAT(milliseconds_told,
+                testing::ElementsAre(testing::FloatEq(in_ms(active[0])), testing::FloatEq(in_ms(active[1]))));
   });
 }
 
-// A receive whose message is not sent before the wait has given up: by setTimeout, and by the group's timeout.
+// Waits for a receive whose message is sent only after the wait ends, by the timeout of setTimeout and by
+// that of the group.
 TEST(HooksTest, TheWaitForAllEndsByTheTimeout) {
   for (const bool set : {true, false}) {
     run_ranks(2, [&](const ThreadRank& at) {
-      MeetingOptions meeting;
-      if (!set) meeting.group.timeout = milliseconds(50);  // the engine's is longer
+      RendezvousOptions rendezvous;
+      if (!set) rendezvous.group.timeout = milliseconds(50);  // the timeout of the group itself is longer
       const auto backend =
-          c10::make_intrusive<StarlingBackend>(join_group(*at.store, at.rank, at.size), meeting);
+          c10::make_intrusive<StarlingBackend>(join_group(*at.store, at.rank, at.size), rendezvous);
       Tensors tensors{at::ones({10})}, word{at::ones({1})};
       if (at.rank == 1) {
         backend->recv(word, 0, 1)->wait();
@@ -250,13 +271,13 @@ TEST(NotOfferedTest, TheErrorSaysWhatToUse) {
   StarlingBackend& backend = *owner;
   EXPECT_FALSE(backend.supportsTimeEstimation());
   EXPECT_THAT(error_of([&] { backend.startTimeEstimate(); }), HasSubstr("starling bench comm"));
-  EXPECT_THAT(error_of([&] { backend.endTimeEstimate(); }), HasSubstr("starling plan"));
+  EXPECT_THAT(error_of([&] { backend.endTimeEstimate(); }), HasSubstr("starling bench comm"));
   EXPECT_THAT(error_of([&] { backend.getMemAllocator(); }), HasSubstr("allocateTensor()"));
   EXPECT_THAT(error_of([&] { backend.suspend(); }), HasSubstr("shutdown()"));
   EXPECT_THAT(error_of([&] { backend.resume(); }), HasSubstr("new process group"));
 }
 
-// Notes what comes to it; stands for the backend of another device.
+// Records its calls. It stands for the backend of another device.
 class RecordingBackend final : public c10d::Backend {
  public:
   explicit RecordingBackend(const DeviceRequest& request) : c10d::Backend(request.rank, request.size) {
@@ -279,9 +300,9 @@ TEST(DeviceBackendsTest, TensorsGoToTheBackendOfTheirDevice) {
     const auto make = [&](const DeviceRequest& request) -> c10::intrusive_ptr<c10d::Backend> {
       return recorder = c10::make_intrusive<RecordingBackend>(request);
     };
-    MeetingOptions meeting;
-    meeting.name = "both";
-    const auto group = make_process_group(store, at.rank, at.size, meeting,
+    RendezvousOptions rendezvous;
+    rendezvous.name = "both";
+    const auto group = make_process_group(store, at.rank, at.size, rendezvous,
                                           {{c10::DeviceType::Meta, c10d::ProcessGroup::UCC, make}});
     Tensors on_cpu{at::ones({5})}, on_meta{at::empty({5}, at::kMeta)};
     group->allreduce(on_cpu)->wait();

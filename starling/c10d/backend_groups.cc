@@ -1,4 +1,4 @@
-// Backends of some of the ranks of another.
+// Makes backends of some of the ranks of another backend.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,14 +21,14 @@ constexpr int kAbortBefore = 1;  // torch.distributed.SHRINK_ABORT
 
 }  // namespace
 
-MeetingOptions StarlingBackend::meeting_of(const std::vector<int>& ranks,
-                                           const c10::intrusive_ptr<Options>& options) const {
-  MeetingOptions meeting = meeting_;
-  meeting.world_ranks.clear();
-  for (const int r : ranks) meeting.world_ranks.push_back(world_rank(r));
-  if (options && !options->group_name.empty()) meeting.name = options->group_name;
-  if (options && options->timeout.count() > 0) meeting.group.timeout = options->timeout;
-  return meeting;
+RendezvousOptions StarlingBackend::rendezvous_of(const std::vector<int>& ranks,
+                                                 const c10::intrusive_ptr<Options>& options) const {
+  RendezvousOptions rendezvous = rendezvous_;
+  rendezvous.world_ranks.clear();
+  for (const int r : ranks) rendezvous.world_ranks.push_back(world_rank(r));
+  if (options && !options->group_name.empty()) rendezvous.name = options->group_name;
+  if (options && options->timeout.count() > 0) rendezvous.group.timeout = options->timeout;
+  return rendezvous;
 }
 
 StarlingBackend::BackendPtr StarlingBackend::split(const StorePtr& store, const std::vector<int>& ranks,
@@ -37,13 +37,13 @@ StarlingBackend::BackendPtr StarlingBackend::split(const StorePtr& store, const 
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   if (own == ranks.end()) return {};
   return make(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
-              meeting_of(ranks, options));
+              rendezvous_of(ranks, options));
 }
 
 StarlingBackend::BackendPtr StarlingBackend::merge(const StorePtr& store,
                                                    const c10::intrusive_ptr<Options>& options,
                                                    const int& rank, const int& size) {
-  return make(store, rank, size, meeting_of({}, options));
+  return make(store, rank, size, rendezvous_of({}, options));
 }
 
 StarlingBackend::BackendPtr StarlingBackend::shrink(const std::vector<int64_t>& excluded, int flags,
@@ -57,15 +57,16 @@ StarlingBackend::BackendPtr StarlingBackend::shrink(const std::vector<int64_t>& 
   }
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   if (own == ranks.end()) {
-    throw Error(ErrorCode::kConfig,
-                fmt::format("shrink: rank {} is among those that leave ({}); only the others call it", rank_,
-                            fmt::join(excluded, ", ")));
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("shrink: rank {} is among the excluded ranks ({}); only the remaining ranks call shrink",
+                    rank_, fmt::join(excluded, ", ")));
   }
   if ((flags & kAbortBefore) != 0) abort();
   const auto store =
       c10::make_intrusive<c10d::PrefixStore>(fmt::format("starling/left/{}/", fmt::join(ranks, ",")), store_);
   return make(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
-              meeting_of(ranks, options));
+              rendezvous_of(ranks, options));
 }
 
 c10d::ReconfigureHandle StarlingBackend::get_reconfigure_handle() const {
@@ -83,21 +84,21 @@ StarlingBackend::WorkPtr StarlingBackend::reconfigure(const c10d::ReconfigureOpt
     handles.assign(set.begin(), set.end());
     std::sort(handles.begin(), handles.end());
   }
-  MeetingOptions meeting = meeting_;
-  meeting.world_ranks.clear();
-  if (options.timeout) meeting.group.timeout = *options.timeout;
+  RendezvousOptions rendezvous = rendezvous_;
+  rendezvous.world_ranks.clear();
+  if (options.timeout) rendezvous.group.timeout = *options.timeout;
   {
     const std::lock_guard lock(group_mutex_);
     if (group_) group_->abort("the group is reconfigured");
     group_.reset();
   }
-  auto group = point_->meet(handles, options.uuid, meeting);
+  auto group = point_->join(handles, options.uuid, rendezvous);
   {
     const std::lock_guard lock(group_mutex_);
     rank_ = group->rank();
     size_ = group->size();
     group_ = std::move(group);
-    meeting_.world_ranks.clear();
+    rendezvous_.world_ranks.clear();
   }
   sequence_ = 0;
   monitored_ = 0;

@@ -1,5 +1,5 @@
-// Backends that meet through a store of c10d, and what is made of them: splits, merges, smaller groups; and calls that
-// look for who comes first or not at all.
+// Tests backends that meet through a c10d store, and the groups made from them: splits, merges and smaller
+// groups. Also tests calls that find the first sender or a missing rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,25 +25,26 @@ using testing::HasSubstr;
 using testing::Not;
 using Tensors = std::vector<at::Tensor>;
 
-// The ranks are threads that share a HashStore.
-void met(int ranks, const std::function<void(StarlingBackend&, const c10::intrusive_ptr<c10d::Store>&)>& body,
-         std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+// Runs `body` on ranks that are threads and share a HashStore.
+void with_backends(int ranks,
+                   const std::function<void(StarlingBackend&, const c10::intrusive_ptr<c10d::Store>&)>& body,
+                   std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   run_ranks(ranks, [&](const ThreadRank& at) {
-    MeetingOptions meeting;
-    meeting.group.timeout = timeout;
-    body(*StarlingBackend::make(store, at.rank, at.size, meeting), store);
+    RendezvousOptions rendezvous;
+    rendezvous.group.timeout = timeout;
+    body(*StarlingBackend::make(store, at.rank, at.size, rendezvous), store);
   });
 }
 
-// The sum over the backend's ranks of 10^rank: tells how many took part.
+// Returns the sum over the backend's ranks of 10^rank, which tells the ranks that took part.
 double digits(c10d::Backend& backend, double mine) {
   Tensors tensors{at::full({4}, mine, at::kDouble)};
   backend.allreduce(tensors, {})->wait();
   return tensors[0][3].item<double>();
 }
 
-TEST(MeetingTest, OneStoreServesSeveralMeetings) {
+TEST(RendezvousTest, OneStoreServesSeveralGroups) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   run_ranks(3, [&](const ThreadRank& at) {
     for (int round = 0; round < 3; ++round) {
@@ -54,16 +55,16 @@ TEST(MeetingTest, OneStoreServesSeveralMeetings) {
   });
 }
 
-TEST(MeetingTest, ARankThatDoesNotComeIsNamed) {
+TEST(RendezvousTest, ARankThatDoesNotComeIsNamed) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
-  MeetingOptions meeting;
-  meeting.group.timeout = std::chrono::milliseconds(200);
-  EXPECT_THAT(error_of<TimeoutError>([&] { StarlingBackend::make(store, 0, 2, meeting); }),
+  RendezvousOptions rendezvous;
+  rendezvous.group.timeout = std::chrono::milliseconds(200);
+  EXPECT_THAT(error_of<TimeoutError>([&] { StarlingBackend::make(store, 0, 2, rendezvous); }),
               AllOf(HasSubstr("rank 1 did not join"), HasSubstr("200 ms")));
 }
 
 TEST(BackendGroupsTest, SplitsKeepTheOrderThatIsGiven) {
-  met(4, [](StarlingBackend& backend, const c10::intrusive_ptr<c10d::Store>& store) {
+  with_backends(4, [](StarlingBackend& backend, const c10::intrusive_ptr<c10d::Store>& store) {
     const auto options = backend.getBackendOptions()->clone();
     options->group_name = "pair";
     const auto own = c10::make_intrusive<c10d::PrefixStore>("pair", store);
@@ -74,19 +75,19 @@ TEST(BackendGroupsTest, SplitsKeepTheOrderThatIsGiven) {
       EXPECT_EQ(child->getRank(), me == 3 ? 0 : 1);
       EXPECT_EQ(digits(*child, me), 4);
       EXPECT_EQ(child->getBackendOptions()->group_name, "pair");
-      // An error says which ranks of the job it is about.
+      // An error names the ranks of the job that it concerns.
       Tensors tensors{at::ones({me})};
       EXPECT_THAT(error_of<CommError>([&] { child->allreduce(tensors, {})->wait(); }),
                   HasSubstr("[group 'pair' of the job's ranks 3, 1]"));
       EXPECT_EQ(child->getError(), c10d::ErrorType::COMM_ERROR);
     }
-    EXPECT_EQ(digits(backend, 1), 4);  // the parent goes on
+    EXPECT_EQ(digits(backend, 1), 4);  // the parent continues
     EXPECT_EQ(backend.getError(), c10d::ErrorType::SUCCESS);
   });
 }
 
 TEST(BackendGroupsTest, MergeAndShrink) {
-  met(3, [](StarlingBackend& backend, const c10::intrusive_ptr<c10d::Store>& store) {
+  with_backends(3, [](StarlingBackend& backend, const c10::intrusive_ptr<c10d::Store>& store) {
     const int me = backend.getRank();
     const auto merged = backend.merge(c10::make_intrusive<c10d::PrefixStore>("merged", store),
                                       backend.getBackendOptions(), 2 - me, 3);
@@ -95,7 +96,7 @@ TEST(BackendGroupsTest, MergeAndShrink) {
     EXPECT_TRUE(backend.supportsShrinking());
     if (me == 1) {
       EXPECT_THAT(error_of([&] { backend.shrink({1}, 0, {}); }),
-                  HasSubstr("rank 1 is among those that leave"));
+                  HasSubstr("rank 1 is among the excluded ranks"));
       return;
     }
     const auto left = backend.shrink({1}, 1, {});
@@ -108,7 +109,7 @@ TEST(BackendGroupsTest, MergeAndShrink) {
 TEST(BackendGroupsTest, AMonitoredBarrierNamesWhoIsMissing) {
   std::promise<void> found;
   auto over = found.get_future().share();
-  met(4, [&](StarlingBackend& backend, const auto&) {
+  with_backends(4, [&](StarlingBackend& backend, const auto&) {
     c10d::BarrierOptions options;
     for (int i = 0; i < 3; ++i) backend.monitoredBarrier(options, i == 1);
     options.timeout = std::chrono::milliseconds(200);
@@ -116,13 +117,14 @@ TEST(BackendGroupsTest, AMonitoredBarrierNamesWhoIsMissing) {
     if (me == 1 || me == 3) return over.wait();
     const std::string message = error_of<CommError>([&] { backend.monitoredBarrier(options, true); });
     EXPECT_THAT(message, AllOf(HasSubstr("rank 1 ("), HasSubstr("rank 3 ("), Not(HasSubstr("rank 2 (")),
-                               HasSubstr("did not enter monitored barrier #4")));
+                               HasSubstr("did not enter monitored barrier #4"),
+                               HasSubstr("Ranks 1, 3 failed to pass monitoredBarrier in 200 ms")));
     if (me == 0) found.set_value();
   });
 }
 
 TEST(BackendGroupsTest, TakesMessagesOfAnyRank) {
-  met(4, [](StarlingBackend& backend, const auto&) {
+  with_backends(4, [](StarlingBackend& backend, const auto&) {
     const int p = backend.getSize(), me = backend.getRank();
     for (const int64_t count : {1, 60000}) {
       if (me != 0) {
@@ -143,8 +145,33 @@ TEST(BackendGroupsTest, TakesMessagesOfAnyRank) {
   });
 }
 
+// The search begins after the last sender, so a rank that always has a message does not starve the others.
+TEST(BackendGroupsTest, TakesMessagesOfAnyRankInTurn) {
+  with_backends(3, [](StarlingBackend& backend, const auto&) {
+    constexpr int kMessages = 3;
+    const int me = backend.getRank();
+    for (int i = 0; me != 0 && i < kMessages; ++i) {
+      Tensors mine{at::full({4}, 10 * me + i, at::kDouble)};
+      backend.send(mine, 0, 7)->wait();
+    }
+    backend.barrier({})->wait();  // all messages lie at rank 0
+    std::vector<int> sources;
+    for (int i = 0; me == 0 && i < 2 * kMessages; ++i) {
+      Tensors got{at::zeros({4}, at::kDouble)};
+      const auto work = backend.recvAnysource(got, 7);
+      work->wait();
+      sources.push_back(work->sourceRank());
+      EXPECT_TRUE(at::equal(got[0], at::full({4}, 10 * work->sourceRank() + i / 2, at::kDouble)));
+    }
+    if (me == 0) {
+      EXPECT_EQ(sources, (std::vector<int>{1, 2, 1, 2, 1, 2}));
+    }
+    backend.barrier({})->wait();
+  });
+}
+
 TEST(BackendGroupsTest, CoalescedCallsAreOneWork) {
-  met(3, [](StarlingBackend& backend, const auto&) {
+  with_backends(3, [](StarlingBackend& backend, const auto&) {
     const int p = backend.getSize(), me = backend.getRank();
     Tensors out{at::full({5}, me)}, in{at::zeros({5}, at::kLong)}, sum{at::ones({9})};
     backend.startCoalescing();
@@ -162,13 +189,13 @@ TEST(BackendGroupsTest, CoalescedCallsAreOneWork) {
   });
 }
 
-// A rank is lost, the others go on without it, in another order; then it comes back.
+// A rank is lost, and the remaining ranks continue without it in another order. Then it comes back.
 TEST(BackendGroupsTest, ReconfiguredGroups) {
   const c10::intrusive_ptr<c10d::Store> board = c10::make_intrusive<c10d::HashStore>();
   run_ranks(3, [&](const ThreadRank& at) {
-    MeetingOptions meeting;
-    meeting.group.timeout = std::chrono::seconds(20);
-    const auto backend = StarlingBackend::make_reconfigurable(at.rank, at.size, meeting);
+    RendezvousOptions rendezvous;
+    rendezvous.group.timeout = std::chrono::seconds(20);
+    const auto backend = StarlingBackend::make_reconfigurable(at.rank, at.size, rendezvous);
     EXPECT_FALSE(backend->isInitialized());
     EXPECT_THAT(error_of<CommError>([&] { backend->barrier({}); }), HasSubstr("call reconfigure()"));
     board->set("handle" + std::to_string(at.rank), backend->get_reconfigure_handle());
@@ -193,9 +220,10 @@ TEST(BackendGroupsTest, ReconfiguredGroups) {
   });
 }
 
-// Several groups at once, each used by a thread of its own, and one group by several threads with equal calls.
+// Uses several groups at once, each by a thread of its own, and one group by several threads with equal
+// calls.
 TEST(BackendGroupsTest, SeveralGroupsAndThreads) {
-  met(2, [](StarlingBackend& backend, const c10::intrusive_ptr<c10d::Store>& store) {
+  with_backends(2, [](StarlingBackend& backend, const c10::intrusive_ptr<c10d::Store>& store) {
     std::vector<c10::intrusive_ptr<c10d::Backend>> groups;
     for (int g = 0; g < 3; ++g) {
       groups.push_back(backend.split(
@@ -220,7 +248,7 @@ TEST(BackendGroupsTest, SeveralGroupsAndThreads) {
 TEST(BackendGroupsTest, TimeoutsAndResultsOfWorks) {
   std::promise<void> waited;
   auto over = waited.get_future().share();
-  met(2, [&](StarlingBackend& backend, const auto&) {
+  with_backends(2, [&](StarlingBackend& backend, const auto&) {
     backend.setTimeout(std::chrono::milliseconds(20));
     Tensors tensors{at::ones({2})};
     if (backend.getRank() == 0) {

@@ -1,4 +1,4 @@
-// Every operation of the backend between ranks that are threads, against a naive computation.
+// Compares every operation of the backend between ranks that are threads with a naive computation.
 #include "starling/c10d/backend.h"
 
 #include <fmt/format.h>
@@ -24,11 +24,11 @@ constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at:
 constexpr c10d::ReduceOp::RedOpType kOps[] = {
     c10d::ReduceOp::SUM,     c10d::ReduceOp::AVG,  c10d::ReduceOp::MIN, c10d::ReduceOp::MAX,
     c10d::ReduceOp::PRODUCT, c10d::ReduceOp::BAND, c10d::ReduceOp::BOR, c10d::ReduceOp::BXOR};
-// What no arithmetic is done with.
+// The types of operations that compute nothing.
 constexpr at::ScalarType kMoved[] = {at::kFloat, at::kLong,          at::kBool,
                                      at::kShort, at::kComplexDouble, at::kFloat8_e4m3fn};
 
-// Values of any type.
+// Returns values of any type.
 at::Tensor moved_values(int rank, int64_t count, at::ScalarType type) {
   return values(rank, count, at::kFloat).remainder(2).to(type);
 }
@@ -61,7 +61,7 @@ class BackendTest : public testing::TestWithParam<Case> {
   }
 };
 
-// The dtype and every element.
+// Compares the dtype and every element.
 void expect_same(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
   ASSERT_EQ(got.scalar_type(), want.scalar_type()) << what;
   ASSERT_TRUE(at::equal(got, want)) << what << "\ngot " << got.flatten().slice(0, 0, 8) << "\nwant "
@@ -81,7 +81,7 @@ TEST_P(BackendTest, AllReduceOfEveryTypeAndOperation) {
           backend.allreduce(tensors, options)->wait();
           const at::Tensor want = reduced(backend.getSize(), count, type, op, salt);
           if (op == c10d::ReduceOp::AVG &&
-              at::isFloatingType(type)) {  // sum / n in fp32 or sum · (1/n): one rounding apart
+              at::isFloatingType(type)) {  // sum / n in fp32, or sum · (1/n): they differ by one rounding
             ASSERT_TRUE(at::allclose(tensors[0].to(at::kDouble), want.to(at::kDouble),
                                      type == at::kBFloat16 ? 8e-3 : 1e-3));
           } else {
@@ -96,7 +96,7 @@ TEST_P(BackendTest, AllReduceOfEveryTypeAndOperation) {
 TEST_P(BackendTest, AllReduceOfLogicalValues) {
   on_all([&](StarlingBackend& backend) {
     const int p = backend.getSize(), me = backend.getRank();
-    at::Tensor count = at::zeros({40}, at::kLong);  // of true among the ranks
+    at::Tensor count = at::zeros({40}, at::kLong);  // number of ranks that have true
     const auto mine = [](int rank) { return (at::arange(40) * (rank + 3)).remainder(5).lt(2); };
     for (int r = 0; r < p; ++r) count += mine(r);
     using Op = c10d::ReduceOp;
@@ -117,7 +117,7 @@ TEST_P(BackendTest, AllReduceOfLogicalValues) {
   });
 }
 
-// Each rank multiplies by a factor of its own, given as a number or as a tensor.
+// Each rank multiplies by its own factor, given as a number or as a tensor.
 TEST_P(BackendTest, PremultipliedSums) {
   on_all([&](StarlingBackend& backend) {
     const int p = backend.getSize(), me = backend.getRank();
@@ -142,7 +142,8 @@ TEST_P(BackendTest, PremultipliedSums) {
 TEST_P(BackendTest, AllReduceOfSparseTensors) {
   on_all([&](StarlingBackend& backend) {
     const int p = backend.getSize(), me = backend.getRank();
-    const auto rows = [](int rank) {  // rank r has r rows, of which some are those of others; rank 0 none
+    // Rank r has r rows, some of them shared with other ranks; rank 0 has none.
+    const auto rows = [](int rank) {
       at::Tensor dense = at::zeros({10, 3}, at::kDouble);
       for (int i = 0; i < rank; ++i) dense[(2 * i + rank) % 10].fill_(rank + i);
       return dense;
@@ -156,7 +157,7 @@ TEST_P(BackendTest, AllReduceOfSparseTensors) {
   });
 }
 
-// Broadcast, gathers, scatter, all-to-all, send and receive of types that the engine has no name for.
+// Moves tensors of types without a counterpart by broadcast, gathers, scatter, all-to-all, send and receive.
 TEST_P(BackendTest, TensorsOfAnyTypeTravel) {
   on_all([&](StarlingBackend& backend) {
     const int p = backend.getSize(), me = backend.getRank(), next = (me + 1) % p, previous = (me + p - 1) % p;
@@ -302,7 +303,7 @@ TEST_P(BackendTest, ReduceScatter) {
     for (const auto type : kTypes) {
       for (const auto op : kOps) {
         if (is_bitwise_op(op) && at::isFloatingType(type)) continue;
-        if (op == c10d::ReduceOp::AVG && at::isFloatingType(type)) continue;  // rounding: as all_reduce
+        if (op == c10d::ReduceOp::AVG && at::isFloatingType(type)) continue;  // rounding, as in all_reduce
         const at::Tensor want = reduced(p, p * 400, type, op).narrow(0, me * 400, 400);
         auto options = this->options<c10d::ReduceScatterOptions>();
         options.reduceOp = op;
@@ -384,7 +385,8 @@ TEST_P(BackendTest, SendAndReceive) {
     const int p = backend.getSize(), me = backend.getRank();
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     std::vector<Tensors> in;
-    // Receives are posted first, of the second tag first: no order of the calls may block. Two messages exceed a ring.
+    // Posts the receives first, and those of the second tag before those of the first. No order of the calls
+    // may block. Two messages exceed a ring buffer.
     for (const int tag : {2, 1}) {
       for (int r = 0; r < p; ++r) {
         if (r == me) continue;
@@ -409,7 +411,7 @@ TEST_P(BackendTest, SendAndReceive) {
   });
 }
 
-// Thirty calls in flight at once, of several kinds, each on the result of the one before.
+// Starts thirty calls of several kinds at once. Each uses the result of the one before.
 TEST_P(BackendTest, OperationsRunInTheOrderOfTheCalls) {
   on_all([&](StarlingBackend& backend) {
     const int p = backend.getSize(), me = backend.getRank();

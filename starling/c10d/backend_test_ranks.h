@@ -1,5 +1,5 @@
-// The values that the tests of c10d communicate. Their ranks are threads of one process: keep the tensors small, or ATen
-// gives each of them a team of OpenMP threads.
+// The values that the tests of c10d communicate. Their ranks are threads of one process. Keep the tensors
+// small, or ATen starts OpenMP threads for each rank.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,12 +10,13 @@
 
 namespace starling {
 
-// 1, 2 or 3: sums and products over four ranks are exact in every type.
+// Returns elements of 1, 2 or 3. Sums and products over four ranks are exact in every type.
 inline at::Tensor values(int rank, int64_t count, at::ScalarType type, int salt = 0) {
   return (at::arange(count, at::kLong) * 5 + rank * 2 + salt).remainder(3).add(1).to(type);
 }
 
-// The naive computation: the values of all ranks in fp64, reduced along a new first axis, and rounded once.
+// Computes the reduction naively: the values of all ranks in fp64, reduced along a new first axis, and
+// rounded once.
 inline at::Tensor reduced(int ranks, int64_t count, at::ScalarType type, c10d::ReduceOp::RedOpType op,
                           int salt = 0) {
   std::vector<at::Tensor> all;
@@ -48,6 +49,7 @@ inline at::Tensor reduced(int ranks, int64_t count, at::ScalarType type, c10d::R
   }
 }
 
+// Returns c10d's options of a call with asyncOp.
 template <typename Options>
 Options options_for(bool async) {
   Options options;

@@ -1,4 +1,4 @@
-// Works, futures, errors and the end of a backend; and the backend behind a ProcessGroup.
+// Tests works, futures, errors and the end of a backend, and the backend behind a ProcessGroup.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,8 +44,38 @@ TEST(WorkTest, FutureGivesTheOutputs) {
     EXPECT_TRUE(work->isCompleted());
     EXPECT_TRUE(work->isSuccess());
     EXPECT_TRUE(work->result().at(0).is_same(tensors[0]));
-    EXPECT_TRUE(work->getFuture()->completed());  // asked for after the end, too
+    EXPECT_TRUE(work->getFuture()->completed());  // also if requested after the end
     EXPECT_EQ(work->getFuture()->value().toTensorVector().size(), 1);
+  });
+}
+
+// Rank 1 begins when rank 0 has added all callbacks. They run one after another, in the order of the calls.
+TEST(WorkTest, CallbacksOfCollectivesKeepTheOrder) {
+  constexpr int kCalls = 50;
+  std::promise<void> added;
+  with_backends(2, [&](StarlingBackend& backend) {
+    std::vector<Tensors> tensors;
+    tensors.reserve(kCalls);
+    for (int i = 0; i < kCalls; ++i) tensors.push_back({at::ones({3})});
+    std::vector<int> order;  // without a lock
+    std::promise<void> all;
+    if (backend.getRank() == 1) added.get_future().wait();
+    c10::intrusive_ptr<c10d::Work> last;
+    for (int i = 0; i < kCalls; ++i) {
+      last = backend.allreduce(tensors[i], {});
+      if (backend.getRank() == 1) continue;
+      last->getFuture()->addCallback([&, i](c10::ivalue::Future&) {
+        order.push_back(i);
+        if (order.size() == kCalls) all.set_value();
+      });
+    }
+    if (backend.getRank() == 1) {
+      last->wait();
+      return;
+    }
+    added.set_value();
+    all.get_future().wait();
+    for (int i = 0; i < kCalls; ++i) EXPECT_EQ(order[i], i);
   });
 }
 
@@ -97,8 +127,8 @@ TEST(BackendEndTest, ABackendThatIsDroppedDoesNotHang) {
   run_ranks(2, [&](const ThreadRank& at) {
     auto backend = c10::make_intrusive<StarlingBackend>(join_group(*at.store, at.rank, at.size));
     if (at.rank == 1) {
-      // The peer gives up what it has begun: this rank is told.
-      if (error_of<CommError>([&] { backend->barrier({})->wait(); }) != "") ++failed;
+      // The peer abandons an operation that it has begun, and this rank is told.
+      if (!error_of<CommError>([&] { backend->barrier({})->wait(); }).empty()) ++failed;
       return;
     }
     Tensors never{at::ones({3})};
@@ -163,7 +193,7 @@ TEST(BackendErrorTest, ArgumentsAreRefusedWithTheirNames) {
   EXPECT_THAT(error_of([&] { backend.allocateTensor(4, at::TensorOptions(at::kCUDA)); }), HasSubstr("NCCL"));
 }
 
-// What code of libtorch sees: calls pass torch's dispatcher.
+// libtorch code uses the backend in this way: its calls pass torch's dispatcher.
 TEST(ProcessGroupTest, OperationsPassTheDispatcher) {
   run_ranks(3, [](const ThreadRank& at) {
     const auto group = make_process_group(join_group(*at.store, at.rank, at.size));

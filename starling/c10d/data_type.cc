@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-// The engine's type, or nothing.
+// Returns the counterpart of a type, or nothing.
 std::optional<DataType> known_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -34,7 +34,7 @@ std::optional<DataType> known_type(at::ScalarType type) {
   }
 }
 
-// Of values 0 and 1, so that the result is one of them.
+// Returns the operation that gives the logical result on values 0 and 1.
 ReduceOp logical(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:

@@ -1,4 +1,4 @@
-// What torch calls element types and reduce operations, in the engine's terms.
+// Element types and reduce operations of torch, and their counterparts in starling/comm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,31 +13,37 @@
 
 namespace starling {
 
-// fp32, fp64, bf16, fp16, int8, uint8, int16, int32, int64. Others: Error(kConfig) that names the type.
+// Returns the counterpart of fp32, fp64, bf16, fp16, int8, uint8, int16, int32 or int64. Errors:
+// Error(kConfig) that names the type, for other types.
 DataType data_type_of(at::ScalarType type);
 
-// sum, avg, min, max, product and the bitwise ones. Others: Error(kConfig) that names the operation.
+// Returns the counterpart of sum, avg, min, max, product or a bitwise operation. Errors: Error(kConfig) that
+// names the operation, for other operations.
 ReduceOp reduce_op_of(const c10d::ReduceOp& op);
 
-// How elements travel where nothing is computed with them: those of any type; what the engine has no name for, as bytes.
+// The form in which elements are sent if nothing is computed with them. It exists for every type. Types that
+// have no counterpart are sent as bytes.
 struct Travel {
   DataType type = DataType::kUint8;
-  size_t per_element = 1;  // elements of `type` for one of the tensor's
+  // Elements of `type` for one element of the tensor.
+  size_t per_element = 1;
 };
+// Returns the form in which elements of a type are sent.
 Travel travel_of(at::ScalarType type);
 
-// A reduction of tensors of one type, as the engine does it.
+// A reduction of tensors of one type.
 struct ReduceCall {
   DataType type = DataType::kFp32;
   ReduceOp op = ReduceOp::kSum;
-  std::optional<at::Scalar>
-      factor;  // of a premultiplied sum: every rank's elements are multiplied by its own before
+  // For a premultiplied sum: the factor by which this rank's elements are multiplied first.
+  std::optional<at::Scalar> factor;
 
-  // The tensor, or a new one multiplied by the factor.
+  // Returns the tensor, or a new one that is multiplied by the factor.
   at::Tensor prepared(const at::Tensor& tensor) const;
 };
-// Also bool, as logical values: sum, max and bitwise or are "any", product, min and bitwise and "all", bitwise xor "odd".
-// Error(kConfig) naming both where there is no such reduction.
+// Returns the reduction of a type. For bool the values are logical: sum, max and bitwise or give "any";
+// product, min and bitwise and give "all"; bitwise xor gives "odd". Errors: Error(kConfig) that names both if
+// there is no such reduction.
 ReduceCall reduce_call(const c10d::ReduceOp& op, at::ScalarType type);
 
 }  // namespace starling

@@ -6,10 +6,12 @@
 
 #include "starling/base/error.h"
 #include "starling/base/shared_object.h"
+#include "starling/c10d/cuda_library.h"
 
 namespace starling {
 
 std::vector<DeviceBackend> device_backends() {
+  load_cuda_library();  // if it is impossible, torch sees no GPU
   if (!at::globalContext().hasCUDA() || at::detail::getCUDAHooks().deviceCount() <= 0) return {};
   return {{c10::DeviceType::CUDA, c10d::ProcessGroup::NCCL, make_nccl_backend}};
 }
@@ -18,7 +20,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const DeviceRequest& request
   using Make = bool (*)(const DeviceRequest*, c10::intrusive_ptr<c10d::Backend>*, std::string*);
   const SharedObject plugin("starling_nccl", "NCCL",
                             "build Starling against a torch with NCCL's headers beside it "
-                            "(docs/communication.md, GPUs), or make the "
+                            "(docs/explanation/communication.md, GPUs), or make the "
                             "process group without other devices: CPU tensors need none of it");
   c10::intrusive_ptr<c10d::Backend> made;
   std::string error;

@@ -1,9 +1,10 @@
-// The backends of a process group for the devices that Starling's own does not serve: tensors of a GPU go to torch's
-// ProcessGroupNCCL, whatever the training code is.
+// The backends of a process group for devices that StarlingBackend does not serve. Tensors of a GPU go to
+// torch's ProcessGroupNCCL, whatever the training code is.
 //
-// ProcessGroupNCCL is a part of libtorch_cuda, which with NCCL and CUDA is 3 GB that a program without a GPU does not need. What makes
-// one is therefore a plug-in (plugins/nccl), built where NCCL's headers are, and loaded when a process group is made in a process that
-// has a GPU. NCCL itself connects at the first operation on tensors of a GPU.
+// ProcessGroupNCCL is a part of libtorch_cuda. With NCCL and CUDA this library has 3 GB, which a program
+// without a GPU does not need. A plug-in (plugins/nccl) therefore makes the backend. It is built if NCCL's
+// headers are installed, and loaded when a process that has a GPU makes a process group. NCCL itself connects
+// at the first operation on tensors of a GPU.
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -21,34 +22,39 @@
 
 namespace starling {
 
-// Raised with every change of DeviceRequest and of the plug-in's function.
+// The version of DeviceRequest and of the plug-in's function. It grows with every change of these.
 constexpr uint32_t kNcclPluginAbi = 1;
-// extern "C" bool starling_make_nccl(const starling::DeviceRequest* request, c10::intrusive_ptr<c10d::Backend>* made,
-//                                    std::string* error);
-// False where it cannot: `error` says why. Nothing is thrown.
+// The name of the plug-in's function, which throws nothing. It returns false if it cannot make the backend,
+// and `error` says why.
+//
+//   extern "C" bool starling_make_nccl(const starling::DeviceRequest* request,
+//                                      c10::intrusive_ptr<c10d::Backend>* made, std::string* error);
 constexpr const char* kMakeNcclName = "starling_make_nccl";
 
-// What such a backend is made of.
+// What a backend is made from.
 struct DeviceRequest {
-  uint32_t abi = kNcclPluginAbi;          // refused where it is another
-  c10::intrusive_ptr<c10d::Store> store;  // whose keys are this backend's alone
+  uint32_t abi = kNcclPluginAbi;          // the plug-in refuses another version
+  c10::intrusive_ptr<c10d::Store> store;  // its keys belong to this backend alone
   int rank = 0;
   int size = 1;
   std::chrono::milliseconds timeout{60'000};
   std::string name;                  // of the group
-  std::vector<int64_t> world_ranks;  // of its ranks in the job; empty: they are equal
+  std::vector<int64_t> world_ranks;  // the ranks in the job of the group's ranks; empty: both are equal
 };
 
+// The backend of one device.
 struct DeviceBackend {
   c10::DeviceType device;
   c10d::ProcessGroup::BackendType type;  // a process group has one backend of each type
   std::function<c10::intrusive_ptr<c10d::Backend>(const DeviceRequest&)> make;
 };
 
-// NCCL for CUDA where torch sees a GPU: libtorch_cuda is in this process, and a driver with a device. Else none.
+// Returns NCCL for CUDA if torch sees a GPU: the host has a driver and a device, and libtorch_cuda can be
+// loaded (cuda_library.h). Otherwise returns an empty list.
 std::vector<DeviceBackend> device_backends();
 
-// Loads the plug-in. ConfigError where it cannot be loaded, Error(kConfig) where there is no GPU; both say what to do.
+// Loads the plug-in and makes the backend. Errors: ConfigError if the plug-in cannot be loaded,
+// Error(kConfig) if there is no GPU. Both messages say what to do.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const DeviceRequest& request);
 
 }  // namespace starling

@@ -17,7 +17,7 @@ namespace {
   throw Error(ErrorCode::kConfig, fmt::format("{}: {}", operation, why));
 }
 
-// What the ranks tell each other of their tensors.
+// What the ranks tell each other about their tensors.
 struct TensorPlace {
   int64_t count, type, storage_bytes, offset;
 };
@@ -28,11 +28,11 @@ std::vector<TensorPlace> places_of_all(Group& group, const at::Tensor& tensor) {
                         static_cast<int64_t>(tensor.storage().nbytes()), tensor.storage_offset() * item};
   std::vector<TensorPlace> all(static_cast<size_t>(group.size()));
   static_assert(sizeof(TensorPlace) == 4 * sizeof(int64_t));
-  group.all_gather(&own, all.data(), 4, DataType::kInt64);
+  all_gather(group, &own, all.data(), 4, DataType::kInt64);
   return all;
 }
 
-// The storage's bytes move into `region`; it keeps `memory`.
+// Moves the bytes of the storage into `region`. The storage keeps `memory` alive.
 void move_storage(const c10::Storage& storage, std::byte* region, const std::shared_ptr<Window>& memory) {
   const size_t bytes = storage.nbytes();
   if (bytes > 0) std::memcpy(region, storage.mutable_data(), bytes);
@@ -78,7 +78,7 @@ void StarlingWindow::tensor_register(const at::Tensor& tensor, bool owning) {
     }
     made->memory = backend->window_of(group, static_cast<size_t>(bytes));
     move_storage(tensor.storage(), made->memory->region(group.local_rank()), made->memory);
-    group.barrier();  // nobody puts before all have moved
+    starling::barrier(group);  // no rank puts before all tensors have moved
   };
   made->group = backend_->group();
   backend_->in_order("starling:window", body)->wait();
@@ -88,7 +88,7 @@ void StarlingWindow::tensor_register(const at::Tensor& tensor, bool owning) {
 
 void StarlingWindow::tensor_deregister() {
   registered("tensor_deregister", 0);
-  backend_->in_order("starling:window", [](Group& group) { group.barrier(); })->wait();
+  backend_->in_order("starling:window", [](Group& group) { starling::barrier(group); })->wait();
   const std::lock_guard lock(mutex_);
   registered_.reset();
 }
@@ -127,7 +127,7 @@ StarlingWindow::WorkPtr StarlingWindow::put(const at::Tensor& tensor, int64_t pe
     const at::Tensor flat = tensor.contiguous();
     std::byte* region = to->memory->region(static_cast<int>(peer));
     if (flat.nbytes() == 0) return;
-    // memmove: a rank may put what it has mapped.
+    // Source and target may overlap: a rank may put from a tensor that it has mapped.
     std::memmove(region + to->offsets[peer] + static_cast<size_t>(offset) * flat.itemsize(),
                  flat.const_data_ptr(), flat.nbytes());
   };
@@ -142,7 +142,8 @@ at::Tensor StarlingWindow::map_remote_tensor(int64_t rank) {
       [memory = of->memory](void*) {}, at::dtype(of->type));
 }
 
-// A signal is an empty message with the window's tag: it brings the faults and the order of memory with it.
+// A signal is an empty message with the tag of the window. It therefore has the faults and the memory order
+// of messages.
 StarlingWindow::WorkPtr StarlingWindow::signals(const char* operation, int64_t peer, bool sends, bool async,
                                                 std::chrono::milliseconds limit) {
   registered(operation, peer);
@@ -152,8 +153,8 @@ StarlingWindow::WorkPtr StarlingWindow::signals(const char* operation, int64_t p
                         Group& group, StarlingWork&) {
     bool came = true;
     backend->guarded([&] {
-      if (sends) return group.send(nullptr, 0, peer, tag);
-      if (limit.count() <= 0) return group.recv(nullptr, 0, peer, tag);
+      if (sends) return starling::send(group, nullptr, 0, peer, tag);
+      if (limit.count() <= 0) return starling::recv(group, nullptr, 0, peer, tag);
       came = look_until(std::chrono::steady_clock::now() + limit,
                         [&] { return group.try_recv(nullptr, 0, peer, tag); });
     });

@@ -26,19 +26,20 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(std::shared_ptr<Group>
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
-                                                          int rank, int size, const MeetingOptions& meeting,
+                                                          int rank, int size,
+                                                          const RendezvousOptions& rendezvous,
                                                           const std::vector<DeviceBackend>& devices) {
   auto result = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
-  set_cpu_backend(*result, StarlingBackend::make(store, rank, size, meeting));
+  set_cpu_backend(*result, StarlingBackend::make(store, rank, size, rendezvous));
   for (const DeviceBackend& device : devices) {
     DeviceRequest request;
     request.store = c10::make_intrusive<c10d::PrefixStore>(
-        fmt::format("starling/{}/{}", meeting.name, c10::DeviceTypeName(device.device, true)), store);
+        fmt::format("starling/{}/{}", rendezvous.name, c10::DeviceTypeName(device.device, true)), store);
     request.rank = rank;
     request.size = size;
-    request.timeout = meeting.group.timeout;
-    request.name = meeting.name;
-    request.world_ranks = meeting.world_ranks;
+    request.timeout = rendezvous.group.timeout;
+    request.name = rendezvous.name;
+    request.world_ranks = rendezvous.world_ranks;
     result->setBackend(device.device, device.type, device.make(request));
   }
   return result;

@@ -1,4 +1,5 @@
-// The c10d::ProcessGroup of a Group, or of the ranks that hold a store of c10d, for code of libtorch that asks for one.
+// Makes the c10d::ProcessGroup of a Group, or of the ranks that hold a c10d store, for libtorch code that
+// needs one.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -8,20 +9,22 @@
 #include <memory>
 #include <vector>
 
+#include "starling/c10d/c10d_rendezvous.h"
 #include "starling/c10d/device_backends.h"
-#include "starling/c10d/meeting.h"
 #include "starling/comm/group.h"
 
 namespace starling {
 
-// A process group whose backend for CPU tensors, and default backend, is a StarlingBackend of this group. What holds the
-// group beside it must not use it while operations of the process group are pending: all ranks see one order of calls.
+// Makes a process group whose default backend, and backend for CPU tensors, is a StarlingBackend of this
+// group. Other code must not use the group while operations of the process group are pending, because all
+// ranks must see one order of calls.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(std::shared_ptr<Group> group);
 
-// Collective over the ranks that hold `store`: the same, and for tensors of each other device the backend of `devices`, which must
-// be the same on all ranks. Errors: those of meet() and of what makes the backends.
+// Makes the process group of the ranks that hold `store`. Collective. For tensors of each other device it has
+// the backend of `devices`, which are equal on all ranks. Errors: those of rendezvous_group() and of the
+// functions that make the backends.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
-    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const MeetingOptions& meeting,
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const RendezvousOptions& rendezvous,
     const std::vector<DeviceBackend>& devices = device_backends());
 
 }  // namespace starling

@@ -16,7 +16,7 @@ void check_tensor(const char* operation, const at::Tensor& tensor) {
   if (tensor.is_cuda()) {
     refuse(fmt::format(
         "a tensor on {}, and the backend starling communicates CPU tensors; NCCL is the backend for CUDA: "
-        "docs/communication.md, GPUs, or give tensor.cpu()",
+        "docs/explanation/communication.md, GPUs, or give tensor.cpu()",
         tensor.device().str()));
   }
   if (!tensor.is_cpu()) {
@@ -29,7 +29,7 @@ void check_tensor(const char* operation, const at::Tensor& tensor) {
 void check_single(const char* operation, const std::vector<at::Tensor>& tensors) {
   if (tensors.size() != 1) {
     throw Error(ErrorCode::kConfig,
-                fmt::format("{}: {} tensors; give one a call", operation, tensors.size()));
+                fmt::format("{}: {} tensors; give one per call", operation, tensors.size()));
   }
   check_tensor(operation, tensors[0]);
 }
@@ -41,7 +41,7 @@ void check_same_type(const char* operation, const std::vector<at::Tensor>& tenso
     check_tensor(operation, tensor);
     if (tensor.scalar_type() == tensors[0].scalar_type()) continue;
     throw Error(ErrorCode::kConfig,
-                fmt::format("{}: tensors of types {} and {} in one call; give one type a call", operation,
+                fmt::format("{}: tensors of types {} and {} in one call; give one type per call", operation,
                             c10::toString(tensors[0].scalar_type()), c10::toString(tensor.scalar_type())));
   }
 }
@@ -54,7 +54,7 @@ at::Tensor room_for(size_t count, const at::Tensor& like) {
   return at::empty({static_cast<int64_t>(count)}, like.scalar_type());
 }
 
-// Not by at::cat, which lacks some types.
+// Does not use at::cat, which lacks some types.
 at::Tensor joined(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
   int64_t count = 0;
   for (const at::Tensor& tensor : tensors) count += tensor.numel();

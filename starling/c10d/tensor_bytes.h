@@ -1,4 +1,4 @@
-// Tensors as the engine wants them: checked, contiguous, side by side.
+// Checks tensors and brings them into the form that starling/comm needs: contiguous, one after another.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,22 +9,25 @@
 
 namespace starling {
 
-// Defined, dense and on the CPU; Error(kConfig) naming the operation otherwise.
+// Throws Error(kConfig) that names the operation unless the tensor is defined, dense and on the CPU.
 void check_tensor(const char* operation, const at::Tensor& tensor);
-// As check_tensor for a list of exactly one.
+// Throws Error(kConfig) unless the list has exactly one tensor that check_tensor() accepts.
 void check_single(const char* operation, const std::vector<at::Tensor>& tensors);
-// As check_tensor for each; all of one type, at least one.
+// Throws Error(kConfig) unless there is at least one tensor, check_tensor() accepts each, and all have one
+// type.
 void check_same_type(const char* operation, const std::vector<at::Tensor>& tensors);
 
+// Returns the number of elements.
 size_t element_count(const at::Tensor& tensor);
-// One contiguous tensor of the type of `like`, with room for `count` elements.
+// Returns a new contiguous tensor of the type of `like`, with room for `count` elements.
 at::Tensor room_for(size_t count, const at::Tensor& like);
-// The elements of all tensors, one after another, in a new one-dimensional tensor. type: of an empty list.
+// Returns the elements of all tensors, one after another, in a new one-dimensional tensor. type: the type for
+// an empty list.
 at::Tensor joined(const std::vector<at::Tensor>& tensors, at::ScalarType type);
-// The reverse, into tensors of any strides.
+// Reverses joined(): copies the elements of `flat` into tensors of any strides.
 void distribute(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
 
-// body(data) on the elements of `tensor` in row-major order, which it changes in place.
+// Calls body(data) on the elements of `tensor` in row-major order, which body changes in place.
 template <typename Body>
 void change_in_place(const at::Tensor& tensor, const Body& body) {
   const at::Tensor flat = tensor.contiguous();
@@ -32,8 +35,10 @@ void change_in_place(const at::Tensor& tensor, const Body& body) {
   if (!flat.is_same(tensor)) tensor.copy_(flat);
 }
 
-// A contiguous tensor to write in place of `tensor`: itself where it is contiguous. Then store(written, tensor).
+// Returns a contiguous tensor to write instead of `tensor`: `tensor` itself if it is contiguous. Call store()
+// afterwards.
 at::Tensor writable(const at::Tensor& tensor);
+// Copies `written` to `tensor`, unless they are one tensor.
 void store(const at::Tensor& written, const at::Tensor& tensor);
 
 }  // namespace starling

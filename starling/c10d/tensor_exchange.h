@@ -1,4 +1,4 @@
-// The engine's collectives on tensors of any strides, by the thread that calls them.
+// The collectives of starling/comm on tensors of any strides. The calling thread executes them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,19 +11,21 @@
 
 namespace starling {
 
+// Broadcasts the root's tensor in place.
 void broadcast_from(Group& group, const at::Tensor& tensor, int root);
-// In place.
+// Reduces the tensor in place.
 void reduce_in_place(Group& group, const at::Tensor& tensor, const ReduceCall& call);
-// output: contiguous, with room for the inputs of all ranks.
+// Gathers the inputs of all ranks. output: contiguous, with room for all inputs.
 void gather_all(Group& group, const at::Tensor& input, const at::Tensor& output);
-// The same into an output of any strides.
+// Like gather_all(), into an output of any strides.
 void gather_into(Group& group, const at::Tensor& input, const at::Tensor& output);
-// output: this rank's part of the reduced inputs.
+// Reduces the inputs and writes this rank's part to `output`.
 void reduce_into(Group& group, const at::Tensor& input, const at::Tensor& output, const ReduceCall& call);
-// Sends in_counts[r] elements, as they travel (travel_of), to rank r and takes out_counts[r] from it. out: contiguous.
+// Sends in_counts[r] elements to rank r and receives out_counts[r] elements from it. Elements are counted as
+// they are sent (travel_of). out: contiguous.
 void exchange(Group& group, const at::Tensor& input, const std::vector<size_t>& in_counts,
               const at::Tensor& out, const std::vector<size_t>& out_counts);
-// The sum of all ranks' sparse tensors of one shape, coalesced.
+// Returns the sum of all ranks' sparse tensors of one shape, coalesced.
 at::Tensor sparse_sum(Group& group, const at::Tensor& input);
 
 }  // namespace starling

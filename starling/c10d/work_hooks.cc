@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-// The edge to code of the user's: an operation does not fail because somebody who watches it does.
+// Calls a hook, which is code of the user. An operation must not fail because a hook fails.
 template <typename Hook, typename... Arguments>
 void call_hook(const char* what, const Hook& hook, Arguments&&... arguments) {
   try {

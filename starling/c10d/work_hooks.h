@@ -1,4 +1,5 @@
-// WorkHooks: whom a backend tells about its operations: hooks at failures and at completions, and who waits for all.
+// WorkHooks holds the hooks that a backend calls at failures and completions, and counts the operations that
+// are in progress.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Hooks.hpp>
@@ -16,33 +17,42 @@
 
 namespace starling {
 
-// Threads: all functions may be called from any thread. Hooks run in the thread of the operation, without a lock of ours; they
-// must not call the backend. What a hook throws is a warning.
+// Threads: all functions may be called from any thread. Hooks run in the thread of the operation, without a
+// lock of this class. They must not call the backend. An exception of a hook becomes a warning.
 class WorkHooks {
  public:
+  // The begin and the end of an operation.
   using Span = std::pair<std::chrono::steady_clock::time_point, std::chrono::steady_clock::time_point>;
+  // Receives each operation that succeeds.
   using InfoHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-  // By the caller's number; the same number again replaces. remove_*: a number that is not there is no error.
+  // Sets the abort hook with the number `id`. It replaces an earlier one of this number.
   void set_abort_hook(int64_t id, c10d::AbortHook hook);
+  // Removes the abort hook with the number `id`, if there is one.
   void remove_abort_hook(int64_t id);
+  // Sets the completion hook with the number `id`. It replaces an earlier one of this number.
   void set_completion_hook(int64_t id, c10d::CompletionHook hook);
+  // Removes the completion hook with the number `id`, if there is one.
   void remove_completion_hook(int64_t id);
-  // One; told of each operation that succeeded. Times operations from now on.
+  // Sets the only info hook. Operations are timed from now on.
   void set_info_hook(InfoHook hook);
 
+  // Makes later operations measure their time.
   void time_operations() { timed_ = true; }
+  // Returns whether operations measure their time.
   bool timed() const { return timed_; }
 
-  // A failure has been found, or abort() called.
+  // Calls the abort hooks: a failure was found, or abort() was called.
   void failing() const;
-  // An operation has ended well. span: when it began and ended, where it was timed.
+  // Calls the hooks of completions. span: when the operation began and ended, if it was timed.
   void succeeded(c10d::Work& work, const std::optional<Span>& span) const;
 
-  // Operations that are under way.
+  // Counts an operation that is in progress.
   void begun();
+  // Counts the end of an operation.
   void ended();
-  // Waits until there are none; returns how many there are yet where none has ended for `patience`.
+  // Waits until no operation is in progress and returns 0. If none has ended for `patience`, returns the
+  // number of operations in progress.
   int wait_for_none(std::chrono::milliseconds patience) const;
 
  private:

@@ -1,8 +1,9 @@
 #include "starling/codec/bf16.h"
 
+#include "starling/base/bfloat16.h"
 #include "starling/codec/kernel.h"
+#include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
-#include "starling/optim/bf16.h"
 
 namespace starling {
 namespace {
@@ -37,6 +38,11 @@ void Bf16Codec::decode(std::span<const std::byte> in, std::span<float> out) cons
 
 void Bf16Codec::decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const {
   decode_each(in, out, AddScaled{scale});
+}
+
+// The row of this codec in spec/codecs.inc names this function.
+std::unique_ptr<Codec> make_bf16(const CodecSpec& /*spec*/, const std::vector<TensorShape>& /*shapes*/) {
+  return std::make_unique<Bf16Codec>();
 }
 
 }  // namespace starling

@@ -1,13 +1,20 @@
-// Codec: turns a range of fp32 values (gradients, deltas, weights) into fewer bytes and back, and states its bytes before
-// it runs. One codec a file; docs/codecs.md has the table of formulas; make_codec.h makes one from a word.
+// A Codec writes a range of fp32 values (gradients, changes or weights) in fewer bytes and reads it back. It
+// states its number of bytes before it runs. Each codec has a file of its own. docs/reference/codecs.md has
+// the table of formulas, and make_codec.h makes a codec from a word.
 //
-// Bytes: a message has no header but what its codec's file describes; numbers are little-endian. Its length and the
-// count of values are known to both sides.
-// Hostile bytes: decode and decode_add throw CommError for a message that cannot be one of `out.size()` values, before
-// they read or write out of bounds; `out` may then hold a part of it.
-// Not finite: a NaN or infinity in `in` is never dropped silently. It arrives as something that is not finite, in its own
-// place (none, fp16, bf16, prune), all over its block (int8, 1bit) or its matrix (lowrank), or everywhere (threshold).
-// Threads: encode is for one thread at a time; decode and decode_add may run beside it and each other.
+// Bytes: a message has no header beyond what the file of its codec describes. Numbers are little-endian. Both
+// sides know the length of a message and the number of its values.
+//
+// Hostile bytes: decode and decode_add throw CommError for a message that cannot be one of `out.size()`
+// values. They never read or write out of bounds. After an error `out` may hold a part of the message.
+//
+// Not finite: a codec never drops a NaN or infinity of `in` silently. Some value that is not finite arrives.
+// With none, fp16, bf16 and prune, it arrives at the same place. With int8 it fills its block. With 1bit it
+// replaces the values of its sign in the block. With lowrank it is within its matrix, and with threshold it
+// is everywhere.
+//
+// Threads: one thread at a time calls encode. decode and decode_add may run at the same time as encode and
+// each other.
 #pragma once
 
 #include <cstddef>
@@ -19,59 +26,78 @@
 
 namespace starling {
 
-// Where a matrix lies in the range that a codec gets: the tensors one after another, row-major. A vector is {1, n}.
+// The shape of one tensor in the range that a codec encodes. The tensors lie one after another, row-major. A
+// vector is {1, n}.
 struct TensorShape {
-  size_t rows = 1;
-  size_t cols = 0;
-  size_t padding =
-      0;  // elements after it that mean nothing: not sent where the codec knows shapes, decoded as zeros
+  size_t rows = 1;  // rows; 1 for a vector
+  size_t cols = 0;  // elements of a row
+  // Elements after the tensor that have no meaning. Codecs that know the shapes do not send them and decode
+  // zeros.
+  size_t padding = 0;
+  // Returns the number of elements, without the padding.
   size_t size() const { return rows * cols; }
+  // Compares all fields.
   bool operator==(const TensorShape&) const = default;
 };
 
-// What a checkpoint keeps of a codec or an ErrorFeedback, by name.
+// What a checkpoint stores of a codec or of an ErrorFeedback, by name.
 using CodecState = std::map<std::string, std::vector<float>>;
 
 class AveragingCodec;
 
+// How the messages of p ranks become one mean (compressed_all_reduce.h).
+enum class Combining {
+  kAveraged,   // the codec is an AveragingCodec: its arrays are averaged
+  kAdded,      // parts of a range have messages of their own, whose decoded sum is encoded again
+  kMerged,     // messages are lists of values; their sum is a longer list, so it is not encoded again
+  kCollected,  // a message stands for the whole range: every rank gets the messages of all ranks
+};
+
+// The interface of all codecs.
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  // The name in tables: "int8".
+  // Returns the name that configurations and tables use, for example "int8".
   virtual std::string name() const = 0;
-  // Whether every message of `count` values has exactly encoded_bytes(count) bytes.
+  // Returns whether every message of `count` values has exactly encoded_bytes(count) bytes.
   virtual bool fixed_rate() const = 0;
-  // The bytes of a message of `count` values: exact where fixed_rate(), else the most it can be.
+  // Returns the number of bytes of a message of `count` values. It is exact if fixed_rate(), and otherwise
+  // the upper bound.
   virtual size_t encoded_bytes(size_t count) const = 0;
 
-  // Writes the message of `in` to the front of `out`, which has at least encoded_bytes(in.size()) bytes and does not
-  // overlap `in`. Returns its exact length.
+  // Returns how messages of this codec are combined.
+  virtual Combining combining() const = 0;
+
+  // Writes the message of `in` to the front of `out` and returns its exact length. `out` has at least
+  // encoded_bytes(in.size()) bytes and does not overlap `in`.
   virtual size_t encode(std::span<const float> in, std::span<std::byte> out) = 0;
-  // out = the decoded values; `in` is a whole message, of out.size() values.
+  // Writes the decoded values to `out`. `in` is a whole message of out.size() values.
   virtual void decode(std::span<const std::byte> in, std::span<float> out) const = 0;
-  // out += scale * the decoded values. Bytes that stand for many zeros cost nothing.
+  // Adds scale * the decoded values to `out`. Values that the message leaves out as zeros cost no time.
   virtual void decode_add(std::span<const std::byte> in, std::span<float> out, float scale = 1.0f) const = 0;
 
-  // What is carried from one encode to the next; empty for most.
+  // Returns what the codec keeps from one encode to the next. The state is empty for most codecs.
   virtual CodecState state() const { return {}; }
-  // Errors: Error(kCheckpoint) naming what does not fit.
+  // Restores a state. Errors: Error(kCheckpoint) that names what does not fit.
   virtual void load_state(const CodecState& state);
 
-  // Not null: ranks may average without gathering their messages.
+  // Returns the codec as an AveragingCodec, or null if ranks have to gather each other's messages to average.
+  // The codec owns it.
   virtual AveragingCodec* averaging() { return nullptr; }
 };
 
-// A codec whose message is, step by step, linear in its input once the ranks share what was computed before: sums of
-// messages mean something, so that an all-reduce of a small array replaces the all-gather of p messages.
+// AveragingCodec is a codec whose messages can be averaged without being decoded first. Each of its steps is
+// linear in the input once the ranks share the results of the steps before. An all-reduce of a small array
+// therefore replaces the all-gather of p messages.
 class AveragingCodec {
  public:
-  // Replaces each element by its mean over the ranks; blocks.
+  // Replaces each element by its mean over the ranks. Blocks.
   using Mean = std::function<void(std::span<float>)>;
   virtual ~AveragingCodec() = default;
-  // Replaces `data` by the decoded mean over all ranks, equal on all of them. `own`, empty or as long as `data`, receives
-  // what this rank contributed to it, for error feedback. Every rank calls `mean` equally often, with equal lengths;
-  // together these are encoded_bytes(data.size()) / 4 elements.
+  // Replaces `data` by the decoded mean over all ranks, which is equal on all of them. `own` is empty or as
+  // long as `data`. It receives this rank's contribution to the mean, for error feedback. Every rank calls
+  // `mean` equally often and with equal lengths. The lengths sum to encoded_bytes(data.size()) / 4 elements.
   virtual void average(std::span<float> data, std::span<float> own, const Mean& mean) = 0;
 };
 

@@ -1,5 +1,6 @@
-// The naive references of the tests: what each codec's decoder must give for a range, computed value by value from the
-// definition, without a message; and its bytes from the formula of docs/codecs.md.
+// The naive references of the codecs' tests. A reference computes what a codec's decoder must return for a
+// range, value by value from the definition and without a message. The numbers of bytes come from the
+// formulas of docs/reference/codecs.md.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +13,14 @@
 #include <vector>
 
 #include "starling/codec/codec.h"
-#include "starling/comm/reduce_kernels.h"
+#include "starling/comm/reduce/reduce_kernels.h"
 
 namespace starling {
 
+// A range of values.
 using Values = std::vector<float>;
 
-// What looks like a gradient: normal numbers whose size changes along the range.
+// Returns values that resemble a gradient: normal numbers whose size changes along the range.
 inline Values test_values(size_t count, unsigned seed) {
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal;
@@ -28,36 +30,40 @@ inline Values test_values(size_t count, unsigned seed) {
   return x;
 }
 
-// A message of its own length, and back.
+// Returns the message of `in`, with its exact length.
 inline std::vector<std::byte> message_of(Codec& codec, std::span<const float> in) {
   std::vector<std::byte> message(codec.encoded_bytes(in.size()));
   message.resize(codec.encode(in, message));
   return message;
 }
 
+// Returns the `count` values that `message` decodes to.
 inline Values decoded(const Codec& codec, std::span<const std::byte> message, size_t count) {
   Values out(count, -77.0f);
   codec.decode(message, out);
   return out;
 }
 
+// Encodes and decodes `in`.
 inline Values round_trip(Codec& codec, std::span<const float> in) {
   return decoded(codec, message_of(codec, in), in.size());
 }
 
+// Returns what fp16 decodes to.
 inline Values fp16_reference(const Values& x) {
   Values out;
   for (const float v : x) out.push_back(fp16_to_float(float_to_fp16(v)));
   return out;
 }
 
+// Returns what bf16 decodes to.
 inline Values bf16_reference(const Values& x) {
   Values out;
   for (const float v : x) out.push_back(bf16_to_float(float_to_bf16(v)));
   return out;
 }
 
-// The blocks of a range: {begin, end}.
+// Returns {begin, end} of each block of a range.
 inline std::vector<std::pair<size_t, size_t>> blocks_reference(size_t count, size_t block,
                                                                const std::vector<TensorShape>& shapes) {
   std::vector<std::pair<size_t, size_t>> blocks;
@@ -70,6 +76,7 @@ inline std::vector<std::pair<size_t, size_t>> blocks_reference(size_t count, siz
   return blocks;
 }
 
+// Returns what int8 decodes to.
 inline Values int8_reference(const Values& x, size_t block, const std::vector<TensorShape>& shapes) {
   Values out(x.size(), 0.0f);
   for (const auto& [begin, end] : blocks_reference(x.size(), block, shapes)) {
@@ -81,7 +88,8 @@ inline Values int8_reference(const Values& x, size_t block, const std::vector<Te
   return out;
 }
 
-// In fp64: the codec's means are close to these.
+// Returns what 1bit decodes to, with means that are computed in fp64. The codec's own means are close to
+// these.
 inline Values one_bit_reference(const Values& x, size_t block, const std::vector<TensorShape>& shapes) {
   Values out(x.size(), 0.0f);
   for (const auto& [begin, end] : blocks_reference(x.size(), block, shapes)) {
@@ -95,13 +103,15 @@ inline Values one_bit_reference(const Values& x, size_t block, const std::vector
   return out;
 }
 
+// Returns what threshold decodes to.
 inline Values threshold_reference(const Values& x, float tau) {
   Values out;
   for (const float v : x) out.push_back(v > tau ? tau : v < -tau ? -tau : 0.0f);
   return out;
 }
 
-// The k values of largest magnitude, of equal ones the first.
+// Returns what prune decodes to: the k values of largest magnitude. Of values of equal magnitude it keeps the
+// first ones.
 inline Values prune_reference(const Values& x, size_t k) {
   std::vector<size_t> order(x.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -112,8 +122,8 @@ inline Values prune_reference(const Values& x, size_t k) {
   return out;
 }
 
-// Bytes of the gaps between elements that are not zero, each gap g coded as the number unit (g - 1) + (unit > 1 ? 0 or 1 : 0)
-// in groups of 7 bits.
+// Returns the number of bytes of the gaps between nonzero elements. A gap g is coded as the number unit (g -
+// 1), plus a sign bit if unit is 2, in groups of 7 bits. The sign bit does not change the length.
 inline size_t gap_bytes_reference(const Values& sent, size_t unit) {
   size_t bytes = 0, gap = 0;
   for (const float v : sent) {
@@ -129,10 +139,12 @@ inline size_t gap_bytes_reference(const Values& sent, size_t unit) {
   return bytes;
 }
 
+// Returns the 2-norm.
 inline double norm(const Values& x) {
   return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
 }
 
+// Returns a - b.
 inline Values minus(const Values& a, const Values& b) {
   Values out(a.size());
   for (size_t i = 0; i < a.size(); ++i) out[i] = a[i] - b[i];

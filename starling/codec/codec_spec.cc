@@ -11,37 +11,45 @@
 
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
+#include "starling/spec/codec_table.h"
+#include "starling/spec/extensions.h"
 
 namespace starling {
 namespace {
 
 using Words = std::vector<std::string>;
 
-const Words& keys_of(CodecKind kind) {
-  static const Words plain{"feedback"}, blocks{"block", "feedback"}, threshold{"tau", "feedback"},
-      low_rank{"form", "rank", "iterations", "feedback"}, prune{"keep", "feedback"};
-  switch (kind) {
-    case CodecKind::kInt8:
-    case CodecKind::kOneBit:
-      return blocks;
-    case CodecKind::kThreshold:
-      return threshold;
-    case CodecKind::kLowRank:
-      return low_rank;
-    case CodecKind::kPrune:
-      return prune;
-    default:
-      return plain;
+const CodecTraits& traits_of(const CodecSpec& spec) {
+  return spec.kind == CodecKind::kAdded ? spec.added->traits : codec_table()[static_cast<size_t>(spec.kind)];
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts{""};
+  for (const char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
   }
+  return parts;
 }
 
+// Returns the keys of a codec's word.
+Words keys_of(const CodecSpec& spec) {
+  const std::string_view settings = traits_of(spec).settings;
+  Words keys = settings.empty() ? Words{} : split(settings, ' ');
+  keys.emplace_back("feedback");
+  return keys;
+}
+
+// As PCA, each message of lowrank is complete, so error feedback is off.
 bool feedback_by_default(const CodecSpec& spec) {
-  return spec.kind == CodecKind::kOneBit || spec.kind == CodecKind::kThreshold ||
-         spec.kind == CodecKind::kPrune ||
-         (spec.kind == CodecKind::kLowRank && spec.form == LowRankForm::kPowerSgd);
+  const bool complete = spec.kind == CodecKind::kLowRank && spec.form == LowRankForm::kPca;
+  return traits_of(spec).error_feedback && !complete;
 }
 
-// One "key=value" of a word, and where it stands.
+// Setting is one "key=value" of a word, with the place of the word.
 struct Setting {
   const std::string& where;
   const std::string& codec;
@@ -63,7 +71,7 @@ struct Setting {
     if (n != std::floor(n)) refuse(allowed);
     return static_cast<long>(n);
   }
-  // The index of the value in `words`.
+  // Returns the index of the value in `words`.
   size_t choice(const Words& words) const {
     const auto found = std::find(words.begin(), words.end(), value);
     if (found == words.end()) refuse(fmt::format("one of {}", fmt::join(words, ", ")));
@@ -72,7 +80,10 @@ struct Setting {
 };
 
 void apply(const Setting& setting, CodecSpec& spec) {
-  if (setting.key == "block") {
+  const bool common = setting.key == "feedback" || setting.key == "correction";
+  if (spec.kind == CodecKind::kAdded && !common) {
+    spec.settings[setting.key] = setting.value;  // the program's function reads it
+  } else if (setting.key == "block") {
     spec.block = static_cast<size_t>(setting.integer(8, 1 << 24));
     if (spec.block % 8 != 0) setting.refuse("a multiple of 8");
   } else if (setting.key == "tau") {
@@ -85,24 +96,14 @@ void apply(const Setting& setting, CodecSpec& spec) {
     spec.iterations = static_cast<int>(setting.integer(1, 1000));
   } else if (setting.key == "form") {
     spec.form = setting.choice({"power-sgd", "pca"}) == 0 ? LowRankForm::kPowerSgd : LowRankForm::kPca;
+  } else if (setting.key == "correction") {
+    spec.momentum_correction = setting.choice({"off", "on"}) == 1;
   } else {
     spec.error_feedback = setting.choice({"off", "on"}) == 1;
   }
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts{""};
-  for (const char c : text) {
-    if (c == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
-// " (did you mean 'x'?)", or nothing.
+// Returns " (did you mean 'x'?)", or an empty text.
 std::string hint(const std::string& word, const Words& candidates) {
   const std::string near = nearest(word, candidates);
   return near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near);
@@ -111,33 +112,53 @@ std::string hint(const std::string& word, const Words& candidates) {
 }  // namespace
 
 const Words& codec_names() {
-  static const Words names{"none", "fp16", "bf16", "int8", "1bit", "threshold", "lowrank", "prune"};
+  static const Words names = split(codec_words(false), ' ');
   return names;
 }
 
-const std::string& name_of(CodecKind kind) {
-  return codec_names()[static_cast<size_t>(kind)];
+std::string name_of(const CodecSpec& spec) {
+  return std::string(traits_of(spec).name);
 }
 
-CodecSpec parse_codec(const std::string& word, const std::string& where) {
+namespace {
+
+// Returns the codec of a name with its default settings. Errors: those of parse_codec().
+CodecSpec named_codec(const std::string& name, const std::string& where, const Extensions* added) {
+  CodecSpec spec;
+  spec.added = find_added_codec(added, name);
+  if (spec.added != nullptr) {
+    spec.kind = CodecKind::kAdded;
+    return spec;
+  }
+  const auto found = std::find(codec_names().begin(), codec_names().end(), name);
+  if (found != codec_names().end()) {
+    spec.kind = static_cast<CodecKind>(found - codec_names().begin());
+    return spec;
+  }
+  Words known = codec_names();
+  if (added != nullptr) {
+    for (const auto& row : added->codecs()) known.emplace_back(row->traits.name);
+  }
+  throw ConfigError(where, fmt::format("there is no codec '{}'{}; the codecs are {}", name, hint(name, known),
+                                       fmt::join(known, ", ")));
+}
+
+}  // namespace
+
+CodecSpec parse_codec(const std::string& word, const std::string& where, const Extensions* added) {
   const size_t colon = word.find(':');
   const std::string name = word.substr(0, colon);
-  const auto found = std::find(codec_names().begin(), codec_names().end(), name);
-  if (found == codec_names().end()) {
-    throw ConfigError(where, fmt::format("there is no codec '{}'{}; the codecs are {}", name,
-                                         hint(name, codec_names()), fmt::join(codec_names(), ", ")));
-  }
-  CodecSpec spec;
-  spec.kind = static_cast<CodecKind>(found - codec_names().begin());
-  const Words& keys = keys_of(spec.kind);
+  CodecSpec spec = named_codec(name, where, added);
+  const Words keys = keys_of(spec);
   std::set<std::string> seen;
   if (colon != std::string::npos) {
     for (const std::string& part : split(word.substr(colon + 1), ',')) {
       const size_t equals = part.find('=');
       const std::string key = part.substr(0, equals);
       if (equals == std::string::npos || std::find(keys.begin(), keys.end(), key) == keys.end()) {
-        throw ConfigError(where, fmt::format("codec {}: '{}' is no setting of it{}; write KEY=VALUE with {}",
-                                             name, part, hint(key, keys), fmt::join(keys, ", ")));
+        throw ConfigError(
+            where, fmt::format("codec {}: '{}' is none of its settings{}; write KEY=VALUE with {}", name,
+                               part, hint(key, keys), fmt::join(keys, ", ")));
       }
       if (!seen.insert(key).second) {
         throw ConfigError(where, fmt::format("codec {}: {} is given twice", name, key));
@@ -146,26 +167,35 @@ CodecSpec parse_codec(const std::string& word, const std::string& where) {
     }
   }
   if (!seen.contains("feedback")) spec.error_feedback = feedback_by_default(spec);
+  if (!seen.contains("correction"))
+    spec.momentum_correction = traits_of(spec).momentum_correction && spec.error_feedback;
+  if (spec.momentum_correction && !spec.error_feedback)
+    throw ConfigError(where, fmt::format("codec {}: correction=on needs feedback=on, because a value that is "
+                                         "not sent must wait in the residual",
+                                         name));
   return spec;
 }
 
-CodecSpec parse_weight_codec(const std::string& word, const std::string& where) {
-  CodecSpec spec = parse_codec(word, where);
+CodecSpec parse_weight_codec(const std::string& word, const std::string& where, const Extensions* added) {
+  CodecSpec spec = parse_codec(word, where, added);
   if (spec.kind == CodecKind::kLowRank && word.find("form=") == std::string::npos)
     spec.form = LowRankForm::kPca;
-  if (spec.kind == CodecKind::kThreshold ||
-      (spec.kind == CodecKind::kLowRank && spec.form == LowRankForm::kPowerSgd)) {
-    throw ConfigError(where, fmt::format("{} codes changes, from one message to the next, and weights travel "
-                                         "whole: use fp16, bf16, int8, 1bit, lowrank:form=pca or prune",
-                                         word));
+  if (!traits_of(spec).weights || (spec.kind == CodecKind::kLowRank && spec.form == LowRankForm::kPowerSgd)) {
+    throw ConfigError(
+        where, fmt::format("{} encodes changes from one message to the next, but weights must be complete in "
+                           "each message: use one of {}; lowrank with form=pca",
+                           word, codec_list(true, false)));
   }
-  spec.error_feedback = false;
+  spec.error_feedback = spec.momentum_correction = false;
   return spec;
 }
 
 std::string to_word(const CodecSpec& spec) {
-  std::string word = name_of(spec.kind) + ":";
-  for (const std::string& key : keys_of(spec.kind)) {
+  std::string word = name_of(spec) + ":";
+  for (const auto& [key, value] : spec.settings) word += fmt::format("{}={},", key, value);
+  for (const std::string& key : keys_of(spec)) {
+    if (key == "correction") word += spec.momentum_correction ? "correction=on," : "correction=off,";
+    if (spec.kind == CodecKind::kAdded) continue;
     if (key == "block") word += fmt::format("block={},", spec.block);
     if (key == "tau") word += fmt::format("tau={},", spec.tau);
     if (key == "keep") word += fmt::format("keep={},", spec.keep);

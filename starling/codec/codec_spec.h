@@ -1,54 +1,84 @@
-// CodecSpec: what the word behind --codec says, as a value.
+// CodecSpec is the value that a word such as that of --codec describes.
 //
-//   NAME[:KEY=VALUE[,KEY=VALUE…]]     "int8", "1bit:feedback=off", "lowrank:rank=4,form=pca", "prune:keep=0.05"
+//   NAME[:KEY=VALUE[,KEY=VALUE…]]   "int8", "1bit:feedback=off", "lowrank:rank=4,form=pca", "prune:keep=0.05"
 //
 //   none fp16 bf16
-//   int8       block       elements that share a scale (256)
-//   1bit       block (256)
-//   threshold  tau         elements beyond it travel (0.001)
-//   lowrank    form        power-sgd: one step of the power method a call, from the last one's result: gradients
-//                          pca: converged anew each time, for weights and deltas
+//   int8       block       number of elements that share a scale, a multiple of 8 (256)
+//   1bit       block       as for int8 (256)
+//   threshold  tau         only elements of larger magnitude are sent (0.001)
+//   lowrank    form        power-sgd: one step of the power method per call, started from the last
+//                          result; for gradients
+//                          pca: iterates from a new start in each call; for weights and changes
 //              rank        columns of the factors (2)
-//              iterations  of pca (12)
-//   prune      keep        the part of the elements that travels (0.01)
-//   all        feedback    on, off: error feedback; on by default for 1bit, threshold, prune and lowrank as power-sgd
+//              iterations  iterations of pca (12)
+//   prune      keep        fraction of the elements that is sent (0.01)
+//   threshold, prune
+//              correction  on, off: momentum correction (momentum_correction.h), which needs feedback (as
+//                          feedback)
+//   all        feedback    on, off: error feedback
+//                          (on for 1bit, threshold, prune and lowrank as power-sgd)
 //
-// fp16, bf16 and int8 are also what "16-bit weights with 8-bit activations" is made of: a codec for each direction.
+// Values in parentheses are defaults. For 16-bit weights with 8-bit activations, use two of fp16, bf16 and
+// int8: one codec for each direction.
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace starling {
 
-enum class CodecKind { kNone, kFp16, kBf16, kInt8, kOneBit, kThreshold, kLowRank, kPrune };
+struct AddedCodec;
+class Extensions;
+
+// The codecs, in the order of the table in spec/codecs.inc. kAdded is a codec of the user's program.
+enum class CodecKind {
+#define STARLING_CODEC(kind, maker, ...) kind,
+#include "starling/spec/codecs.inc"
+#undef STARLING_CODEC
+  kAdded
+};
+// The forms of lowrank (power_sgd.h, pca.h).
 enum class LowRankForm { kPowerSgd, kPca };
 
+// The settings of one codec. Codecs ignore the fields that they do not use.
 struct CodecSpec {
   CodecKind kind = CodecKind::kNone;
   bool error_feedback = false;
+  bool momentum_correction = false;
   size_t block = 256;
   double tau = 1e-3;
   LowRankForm form = LowRankForm::kPowerSgd;
   int rank = 2;
   int iterations = 12;
   double keep = 0.01;
+  // Of a codec that the program adds (spec/extensions.h): its row, and the settings of its word by key,
+  // without "feedback" and "correction".
+  std::shared_ptr<const AddedCodec> added = {};
+  std::map<std::string, std::string> settings = {};
+  // Compares all fields.
   bool operator==(const CodecSpec&) const = default;
 };
 
-// "none", "fp16", …, in the order above.
+// Returns the names "none", "fp16" and so on, in the order of CodecKind.
 const std::vector<std::string>& codec_names();
-const std::string& name_of(CodecKind kind);
+// Returns the name of the codec.
+std::string name_of(const CodecSpec& spec);
 
-// where: names the value in errors, e.g. "--codec". Errors: ConfigError with the words or the range that are allowed.
-CodecSpec parse_codec(const std::string& word, const std::string& where = "--codec");
+// Parses a word. where: the name of the setting in errors, for example "--codec". added: the codecs of the
+// program; may be null. Errors: ConfigError that tells which words or which range are allowed.
+CodecSpec parse_codec(const std::string& word, const std::string& where = "--codec",
+                      const Extensions* added = nullptr);
 
-// The codec of weights that a server sends (--pull-codec). Each message stands for itself: nothing is fed back, and lowrank is
-// pca unless the word says otherwise. Errors: also for what needs a history: threshold, and lowrank as power-sgd.
-CodecSpec parse_weight_codec(const std::string& word, const std::string& where = "--pull-codec");
+// Parses the codec of weights that a server sends (--pull-codec). Each message must be complete by itself, so
+// error feedback is off, and lowrank is pca unless the word gives another form. Errors: as parse_codec().
+// Also ConfigError for codecs that need a history: threshold, and lowrank as power-sgd.
+CodecSpec parse_weight_codec(const std::string& word, const std::string& where = "--pull-codec",
+                             const Extensions* added = nullptr);
 
-// The word of a spec with every value that its codec uses: parse_codec(to_word(spec)) == spec.
+// Returns the word of a spec with every value that its codec uses: parse_codec(to_word(spec)) == spec.
 std::string to_word(const CodecSpec& spec);
 
 }  // namespace starling

@@ -1,10 +1,11 @@
-// The words of --codec: defaults, settings, errors, and back.
+// Tests the words of --codec: defaults, settings, errors, and the conversion back to a word.
 #include "starling/codec/codec_spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "starling/base/error.h"
+#include "starling/spec/schema.h"
 
 namespace starling {
 namespace {
@@ -37,6 +38,13 @@ TEST(CodecSpec, Defaults) {
   }
 }
 
+// Shells complete the names that the schema suggests, so these must be all names.
+TEST(CodecSpec, TheSchemaSuggestsTheNames) {
+  EXPECT_EQ(split_words(find_entry("exchange.codec")->suggestions), codec_names());
+  for (const std::string& name : split_words(find_entry("exchange.pull_codec")->suggestions))
+    EXPECT_NO_THROW(parse_weight_codec(name)) << name;
+}
+
 TEST(CodecSpec, Settings) {
   EXPECT_FALSE(parse_codec("1bit:feedback=off").error_feedback);
   EXPECT_EQ(parse_codec("1bit:block=512").block, 512u);
@@ -50,13 +58,25 @@ TEST(CodecSpec, Settings) {
   EXPECT_EQ(to_word(pca), "lowrank:form=pca,rank=4,iterations=3,feedback=off");
 }
 
+// Momentum correction is on where error feedback is, for codecs of lists.
+TEST(CodecSpec, MomentumCorrectionNeedsErrorFeedback) {
+  EXPECT_TRUE(parse_codec("prune").momentum_correction);
+  EXPECT_TRUE(parse_codec("threshold:tau=1").momentum_correction);
+  EXPECT_FALSE(parse_codec("prune:correction=off").momentum_correction);
+  EXPECT_FALSE(parse_codec("prune:feedback=off").momentum_correction);
+  EXPECT_FALSE(parse_codec("1bit").momentum_correction);
+  EXPECT_FALSE(parse_weight_codec("prune").momentum_correction);
+  EXPECT_EQ(parse_codec(to_word(parse_codec("prune:correction=off"))), parse_codec("prune:correction=off"));
+  EXPECT_THAT(error_of("prune:feedback=off,correction=on"), HasSubstr("correction=on needs feedback=on"));
+}
+
 TEST(CodecSpec, Errors) {
   EXPECT_THAT(error_of("int9"), AllOf(HasSubstr("--codec: there is no codec 'int9'"),
                                       HasSubstr("did you mean 'int8'?"), HasSubstr("threshold, lowrank")));
   EXPECT_THAT(error_of(""), HasSubstr("there is no codec ''"));
-  EXPECT_THAT(error_of("fp16:block=8"), HasSubstr("'block=8' is no setting of it"));
+  EXPECT_THAT(error_of("fp16:block=8"), HasSubstr("'block=8' is none of its settings"));
   EXPECT_THAT(error_of("1bit:blok=8"), HasSubstr("did you mean 'block'?"));
-  EXPECT_THAT(error_of("1bit:"), HasSubstr("'' is no setting of it"));
+  EXPECT_THAT(error_of("1bit:"), HasSubstr("'' is none of its settings"));
   EXPECT_THAT(error_of("1bit:block"), HasSubstr("write KEY=VALUE"));
   EXPECT_THAT(error_of("1bit:block=8,block=16"), HasSubstr("block is given twice"));
   EXPECT_THAT(error_of("1bit:block=12"), HasSubstr("block = '12' is not a multiple of 8"));

@@ -1,4 +1,5 @@
-// What holds for every codec: bytes as stated, empty ranges, decode_add, hostile bytes, values that are not finite.
+// Tests what every codec guarantees: its number of bytes, empty ranges, decode_add, hostile bytes, and values
+// that are not finite.
 #include "starling/codec/codec.h"
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 #include "starling/base/error.h"
 #include "starling/codec/codec_reference.h"
 #include "starling/codec/make_codec.h"
+#include "starling/spec/codec_table.h"
 
 namespace starling {
 namespace {
@@ -20,7 +22,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class EveryCodec : public testing::TestWithParam<std::string> {
  protected:
-  // A codec for ranges of `count` values: a matrix of 16 columns, a vector and padding where it needs shapes.
+  // Makes a codec for ranges of `count` values. If it needs shapes, they are a matrix of 16 columns, a vector
+  // and padding.
   static std::unique_ptr<Codec> make(size_t count) {
     const CodecSpec spec = parse_codec(GetParam());
     if (spec.kind != CodecKind::kLowRank) return make_codec(spec);
@@ -87,7 +90,8 @@ TEST_P(EveryCodec, RefusesMessagesOfAnotherLength) {
   }
 }
 
-// Random and damaged bytes: an error or some values, never an access out of bounds (ASan watches).
+// Random and damaged bytes give an error or some values, but never an access out of bounds, which
+// AddressSanitizer would report.
 TEST_P(EveryCodec, SurvivesHostileBytes) {
   std::mt19937 engine(5);
   const auto codec = make(300);
@@ -113,7 +117,7 @@ TEST_P(EveryCodec, NeverDropsWhatIsNotFinite) {
     const auto codec = make(1000);
     const Values out = round_trip(*codec, x);
     EXPECT_TRUE(std::any_of(out.begin(), out.end(), [](float v) { return !std::isfinite(v); })) << bad;
-    // It does not stay in the codec either.
+    // The value does not stay in the codec either.
     const Values later = round_trip(*codec, test_values(1000, 8));
     EXPECT_TRUE(std::all_of(later.begin(), later.end(), [](float v) { return std::isfinite(v); })) << bad;
   }
@@ -131,6 +135,37 @@ INSTANTIATE_TEST_SUITE_P(Words, EveryCodec,
 
 TEST(CodecNames, OfTheFactoryAreThoseOfTheCodecs) {
   for (const std::string& name : codec_names()) EXPECT_EQ(make_codec(name, {{4, 4}})->name(), name);
+}
+
+// Every row of the table makes a codec that keeps the contract of codec.h, whatever its settings are.
+TEST(CodecNames, EveryRowOfTheTableIsACodec) {
+  const std::vector<TensorShape> shapes{{30, 20, 8}, {1, 100, 28}};
+  const Values x = [] {
+    Values values = test_values(736, 3);
+    std::fill(values.begin() + 600, values.begin() + 608, 0.0f);
+    std::fill(values.begin() + 708, values.end(), 0.0f);
+    return values;
+  }();
+  for (const CodecTraits& traits : codec_table()) {
+    SCOPED_TRACE(traits.name);
+    const CodecSpec spec = parse_codec(std::string(traits.name));
+    EXPECT_EQ(spec.error_feedback, traits.error_feedback);
+    const auto codec = make_codec(spec, shapes);
+    const std::vector<std::byte> message = message_of(*codec, x);
+    if (codec->fixed_rate()) {
+      EXPECT_EQ(message.size(), codec->encoded_bytes(x.size()));
+    }
+    EXPECT_LE(message.size(), codec->encoded_bytes(x.size()));
+    EXPECT_LT(norm(minus(decoded(*codec, message, x.size()), x)), 1.01 * norm(x));
+    EXPECT_EQ(codec->averaging() != nullptr, codec->combining() == Combining::kAveraged);
+    Values out(x.size());
+    EXPECT_THROW(codec->decode(std::span(message).first(message.size() - 1), out), CommError);
+    if (traits.weights) {
+      EXPECT_NO_THROW(parse_weight_codec(std::string(traits.name)));
+    } else {
+      EXPECT_THROW(parse_weight_codec(std::string(traits.name)), ConfigError);
+    }
+  }
 }
 
 TEST(CodecState, OfACodecWithoutOneRefusesAny) {

@@ -3,87 +3,311 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
+#include <cmath>
+#include <numeric>
 
+#include "starling/base/check.h"
 #include "starling/base/error.h"
+#include "starling/codec/flat_state.h"
+#include "starling/codec/make_codec.h"
 
 namespace starling {
 namespace {
 
-size_t all_reduce_mean(Group& group, AveragingCodec& codec, ErrorFeedback* feedback, std::span<float> data,
-                       ExchangeBuffers& buffers) {
-  size_t elements = 0;
-  const auto mean = [&](std::span<float> part) {
-    elements += part.size();
-    group.all_reduce(part.data(), part.size(), DataType::kFp32, ReduceOp::kAvg);
-  };
-  if (feedback == nullptr) {
-    codec.average(data, {}, mean);
-    return 4 * elements;
+constexpr size_t kPartAlign = 16;
+
+// Calls `decode` and adds the sender to its error.
+template <typename Decode>
+void decode_of(size_t rank, const Decode& decode) {
+  try {
+    decode();
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("from rank {}: {}", rank, error.what()), static_cast<int>(rank));
   }
-  feedback->begin(data);
-  buffers.contributed.resize(data.size());
-  codec.average(data, buffers.contributed, mean);
-  feedback->end(buffers.contributed);
-  return 4 * elements;
 }
 
-// The length of each rank's message, checked against the most it can be.
-std::vector<uint64_t> gather_sizes(Group& group, const Codec& codec, size_t bytes, size_t count) {
+void divide_by(std::span<float> values, size_t ranks) {
+  if (ranks == 1) return;
+  const auto divisor = static_cast<float>(ranks);
+  for (float& x : values) x /= divisor;
+}
+
+double squares_of(const ErrorFeedback& feedback) {
+  double sum = 0;
+  for (const float r : feedback.residual()) sum += static_cast<double>(r) * r;
+  return sum;
+}
+
+// Returns whether all ranks are on one host, or each on a host of its own. Collective.
+bool is_one_level(Group& group) {
+  const auto local = static_cast<int64_t>(group.local_ranks().size());
+  int64_t mixed = local != 1 && local != group.size() ? 1 : 0;
+  if (group.size() > 1) all_reduce(group, &mixed, 1, DataType::kInt64, ReduceOp::kMax);
+  return mixed == 0;
+}
+
+}  // namespace
+
+size_t part_begin(size_t count, int parts, int part) {
+  const size_t blocks = (count + kPartAlign - 1) / kPartAlign;
+  return std::min(count, blocks * static_cast<size_t>(part) / static_cast<size_t>(parts) * kPartAlign);
+}
+
+std::vector<TensorShape> shapes_between(const std::vector<TensorShape>& shapes, size_t begin, size_t end) {
+  std::vector<TensorShape> result;
+  size_t at = 0;
+  for (const TensorShape& shape : shapes) {
+    // Returns how many of the elements [from, from + n) lie in [begin, end).
+    const auto within = [&](size_t from, size_t n) {
+      const size_t first = std::max(from, begin), last = std::min(from + n, end);
+      return last > first ? last - first : 0;
+    };
+    const size_t values = within(at, shape.size()), padding = within(at + shape.size(), shape.padding);
+    at += shape.size() + shape.padding;
+    if (values == shape.size() && values > 0) {
+      result.push_back({shape.rows, shape.cols, padding});
+    } else if (values + padding > 0) {
+      result.push_back({1, values, padding});
+    }
+  }
+  // An empty list means that the shapes are not known.
+  if (result.empty() && !shapes.empty()) result.push_back({1, 0, 0});
+  return result;
+}
+
+CompressedAllReduce::CompressedAllReduce(Group& group, const CodecSpec& spec, std::vector<TensorShape> shapes,
+                                         size_t count, double momentum)
+    : group_(group), count_(count), whole_(make_codec(spec, shapes)), one_level_(is_one_level(group)) {
+  const Combining combining = whole_->combining();
+  by_parts_ = combining == Combining::kAdded && group.size() > 2;
+  if (spec.error_feedback) feedback_.emplace(count);
+  if (by_parts_ || combining == Combining::kMerged) make_parts(spec, shapes);
+  if (by_parts_ && spec.error_feedback) second_feedback_.emplace(own_part().size());
+  if (spec.momentum_correction && momentum > 0) correction_.emplace(count, momentum);
+}
+
+void CompressedAllReduce::make_parts(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
+  parts_.reserve(ranks());
+  for (int r = 0; r < group_.size(); ++r) {
+    const size_t begin = part_begin(count_, group_.size(), r), end = part_begin(count_, group_.size(), r + 1);
+    parts_.push_back({begin, end, make_codec(spec, shapes_between(shapes, begin, end))});
+    longest_part_ = std::max(longest_part_, end - begin);
+  }
+}
+
+void CompressedAllReduce::apply(std::span<float> data) {
+  STARLING_CHECK(data.size() == count_, "{} values, but the range has {}", data.size(), count_);
+  const uint64_t before = group_.traffic().sent();
+  if (correction_) correction_->begin(data);
+  if (whole_->combining() == Combining::kAveraged) {
+    average(data);
+  } else if (by_parts_) {
+    scatter_and_gather(data);
+  } else {
+    collect(data);
+  }
+  sent_ += group_.traffic().sent() - before;
+  const double p = group_.size();
+  plain_ += 2 * (p - 1) / p * 4 * static_cast<double>(count_);
+}
+
+// Replaces the array by its mean over the ranks.
+void CompressedAllReduce::mean_of(std::span<float> array) {
+  if (group_.size() == 1) return;
+  if (!one_level_)
+    return starling::all_reduce(group_, array.data(), array.size(), DataType::kFp32, ReduceOp::kAvg);
+  const size_t part = (array.size() + ranks() - 1) / ranks();
+  values_.assign(part * ranks(), 0.0f);
+  std::copy(array.begin(), array.end(), values_.begin());
+  std::vector<float> own(part);
+  reduce_scatter(group_, values_.data(), own.data(), part, DataType::kFp32, ReduceOp::kAvg);
+  all_gather(group_, own.data(), values_.data(), part, DataType::kFp32);
+  std::copy_n(values_.begin(), array.size(), array.begin());
+}
+
+void CompressedAllReduce::average(std::span<float> data) {
+  const auto mean = [this](std::span<float> array) { mean_of(array); };
+  AveragingCodec& codec = *whole_->averaging();
+  ++scattered_;
+  if (!feedback_) return codec.average(data, {}, mean);
+  feedback_->begin(data);
+  std::vector<float> contributed(data.size());
+  codec.average(data, contributed, mean);
+  feedback_->end(contributed);
+}
+
+// Returns the length of each rank's message of the whole range.
+std::vector<uint64_t> CompressedAllReduce::gather_sizes(size_t bytes) {
   const uint64_t own = bytes;
-  std::vector<uint64_t> sizes(static_cast<size_t>(group.size()));
-  group.all_gather(&own, sizes.data(), 1, DataType::kInt64);
-  const size_t most = codec.encoded_bytes(count);
-  for (int r = 0; r < group.size(); ++r) {
+  std::vector<uint64_t> sizes(ranks(), own);
+  if (whole_->fixed_rate()) return sizes;
+  all_gather(group_, &own, sizes.data(), 1, DataType::kInt64);
+  const size_t most = whole_->encoded_bytes(count_);
+  for (int r = 0; r < group_.size(); ++r) {
     if (sizes[static_cast<size_t>(r)] <= most) continue;
     throw CommError(
         fmt::format("codec {}: rank {} ({}) announces a message of {} bytes for {} values, which "
                     "has at most {}; all ranks need the same --codec",
-                    codec.name(), r, group.host_of(r), sizes[static_cast<size_t>(r)], count, most),
+                    whole_->name(), r, group_.host_of(r), sizes[static_cast<size_t>(r)], count_, most),
         r);
   }
   return sizes;
 }
 
-// decode, with the sender's name in its error.
-template <typename Decode>
-void decode_of(int rank, const Decode& decode) {
-  try {
-    decode();
-  } catch (const CommError& error) {
-    throw CommError(fmt::format("from rank {}: {}", rank, error.what()), rank);
+// Decodes the messages of all ranks in all_, adds them in rank order and divides by their number. Message r
+// has bytes[r] bytes. stride: the distance between two messages; 0 if they lie one after another.
+void CompressedAllReduce::add_in_rank_order(const Codec& codec, std::span<const size_t> bytes, size_t stride,
+                                            std::span<float> out) const {
+  size_t at = 0;
+  for (size_t r = 0; r < bytes.size(); ++r) {
+    const auto message = std::span<const std::byte>(all_).subspan(at, bytes[r]);
+    decode_of(r, [&] { r == 0 ? codec.decode(message, out) : codec.decode_add(message, out); });
+    at += stride > 0 ? stride : bytes[r];
+  }
+  divide_by(out, bytes.size());
+}
+
+// Tells the error feedback and the momentum correction what this rank has sent.
+void CompressedAllReduce::note_sent(std::span<const float> sent) {
+  feedback_->end(sent);
+  if (correction_) correction_->end(sent);
+}
+
+// Every rank gets the messages of all ranks, or lists travel by parts.
+void CompressedAllReduce::collect(std::span<float> data) {
+  own_.resize(whole_->encoded_bytes(count_));
+  const bool lists = whole_->combining() == Combining::kMerged;
+  // A rank that may send parts instead keeps the sum of gradient and residual until that is decided.
+  if (feedback_ && lists) feedback_->begin(data);
+  const size_t bytes =
+      feedback_ && !lists ? feedback_->encode(*whole_, data, own_) : whole_->encode(data, own_);
+  const std::vector<uint64_t> sizes = gather_sizes(bytes);
+  const size_t longest = *std::max_element(sizes.begin(), sizes.end());
+  if (lists && lists_by_parts(longest)) return scatter_lists(data);
+  if (feedback_ && lists) {
+    values_.resize(count_);
+    whole_->decode(std::span<const std::byte>(own_).first(bytes), values_);
+    note_sent(std::span<const float>(values_).first(count_));
+  }
+  all_.resize(ranks() * longest);
+  all_gather(group_, own_.data(), all_.data(), longest, DataType::kUint8);
+  add_in_rank_order(*whole_, std::vector<size_t>(sizes.begin(), sizes.end()), longest, data);
+}
+
+void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
+  ++scattered_;
+  std::vector<size_t> sent, expected(ranks(), own_part().codec->encoded_bytes(own_part().size()));
+  sent.reserve(ranks());
+  for (const Part& part : parts_) sent.push_back(part.codec->encoded_bytes(part.size()));
+  own_.resize(std::accumulate(sent.begin(), sent.end(), size_t{0}));
+  std::span<std::byte> room(own_);
+  for (const Part& part : parts_) {
+    const size_t bytes = feedback_ ? feedback_->encode_part(*part.codec, part.begin, part.of(data), room)
+                                   : part.codec->encode(part.of(data), room);
+    room = room.subspan(bytes);
+  }
+  all_.resize(ranks() * expected[0]);
+  all_to_all(group_, own_.data(), sent, all_.data(), expected, DataType::kUint8);
+
+  const Part& mine = own_part();
+  add_in_rank_order(*mine.codec, expected, 0, mine.of(data));
+  const size_t longest = *std::max_element(sent.begin(), sent.end());
+  own_.assign(longest, std::byte{0});
+  if (second_feedback_) {
+    second_feedback_->encode(*mine.codec, mine.of(data), own_);
+  } else {
+    mine.codec->encode(mine.of(data), own_);
+  }
+  all_.resize(ranks() * longest);
+  all_gather(group_, own_.data(), all_.data(), longest, DataType::kUint8);
+  for (size_t r = 0; r < parts_.size(); ++r) {
+    const auto message = std::span<const std::byte>(all_).subspan(r * longest, sent[r]);
+    decode_of(r, [&] { parts_[r].codec->decode(message, parts_[r].of(data)); });
   }
 }
 
-}  // namespace
+// Returns whether lists of parts and dense sums have fewer bytes than the messages of all ranks.
+bool CompressedAllReduce::lists_by_parts(size_t longest) const {
+  const size_t p = ranks();
+  const size_t by_parts = 8 + longest / p + 4 * longest_part_;
+  return p > 1 && by_parts < longest;
+}
 
-size_t compressed_all_reduce(Group& group, Codec& codec, ErrorFeedback* feedback, std::span<float> data,
-                             ExchangeBuffers* buffers) {
-  ExchangeBuffers temporary;
-  if (buffers == nullptr) buffers = &temporary;
-  if (AveragingCodec* averaging = codec.averaging(); averaging != nullptr)
-    return all_reduce_mean(group, *averaging, feedback, data, *buffers);
-
-  const auto p = static_cast<size_t>(group.size());
-  buffers->own.resize(codec.encoded_bytes(data.size()));
-  const size_t bytes =
-      feedback != nullptr ? feedback->encode(codec, data, buffers->own) : codec.encode(data, buffers->own);
-  std::vector<uint64_t> sizes(p, bytes);
-  if (!codec.fixed_rate()) sizes = gather_sizes(group, codec, bytes, data.size());
-  const size_t longest = *std::max_element(sizes.begin(), sizes.end());
-  buffers->all.resize(p * longest);
-  group.all_gather(buffers->own.data(), buffers->all.data(), longest, DataType::kUint8);
-
-  const auto message = [&](size_t r) {
-    return std::span<const std::byte>(buffers->all).subspan(r * longest, sizes[r]);
-  };
-  decode_of(0, [&] { codec.decode(message(0), data); });
-  for (size_t r = 1; r < p; ++r) decode_of(static_cast<int>(r), [&] { codec.decode_add(message(r), data); });
-  if (p > 1) {
-    const auto divisor = static_cast<float>(p);
-    for (float& x : data) x /= divisor;
+void CompressedAllReduce::scatter_lists(std::span<float> data) {
+  ++scattered_;
+  std::vector<uint64_t> sent, expected(ranks());
+  sent.reserve(ranks());
+  size_t most = 0;
+  for (const Part& part : parts_) most += part.codec->encoded_bytes(part.size());
+  own_.resize(most);
+  values_.resize(count_);
+  std::span<std::byte> room(own_);
+  for (const Part& part : parts_) {
+    sent.push_back(part.codec->encode(part.of(data), room));
+    part.codec->decode(room.first(sent.back()), part.of(values_));
+    room = room.subspan(sent.back());
   }
-  return bytes;
+  if (feedback_) note_sent(values_);
+  const std::vector<size_t> ones(ranks(), 1);
+  all_to_all(group_, sent.data(), ones, expected.data(), ones, DataType::kInt64);
+  const Part& mine = own_part();
+  const size_t longest = mine.codec->encoded_bytes(mine.size());
+  for (size_t r = 0; r < expected.size(); ++r) {
+    if (expected[r] <= longest) continue;
+    throw CommError(fmt::format("codec {}: rank {} ({}) announces a message of {} bytes for {} values, which "
+                                "has at most {}; all ranks need the same --codec",
+                                mine.codec->name(), r, group_.host_of(static_cast<int>(r)), expected[r],
+                                mine.size(), longest),
+                    static_cast<int>(r));
+  }
+  const std::vector<size_t> out(sent.begin(), sent.end()), in(expected.begin(), expected.end());
+  all_.resize(std::accumulate(in.begin(), in.end(), size_t{0}));
+  all_to_all(group_, own_.data(), out, all_.data(), in, DataType::kUint8);
+  std::vector<float> sum(longest_part_);
+  add_in_rank_order(*mine.codec, in, 0, std::span(sum).first(mine.size()));
+  values_.resize(longest_part_ * ranks());
+  all_gather(group_, sum.data(), values_.data(), longest_part_, DataType::kFp32);
+  for (size_t r = 0; r < parts_.size(); ++r)
+    std::copy_n(values_.begin() + static_cast<std::ptrdiff_t>(r * longest_part_), parts_[r].size(),
+                data.begin() + static_cast<std::ptrdiff_t>(parts_[r].begin));
+}
+
+std::optional<double> CompressedAllReduce::residual_norm() const {
+  if (!feedback_) return std::nullopt;
+  return std::sqrt(squares_of(*feedback_) + (second_feedback_ ? squares_of(*second_feedback_) : 0));
+}
+
+std::vector<float> CompressedAllReduce::state() const {
+  std::vector<float> values = flat_state(*whole_, feedback_ ? &*feedback_ : nullptr);
+  if (correction_) {
+    const auto u = correction_->velocity();
+    values.insert(values.end(), u.begin(), u.end());
+  }
+  if (!second_feedback_) return values;
+  const auto f = second_feedback_->residual();
+  values.insert(values.end(), f.begin(), f.end());
+  values.insert(values.end(), longest_part_ - f.size(), 0.0f);
+  return values;
+}
+
+void CompressedAllReduce::load_state(std::span<const float> values) {
+  ErrorFeedback* feedback = feedback_ ? &*feedback_ : nullptr;
+  // Codecs of lists have no second residual, so at most one of the two follows.
+  const size_t more = second_feedback_ ? longest_part_ : correction_ ? count_ : 0;
+  if (more == 0) return load_flat_state(*whole_, feedback, values);
+  const size_t first = flat_state(*whole_, feedback).size();
+  if (values.size() != first && values.size() != first + more)
+    throw Error(
+        ErrorCode::kCheckpoint,
+        fmt::format("the checkpoint has {} values of the state of codec {}, which has {} here; resume "
+                    "with the same --codec, model and ranks",
+                    values.size(), whole_->name(), first + more));
+  load_flat_state(*whole_, feedback, values.first(first));
+  std::vector<float> last(more, 0.0f);
+  std::copy(values.begin() + static_cast<std::ptrdiff_t>(first), values.end(), last.begin());
+  if (correction_) return correction_->load(last);
+  last.resize(own_part().size());
+  second_feedback_->load_state({{"residual", last}});
 }
 
 }  // namespace starling

@@ -6,17 +6,35 @@
 #include "starling/codec/kernel.h"
 
 namespace starling {
+namespace {
+
+void drop_not_finite(std::span<float> values) {
+  for (float& x : values) {
+    const bool finite = (__builtin_bit_cast(uint32_t, x) & 0x7f800000u) != 0x7f800000u;
+    x = finite ? x : 0.0f;
+  }
+}
+
+}  // namespace
 
 void ErrorFeedback::check_count(size_t count) const {
-  STARLING_CHECK(count == residual_.size(), "{} values for a residual of {}", count, residual_.size());
+  STARLING_CHECK(count == residual_.size(), "{} values, but the residual has {}", count, residual_.size());
 }
 
 size_t ErrorFeedback::encode(Codec& codec, std::span<const float> gradient, std::span<std::byte> out) {
   check_count(gradient.size());
-  for (size_t i = 0; i < gradient.size(); ++i) residual_[i] += gradient[i];
-  const size_t bytes = codec.encode(residual_, out);
-  codec.decode_add(out.first(bytes), residual_, -1.0f);
-  drop_not_finite();
+  return encode_part(codec, 0, gradient, out);
+}
+
+size_t ErrorFeedback::encode_part(Codec& codec, size_t offset, std::span<const float> gradient,
+                                  std::span<std::byte> out) {
+  STARLING_CHECK(offset + gradient.size() <= residual_.size(), "values {} to {}, but the residual has {}",
+                 offset, offset + gradient.size(), residual_.size());
+  const std::span<float> part = std::span(residual_).subspan(offset, gradient.size());
+  for (size_t i = 0; i < part.size(); ++i) part[i] += gradient[i];
+  const size_t bytes = codec.encode(part, out);
+  codec.decode_add(out.first(bytes), part, -1.0f);
+  drop_not_finite(part);
   return bytes;
 }
 
@@ -31,14 +49,7 @@ void ErrorFeedback::begin(std::span<float> data) {
 void ErrorFeedback::end(std::span<const float> contributed) {
   check_count(contributed.size());
   for (size_t i = 0; i < contributed.size(); ++i) residual_[i] -= contributed[i];
-  drop_not_finite();
-}
-
-void ErrorFeedback::drop_not_finite() {
-  for (float& x : residual_) {
-    const bool finite = (__builtin_bit_cast(uint32_t, x) & 0x7f800000u) != 0x7f800000u;
-    x = finite ? x : 0.0f;
-  }
+  drop_not_finite(residual_);
 }
 
 CodecState ErrorFeedback::state() const {
@@ -48,11 +59,12 @@ CodecState ErrorFeedback::state() const {
 void ErrorFeedback::load_state(const CodecState& state) {
   const auto found = state.find("residual");
   if (found == state.end() || found->second.size() != residual_.size()) {
-    throw Error(ErrorCode::kCheckpoint,
-                fmt::format("the checkpoint has {} of a residual of {} values for error feedback; resume on "
-                            "the mesh of the run that wrote it",
-                            found == state.end() ? "none" : fmt::format("{} values", found->second.size()),
-                            residual_.size()));
+    throw Error(
+        ErrorCode::kCheckpoint,
+        fmt::format("the checkpoint has {} for a residual of {} values of error feedback; resume "
+                    "on the mesh of the run that wrote it",
+                    found == state.end() ? "no values" : fmt::format("{} values", found->second.size()),
+                    residual_.size()));
   }
   residual_ = found->second;
 }

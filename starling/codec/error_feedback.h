@@ -1,12 +1,14 @@
-// ErrorFeedback: what a codec dropped in one step is added to the next step's input, so that nothing is lost, only late.
-// Seide et al. 2014 (1-bit SGD); Karimireddy, Rebjock, Stich, Jaggi: "Error feedback fixes SignSGD and other gradient
-// compression schemes", ICML 2019.
+// ErrorFeedback adds what a codec dropped in one step to the input of the next step. Nothing is lost, only
+// delayed. Seide et al. 2014 (1-bit SGD); Karimireddy, Rebjock, Stich, Jaggi: "Error feedback fixes SignSGD
+// and other gradient compression schemes", ICML 2019.
 //
 //   x = g + r;   send encode(x);   r := x - decode(encode(x))            (r = 0 at first)
 //
-// so after t steps the decoded sum is the sum of g minus r. One for each range that a rank encodes; its residual belongs
-// into checkpoints, by mesh coordinate. An element of the residual that is not finite becomes 0: a NaN is reported once,
-// by what was sent, and does not stay for ever.
+// After t steps the decoded sum is therefore the sum of all g minus r. Each range that a rank encodes needs
+// an ErrorFeedback of its own. Its residual belongs into checkpoints, by mesh coordinate.
+//
+// An element of the residual that is not finite becomes 0. A NaN thus reaches the receiver once, in the
+// message, and does not stay in the residual.
 #pragma once
 
 #include <cstddef>
@@ -17,28 +19,34 @@
 
 namespace starling {
 
-// Not thread-safe. Memory: count floats.
+// Holds the residual of one range. Not thread-safe. Memory: count floats.
 class ErrorFeedback {
  public:
+  // count: the number of values of the range. The residual begins as zeros.
   explicit ErrorFeedback(size_t count) : residual_(count, 0.0f) {}
 
-  // Encodes gradient + residual into `out` (as Codec::encode) and keeps what the message lacks. Returns its bytes.
+  // Encodes gradient + residual into `out` like Codec::encode and keeps what the message lacks. Returns the
+  // length of the message.
   size_t encode(Codec& codec, std::span<const float> gradient, std::span<std::byte> out);
 
-  // The same in two halves, for codecs that average (codec.h): begin makes data = data + residual; end is given what was
-  // contributed of that.
+  // Like encode() for the values that begin at element `offset` of the range. A range is encoded in parts if
+  // each part has a message of its own.
+  size_t encode_part(Codec& codec, size_t offset, std::span<const float> gradient, std::span<std::byte> out);
+
+  // The first half of encode() for codecs that average (codec.h): replaces `data` by data + residual.
   void begin(std::span<float> data);
+  // The second half: subtracts from the residual what this rank contributed to the mean.
   void end(std::span<const float> contributed);
 
+  // Returns the residual. The span is valid for the lifetime of this object.
   std::span<const float> residual() const { return residual_; }
-  // {"residual": count values}.
+  // Returns {"residual": count values}.
   CodecState state() const;
-  // Errors: Error(kCheckpoint) where there is no residual of this length.
+  // Restores the residual. Errors: Error(kCheckpoint) if `state` has no residual of this length.
   void load_state(const CodecState& state);
 
  private:
   void check_count(size_t count) const;
-  void drop_not_finite();
   std::vector<float> residual_;
 };
 

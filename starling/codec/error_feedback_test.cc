@@ -1,4 +1,4 @@
-// What error feedback promises: the decoded sum is the sum of what came in less one residual.
+// Tests error feedback: the decoded sum is the sum of the inputs minus one residual.
 #include "starling/codec/error_feedback.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ struct Sums {
   Values in = Values(kCount, 0.0f), out = Values(kCount, 0.0f);
 };
 
-// `steps` gradients, which share a direction as those of a training run do.
+// Feeds `steps` gradients that have a common direction, like those of a training run.
 Sums feed(Codec& codec, ErrorFeedback* feedback, int first, int steps) {
   const Values direction = test_values(kCount, 1000);
   std::vector<std::byte> message(codec.encoded_bytes(kCount));
@@ -49,7 +49,7 @@ TEST_P(FeedbackOf, TheDecodedSumIsTheSumLessTheResidual) {
   EXPECT_LT(norm(minus(missing, residual)), 1e-4 * norm(sums.in));
 }
 
-// The residual stays bounded, so its share of the sum falls with the number of steps.
+// The residual stays bounded, so its share of the sum decreases with the number of steps.
 TEST_P(FeedbackOf, TheRelativeErrorOfTheSumFallsWithTheSteps) {
   const auto error_after = [](int steps) {
     const auto codec = make_codec(GetParam(), kShapes);
@@ -98,7 +98,7 @@ TEST(ErrorFeedback, RefusesAnotherState) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
-    EXPECT_THAT(error.what(), testing::HasSubstr("9 values of a residual of 10 values"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("9 values for a residual of 10 values"));
   }
 }
 

@@ -1,5 +1,5 @@
-// The state of a codec and of its error feedback as one row of numbers, for checkpoints: the codec's values in the order of
-// their names, then the residual.
+// The state of a codec and of its error feedback as one array of numbers, for checkpoints. The codec's values
+// come first, in the order of their names. The residual follows.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace starling {
 
-// feedback: null for none. Empty where neither carries anything.
+// Returns the state. feedback: null for none. The array is empty if there is no state.
 std::vector<float> flat_state(const Codec& codec, const ErrorFeedback* feedback);
 
-// Errors: Error(kCheckpoint) where there are not as many values as flat_state() gives.
+// Restores the state. Errors: Error(kCheckpoint) if the number of values is not that of flat_state().
 void load_flat_state(Codec& codec, ErrorFeedback* feedback, std::span<const float> values);
 
 }  // namespace starling

@@ -1,6 +1,7 @@
 #include "starling/codec/fp16.h"
 
 #include "starling/codec/kernel.h"
+#include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
 
 namespace starling {
@@ -36,6 +37,11 @@ void Fp16Codec::decode(std::span<const std::byte> in, std::span<float> out) cons
 
 void Fp16Codec::decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const {
   decode_each(in, out, AddScaled{scale});
+}
+
+// The row of this codec in spec/codecs.inc names this function.
+std::unique_ptr<Codec> make_fp16(const CodecSpec& /*spec*/, const std::vector<TensorShape>& /*shapes*/) {
+  return std::make_unique<Fp16Codec>();
 }
 
 }  // namespace starling

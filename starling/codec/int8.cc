@@ -4,16 +4,17 @@
 #include <limits>
 
 #include "starling/codec/kernel.h"
+#include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
 
 namespace starling {
 namespace {
 
 constexpr uint32_t kInfinityBits = 0x7f800000u;
-constexpr float kSmallest = 1e-36f;  // below it 127 / max would overflow
+constexpr float kSmallest = 1e-36f;  // 127 / max overflows for smaller maxima
 
 STARLING_INLINE void encode_block(const float* from, size_t m, std::byte* to) {
-  uint32_t largest = 0;  // of |x|, by its bits: NaN above infinity above numbers
+  uint32_t largest = 0;  // of the bits of |x|; NaN is above infinity, and infinity above numbers
   for (size_t i = 0; i < m; ++i) {
     const uint32_t magnitude = __builtin_bit_cast(uint32_t, from[i]) & 0x7fffffffu;
     largest = largest > magnitude ? largest : magnitude;
@@ -27,7 +28,7 @@ STARLING_INLINE void encode_block(const float* from, size_t m, std::byte* to) {
   store_value(to, max / 127.0f);
   const float inverse = 127.0f / max;
   for (size_t i = 0; i < m; ++i) {
-    // 1.5 · 2^23: the sum's lowest bits are the rounded integer in two's complement.
+    // After adding 1.5 · 2^23, the lowest bits of the sum are the rounded integer in two's complement.
     const uint32_t bits = __builtin_bit_cast(uint32_t, from[i] * inverse + 12582912.0f);
     to[4 + i] = static_cast<std::byte>(bits & 0xffu);
   }
@@ -79,6 +80,11 @@ void Int8Codec::decode(std::span<const std::byte> in, std::span<float> out) cons
 
 void Int8Codec::decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const {
   decode_each(in, out, AddScaled{scale});
+}
+
+// The row of this codec in spec/codecs.inc names this function.
+std::unique_ptr<Codec> make_int8(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
+  return std::make_unique<Int8Codec>(spec.block, shapes);
 }
 
 }  // namespace starling

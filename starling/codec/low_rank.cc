@@ -6,7 +6,10 @@
 #include "starling/codec/block_cut.h"
 #include "starling/codec/kernel.h"
 #include "starling/codec/low_rank_kernels.h"
+#include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
+#include "starling/codec/pca.h"
+#include "starling/codec/power_sgd.h"
 
 namespace starling {
 
@@ -26,11 +29,12 @@ std::vector<LowRankPart> low_rank_parts(const std::vector<TensorShape>& shapes, 
 LowRankCodec::LowRankCodec(const std::vector<TensorShape>& shapes, int rank)
     : parts_(low_rank_parts(shapes, rank)), total_(total_size(shapes)) {
   if (shapes.empty())
-    throw Error(ErrorCode::kConfig, "codec lowrank needs to know the matrices; give make_codec their shapes");
+    throw Error(ErrorCode::kConfig,
+                "codec lowrank needs the shapes of the matrices; pass them to make_codec");
 }
 
 void LowRankCodec::check_count(size_t count) const {
-  STARLING_CHECK(count == total_, "{} values for shapes of {}", count, total_);
+  STARLING_CHECK(count == total_, "{} values, but the shapes have {} elements", count, total_);
 }
 
 size_t LowRankCodec::encoded_bytes(size_t count) const {
@@ -50,7 +54,7 @@ size_t LowRankCodec::encode(std::span<const float> in, std::span<std::byte> out)
     const float* from = in.data() + part.offset;
     if (part.rank > 0) {
       factors.resize(part.values());
-      factorise(i, from, factors.data(), factors.data() + part.p_size());
+      factorize(i, from, factors.data(), factors.data() + part.p_size());
       from = factors.data();
     }
     if (part.values() > 0) std::memcpy(to, from, 4 * part.values());
@@ -78,6 +82,12 @@ void LowRankCodec::decode_add(std::span<const std::byte> in, std::span<float> ou
     }
     from += part.values();
   }
+}
+
+// The row of this codec in spec/codecs.inc names this function.
+std::unique_ptr<Codec> make_low_rank(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
+  if (spec.form == LowRankForm::kPca) return std::make_unique<PcaCodec>(shapes, spec.rank, spec.iterations);
+  return std::make_unique<PowerSgdCodec>(shapes, spec.rank);
 }
 
 }  // namespace starling

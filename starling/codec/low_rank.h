@@ -1,10 +1,12 @@
-// lowrank: each matrix of the range as the product of two thin ones, M ~ P Q^T, P with orthonormal columns; what both forms
-// share (pca.h, power_sgd.h): which tensors are factorised, the message, and decoding.
+// LowRankCodec is what both forms of lowrank share (pca.h, power_sgd.h). It writes each matrix of the range
+// as the product of two thin ones, M ~ P Q^T, where the columns of P are orthonormal. This file decides which
+// tensors are factorized, lays out the message and decodes it.
 //
-//   a tensor rows × cols with r = min(rank, rows, cols):  r (rows + cols) values, P then Q, column after column;
-//   rows · cols values as they are where that is not more (vectors, small matrices)
-//   bytes = 4 · sum of these over the tensors; padding is not sent                           fixed rate, exact
-// A matrix with a NaN or infinity decodes to values that are not finite.
+//   tensor of rows × cols with r = min(rank, rows, cols):  r (rows + cols) values: P, then Q, by columns;
+//   rows · cols values as they are if the factors are not smaller (vectors, small matrices)
+//   bytes = 4 · the sum of these over the tensors; padding is not sent             fixed rate, exact
+//
+// A matrix that holds a NaN or infinity decodes to a matrix with values that are not finite.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +15,29 @@
 
 namespace starling {
 
-// A tensor of the range.
+// One tensor of the range.
 struct LowRankPart {
-  size_t offset = 0;  // of its first element in the range
-  size_t rows = 0, cols = 0;
-  int rank = 0;  // of its factors; 0: it travels as it is
-  uint64_t key = 0;
+  size_t offset = 0;          // of the first element in the range
+  size_t rows = 0, cols = 0;  // the shape of the tensor
+  int rank = 0;               // columns of the factors; 0: the tensor is sent as it is
+  uint64_t key = 0;           // the index of the tensor, which keys the start vectors
+  // Returns the number of elements.
   size_t size() const { return rows * cols; }
+  // Returns the number of elements of P.
   size_t p_size() const { return static_cast<size_t>(rank) * rows; }
+  // Returns the number of elements of Q.
   size_t q_size() const { return static_cast<size_t>(rank) * cols; }
+  // Returns the number of values in the message.
   size_t values() const { return rank > 0 ? p_size() + q_size() : size(); }
 };
 
+// Returns the parts of a range that has these tensors. rank: the largest number of columns of the factors.
 std::vector<LowRankPart> low_rank_parts(const std::vector<TensorShape>& shapes, int rank);
 
+// The base class of both forms of codec "lowrank".
 class LowRankCodec : public Codec {
  public:
-  // Errors: Error(kConfig) without shapes.
+  // Errors: Error(kConfig) if there are no shapes.
   LowRankCodec(const std::vector<TensorShape>& shapes, int rank);
   std::string name() const override { return "lowrank"; }
   bool fixed_rate() const override { return true; }
@@ -39,14 +47,17 @@ class LowRankCodec : public Codec {
   void decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const override;
 
  protected:
+  // Returns the tensors of the range.
   const std::vector<LowRankPart>& parts() const { return parts_; }
+  // Checks that `count` is the number of elements of the range.
   void check_count(size_t count) const;
-  // Fills p (p_size() values, orthonormal) and q (q_size()) with the factors of the part's matrix.
-  virtual void factorise(size_t part, const float* matrix, float* p, float* q) = 0;
+  // Computes the factors of the matrix of part `part`. p receives p_size() values, whose columns are
+  // orthonormal, and q receives q_size() values.
+  virtual void factorize(size_t part, const float* matrix, float* p, float* q) = 0;
 
  private:
   std::vector<LowRankPart> parts_;
-  size_t total_;  // elements of the range
+  size_t total_;  // number of elements of the range
 };
 
 }  // namespace starling

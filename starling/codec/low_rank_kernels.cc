@@ -9,7 +9,7 @@
 namespace starling {
 namespace {
 
-constexpr size_t kLanes = 16;  // independent sums, in the same order whatever the vector unit
+constexpr size_t kLanes = 16;  // independent sums, added in an order that does not depend on the vector unit
 
 STARLING_INLINE float dot(const float* a, const float* b, size_t n) {
   float lanes[kLanes] = {};
@@ -26,14 +26,14 @@ STARLING_INLINE void add_scaled(float scale, const float* x, float* y, size_t n)
   for (size_t i = 0; i < n; ++i) y[i] += scale * x[i];
 }
 
-// Gram-Schmidt's sums are taken in fp64: they are few, and the quality of P depends on them.
+// Gram-Schmidt computes its sums in fp64. They are few, and the quality of P depends on them.
 double inner(const float* a, const float* b, size_t n) {
   double sum = 0;
   for (size_t i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return sum;
 }
 
-// Takes the parts along the first k vectors out of vector k; returns the norm that is left.
+// Subtracts from vector k its components along the first k vectors. Returns the remaining norm.
 double project_out(float* vectors, size_t length, int k) {
   float* v = vectors + static_cast<size_t>(k) * length;
   for (int j = 0; j < k; ++j) {
@@ -44,8 +44,9 @@ double project_out(float* vectors, size_t length, int k) {
   return std::sqrt(inner(v, v, length));
 }
 
-// Scales vector k to norm 1. False if nothing but rounding would be left of it.
-bool normalise(float* vectors, size_t length, int k) {
+// Makes vector k orthogonal to the first k vectors and scales it to norm 1. Returns false if only rounding
+// would remain of it.
+bool normalize(float* vectors, size_t length, int k) {
   float* v = vectors + static_cast<size_t>(k) * length;
   const double before = std::sqrt(inner(v, v, length));
   if (!std::isfinite(before) || before == 0) return false;
@@ -95,15 +96,15 @@ void add_product(const float* p, const float* q, int rank, float scale, float* o
 
 void start_vectors(float* vectors, size_t length, int rank, uint64_t key) {
   for (size_t i = 0; i < static_cast<size_t>(rank) * length; ++i) {
-    const uint64_t bits = mix(mix(key) + i) >> 40;  // 24 of them
+    const uint64_t bits = mix(mix(key) + i) >> 40;  // 24 bits
     vectors[i] = (static_cast<float>(bits) + 0.5f) * 0x1p-23f - 1.0f;
   }
 }
 
-void orthonormalise(float* vectors, size_t length, int rank, uint64_t key) {
+void orthonormalize(float* vectors, size_t length, int rank, uint64_t key) {
   STARLING_CHECK(rank >= 0 && static_cast<size_t>(rank) <= length);
   for (int k = 0; k < rank; ++k) {
-    for (uint64_t attempt = 0; !normalise(vectors, length, k); ++attempt) {
+    for (uint64_t attempt = 0; !normalize(vectors, length, k); ++attempt) {
       STARLING_CHECK(attempt < 100, "no independent vector {} of {} elements", k, length);
       start_vectors(vectors + static_cast<size_t>(k) * length, length, 1, mix(key + attempt) + k);
     }

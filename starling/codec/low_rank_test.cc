@@ -1,5 +1,5 @@
-// lowrank: its kernels against naive ones, its approximation against an exact singular value decomposition, PowerSGD against
-// the equations of its paper.
+// Compares the kernels of lowrank with naive ones, its approximation with an exact singular value
+// decomposition, and PowerSGD with the equations of its paper.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace starling {
 namespace {
 
-// Singular values in falling order, by one-sided Jacobi rotations (Hestenes).
+// Returns the singular values in descending order, by one-sided Jacobi rotations (Hestenes).
 std::vector<double> singular_values(Matrix a) {
   for (int sweep = 0; sweep < 30; ++sweep) {
     for (size_t p = 0; p < a.cols; ++p) {
@@ -46,7 +46,7 @@ std::vector<double> singular_values(Matrix a) {
   return values;
 }
 
-// A matrix with singular values near decay^i.
+// Returns a matrix whose singular values are near decay^i.
 Values decaying(size_t rows, size_t cols, double decay, unsigned seed) {
   const Matrix u = orthonormal_columns(matrix_of(test_values(rows * cols, seed), rows, cols));
   const Matrix v = orthonormal_columns(matrix_of(test_values(cols * cols, seed + 1), cols, cols));
@@ -81,7 +81,7 @@ TEST(LowRankKernels, EqualNaiveOnes) {
   for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], 0.5 - 2 * naive_out.at[i], 1e-6);
 }
 
-TEST(LowRankKernels, OrthonormaliseWhateverTheInput) {
+TEST(LowRankKernels, OrthonormalizeWhateverTheInput) {
   constexpr size_t kLength = 40;
   constexpr int kRank = 6;
   Values v = test_values(kRank * kLength, 3);
@@ -92,14 +92,14 @@ TEST(LowRankKernels, OrthonormaliseWhateverTheInput) {
     v[4 * kLength + i] = v[i] + 1e-9f * v[5 * kLength + i];  // nearly dependent
   }
   Values again = v;
-  orthonormalise(v.data(), kLength, kRank, 9);
+  orthonormalize(v.data(), kLength, kRank, 9);
   for (size_t a = 0; a < kRank; ++a)
     for (size_t b = 0; b < kRank; ++b) {
       double sum = 0;
       for (size_t i = 0; i < kLength; ++i) sum += double{v[a * kLength + i]} * v[b * kLength + i];
       EXPECT_NEAR(sum, a == b ? 1 : 0, 1e-6) << a << " " << b;
     }
-  orthonormalise(again.data(), kLength, kRank, 9);
+  orthonormalize(again.data(), kLength, kRank, 9);
   EXPECT_EQ(again, v);
 }
 

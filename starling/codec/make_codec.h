@@ -1,10 +1,10 @@
-// make_codec: the codec of a spec, for one range of values.
+// make_codec makes the codec of a spec for one range of values.
 //
 //   const CodecSpec spec = parse_codec("1bit:block=512");
 //   const auto codec = make_codec(spec, shapes);
-//   std::optional<ErrorFeedback> feedback;
-//   if (spec.error_feedback) feedback.emplace(count);
-//   compressed_all_reduce(group, *codec, feedback ? &*feedback : nullptr, gradients);
+//   message.resize(codec->encode(gradients, message));
+//
+// compressed_all_reduce.h computes a mean over ranks with it.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,11 @@
 
 namespace starling {
 
-// shapes: the tensors that make up the range. lowrank needs them (Error(kConfig) without); int8 and 1bit begin a block at
-// each of them; the others do not look. Where shapes are given, every range must be of their total size.
+// Makes a codec. shapes: the tensors of the range. lowrank requires them. int8 and 1bit begin a block at each
+// tensor. If these three codecs have shapes, every range must have their total size. The remaining codecs
+// ignore shapes. Errors: Error(kConfig) for lowrank without shapes.
 std::unique_ptr<Codec> make_codec(const CodecSpec& spec, const std::vector<TensorShape>& shapes = {});
+// Makes the codec of a word. Errors: also those of parse_codec().
 std::unique_ptr<Codec> make_codec(const std::string& word, const std::vector<TensorShape>& shapes = {});
 
 }  // namespace starling

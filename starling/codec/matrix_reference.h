@@ -1,4 +1,4 @@
-// Naive matrices of the tests of lowrank, in fp64, and PowerSGD as its paper writes it.
+// Naive matrices in fp64 for the tests of lowrank, and PowerSGD as its paper states it.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace starling {
 
-// In fp64, row-major.
+// A row-major matrix in fp64.
 struct Matrix {
   size_t rows, cols;
   std::vector<double> at;
@@ -18,12 +18,14 @@ struct Matrix {
   double operator()(size_t i, size_t j) const { return at[i * cols + j]; }
 };
 
+// Returns the first rows · cols values as a matrix.
 inline Matrix matrix_of(const Values& x, size_t rows, size_t cols) {
   Matrix m(rows, cols);
   for (size_t i = 0; i < rows * cols; ++i) m.at[i] = x[i];
   return m;
 }
 
+// Returns the transpose.
 inline Matrix transposed(const Matrix& a) {
   Matrix out(a.cols, a.rows);
   for (size_t i = 0; i < a.rows; ++i)
@@ -31,6 +33,7 @@ inline Matrix transposed(const Matrix& a) {
   return out;
 }
 
+// Returns a · b.
 inline Matrix product(const Matrix& a, const Matrix& b) {
   Matrix out(a.rows, b.cols);
   for (size_t i = 0; i < a.rows; ++i)
@@ -39,7 +42,7 @@ inline Matrix product(const Matrix& a, const Matrix& b) {
   return out;
 }
 
-// Classical Gram-Schmidt of the columns.
+// Orthonormalizes the columns by classical Gram-Schmidt.
 inline Matrix orthonormal_columns(Matrix a) {
   for (size_t k = 0; k < a.cols; ++k) {
     for (size_t j = 0; j < k; ++j) {
@@ -58,6 +61,7 @@ inline Matrix orthonormal_columns(Matrix a) {
 struct PaperPowerSgd {
   Matrix q;
   std::vector<Matrix> residual;
+  // Executes one step with the gradient of each rank and returns the decoded mean.
   Matrix step(const std::vector<Matrix>& gradients) {
     q = orthonormal_columns(q);
     std::vector<Matrix> m;

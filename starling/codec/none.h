@@ -1,16 +1,18 @@
-// none: the values as they are.
+// NoneCodec copies the values as they are.
 //
-//   bytes(n) = 4 n                                                    fixed rate, exact
+//   bytes(n) = 4 n                                       fixed rate, exact
 #pragma once
 
 #include "starling/codec/codec.h"
 
 namespace starling {
 
+// Codec "none". The top of this header has the format.
 class NoneCodec : public Codec, public AveragingCodec {
  public:
   std::string name() const override { return "none"; }
   bool fixed_rate() const override { return true; }
+  Combining combining() const override { return Combining::kAveraged; }
   size_t encoded_bytes(size_t count) const override { return 4 * count; }
   size_t encode(std::span<const float> in, std::span<std::byte> out) override;
   void decode(std::span<const std::byte> in, std::span<float> out) const override;

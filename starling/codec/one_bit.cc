@@ -5,12 +5,13 @@
 #include <cstdint>
 
 #include "starling/codec/kernel.h"
+#include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
 
 namespace starling {
 namespace {
 
-constexpr size_t kLanes = 16;  // independent sums, in the same order whatever the vector unit
+constexpr size_t kLanes = 16;  // independent sums, added in an order that does not depend on the vector unit
 
 STARLING_INLINE size_t block_bytes(size_t m) {
   return 8 + (m + 7) / 8;
@@ -20,13 +21,13 @@ struct Means {
   float positive = 0, negative = 0;
 };
 
-// The means of a block with that many values >= 0.
+// Returns the means of a block that has `positives` values >= 0.
 STARLING_INLINE Means means_of(const float* from, size_t m, size_t positives) {
   float above[kLanes] = {}, below[kLanes] = {};
   size_t i = 0;
   for (; i + kLanes <= m; i += kLanes) {
     for (size_t k = 0; k < kLanes; ++k) above[k] += from[i + k] >= 0 ? from[i + k] : 0.0f;
-    for (size_t k = 0; k < kLanes; ++k) below[k] += from[i + k] >= 0 ? 0.0f : from[i + k];  // NaN too
+    for (size_t k = 0; k < kLanes; ++k) below[k] += from[i + k] >= 0 ? 0.0f : from[i + k];  // includes NaN
   }
   for (size_t k = 0; i < m; ++i, ++k) (from[i] >= 0 ? above : below)[k] += from[i];
   double positive = 0, negative = 0;
@@ -40,7 +41,7 @@ STARLING_INLINE Means means_of(const float* from, size_t m, size_t positives) {
   return means;
 }
 
-// Writes the signs of a block; returns how many are those of values >= 0.
+// Writes the signs of a block. Returns the number of values >= 0.
 STARLING_INLINE size_t encode_signs(const float* from, size_t m, std::byte* to) {
   constexpr size_t kGroup = 64;
   size_t positives = 0;
@@ -49,7 +50,7 @@ STARLING_INLINE size_t encode_signs(const float* from, size_t m, std::byte* to) 
     uint8_t signs[kGroup] = {};
     for (size_t i = 0; i < n; ++i) signs[i] = from[begin + i] >= 0 ? 1 : 0;
     for (size_t i = 0; i < n; i += 8) {
-      // Moves the low bit of byte k to bit 56 + k; no two of the 64 products meet.
+      // Moves the low bit of byte k to bit 56 + k. No two of the 64 products share a bit.
       const uint64_t eight = load_value<uint64_t>(reinterpret_cast<const std::byte*>(signs + i));
       const auto bits = static_cast<uint8_t>(eight * 0x0102040810204080u >> 56);
       store_value(to + (begin + i) / 8, bits);
@@ -118,6 +119,11 @@ void OneBitCodec::decode(std::span<const std::byte> in, std::span<float> out) co
 
 void OneBitCodec::decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const {
   decode_each(in, out, AddScaled{scale});
+}
+
+// The row of this codec in spec/codecs.inc names this function.
+std::unique_ptr<Codec> make_one_bit(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
+  return std::make_unique<OneBitCodec>(spec.block, shapes);
 }
 
 }  // namespace starling

@@ -1,12 +1,16 @@
-// 1bit: the sign of each value; the receiver puts the mean of the block's positive values where it was positive, and the
-// mean of the negative ones elsewhere. Seide, Fu, Droppo, Li, Yu: "1-bit stochastic gradient descent and its application
-// to data-parallel distributed training of speech DNNs", Interspeech 2014: its blocks are the columns of a weight matrix.
+// OneBitCodec sends the sign of each value and two means per block. The receiver puts the mean of the block's
+// nonnegative values at each nonnegative value, and the mean of the negative values elsewhere. Seide, Fu,
+// Droppo, Li, Yu: "1-bit stochastic gradient descent and its application to data-parallel distributed
+// training of speech DNNs", Interspeech 2014. The blocks of the paper are the columns of a weight matrix.
 //
-//   x >= 0 -> mean of the values >= 0 of the block,   x < 0 -> mean of those < 0: the least squares for a threshold at 0
-//   message: for each block of m values: two means (fp32), ceil(m / 8) bytes of signs, the first value in the low bit
-//   bytes(n) = sum over the blocks of 8 + ceil(m / 8) = n / 8 + 8 n / block for whole blocks    fixed rate, exact
-// By itself it is biased: the paper's algorithm is this with ErrorFeedback (error_feedback.h), which is a choice here so
-// that the difference can be seen. A block with a NaN or infinity decodes to one where it was (or where its sign is).
+//   x >= 0 -> mean of the block's values >= 0,   x < 0 -> mean of those < 0
+//   message: per block of m values: two means (fp32), ceil(m / 8) bytes of signs, first one in the low bit
+//   bytes(n) = sum over the blocks of 8 + ceil(m / 8) = n / 8 + 8 n / block for whole blocks; fixed rate
+//
+// These two means have the least squared error of all pairs for a threshold at 0. The codec alone is biased.
+// The paper's algorithm combines it with ErrorFeedback (error_feedback.h), which is optional here so that the
+// effect can be measured. If a block holds a NaN or infinity, all values of its sign in the block decode to
+// values that are not finite. A NaN counts as negative.
 #pragma once
 
 #include "starling/codec/block_cut.h"
@@ -14,11 +18,14 @@
 
 namespace starling {
 
+// Codec "1bit". The top of this header has the format.
 class OneBitCodec : public Codec {
  public:
+  // block and shapes: as for BlockCut.
   OneBitCodec(size_t block, std::vector<TensorShape> shapes) : blocks_(block, std::move(shapes)) {}
   std::string name() const override { return "1bit"; }
   bool fixed_rate() const override { return true; }
+  Combining combining() const override { return Combining::kAdded; }
   size_t encoded_bytes(size_t count) const override;
   size_t encode(std::span<const float> in, std::span<std::byte> out) override;
   void decode(std::span<const std::byte> in, std::span<float> out) const override;

@@ -4,14 +4,14 @@
 
 namespace starling {
 
-void PcaCodec::factorise(size_t index, const float* matrix, float* p, float* q) {
+void PcaCodec::factorize(size_t index, const float* matrix, float* p, float* q) {
   const LowRankPart& part = parts()[index];
   const MatrixView m{matrix, part.rows, part.cols};
   start_vectors(q, part.cols, part.rank, part.key);
   for (int i = 0; i < iterations_; ++i) {
-    orthonormalise(q, part.cols, part.rank, part.key);
+    orthonormalize(q, part.cols, part.rank, part.key);
     multiply(m, q, part.rank, p);
-    orthonormalise(p, part.rows, part.rank, part.key);
+    orthonormalize(p, part.rows, part.rank, part.key);
     multiply_transposed(m, p, part.rank, q);
   }
 }

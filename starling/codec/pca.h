@@ -1,23 +1,28 @@
-// lowrank as the seed has it: the principal components of a matrix of weights or of their change, by a truncated singular
-// value decomposition (without centring), found by subspace iteration (Golub, Van Loan, "Matrix computations", 8.2.4):
+// PcaCodec is lowrank with form=pca: it sends the principal components of a matrix of weights or of their
+// change. It computes a truncated singular value decomposition, without centering, by subspace iteration
+// (Golub, Van Loan, "Matrix computations", 8.2.4):
 //
-//   Q random;  repeat:  P = orth(M Q),  Q = M^T P,  (Q = orth(Q) before the next M Q);  message P, Q      (low_rank.h: bytes)
+//   Q random;  repeat:  P = orth(M Q),  Q = M^T P,  (Q = orth(Q) before the next M Q);  message: P, Q
 //
-// P Q^T = P P^T M is M projected on the subspace of P: the best approximation of that rank once P spans the first r left
-// singular vectors. Each iteration shrinks the distance to them by (s_{r+1} / s_r)². No state: equal input gives equal bytes.
+// P Q^T = P P^T M is the projection of M onto the subspace of P. If P spans the first r left singular
+// vectors, P Q^T is the best approximation of this rank. Each iteration reduces the distance to these vectors
+// by the factor (s_{r+1} / s_r)². The codec has no state: equal input gives equal bytes.
 #pragma once
 
 #include "starling/codec/low_rank.h"
 
 namespace starling {
 
+// Codec "lowrank:form=pca". The top of this header has the algorithm.
 class PcaCodec : public LowRankCodec {
  public:
+  // rank: columns of the factors. iterations: at least 1.
   PcaCodec(const std::vector<TensorShape>& shapes, int rank, int iterations)
       : LowRankCodec(shapes, rank), iterations_(iterations) {}
+  Combining combining() const override { return Combining::kCollected; }
 
  protected:
-  void factorise(size_t part, const float* matrix, float* p, float* q) override;
+  void factorize(size_t part, const float* matrix, float* p, float* q) override;
 
  private:
   int iterations_;

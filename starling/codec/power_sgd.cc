@@ -51,13 +51,13 @@ void PowerSgdCodec::load_state(const CodecState& state) {
     if (!q_[i].empty()) q_[i] = state.at(fmt::format("q/{}", i));
 }
 
-void PowerSgdCodec::factorise(size_t index, const float* matrix, float* p, float* q) {
+void PowerSgdCodec::factorize(size_t index, const float* matrix, float* p, float* q) {
   const LowRankPart& part = parts()[index];
   const MatrixView m{matrix, part.rows, part.cols};
   std::vector<float>& warm = q_[index];
-  orthonormalise(warm.data(), part.cols, part.rank, part.key);
+  orthonormalize(warm.data(), part.cols, part.rank, part.key);
   multiply(m, warm.data(), part.rank, p);
-  orthonormalise(p, part.rows, part.rank, part.key);
+  orthonormalize(p, part.rows, part.rank, part.key);
   multiply_transposed(m, p, part.rank, q);
   std::copy(q, q + part.q_size(), warm.begin());
 }
@@ -71,7 +71,7 @@ std::vector<float> PowerSgdCodec::left_factors(std::span<const float> data) {
       left.insert(left.end(), from, from + part.size());
       continue;
     }
-    orthonormalise(q_[i].data(), part.cols, part.rank, part.key);
+    orthonormalize(q_[i].data(), part.cols, part.rank, part.key);
     const size_t at = left.size();
     left.resize(at + part.p_size());
     multiply({from, part.rows, part.cols}, q_[i].data(), part.rank, &left[at]);
@@ -84,7 +84,7 @@ std::vector<float> PowerSgdCodec::right_factors(std::span<const float> data, std
   float* p = left.data();
   for (const LowRankPart& part : parts()) {
     if (part.rank > 0) {
-      orthonormalise(p, part.rows, part.rank, part.key);
+      orthonormalize(p, part.rows, part.rank, part.key);
       const size_t at = right.size();
       right.resize(at + part.q_size());
       multiply_transposed({data.data() + part.offset, part.rows, part.cols}, p, part.rank, &right[at]);
@@ -118,7 +118,7 @@ void PowerSgdCodec::average(std::span<float> data, std::span<float> own, const M
   mean(left);
   std::vector<float> right = right_factors(data, left);
   if (!own.empty()) {
-    // Tensors that are not factorised are contributed whole.
+    // This rank contributes tensors that are not factorized as a whole.
     multiply_out(left, right, own);
     for (const LowRankPart& part : parts()) {
       const auto from = data.begin() + static_cast<std::ptrdiff_t>(part.offset);

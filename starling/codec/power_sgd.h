@@ -1,40 +1,46 @@
-// lowrank for gradients: one step of subspace iteration a call, continued from the last call's Q, since the gradients of
-// successive steps share directions. Vogels, Karimireddy, Jaggi: "PowerSGD: practical low-rank gradient compression for
-// distributed optimization", NeurIPS 2019, algorithm 1, with Q orthonormalised before use as in the authors' code.
+// PowerSgdCodec is lowrank for gradients. Each call executes one step of subspace iteration. It continues
+// from the Q of the call before, because the gradients of successive steps have similar directions. Vogels,
+// Karimireddy, Jaggi: "PowerSGD: practical low-rank gradient compression for distributed optimization",
+// NeurIPS 2019, algorithm 1, with Q orthonormalized before use as in the authors' code.
 //
 //   P_w = M_w Q,   P = orth(mean of P_w),   Q_w = M_w^T P,   Q = mean of Q_w,   the mean of M_w ~ P Q^T
 //   error feedback (algorithm 2): e_w = M_w - P Q_w^T
 //
-// Both means are all-reduces of thin matrices (average()); tensors that are not factorised join the first one. encode() is
-// the same for one rank: the message of a push to a server. Bytes: low_rank.h.
+// average() computes both means by all-reduces of thin matrices. Tensors that are not factorized are part of
+// the first one. encode() computes one rank's factors without any mean, which is the message of a push to a
+// server. low_rank.h has the bytes.
 #pragma once
 
 #include "starling/codec/low_rank.h"
 
 namespace starling {
 
+// Codec "lowrank:form=power-sgd". The top of this header has the algorithm.
 class PowerSgdCodec : public LowRankCodec, public AveragingCodec {
  public:
+  // rank: columns of the factors. Errors: Error(kConfig) if there are no shapes.
   PowerSgdCodec(const std::vector<TensorShape>& shapes, int rank);
-  // "q/<tensor>": Q of each factorised tensor, rank × cols. After average() the same on every rank.
+  // Returns Q of each factorized tensor, rank × cols values, under the name "q/<index of the tensor>". After
+  // average() the state is equal on all ranks.
   CodecState state() const override;
   void load_state(const CodecState& state) override;
+  Combining combining() const override { return Combining::kAveraged; }
   AveragingCodec* averaging() override { return this; }
   void average(std::span<float> data, std::span<float> own, const Mean& mean) override;
 
  protected:
-  void factorise(size_t part, const float* matrix, float* p, float* q) override;
+  void factorize(size_t part, const float* matrix, float* p, float* q) override;
 
  private:
-  // P and whole tensors of all parts, one after another: what the first mean is taken of.
+  // Returns the input of the first mean: for each part P, or the tensor itself if it is not factorized.
   std::vector<float> left_factors(std::span<const float> data);
-  // Orthonormalises each P in `left`; returns Q_w of all parts, one after another.
+  // Orthonormalizes each P in `left` and returns the Q_w of all parts, one after another.
   std::vector<float> right_factors(std::span<const float> data, std::vector<float>& left) const;
-  // out = P Q^T, or the tensor as it is.
+  // Writes P Q^T, or the tensor itself if it is not factorized, to each part of `out`.
   void multiply_out(const std::vector<float>& left, const std::vector<float>& right,
                     std::span<float> out) const;
 
-  std::vector<std::vector<float>> q_;  // one a part; empty for those that travel as they are
+  std::vector<std::vector<float>> q_;  // of each part; empty for parts that are not factorized
 };
 
 }  // namespace starling

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "starling/codec/kernel.h"
+#include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
 
 namespace starling {
@@ -15,7 +16,7 @@ uint32_t magnitude_bits(float x) {
   return __builtin_bit_cast(uint32_t, x) & 0x7fffffffu;
 }
 
-// Calls visit(index, value) for each of the `sent` values of a message for `count`.
+// Calls visit(index, value) for each of the `sent` values in a message for `count` values.
 template <typename Visit>
 void decode_each(std::span<const std::byte> in, size_t count, size_t sent, const Visit& visit) {
   const auto bad = [&](const char* what) { bad_message("prune", in.size(), count, what); };
@@ -39,7 +40,7 @@ void decode_each(std::span<const std::byte> in, size_t count, size_t sent, const
 KthMagnitude kth_magnitude(std::span<const float> in, size_t k) {
   STARLING_CHECK(k >= 1 && k <= in.size());
   KthMagnitude found;
-  uint32_t known = 0;  // the bits that are decided
+  uint32_t known = 0;  // the bits that are determined so far
   for (const auto& [shift, width] : {std::pair{20, 11}, std::pair{9, 11}, std::pair{0, 9}}) {
     std::vector<size_t> counts(size_t{1} << width, 0);
     const uint32_t digits = (1u << width) - 1;
@@ -73,7 +74,7 @@ size_t PruneCodec::encode(std::span<const float> in, std::span<std::byte> out) {
   const size_t k = kept(in.size());
   if (k == 0) return 0;
   const KthMagnitude border = kth_magnitude(in, k);
-  size_t at_border = k - border.above;  // that many of exactly this magnitude
+  size_t at_border = k - border.above;  // values to send of exactly the k-th magnitude
   std::byte* values = out.data();
   std::byte* gaps = out.data() + 4 * k;
   size_t next = 0;
@@ -96,6 +97,11 @@ void PruneCodec::decode(std::span<const std::byte> in, std::span<float> out) con
 
 void PruneCodec::decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const {
   decode_each(in, out.size(), kept(out.size()), [&](uint64_t i, float value) { out[i] += scale * value; });
+}
+
+// The row of this codec in spec/codecs.inc names this function.
+std::unique_ptr<Codec> make_prune(const CodecSpec& spec, const std::vector<TensorShape>& /*shapes*/) {
+  return std::make_unique<PruneCodec>(spec.keep);
 }
 
 }  // namespace starling

@@ -1,12 +1,15 @@
-// prune: only the k values of largest magnitude travel, as they are, with their places. Aji, Heafield: "Sparse
-// communication for distributed gradient descent", EMNLP 2017; as "only the largest weights travel" the pruning of Han, Mao,
-// Dally: "Deep compression", ICLR 2016, whose coding of gaps this is.
+// PruneCodec sends only the k values of largest magnitude, unchanged, together with their positions. Aji,
+// Heafield: "Sparse communication for distributed gradient descent", EMNLP 2017. For weights this is the
+// pruning of Han, Mao, Dally: "Deep compression", ICLR 2016, which also codes positions as gaps.
 //
 //   k = ceil(keep n), at least 1; of values of equal magnitude at the border the first ones
-//   message: k values (fp32) in the order of their places, k numbers gap - 1 as varints (gap: to the one before, from -1)
+//   message: k values (fp32) in the order of their positions, then k numbers gap - 1 as varints; gap is the
+//            distance to the value sent before, from position -1 for the first value
 //   bytes(n) = 5 k + (gaps > 128) + (gaps > 16384) + …            variable: encode returns the exact number
-//           <= 4 k + min(n, k + min(k, n / 129) + min(k, n / 16385) + …)   for the gaps add up to n at most
-// NaN counts as larger than infinity, and that as larger than any number: what is not finite always travels (k at a time).
+//           <= 4 k + min(n, k + min(k, n / 129) + min(k, n / 16385) + …), because the gaps sum to at most n
+//
+// In the order of magnitudes, NaN is larger than infinity, and infinity is larger than every number. Values
+// that are not finite are therefore always sent, at most k of them.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +18,15 @@
 
 namespace starling {
 
+// Codec "prune". The top of this header has the format.
 class PruneCodec : public Codec {
  public:
+  // keep: the fraction of the values that is sent, above 0 and at most 1.
   explicit PruneCodec(double keep) : keep_(keep) {}
   std::string name() const override { return "prune"; }
   bool fixed_rate() const override { return false; }
-  // Values that travel, of `count`.
+  Combining combining() const override { return Combining::kMerged; }
+  // Returns how many of `count` values are sent.
   size_t kept(size_t count) const;
   size_t encoded_bytes(size_t count) const override;
   size_t encode(std::span<const float> in, std::span<std::byte> out) override;
@@ -31,12 +37,13 @@ class PruneCodec : public Codec {
   double keep_;
 };
 
-// The bits of the k-th largest |x| (1 <= k <= in.size()), and how many of |x| exceed it: three passes of counting by digits
-// of 11, 11 and 9 bits.
+// The k-th largest magnitude of a range.
 struct KthMagnitude {
-  uint32_t bits = 0;
-  size_t above = 0;
+  uint32_t bits = 0;  // the bits of the k-th largest |x|
+  size_t above = 0;   // how many |x| exceed it
 };
+// Returns the k-th largest magnitude, 1 <= k <= in.size(). It counts digits of 11, 11 and 9 bits in three
+// passes over `in`.
 KthMagnitude kth_magnitude(std::span<const float> in, size_t k);
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// threshold and prune against their naive references, their formulas, and messages made to do harm.
+// Compares threshold and prune with their naive references and their formulas, and decodes hostile messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -114,7 +114,7 @@ TEST(Prune, NanThenInfinityThenNumbers) {
 }
 
 TEST(Prune, ItsBoundIsReachedAndNotPassed) {
-  // Gaps of 130 as often as they fit, the others 1.
+  // Gaps of 130 elements as often as they fit; the remaining gaps are 1.
   Values x(13000, 0.0f);
   for (size_t i = 0; i < 90; ++i) x[130 * i + 129] = 1;
   for (size_t i = 12000; i < 12040; ++i) x[i] = 2;

@@ -6,15 +6,16 @@
 #include <limits>
 
 #include "starling/codec/kernel.h"
+#include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
 
 namespace starling {
 namespace {
 
 constexpr size_t kHeader = 8;
-constexpr size_t kStride = 64;  // looked at together: most hold nothing that travels
+constexpr size_t kStride = 64;  // elements that are examined together; most strides hold nothing to send
 
-// The largest |x| of a stride, by its bits.
+// Returns the bits of the largest |x| of a stride.
 STARLING_INLINE uint32_t largest_bits(const float* from, size_t m) {
   uint32_t largest = 0;
   for (size_t i = 0; i < m; ++i) {
@@ -49,7 +50,7 @@ STARLING_INLINE Sent encode_beyond(const float* from, size_t n, float tau, std::
   return sent;
 }
 
-// Calls visit(index, ±tau) for each element sent; returns tau.
+// Calls visit(index, ±tau) for each element sent. Returns tau.
 template <typename Visit>
 float decode_each(std::span<const std::byte> in, size_t count, const Visit& visit) {
   const auto bad = [&](const char* what) { bad_message("threshold", in.size(), count, what); };
@@ -95,6 +96,11 @@ void ThresholdCodec::decode_add(std::span<const std::byte> in, std::span<float> 
   const float tau = decode_each(in, out.size(), [&](uint64_t i, float value) { out[i] += scale * value; });
   if (!std::isnan(tau)) return;
   for (float& x : out) x += tau;
+}
+
+// The row of this codec in spec/codecs.inc names this function.
+std::unique_ptr<Codec> make_threshold(const CodecSpec& spec, const std::vector<TensorShape>& /*shapes*/) {
+  return std::make_unique<ThresholdCodec>(static_cast<float>(spec.tau));
 }
 
 }  // namespace starling

@@ -50,7 +50,7 @@ Algorithm algorithm_named(const std::string& name) {
     if (name == named.name) return named.algorithm;
   }
   throw ConfigError("comm.algorithm",
-                    fmt::format("\"{}\" is no algorithm: use auto, ring, direct, halving-doubling, "
+                    fmt::format("there is no algorithm \"{}\": use auto, ring, direct, halving-doubling, "
                                 "binomial-tree, double-tree, bruck, star or hierarchical",
                                 name));
 }

@@ -1,5 +1,5 @@
-// The algorithms of collectives between ranks that do not share memory, by name. Each is a file of collective/, which begins
-// with its steps, bytes and cost.
+// The algorithms of collectives between ranks that do not share memory, by name. Each algorithm is a file of
+// comm/collective/ that begins with its steps, bytes and cost.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace starling {
 
+// Algorithm names an algorithm.
 enum class Algorithm : uint8_t {
-  kAuto,  // by measurement or by the cost formulas (choice.h)
+  kAuto,  // chosen by tuning or by the cost formulas (choice/choice.h)
   kRing,
   kDirect,
   kHalvingDoubling,
@@ -23,16 +24,20 @@ enum class Algorithm : uint8_t {
   kDissemination
 };
 
-// "ring", "halving-doubling" …
+// Returns the algorithm's name in the configuration: "ring", "halving-doubling" …
 const char* name_of(Algorithm algorithm);
-// "hierarchical" is kAuto: ranks that share memory always use it, whatever goes on between hosts. ConfigError for other words.
+// Returns the algorithm with this name. "hierarchical" gives kAuto, because ranks that share memory always
+// use shared memory first.
+// Errors: ConfigError for other words.
 Algorithm algorithm_named(const std::string& name);
 
-// Those that carry out `kind`, the default first.
+// Returns the algorithms that carry out `kind`, the default first.
 std::span<const Algorithm> algorithms_of(CollectiveKind kind);
+// Returns whether the algorithm carries out `kind`.
 bool carries_out(Algorithm algorithm, CollectiveKind kind);
 
-// Adds the values of an element in rank order, 16-bit floats in fp32 and rounded once: all of these give equal bits.
+// Returns whether the algorithm adds the values of an element in rank order, with 16-bit floats in fp32 and
+// rounded once. All algorithms for which this is true give the same bits.
 bool keeps_rank_order(Algorithm algorithm);
 
 }  // namespace starling

@@ -12,14 +12,15 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "starling/base/error.h"
 #include "starling/comm/engine.h"
-#include "starling/comm/numa.h"
-#include "starling/comm/shared_memory.h"
+#include "starling/comm/host/numa.h"
+#include "starling/comm/host/shared_memory.h"
 #include "starling/net/deadline.h"
-#include "starling/net/store_server.h"
+#include "starling/net/store/store_server.h"
 
 namespace starling {
 namespace {
@@ -31,38 +32,38 @@ std::string machine_name() {
   return gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
-constexpr std::chrono::milliseconds kLook{200};  // between looks whether an awaited rank is lost
+// Between checks whether an awaited rank is lost.
+constexpr Milliseconds kFirstLook{200}, kLook{1'000};
 
-// Store keys of one group, and its waits.
+// Rendezvous writes and awaits the store keys of one group.
 class Rendezvous {
  public:
   Rendezvous(Store& store, const GroupSetup& setup)
-      : store_(store), setup_(setup), prefix_(fmt::format("comm/{}/{}/", setup.name, setup.generation)) {}
+      : store_(store),
+        setup_(setup),
+        prefix_(fmt::format("{}{}/", group_keys(setup.generation), setup.name)) {}
 
   const std::string& prefix() const { return prefix_; }
   void put(const std::string& what, const std::string& value) {
     store_.put(fmt::format("{}{}/{}", prefix_, what, setup_.rank), value);
   }
-  std::string get(const std::string& what, int rank) {
-    const std::string key = fmt::format("{}{}/{}", prefix_, what, rank);
-    const Deadline deadline = deadline_in(setup_.options.timeout);
-    for (;;) {
-      try {
-        return store_.get(key, std::min(kLook, setup_.options.timeout));
-      } catch (const TimeoutError&) {
-        refuse_lost(rank);
-        if (has_passed(deadline)) {
-          throw TimeoutError(
-              fmt::format(
-                  "rank {} did not join group '{}' (generation {}) within {} ms; see its log, or raise the "
-                  "timeout",
-                  rank, setup_.name, setup_.generation, setup_.options.timeout.count()),
-              rank);
-        }
-      }
-    }
+  // Returns what every rank has put, by rank.
+  std::vector<std::string> gather(const std::string& what) {
+    const std::string keys = fmt::format("{}{}/", prefix_, what);
+    return patiently(keys, [&](Milliseconds wait) { return store_.gather(keys, setup_.size, wait); });
   }
-  // CommError where the store knows that the rank has died.
+  // Returns what one rank has put.
+  std::string get(const std::string& what, int rank) {
+    const std::string keys = fmt::format("{}{}/", prefix_, what);
+    return patiently(keys, [&](Milliseconds wait) {
+      try {
+        return store_.get(keys + std::to_string(rank), wait);
+      } catch (const TimeoutError& error) {
+        throw TimeoutError(error.what(), rank);
+      }
+    });
+  }
+  // Throws CommError if the store knows that the rank has died.
   void refuse_lost(int rank) {
     const int in_job = setup_.world_ranks.empty() ? rank : setup_.world_ranks[static_cast<size_t>(rank)];
     if (const auto why = store_.try_get(lost_key(in_job)))
@@ -70,25 +71,52 @@ class Rendezvous {
   }
 
  private:
+  // Repeats a call that waits in the store until it succeeds. The call's TimeoutError says whom it awaits.
+  // While that rank is not lost, the call is repeated, at last once a second.
+  template <typename Call>
+  std::invoke_result_t<Call, Milliseconds> patiently(const std::string& keys, const Call& call) {
+    const Deadline deadline = deadline_in(setup_.options.timeout);
+    for (Milliseconds wait = kFirstLook;; wait = std::min(2 * wait, kLook)) {
+      try {
+        const auto left = std::chrono::ceil<Milliseconds>(deadline - SteadyClock::now());
+        return call(std::clamp(left, Milliseconds(0), wait));
+      } catch (const TimeoutError& error) {
+        const int rank = error.peer();
+        if (rank < 0) throw;  // the store does not answer
+        refuse_lost(rank);
+        if (has_passed(deadline)) {
+          throw TimeoutError(fmt::format("rank {} did not join group '{}' (generation {}) within {} ms. It "
+                                         "was awaited in the store at "
+                                         "{}, as {}{}. See its log, or raise comm.timeout_s",
+                                         rank, setup_.name, setup_.generation, setup_.options.timeout.count(),
+                                         store_.address(), keys, rank),
+                             rank);
+        }
+      }
+    }
+  }
+
   Store& store_;
   const GroupSetup& setup_;
   const std::string prefix_;
 };
 
-// What a rank tells of itself: "host_id\nhost_name\nNUMA node\nprocessor,processor,…".
-Places find_places(Rendezvous& meeting, const GroupSetup& setup) {
+// Tells the other ranks about this rank, learns about them, and sorts them by host.
+// Each rank writes "host_id\nhost_name\nNUMA node\nprocessor,processor,…".
+Places find_places(Rendezvous& rendezvous, const GroupSetup& setup) {
   std::string id = setup.host_id.empty() ? this_host_id() : setup.host_id;
   if (!setup.options.shared_memory) id += fmt::format(" alone {}", setup.rank);
   const std::vector<int> processors = usable_processors();
-  meeting.put("host",
-              fmt::format("{}\n{}\n{}\n{}", id, setup.host_name.empty() ? machine_name() : setup.host_name,
-                          setup.numa_node.value_or(numa_node_of(processors)), fmt::join(processors, ",")));
+  rendezvous.put("host",
+                 fmt::format("{}\n{}\n{}\n{}", id, setup.host_name.empty() ? machine_name() : setup.host_name,
+                             setup.numa_node.value_or(numa_node_of(processors)), cpu_list_text(processors)));
   Places places;
   places.rank = setup.rank;
   std::map<std::string, int> index;
   std::vector<std::string> numa_of(setup.size), processors_of(setup.size);
+  const std::vector<std::string> hosts = rendezvous.gather("host");
   for (int r = 0; r < setup.size; ++r) {
-    std::istringstream told(meeting.get("host", r));
+    std::istringstream told(hosts[r]);
     std::string host, name;
     std::getline(told, host);
     std::getline(told, name);
@@ -109,7 +137,7 @@ Places find_places(Rendezvous& meeting, const GroupSetup& setup) {
   return places;
 }
 
-// A look at the store's `lost/<rank>` keys at most every half second: a launcher writes them.
+// LostRanks reads the launcher's `lost/<rank>` keys, at most every half second.
 class LostRanks {
  public:
   LostRanks(Store& store, const GroupSetup& setup, const Places& places)
@@ -120,16 +148,16 @@ class LostRanks {
     if (SteadyClock::now() < next_) return found_;
     next_ = SteadyClock::now() + std::chrono::milliseconds(500);
     try {
-      // One look tells whether anybody is lost at all; then which of this group's ranks.
-      if (!store_.try_get(kFirstLostKey)) return found_;
-      for (int r = 0; r < places_.size() && !found_; ++r) {
+      const auto lost = store_.list(kLostKeys);
+      for (int r = 0; r < places_.size() && !lost.empty() && !found_; ++r) {
         if (r == places_.rank) continue;
-        if (auto why = store_.try_get(lost_key(world_.empty() ? r : world_[r]))) {
-          found_ = Failure{fmt::format("rank {} ({}) is lost: {}", r, places_.host_names[r], *why), r, false};
-        }
+        const auto why = lost.find(lost_key(world_.empty() ? r : world_[r]));
+        if (why == lost.end()) continue;
+        found_ =
+            Failure{fmt::format("rank {} ({}) is lost: {}", r, places_.host_names[r], why->second), r, false};
       }
     } catch (const CommError&) {
-      // The store is gone; sockets and process descriptors still tell.
+      // The store is gone. Sockets and process descriptors still report lost ranks.
       next_ = SteadyClock::time_point::max();
     }
     return found_;
@@ -171,8 +199,8 @@ LocalTeamSetup local_setup(Store* store, const std::string& prefix, const Places
   return setup;
 }
 
-// Connects to the ranks of other hosts.
-void connect_remote(Rendezvous& meeting, const GroupSetup& setup, EngineParts& parts) {
+// Connects this rank to the ranks of other hosts.
+void connect_remote(Rendezvous& rendezvous, const GroupSetup& setup, EngineParts& parts) {
   if (!setup.connect) {
     throw CommError(fmt::format(
         "group '{}' has ranks on {} hosts ({}, {}, …), but no way to connect them was given; several hosts "
@@ -180,16 +208,18 @@ void connect_remote(Rendezvous& meeting, const GroupSetup& setup, EngineParts& p
         setup.name, parts.places.hosts.size(), parts.places.host_names[parts.places.hosts[0][0]],
         parts.places.host_names[parts.places.hosts[1][0]]));
   }
-  MeshSetup mesh;
-  mesh.rank = setup.rank;
-  mesh.host_names = parts.places.host_names;
-  for (const int host : parts.places.host_of) mesh.remote.push_back(host != parts.places.my_host());
-  mesh.deadline = deadline_in(setup.options.timeout);
-  mesh.publish = [&](const std::string& address) { meeting.put("address", address); };
-  mesh.address_of = [&](int rank) { return meeting.get("address", rank); };
-  Mesh made = setup.connect(mesh);
+  ConnectionSetup connection;
+  connection.rank = setup.rank;
+  connection.group = rendezvous.prefix();
+  connection.host_names = parts.places.host_names;
+  for (const int host : parts.places.host_of) connection.remote.push_back(host != parts.places.my_host());
+  connection.deadline = deadline_in(setup.options.timeout);
+  connection.publish = [&](const std::string& address) { rendezvous.put("address", address); };
+  connection.addresses = [&] { return rendezvous.gather("address"); };
+  connection.refuse_lost = [&](int rank) { rendezvous.refuse_lost(rank); };
+  PeerConnections made = setup.connect(connection);
   parts.collective_endpoints = std::move(made.collectives);
-  parts.mail_endpoints = std::move(made.mail);
+  parts.message_endpoints = std::move(made.messages);
 }
 
 }  // namespace
@@ -201,28 +231,32 @@ std::string this_host_id() {
   return id.empty() ? machine_name() : id;
 }
 
+std::string group_keys(int64_t generation) {
+  return fmt::format("comm/{}/", generation);
+}
+
 std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
   if (setup.size < 1 || setup.rank < 0 || setup.rank >= setup.size) {
-    throw CommError(fmt::format("rank {} of {}: not a rank", setup.rank, setup.size));
+    throw CommError(fmt::format("there is no rank {} in a group of {}", setup.rank, setup.size));
   }
-  Rendezvous meeting(store, setup);
+  Rendezvous rendezvous(store, setup);
   EngineParts parts;
-  parts.places = find_places(meeting, setup);
+  parts.places = find_places(rendezvous, setup);
   parts.options = setup.options;
   parts.store = &store;
-  parts.key = meeting.prefix();
+  parts.key = rendezvous.prefix();
   parts.name = setup.name;
   const int p = static_cast<int>(parts.places.local().size());
   const auto look = [&](int local_rank) {
-    meeting.refuse_lost(parts.places.local()[static_cast<size_t>(local_rank)]);
+    rendezvous.refuse_lost(parts.places.local()[static_cast<size_t>(local_rank)]);
   };
-  LocalTeamSetup local = local_setup(&store, meeting.prefix(), parts.places, setup.options, look);
+  LocalTeamSetup local = local_setup(&store, rendezvous.prefix(), parts.places, setup.options, look);
   auto lost = std::make_shared<LostRanks>(store, setup, parts.places);
   local.outside = [lost] { return lost->look(); };
   if (setup.waiting) local.policy = *setup.waiting;
   if (p > 1) {
     parts.rings = make_shared_window(
-        &store, {.key = meeting.prefix() + "rings/" + std::to_string(parts.places.host_of[setup.rank]),
+        &store, {.key = rendezvous.prefix() + "rings/" + std::to_string(parts.places.host_of[setup.rank]),
                  .local_rank = local.local_rank,
                  .local_size = p,
                  .bytes = p * ring_bytes(p),
@@ -231,13 +265,13 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
                  .look = look});
   }
   if (parts.places.hosts.size() > 1) {
-    connect_remote(meeting, setup, parts);
+    connect_remote(rendezvous, setup, parts);
     if (setup.rank == 0) {
       const Tuning all = Tuning::parse(setup.options.tuning, "tuning");
       const auto hosts = static_cast<int>(parts.places.hosts.size());
-      meeting.put("tuning", all.of(setup.size, hosts, setup.options.link).text());
+      rendezvous.put("tuning", all.of(setup.size, hosts, setup.options.link).text());
     }
-    parts.tuning = meeting.get("tuning", 0);
+    parts.tuning = rendezvous.get("tuning", 0);
   }
   parts.team = std::make_unique<LocalTeam>(std::move(local));
   return std::make_unique<Engine>(std::move(parts));

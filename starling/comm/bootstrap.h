@@ -1,12 +1,14 @@
-// Making a group: the ranks find each other through a Store, those of one host meet in shared memory, hosts over TCP.
+// Makes groups. The ranks find each other through a Store, share memory within a host and connect between
+// hosts.
 //
 //   starling::GroupSetup setup;
 //   setup.rank = rank;
 //   setup.size = size;
-//   setup.connect = …;  // only where the ranks are on several hosts (mesh.h)
+//   setup.connect = …;  // only if the ranks are on several hosts (comm/network/peer_connections.h)
 //   std::unique_ptr<starling::Group> group = starling::make_group(store, setup);
 //
-// A process that runs alone: make_single_group(). Everything below is an argument; nothing is read from the environment.
+// A process that runs alone calls make_single_group(). All settings are arguments: nothing is read from the
+// environment.
 #pragma once
 
 #include <memory>
@@ -14,48 +16,58 @@
 #include <string>
 #include <vector>
 
-#include "starling/comm/flags.h"
 #include "starling/comm/group.h"
-#include "starling/comm/mesh.h"
-#include "starling/net/store.h"
+#include "starling/comm/host/flags.h"
+#include "starling/comm/network/peer_connections.h"
+#include "starling/net/store/store.h"
 
 namespace starling {
 
+// GroupSetup is what one rank knows about the group that it is about to join.
 struct GroupSetup {
   int rank = 0;
   int size = 1;
-  // Distinguishes the groups of a job: the same on all ranks of the group, used once a generation.
+  // Tells the groups of a job apart. All ranks of the group pass the same name. A name is used once per
+  // generation.
   std::string name = "world";
   int64_t generation = 0;
-  // The rank in the job of each rank of the group, for messages of the store about lost ranks. Empty: they are equal.
+  // The rank in the job of each rank of the group. The store reports lost ranks by these numbers. Empty: both
+  // are equal.
   std::vector<int> world_ranks;
   GroupOptions options;
-  // Ranks whose host_id is equal share memory. Empty: this_host_id().
+  // Ranks with equal host_id share memory. Empty: this_host_id() is used.
   std::string host_id;
-  // For messages. Empty: the machine's name.
+  // The host's name in messages. Empty: the machine's name is used.
   std::string host_name;
-  // The NUMA node of this rank; by default that of the processors to which it is bound, -1: none (numa.h).
+  // The NUMA node of this rank, or -1 for none. By default it is the node of the processors that this rank
+  // may use (comm/host/numa.h).
   std::optional<int> numa_node;
-  // How ranks of one host wait for each other; by default WaitPolicy::for_ranks.
+  // How ranks of one host wait for each other. The default is WaitPolicy::for_ranks.
   std::optional<WaitPolicy> waiting;
-  // Connects ranks that do not share memory. Empty: all ranks must be of one host.
+  // Connects ranks that do not share memory. Empty: all ranks must be on one host.
   Connector connect;
 };
 
-// Collective over the ranks of the group. Returns when all have met; CommError or TimeoutError (naming the late rank)
-// otherwise. The store must outlive the group: allocate_window uses it, and the keys `lost/first` and `lost/<rank>` (put by the
-// launcher when a rank of the job has died) end the waits of the others.
-// Store keys begin with "comm/<name>/<generation>/".
+// Makes the group. It is a collective over the ranks of the group and returns when all of them have arrived.
+// The store must outlive the group, because allocate_window uses it. Its keys begin with
+// group_keys(generation). The launcher writes the keys `lost/first` and `lost/<rank>` when a rank of the
+// job has died. They end the waits of the other ranks.
+// Errors: TimeoutError that names a rank that did not arrive; CommError.
 std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup);
 
-// The setup of a group of some ranks of `whole`, of which this one is: `ranks` are ranks of whole, ascending. Several disjoint
-// subsets (the stages of each replica) may use one name. Errors: CommError where this rank is not among them.
+// Returns the beginning of the store keys of all groups of a generation: "comm/<generation>/".
+std::string group_keys(int64_t generation);
+
+// Returns the setup of a group that has some ranks of `whole`, this rank among them. `ranks` are ranks of
+// `whole`, ascending. Several disjoint subsets may use one name, for example the stages of each replica.
+// Errors: CommError if this rank is not in `ranks`.
 GroupSetup subset_of(const GroupSetup& whole, const std::string& name, const std::vector<int>& ranks);
 
-// A group of one rank, without a store: collectives copy, windows are private memory.
+// Makes a group of one rank, which needs no store. Its collectives copy, and its windows are private memory.
 std::unique_ptr<Group> make_single_group(const GroupOptions& options = {});
 
-// The identity of this machine's running kernel (its boot id).
+// Returns the identity of this machine's running kernel (its boot id). Without a boot id it returns the
+// machine's name.
 std::string this_host_id();
 
 }  // namespace starling

@@ -8,20 +8,20 @@
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/comm/choice/link_probe.h"
 #include "starling/comm/collective/shm_all_gather.h"
 #include "starling/comm/collective/shm_all_to_all.h"
 #include "starling/comm/collective/shm_broadcast.h"
 #include "starling/comm/collective/shm_direct_all_reduce.h"
 #include "starling/comm/collective/shm_reduce_scatter.h"
-#include "starling/comm/link_probe.h"
-#include "starling/comm/recorder.h"
-#include "starling/comm/shared_memory.h"
+#include "starling/comm/host/shared_memory.h"
+#include "starling/comm/recorder/flight_recorder.h"
 
 namespace starling {
 
 namespace {
 
-// The team's numbers, with what is waited for in the flight recorder.
+// RecordedSync passes calls on to the counters of the team. It enters every wait into the flight recorder.
 class RecordedSync final : public LocalSync {
  public:
   RecordedSync(LocalTeam& team, std::shared_ptr<FlightRecorder> recorder, int group)
@@ -29,13 +29,13 @@ class RecordedSync final : public LocalSync {
 
   int rank() const override { return team_.rank(); }
   int size() const override { return team_.size(); }
-  void post(int slot, uint64_t value) override { team_.post(slot, value); }
-  uint64_t peek(int rank, int slot) const override { return team_.peek(rank, slot); }
-  void wait(int rank, int slot, uint64_t value, const std::string& what) override {
-    if (team_.peek(rank, slot) >= value) return;
+  void post(int counter, uint64_t value) override { team_.post(counter, value); }
+  uint64_t peek(int rank, int counter) const override { return team_.peek(rank, counter); }
+  void wait(int rank, int counter, uint64_t value, const std::string& what) override {
+    if (team_.peek(rank, counter) >= value) return;
     const RecordedOperation entry(
-        *recorder_, recorder_->begin_wait(group_, team_.liveness().global_rank(rank), slot, value));
-    team_.wait(rank, slot, value, what);
+        *recorder_, recorder_->begin_wait(group_, team_.liveness().global_rank(rank), counter, value));
+    team_.wait(rank, counter, value, what);
   }
 
  private:
@@ -43,11 +43,6 @@ class RecordedSync final : public LocalSync {
   const std::shared_ptr<FlightRecorder> recorder_;
   const int group_;
 };
-
-void check_operation(DataType type, ReduceOp op) {
-  if (is_bitwise(op) && is_floating(type))
-    throw CommError(fmt::format("{} of {}: bitwise operations are for integers", name_of(op), name_of(type)));
-}
 
 }  // namespace
 
@@ -61,12 +56,15 @@ Engine::Engine(EngineParts parts)
                .tuning = Tuning::parse(parts.tuning, "tuning"),
                .ranks = places_.size(),
                .hosts = static_cast<int>(places_.hosts.size()),
-               .link = options_.link}) {
+               .link = options_.link}),
+      calls_(fmt::format("the group '{}'", parts.name),
+             [this](const Call& call, Progress progress) { execute(call, progress); }) {
   if (options_.recorder && size() > 1) {
     recorded_group_ = options_.recorder->add_group(parts.name);
     recorded_sync_ = std::make_unique<RecordedSync>(*team_, options_.recorder, recorded_group_);
   }
-  if (parts.rings != nullptr) local_mail_ = std::make_unique<LocalMail>(*team_, std::move(parts.rings));
+  if (parts.rings != nullptr)
+    local_messages_ = std::make_unique<LocalMessages>(*team_, std::move(parts.rings), options_.inbox_bytes);
   if (!parts.collective_endpoints.empty()) connect(parts);
 }
 
@@ -79,14 +77,12 @@ void Engine::connect(EngineParts& parts) {
                        options_.timeout,
                        [this] { return team_->trouble(-1); },
                        options_.warn,
-                       notes_};
+                       notes_,
+                       options_.inbox_bytes};
   };
   peers_ = std::make_unique<RemotePeers>(setup(std::move(parts.collective_endpoints)));
-  remote_mail_ =
-      std::make_unique<RemoteMail>(setup(std::move(parts.mail_endpoints)), [this](const Failure& failure) {
-        team_->liveness().fail(failure);
-        notes_->leave(failure);
-      });
+  remote_messages_ = std::make_unique<RemoteMessages>(setup(std::move(parts.message_endpoints)),
+                                                      [this](const Failure& failure) { spread(failure); });
   std::vector<int> all(size()), lane;
   std::iota(all.begin(), all.end(), 0);
   everyone_ = std::make_unique<RemoteTeam>(*peers_, all, rank());
@@ -99,7 +95,7 @@ void Engine::connect(EngineParts& parts) {
   if (choice_.needs_link()) measure_link();
 }
 
-// Rank 0 measures, with the leader of the second host; all learn what it found.
+// Measures the link between rank 0 and the leader of the second host. Every rank learns the result of rank 0.
 void Engine::measure_link() {
   const Operation what{.kind = CollectiveKind::kBroadcast, .root = 0, .bytes = sizeof(LinkCost)};
   peers_->begin(what);
@@ -114,27 +110,31 @@ LocalSync* Engine::local_sync() {
 }
 
 Engine::~Engine() {
-  // What was aborted elsewhere than in a collective has not been told to the other hosts yet.
+  if (calls_.pending()) abort("the group ended while operations were in progress; wait() for them before");
+  calls_.end();
+  // If the group was aborted outside a collective, the other hosts do not know it yet.
   if (const auto failure = team_->liveness().own(); failure && peers_) peers_->announce(*failure);
   std::vector<Endpoint*> connections;
   if (peers_) connections = peers_->leave();
-  if (remote_mail_)
-    for (Endpoint* mail : remote_mail_->leave()) connections.push_back(mail);
+  if (remote_messages_)
+    for (Endpoint* endpoint : remote_messages_->leave()) connections.push_back(endpoint);
   end_all(connections);
 }
 
 TrafficCount Engine::traffic() const {
-  TrafficCount count{
-      .window_written = team_->written(), .window_read = team_->read(), .window_far = team_->far()};
+  TrafficCount count{.window_published = team_->published(),
+                     .window_received = team_->received(),
+                     .window_far = team_->far()};
   if (peers_) {
-    count.socket_sent = peers_->sent() + remote_mail_->sent();
-    count.socket_received = peers_->received() + remote_mail_->received();
+    count.socket_sent = peers_->sent() + remote_messages_->sent();
+    count.socket_received = peers_->received() + remote_messages_->received();
   }
   return count;
 }
 
 std::shared_ptr<Window> Engine::allocate_window(size_t bytes) {
   const std::lock_guard lock(window_order_);
+  if (options_.free_windows) team_->free_windows();
   auto window =
       make_shared_window(store_, {.key = fmt::format("{}window/{}/{}", key_, places_.my_host(), windows_++),
                                   .local_rank = team_->rank(),
@@ -144,14 +144,16 @@ std::shared_ptr<Window> Engine::allocate_window(size_t bytes) {
                                   .look = [this](int r) {
                                     if (const auto failure = team_->trouble(r)) team_->fail(*failure);
                                   }});
+  if (options_.free_windows) team_->free_windows();
   team_->add_window(window);
   return window;
 }
 
 template <typename Body>
-void Engine::carry_out(Operation operation, const Body& body) {
+void Engine::carry_out(Operation operation, Progress progress, const Body& body) {
   const std::lock_guard lock(order_);
   team_->check_usable();
+  team_->wait_in_rounds_by(waiting(progress));
   operation.sequence = ++sequence_;
   const RecordedOperation entry(options_.recorder.get(), recorded_group_, operation);
   if (!peers_) return body(operation, nullptr);
@@ -160,122 +162,127 @@ void Engine::carry_out(Operation operation, const Body& body) {
   try {
     body(operation, &hosts);
   } catch (const CommError& error) {
-    // A fault of one transport ends the waits on the other.
     const Failure failure{error.what(), error.peer(), error.code() == ErrorCode::kTimeout};
     team_->liveness().fail(failure);
     peers_->announce(failure);
+    remote_messages_->abandon();
     throw;
   }
 }
 
-void Engine::check_peer(int peer, const char* what) const {
-  if (peer >= 0 && peer < size()) return;
-  throw CommError(fmt::format("{}: there is no rank {} in a group of {}", what, peer, size()));
+WorkPtr Engine::start(const Call& call) {
+  check_call(call, rank(), size());
+  return calls_.start(call);
 }
 
-void Engine::barrier() {
-  carry_out({.kind = CollectiveKind::kBarrier}, [&](const Operation& operation, const Hierarchy* hosts) {
-    if (hosts != nullptr) return hierarchical_barrier(*hosts, operation);
-    if (size() > 1) team_->enter(operation, kNowhere, false);
-  });
+void Engine::run(const Call& call) {
+  check_call(call, rank(), size());
+  calls_.run(call);
 }
 
-void Engine::broadcast(void* data, size_t count, DataType type, int root) {
-  check_peer(root, "broadcast");
-  const Operation what{
-      .kind = CollectiveKind::kBroadcast, .type = type, .root = root, .bytes = count * size_of(type)};
-  carry_out(what, [&](const Operation& operation, const Hierarchy* hosts) {
-    if (hosts != nullptr) return hierarchical_broadcast(*hosts, operation, data);
-    if (size() > 1) shm_broadcast(*team_, operation, data, operation.bytes, places_.local_rank_of(root));
-  });
-}
-
-void Engine::all_reduce(void* data, size_t count, DataType type, ReduceOp op) {
-  check_operation(type, op);
-  const int divisor = op == ReduceOp::kAvg ? size() : 1;
-  const Operation what{
-      .kind = CollectiveKind::kAllReduce, .type = type, .op = op, .bytes = count * size_of(type)};
-  carry_out(what, [&](const Operation& operation, const Hierarchy* hosts) {
-    if (hosts != nullptr) return hierarchical_all_reduce(*hosts, operation, data, count, divisor);
-    if (size() > 1) shm_all_reduce(*team_, operation, data, count, divisor);
-  });
-}
-
-void Engine::reduce_scatter(const void* in, void* out, size_t count, DataType type, ReduceOp op) {
-  check_operation(type, op);
-  const int divisor = op == ReduceOp::kAvg ? size() : 1;
-  const Operation what{
-      .kind = CollectiveKind::kReduceScatter, .type = type, .op = op, .bytes = count * size_of(type)};
-  carry_out(what, [&](const Operation& operation, const Hierarchy* hosts) {
-    if (hosts != nullptr) return hierarchical_reduce_scatter(*hosts, operation, in, out, count, divisor);
-    if (size() > 1) return shm_reduce_scatter(*team_, operation, in, out, count, divisor);
-    if (operation.bytes > 0 && in != out) std::memcpy(out, in, operation.bytes);
-  });
-}
-
-void Engine::all_gather(const void* in, void* out, size_t count, DataType type) {
-  const Operation what{.kind = CollectiveKind::kAllGather, .type = type, .bytes = count * size_of(type)};
-  carry_out(what, [&](const Operation& operation, const Hierarchy* hosts) {
-    if (hosts != nullptr) return hierarchical_all_gather(*hosts, operation, in, out);
-    if (size() > 1) return shm_all_gather(*team_, operation, in, out, operation.bytes);
-    if (operation.bytes > 0 && in != out) std::memcpy(out, in, operation.bytes);
-  });
-}
-
-void Engine::all_to_all(const void* in, std::span<const size_t> in_counts, void* out,
-                        std::span<const size_t> out_counts, DataType type) {
-  if (in_counts.size() != static_cast<size_t>(size()) || out_counts.size() != in_counts.size()) {
-    throw CommError(fmt::format("all-to-all: {} and {} splits in a group of {}; give one a rank",
-                                in_counts.size(), out_counts.size(), size()));
+void Engine::execute(const Call& call, Progress progress) {
+  switch (call.kind) {
+    case CollectiveKind::kSend:
+      return send(call, progress);
+    case CollectiveKind::kRecv:
+      return recv(call, progress);
+    case CollectiveKind::kAllToAll:
+      return all_to_all(call, progress);
+    default:
+      break;
   }
+  carry_out(operation_of(call), progress,
+            [&](const Operation& operation, const Hierarchy* hosts) { collective(call, operation, hosts); });
+}
+
+void Engine::collective(const Call& call, const Operation& operation, const Hierarchy* hosts) {
+  const bool alone = size() == 1;
+  const int divisor = call.op == ReduceOp::kAvg ? size() : 1;
+  const auto copy = [&] {
+    if (operation.bytes > 0 && call.in != call.out) std::memcpy(call.out, call.in, operation.bytes);
+  };
+  switch (call.kind) {
+    case CollectiveKind::kBarrier:
+      if (hosts != nullptr) return hierarchical_barrier(*hosts, operation);
+      if (!alone) team_->enter(operation, kNowhere, false);
+      return;
+    case CollectiveKind::kBroadcast:
+      if (hosts != nullptr) return hierarchical_broadcast(*hosts, operation, call.out);
+      if (!alone)
+        shm_broadcast(*team_, operation, call.out, operation.bytes, places_.local_rank_of(call.rank));
+      return;
+    case CollectiveKind::kAllReduce:
+      if (hosts != nullptr) return hierarchical_all_reduce(*hosts, operation, call.out, call.count, divisor);
+      if (!alone) shm_all_reduce(*team_, operation, call.out, call.count, divisor);
+      return;
+    case CollectiveKind::kReduceScatter:
+      if (hosts != nullptr)
+        return hierarchical_reduce_scatter(*hosts, operation, call.in, call.out, call.count, divisor);
+      return alone ? copy() : shm_reduce_scatter(*team_, operation, call.in, call.out, call.count, divisor);
+    case CollectiveKind::kAllGather:
+      if (hosts != nullptr) return hierarchical_all_gather(*hosts, operation, call.in, call.out);
+      return alone ? copy() : shm_all_gather(*team_, operation, call.in, call.out, operation.bytes);
+    default:
+      throw CommError(fmt::format("{} is not a collective of a group", name_of(call.kind)));
+  }
+}
+
+void Engine::all_to_all(const Call& call, Progress progress) {
   std::vector<uint64_t> sent, expected;
-  for (const size_t n : in_counts) sent.push_back(n * size_of(type));
-  for (const size_t n : out_counts) expected.push_back(n * size_of(type));
-  carry_out({.kind = CollectiveKind::kAllToAll, .type = type}, [&](const Operation& operation,
-                                                                   const Hierarchy* hosts) {
-    if (size() > 1 && hosts == nullptr) return shm_all_to_all(*team_, operation, in, sent, out, expected);
+  for (const size_t n : call.in_counts) sent.push_back(n * size_of(call.type));
+  for (const size_t n : call.out_counts) expected.push_back(n * size_of(call.type));
+  carry_out(operation_of(call), progress, [&](const Operation& operation, const Hierarchy* hosts) {
+    if (size() > 1 && hosts == nullptr)
+      return shm_all_to_all(*team_, operation, call.in, sent, call.out, expected);
     if (sent[rank()] != expected[rank()]) {
       team_->fail(Failure{fmt::format("{}: rank {} sends {} bytes to itself and expects {}",
                                       describe(operation), rank(), sent[rank()], expected[rank()])});
     }
-    if (hosts != nullptr) return hierarchical_all_to_all(*hosts, operation, in, sent, out, expected);
-    if (sent[0] > 0) std::memcpy(out, in, sent[0]);
+    if (hosts != nullptr)
+      return hierarchical_all_to_all(*hosts, operation, call.in, sent, call.out, expected);
+    if (sent[0] > 0) std::memcpy(call.out, call.in, sent[0]);
   });
 }
 
-void Engine::send(const void* data, size_t bytes, int peer, uint32_t tag) {
-  check_peer(peer, "send");
-  if (peer == rank()) throw CommError("send: a rank cannot send to itself; copy instead");
+void Engine::send(const Call& call, Progress progress) {
   team_->check_usable();
   const RecordedOperation entry(options_.recorder.get(), recorded_group_,
-                                {.kind = CollectiveKind::kSend, .bytes = bytes}, peer, tag);
-  if (is_local(peer)) return local_mail_->send(data, bytes, places_.local_rank_of(peer), tag);
-  remote_mail_->send(data, bytes, peer, tag);
+                                {.kind = CollectiveKind::kSend, .bytes = call.count}, call.rank, call.tag);
+  if (!is_local(call.rank)) return remote_messages_->send(call.in, call.count, call.rank, call.tag);
+  local_messages_->send(call.in, call.count, places_.local_rank_of(call.rank), call.tag, waiting(progress));
 }
 
-void Engine::recv(void* data, size_t bytes, int peer, uint32_t tag) {
-  check_peer(peer, "recv");
-  if (peer == rank()) throw CommError("recv: a rank cannot receive from itself; copy instead");
+void Engine::recv(const Call& call, Progress progress) {
   team_->check_usable();
   const RecordedOperation entry(options_.recorder.get(), recorded_group_,
-                                {.kind = CollectiveKind::kRecv, .bytes = bytes}, peer, tag);
-  if (is_local(peer)) return local_mail_->recv(data, bytes, places_.local_rank_of(peer), tag);
-  remote_mail_->recv(data, bytes, peer, tag);
+                                {.kind = CollectiveKind::kRecv, .bytes = call.count}, call.rank, call.tag);
+  if (!is_local(call.rank)) return remote_messages_->recv(call.out, call.count, call.rank, call.tag);
+  local_messages_->recv(call.out, call.count, places_.local_rank_of(call.rank), call.tag, waiting(progress));
 }
 
 bool Engine::try_recv(void* data, size_t bytes, int peer, uint32_t tag) {
-  check_peer(peer, "recv");
   if (peer == rank()) return false;
+  check_call(recv_call(data, bytes, peer, tag), rank(), size());
   team_->check_usable();
-  if (is_local(peer) ? local_mail_->try_recv(data, bytes, places_.local_rank_of(peer), tag)
-                     : remote_mail_->try_recv(data, bytes, peer, tag))
+  if (is_local(peer) ? local_messages_->try_recv(data, bytes, places_.local_rank_of(peer), tag)
+                     : remote_messages_->try_recv(data, bytes, peer, tag))
     return true;
   if (const auto failure = team_->trouble(-1)) team_->fail(*failure);
   return false;
 }
 
 void Engine::abort(const std::string& reason) {
-  team_->liveness().fail(Failure{fmt::format("group aborted by rank {}: {}", rank(), reason), -1, false});
+  spread(Failure{fmt::format("group aborted by rank {}: {}", rank(), reason), -1, false});
+}
+
+// A failure of one transport must end the waits on the others, here and on other ranks. A collective that
+// runs on another thread of this rank sees the failure and announces it itself.
+void Engine::spread(const Failure& failure) {
+  team_->liveness().fail(failure);
+  if (!peers_) return;
+  notes_->leave(failure);
+  if (const std::unique_lock free(order_, std::try_to_lock); free.owns_lock()) peers_->announce(failure);
+  if (remote_messages_) remote_messages_->abandon();
 }
 
 }  // namespace starling

@@ -1,5 +1,6 @@
-// Groups whose ranks are processes: results, bytes, and what the others learn when one is killed or stopped. Part of comm_test, by shared
-// memory and TCP (group_ways_test.cc), and of ucx_test.
+// Tests groups whose ranks are processes: the results, the bytes, and what the other ranks learn when one
+// rank is killed or stopped. comm_test runs them over shared memory and TCP (group_ways_test.cc), ucx_test
+// over UCX.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -20,18 +21,20 @@ using testing::StartsWith;
 
 constexpr milliseconds kSaidWithin{30'000};
 
-TEST_P(GroupProcesses, CollectivesAndMailGiveTheNaiveResult) {
+TEST_P(GroupProcesses, CollectivesAndMessagesGiveTheNaiveResult) {
   for (int p = 2; p <= 4; ++p) {
     ForkedJob job = this->job();
     job.size = p;
     run(job, [](Group& group) {
       for (const size_t count : {1, 10, 5'000, 300'001, 1'000'000}) check_collectives(group, count);
-      check_mail(group);
+      check_messages(group);
+      for (int i = 0; i < 5; ++i) check_started(group);
     });
   }
 }
 
-// The groups of a mesh's axes, beside that of all: each sums what its own ranks have.
+// Makes groups for the axes of a device mesh beside the group of all ranks. Each sums what its own ranks
+// have.
 TEST_P(GroupProcesses, SubsetsOfTheRanksMakeGroupsOfTheirOwn) {
   ForkedJob job = this->job();
   const MeshSpec mesh{2, 3, 1};
@@ -46,15 +49,16 @@ TEST_P(GroupProcesses, SubsetsOfTheRanksMakeGroupsOfTheirOwn) {
         throw CommError("the subset has other ranks");
       double sum = rank, want = 0;
       for (const int member : members) want += member;
-      group->all_reduce(&sum, 1, DataType::kFp64, ReduceOp::kSum);
+      all_reduce(*group, &sum, 1, DataType::kFp64, ReduceOp::kSum);
       if (sum != want) throw CommError(std::string("the sum over the axis is wrong: ") + axis);
-      world->barrier();
+      barrier(*world);
     }
   });
   EXPECT_NO_THROW(ranks.wait_all());
 }
 
-// The others name the rank that a signal hits while all reduce; what they say.
+// Sends a signal to `victim` while all ranks reduce, and expects the other ranks to name it. Returns their
+// messages.
 std::vector<std::string> expect_fault(const ForkedJob& job, int victim, int signal, milliseconds within,
                                       const char* fault) {
   ForkedRanks ranks(job.size,
@@ -78,10 +82,11 @@ TEST_P(GroupProcesses, AKilledRankIsNamedToTheOthersWithinFiveSeconds) {
   expect_fault(job(), 1, SIGKILL, milliseconds(5'000), "comm");
 }
 
-// By UCX's cma too: it reads the stopped rank's memory, and nobody tells that it has done so.
+// UCX's cma transport is covered, too. It reads the stopped rank's memory and tells no rank that it has done
+// so.
 TEST_P(GroupProcesses, AStoppedRankIsNamedWhenTheTimeEnds) {
   ForkedJob job = this->job();
-  job.timeout = milliseconds(3'000);  // of joining too, on a busy machine
+  job.timeout = milliseconds(3'000);  // joining takes part of it, too, on a busy machine
   EXPECT_THAT(expect_fault(job, 2, SIGSTOP, kSaidWithin, "timeout"),
               testing::Each(HasSubstr("all-reduce #")));
 }
@@ -93,7 +98,7 @@ TEST_P(GroupProcesses, AMismatchReachesAllRanks) {
       const auto group = job.join(rank, store);
       std::vector<float> data(count);
       try {
-        group->all_reduce(data.data(), rank == 2 ? count * 9 / 10 : count, DataType::kFp32, ReduceOp::kSum);
+        all_reduce(*group, data.data(), rank == 2 ? count * 9 / 10 : count, DataType::kFp32, ReduceOp::kSum);
       } catch (const CommError& error) {
         store.put(rank_key("fault", rank), error.what());
       }
@@ -114,7 +119,7 @@ TEST_P(ConnectedProcesses, SecuredDataGivesTheNaiveResult) {
     job.identity.security = security;
     run(job, [](Group& group) {
       for (const size_t count : {1, 3'000, 5'000, 100'000, 300'000}) check_collectives(group, count);
-      check_mail(group);
+      check_messages(group);
     });
   }
 }
@@ -151,9 +156,9 @@ TEST_P(ConnectedProcesses, BytesAreCountedWhereTheyAreHandedOn) {
   job.algorithm = Algorithm::kRing;
   run(job, [](Group& group) {
     std::vector<float> data(300'000, 1.0f);
-    group.barrier();
+    barrier(group);
     const TrafficCount before = group.traffic();
-    group.all_reduce(data.data(), data.size(), DataType::kFp32, ReduceOp::kSum);
+    all_reduce(group, data.data(), data.size(), DataType::kFp32, ReduceOp::kSum);
     const TrafficCount after = group.traffic();
     const double formula = 2.0 * 2 / 3 * 4 * static_cast<double>(data.size());
     const auto right = [&](uint64_t from, uint64_t to) {

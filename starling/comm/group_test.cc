@@ -1,4 +1,4 @@
-// The collectives of a group whose ranks are threads, against a naive computation.
+// Compares the collectives of a group whose ranks are threads with a naive computation.
 #include "starling/comm/group.h"
 
 #include <gtest/gtest.h>
@@ -10,16 +10,16 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/collective_test_values.h"
-#include "starling/comm/recorder_report.h"
-#include "starling/testing/memory_mesh.h"
+#include "starling/comm/collective/collective_test_values.h"
+#include "starling/comm/recorder/flight_recorder_report.h"
+#include "starling/testing/memory_connections.h"
 #include "starling/testing/run_ranks.h"
 #include "starling/testing/temp_dir.h"
 
 namespace starling {
 namespace {
 
-// Which ranks share memory.
+// Layout says which ranks share memory.
 enum class Layout { kOneHost, kTwoHosts, kAllApart };
 
 struct Case {
@@ -27,7 +27,7 @@ struct Case {
   Layout layout;
 };
 
-std::unique_ptr<Group> join(const ThreadRank& at, MemoryMesh& mesh, Layout layout,
+std::unique_ptr<Group> join(const ThreadRank& at, MemoryConnections& connections, Layout layout,
                             std::chrono::milliseconds timeout = std::chrono::seconds(30),
                             const GroupOptions& options = {}) {
   GroupSetup setup;
@@ -36,9 +36,9 @@ std::unique_ptr<Group> join(const ThreadRank& at, MemoryMesh& mesh, Layout layou
   setup.size = at.size;
   setup.options.timeout = timeout;
   setup.options.shared_memory = layout != Layout::kAllApart;
-  // Ranks 0 2 4 and 1 3: hosts are not runs of ranks.
+  // kTwoHosts has ranks 0, 2, 4 and ranks 1, 3: the ranks of a host do not follow one another.
   const int host = layout == Layout::kTwoHosts ? at.rank % 2 : 0;
-  setup.connect = [&mesh](const MeshSetup& m) { return mesh.connect(m); };
+  setup.connect = [&connections](const ConnectionSetup& m) { return connections.connect(m); };
   setup.host_id = "host " + std::to_string(host);
   setup.host_name = "node-" + std::string(1, static_cast<char>('a' + host));
   return make_group(*at.store, setup);
@@ -47,9 +47,9 @@ std::unique_ptr<Group> join(const ThreadRank& at, MemoryMesh& mesh, Layout layou
 class GroupTest : public testing::TestWithParam<Case> {
  protected:
   void on_all(const std::function<void(Group&)>& body) {
-    MemoryMesh mesh;
+    MemoryConnections connections;
     run_ranks(GetParam().ranks, [&](const ThreadRank& at) {
-      const auto group = join(at, mesh, GetParam().layout);
+      const auto group = join(at, connections, GetParam().layout);
       body(*group);
     });
   }
@@ -63,12 +63,12 @@ TEST_P(GroupTest, AllReduceOfEveryTypeAndOperation) {
     for (const DataType type : kTypes) {
       for (const ReduceOp op : kOps) {
         if (is_bitwise(op) && is_floating(type)) {
-          EXPECT_THROW(group.all_reduce(nullptr, 0, type, op), CommError);
+          EXPECT_THROW(all_reduce(group, nullptr, 0, type, op), CommError);
           continue;
         }
         for (const size_t count : {0, 1, 5, 1000, 70001}) {
           Buffer data = test_tensor(type, count, group.rank(), ++salt);
-          group.all_reduce(data.data(), count, type, op);
+          all_reduce(group, data.data(), count, type, op);
           ASSERT_EQ(data, reduced_tensor(type, count, group.size(), op, salt))
               << name_of(type) << name_of(op) << count;
         }
@@ -83,19 +83,19 @@ TEST_P(GroupTest, AllReduceInAWindow) {
     std::byte* own = window->region(group.local_rank());
     int salt = 100;
     for (const size_t count : {1, 6000, 100003, 700001}) {
-      // Ranks may use different places of their windows.
+      // The ranks use different places of their windows.
       std::byte* at = own + 64 * static_cast<size_t>(group.rank());
       const Buffer data = test_tensor(DataType::kFp32, count, group.rank(), ++salt);
       std::copy(data.begin(), data.end(), at);
-      group.all_reduce(at, count, DataType::kFp32, ReduceOp::kSum);
+      all_reduce(group, at, count, DataType::kFp32, ReduceOp::kSum);
       const Buffer got(at, at + data.size());
       ASSERT_EQ(got, reduced_tensor(DataType::kFp32, count, group.size(), ReduceOp::kSum, salt)) << count;
-      group.barrier();  // the next values must not be written while a peer still looks
+      barrier(group);  // the next values must not be written while a peer still reads
     }
   });
 }
 
-// Large ones are rounded up to huge pages and lie at multiples of them, one region after another.
+// Large windows are rounded up to huge pages and lie at multiples of huge pages, one region after another.
 TEST_P(GroupTest, LargeWindowsAreSharedByteForByte) {
   on_all([](Group& group) {
     constexpr size_t kHugePage = size_t{2} << 20;
@@ -109,12 +109,12 @@ TEST_P(GroupTest, LargeWindowsAreSharedByteForByte) {
     }
     for (size_t i = 0; i < 8; ++i) ASSERT_EQ(*at(me, i), std::byte{0});
     for (size_t i = 0; i < 8; ++i) *at(me, i) = static_cast<std::byte>(10 * static_cast<size_t>(me) + i);
-    group.barrier();
+    barrier(group);
     for (int r = 0; r < locals; ++r) {
       for (size_t i = 0; i < 8; ++i)
         ASSERT_EQ(*at(r, i), static_cast<std::byte>(10 * static_cast<size_t>(r) + i));
     }
-    group.barrier();
+    barrier(group);
   });
 }
 
@@ -125,7 +125,7 @@ TEST_P(GroupTest, SomeTensorsInWindowsSomeNot) {
     Buffer ordinary = test_tensor(DataType::kFp32, count, group.rank(), 7);
     std::byte* data = group.rank() % 2 == 0 ? window->region(group.local_rank()) : ordinary.data();
     std::copy(ordinary.begin(), ordinary.end(), data);
-    group.all_reduce(data, count, DataType::kFp32, ReduceOp::kMax);
+    all_reduce(group, data, count, DataType::kFp32, ReduceOp::kMax);
     ASSERT_EQ(Buffer(data, data + ordinary.size()),
               reduced_tensor(DataType::kFp32, count, group.size(), ReduceOp::kMax, 7));
   });
@@ -138,12 +138,12 @@ TEST_P(GroupTest, BroadcastFromEveryRoot) {
       for (const size_t count : {0, 3, 5000, 400001}) {
         const Buffer want = test_tensor(DataType::kInt32, count, root, root);
         Buffer data = test_tensor(DataType::kInt32, count, group.rank(), root);
-        group.broadcast(data.data(), count, DataType::kInt32, root);
+        broadcast(group, data.data(), count, DataType::kInt32, root);
         ASSERT_EQ(data, want) << root << " " << count;
         std::byte* at = window->region(group.local_rank());
         const Buffer mine = test_tensor(DataType::kInt32, count, group.rank(), root);
         std::copy(mine.begin(), mine.end(), at);
-        group.broadcast(at, count, DataType::kInt32, root);
+        broadcast(group, at, count, DataType::kInt32, root);
         ASSERT_EQ(Buffer(at, at + want.size()), want) << root << " " << count;
       }
     }
@@ -158,14 +158,14 @@ TEST_P(GroupTest, ReduceScatter) {
       const Buffer in = test_tensor(DataType::kFp32, count * p, group.rank(), 3);
       Buffer out(count * 4);
       const Buffer want = reduced_tensor(DataType::kFp32, count, p, ReduceOp::kAvg, 3, count * group.rank());
-      group.reduce_scatter(in.data(), out.data(), count, DataType::kFp32, ReduceOp::kAvg);
+      reduce_scatter(group, in.data(), out.data(), count, DataType::kFp32, ReduceOp::kAvg);
       ASSERT_EQ(out, want) << count;
       std::byte* at = window->region(group.local_rank());
       std::copy(in.begin(), in.end(), at);
       std::byte* part = at + out.size() * group.rank();  // in place
-      group.reduce_scatter(at, part, count, DataType::kFp32, ReduceOp::kAvg);
+      reduce_scatter(group, at, part, count, DataType::kFp32, ReduceOp::kAvg);
       ASSERT_EQ(Buffer(part, part + out.size()), want) << count;
-      group.barrier();
+      barrier(group);
     }
   });
 }
@@ -181,21 +181,21 @@ TEST_P(GroupTest, AllGather) {
         want.insert(want.end(), part.begin(), part.end());
       }
       Buffer out(want.size());
-      group.all_gather(in.data(), out.data(), count, DataType::kFp32);
+      all_gather(group, in.data(), out.data(), count, DataType::kFp32);
       ASSERT_EQ(out, want) << count;
       std::byte* at = window->region(group.local_rank());
       std::copy(in.begin(), in.end(), at);
       std::fill(out.begin(), out.end(), std::byte{0});
-      group.all_gather(at, out.data(), count, DataType::kFp32);
+      all_gather(group, at, out.data(), count, DataType::kFp32);
       ASSERT_EQ(out, want) << count;
       std::copy(in.begin(), in.end(), out.begin() + static_cast<long>(in.size()) * group.rank());
-      group.all_gather(out.data() + in.size() * group.rank(), out.data(), count, DataType::kFp32);
+      all_gather(group, out.data() + in.size() * group.rank(), out.data(), count, DataType::kFp32);
       ASSERT_EQ(out, want) << count << " in place";
     }
   });
 }
 
-// What rank `from` sends to rank `to`: uneven, sometimes nothing.
+// Returns how many elements rank `from` sends to rank `to`. The numbers are uneven, and some are 0.
 size_t split(int from, int to, size_t scale) {
   return static_cast<size_t>((from * 3 + to * 5) % 4) * scale;
 }
@@ -216,12 +216,12 @@ TEST_P(GroupTest, AllToAllWithUnevenSplits) {
         want.insert(want.end(), from.begin(), from.end());
       }
       Buffer out(want.size());
-      group.all_to_all(in.data(), in_counts, out.data(), out_counts, DataType::kFp32);
+      all_to_all(group, in.data(), in_counts, out.data(), out_counts, DataType::kFp32);
       ASSERT_EQ(out, want) << scale;
       std::byte* at = window->region(group.local_rank());
       std::copy(in.begin(), in.end(), at);
       std::fill(out.begin(), out.end(), std::byte{0});
-      group.all_to_all(at, in_counts, out.data(), out_counts, DataType::kFp32);
+      all_to_all(group, at, in_counts, out.data(), out_counts, DataType::kFp32);
       ASSERT_EQ(out, want) << scale;
     }
   });
@@ -232,27 +232,28 @@ TEST_P(GroupTest, SendAndReceiveByTagInOrder) {
     const int p = group.size(), me = group.rank();
     if (p == 1) return;
     const int next = (me + 1) % p, previous = (me + p - 1) % p;
-    // Everybody sends before receiving, more than a ring or a socket holds.
+    // Every rank sends more than a ring or a socket holds before it receives.
     const Buffer big = test_tensor(DataType::kFp64, 300001, me, 1),
                  small = test_tensor(DataType::kFp64, 3, me, 2);
-    group.send(big.data(), big.size(), next, 1);
-    group.send(small.data(), small.size(), next, 2);
-    group.send(nullptr, 0, next, 3);
-    group.send(small.data(), 8, next, 2);
+    send(group, big.data(), big.size(), next, 1);
+    send(group, small.data(), small.size(), next, 2);
+    send(group, nullptr, 0, next, 3);
+    send(group, small.data(), 8, next, 2);
     Buffer got(small.size());
-    group.recv(got.data(), got.size(), previous, 2);
+    recv(group, got.data(), got.size(), previous, 2);
     EXPECT_EQ(got, test_tensor(DataType::kFp64, 3, previous, 2));
-    group.recv(nullptr, 0, previous, 3);
+    recv(group, nullptr, 0, previous, 3);
     got.resize(big.size());
-    group.recv(got.data(), got.size(), previous, 1);
+    recv(group, got.data(), got.size(), previous, 1);
     EXPECT_EQ(got, test_tensor(DataType::kFp64, 300001, previous, 1));
     got.resize(8);
-    group.recv(got.data(), 8, previous, 2);
+    recv(group, got.data(), 8, previous, 2);
     EXPECT_EQ(got, test_tensor(DataType::kFp64, 1, previous, 2));
   });
 }
 
-// Each rank takes what the others send in the order of arrival; the longer messages come in several pieces.
+// Each rank takes the messages of the other ranks in the order of arrival. The longer messages arrive in
+// several pieces.
 TEST_P(GroupTest, ReceivesWithoutWaiting) {
   on_all([](Group& group) {
     const int p = group.size(), me = group.rank();
@@ -260,7 +261,7 @@ TEST_P(GroupTest, ReceivesWithoutWaiting) {
       const Buffer mine = test_tensor(DataType::kFp64, count, me, 1);
       Buffer got(mine.size());
       EXPECT_FALSE(group.try_recv(got.data(), got.size(), (me + 1) % p, 99));
-      for (int r = 1; r < p; ++r) group.send(mine.data(), mine.size(), (me + r) % p, 4);
+      for (int r = 1; r < p; ++r) send(group, mine.data(), mine.size(), (me + r) % p, 4);
       std::vector<bool> heard(p, false);
       for (int left = p - 1; left > 0;) {
         for (int r = 0; r < p; ++r) {
@@ -271,30 +272,30 @@ TEST_P(GroupTest, ReceivesWithoutWaiting) {
         }
       }
       EXPECT_FALSE(heard[me]);
-      group.barrier();
+      barrier(group);
     }
   });
 }
 
 TEST_P(GroupTest, ManyMixedCollectivesInARow) {
   on_all([](Group& group) {
-    std::mt19937 random(5);  // the same sequence on all ranks
+    std::mt19937 random(5);  // gives equal numbers on all ranks
     for (int step = 0; step < 300; ++step) {
       const size_t count = random() % (random() % 8 == 0 ? 200000 : 500);
       const int root = static_cast<int>(random() % static_cast<unsigned>(group.size()));
       switch (random() % 4) {
         case 0:
-          group.barrier();
+          barrier(group);
           break;
         case 1: {
           Buffer data = test_tensor(DataType::kBf16, count, group.rank(), step);
-          group.broadcast(data.data(), count, DataType::kBf16, root);
+          broadcast(group, data.data(), count, DataType::kBf16, root);
           ASSERT_EQ(data, test_tensor(DataType::kBf16, count, root, step)) << step;
           break;
         }
         case 2: {
           Buffer in = test_tensor(DataType::kInt64, count, group.rank(), step), out(in.size() * group.size());
-          group.all_gather(in.data(), out.data(), count, DataType::kInt64);
+          all_gather(group, in.data(), out.data(), count, DataType::kInt64);
           ASSERT_EQ(Buffer(out.begin() + static_cast<long>(in.size()) * root,
                            out.begin() + static_cast<long>(in.size()) * (root + 1)),
                     test_tensor(DataType::kInt64, count, root, step));
@@ -302,7 +303,7 @@ TEST_P(GroupTest, ManyMixedCollectivesInARow) {
         }
         default: {
           Buffer data = test_tensor(DataType::kFp16, count, group.rank(), step);
-          group.all_reduce(data.data(), count, DataType::kFp16, ReduceOp::kSum);
+          all_reduce(group, data.data(), count, DataType::kFp16, ReduceOp::kSum);
           ASSERT_EQ(data, reduced_tensor(DataType::kFp16, count, group.size(), ReduceOp::kSum, step)) << step;
         }
       }
@@ -333,36 +334,36 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
   return names[static_cast<int>(info.param.layout)] + std::to_string(info.param.ranks);
 }
 
-// What is named goes on between hosts, and the operations are in the flight recorder.
+// The named algorithm runs between hosts, and the flight recorder has the operations.
 TEST(GroupAlgorithms, EveryNameOnTwoHostsAndAllApart) {
   for (const Layout layout : {Layout::kTwoHosts, Layout::kAllApart}) {
     for (const char* name : {"auto", "ring", "direct", "halving-doubling", "binomial-tree", "double-tree",
                              "bruck", "star", "hierarchical"}) {
       SCOPED_TRACE(name);
-      MemoryMesh mesh;
+      MemoryConnections connections;
       const TempDir folder;
       run_ranks(5, [&](const ThreadRank& at) {
         GroupOptions options;
         options.algorithm = algorithm_named(name);
         options.recorder =
             std::make_shared<FlightRecorder>(recorder_file(folder.path(), at.rank), at.rank, at.size, "node");
-        const auto group = join(at, mesh, layout, std::chrono::seconds(30), options);
-        for (const size_t count : {3, 100'003}) {  // the larger one goes by lanes
+        const auto group = join(at, connections, layout, std::chrono::seconds(30), options);
+        for (const size_t count : {3, 100'003}) {  // the larger tensor is divided among the lanes
           Buffer data = test_tensor(DataType::kFp32, count, at.rank, 1);
-          group->all_reduce(data.data(), count, DataType::kFp32, ReduceOp::kAvg);
+          all_reduce(*group, data.data(), count, DataType::kFp32, ReduceOp::kAvg);
           EXPECT_EQ(data, reduced_tensor(DataType::kFp32, count, 5, ReduceOp::kAvg, 1));
         }
         const Buffer mine = test_tensor(DataType::kInt32, 50, at.rank, 2);
         Buffer part(40), all(200 * 5);
-        group->reduce_scatter(mine.data(), part.data(), 10, DataType::kInt32, ReduceOp::kSum);
+        reduce_scatter(*group, mine.data(), part.data(), 10, DataType::kInt32, ReduceOp::kSum);
         EXPECT_EQ(part, reduced_tensor(DataType::kInt32, 10, 5, ReduceOp::kSum, 2, 10 * at.rank));
-        group->all_gather(mine.data(), all.data(), 50, DataType::kInt32);
+        all_gather(*group, mine.data(), all.data(), 50, DataType::kInt32);
         for (int r = 0; r < 5; ++r) {
           const Buffer got(all.begin() + 200 * r, all.begin() + 200 * (r + 1));
           EXPECT_EQ(got, test_tensor(DataType::kInt32, 50, r, 2));
         }
         const std::vector<size_t> ten(5, 10);
-        group->all_to_all(mine.data(), ten, all.data(), ten, DataType::kInt32);
+        all_to_all(*group, mine.data(), ten, all.data(), ten, DataType::kInt32);
         for (int r = 0; r < 5; ++r) {
           const Buffer got(all.begin() + 40 * r, all.begin() + 40 * (r + 1));
           EXPECT_EQ(got, test_tensor(DataType::kInt32, 10, r, 2, 10 * at.rank));

@@ -1,4 +1,4 @@
-// The tests of group_processes_test.cc by the ways that need nothing beside Starling.
+// Runs the tests of group_processes_test.cc over the transports that need no library beside Starling.
 #include "starling/testing/group_processes.h"
 
 namespace starling {

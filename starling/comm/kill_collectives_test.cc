@@ -1,4 +1,4 @@
-// bench/kill_collectives in short: every collective once, each way between the ranks.
+// A short form of bench/kill_collectives: runs every collective once, over one transport after the other.
 #include <gtest/gtest.h>
 
 #include "starling/testing/kill_round.h"

@@ -24,16 +24,15 @@ std::string describe(const Operation& o) {
 
 std::string late_warning(const std::string& what, std::chrono::milliseconds timeout) {
   const double seconds = std::chrono::duration<double>(timeout).count();
-  return fmt::format("{} within {:.3g} s; those who wait for it give up after {:.3g} s", what, seconds / 10,
-                     seconds);
+  return fmt::format("{} within {:.3g} s; the ranks that wait for it give up after {:.3g} s", what,
+                     seconds / 10, seconds);
 }
 
 std::string mismatch_message(const std::string& rank_a, const Operation& a, const std::string& rank_b,
                              const Operation& b) {
   return fmt::format(
       "collectives differ: {} is in {}, {} in {}; every rank must call the same collectives in the same "
-      "order with "
-      "the same sizes",
+      "order with the same sizes",
       rank_a, describe(a), rank_b, describe(b));
 }
 

@@ -1,4 +1,5 @@
-// Operation: what a collective is, as every rank must agree on it; carried by each collective and compared.
+// Operation: the description of a collective on which all ranks must agree. Every collective carries its
+// Operation, and the ranks compare them.
 #pragma once
 
 #include <chrono>
@@ -9,23 +10,27 @@
 
 namespace starling {
 
+// Operation describes one call of a collective. Ranks that call the same collective with the same arguments
+// have equal operations.
 struct Operation {
   CollectiveKind kind = CollectiveKind::kBarrier;
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int32_t root = 0;       // broadcast only
-  uint64_t bytes = 0;     // of one rank's contribution; 0 where ranks differ (all-to-all)
+  uint64_t bytes = 0;     // of one rank's contribution; 0 if the ranks may differ (all-to-all)
   uint64_t sequence = 0;  // 1 for the group's first collective
   bool operator==(const Operation&) const = default;
 };
 
-// "all-reduce #12 (sum of 4096 bytes fp32)".
+// Returns a text such as "all-reduce #12 (sum of 4096 bytes fp32)".
 std::string describe(const Operation& operation);
 
-// The warning at a tenth of `timeout`, equal on all ranks that wait. what: "rank 2 (node-b) did not enter barrier #7".
+// Returns the warning that is given after a tenth of `timeout`. All ranks that wait give the same warning.
+// `what` says what did not happen, for example "rank 2 (node-b) did not enter barrier #7".
 std::string late_warning(const std::string& what, std::chrono::milliseconds timeout);
 
-// The message of the CommError: "collectives differ: rank 0 (node-a) is in …, rank 1 (node-b) in …; …".
+// Returns the message of the CommError if two ranks are in different collectives: "collectives differ: rank 0
+// (node-a) is in …, rank 1 (node-b) in …; …".
 std::string mismatch_message(const std::string& rank_a, const Operation& a, const std::string& rank_b,
                              const Operation& b);
 

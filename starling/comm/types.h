@@ -6,17 +6,21 @@
 
 namespace starling {
 
+// The type of the elements of a tensor.
 enum class DataType : uint8_t { kFp32, kFp64, kBf16, kFp16, kInt8, kUint8, kInt16, kInt32, kInt64 };
-// The bitwise ones are for integers.
+// How elements are combined. The bitwise operations are for integers only.
 enum class ReduceOp : uint8_t { kSum, kAvg, kMin, kMax, kProduct, kBitAnd, kBitOr, kBitXor };
 
+// Returns whether the operation works on bits.
 constexpr bool is_bitwise(ReduceOp op) {
   return op >= ReduceOp::kBitAnd;
 }
+// Returns whether the elements are floating-point numbers.
 constexpr bool is_floating(DataType type) {
   return type <= DataType::kFp16;
 }
 
+// Returns the size of an element in bytes.
 constexpr size_t size_of(DataType type) {
   switch (type) {
     case DataType::kFp64:
@@ -34,10 +38,11 @@ constexpr size_t size_of(DataType type) {
   }
 }
 
-// The name used in messages and tables: "fp32", "bf16", "int64" …
+// Returns the name used in messages and tables, for example "fp32", "bf16" or "int64".
 const char* name_of(DataType type);
+// Returns the name used in messages and tables, for example "sum" or "bitwise and".
 const char* name_of(ReduceOp op);
-// The collectives, named in every error and in the flight recorder.
+// The kind of an operation. Every error and every record of the flight recorder names it.
 enum class CollectiveKind : uint8_t {
   kBarrier,
   kBroadcast,
@@ -51,6 +56,7 @@ enum class CollectiveKind : uint8_t {
   kGather,
   kScatter
 };
+// Returns the name used in messages, for example "all-reduce".
 const char* name_of(CollectiveKind kind);
 
 }  // namespace starling

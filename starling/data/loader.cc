@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -14,13 +15,14 @@
 
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
+#include "starling/data/divide_samples.h"
 
 namespace starling {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// A read that takes longer than this means a disk or network file system that stands still.
+// Longest time that a read may take. A longer read means that a disk or network file system does not respond.
 constexpr std::chrono::minutes kReadTimeout{10};
 
 // The samples of one step for one rank.
@@ -30,34 +32,26 @@ struct Plan {
   int64_t steps_per_epoch = 0;
 
   Batch read(int64_t step) const {
-    const int64_t epoch = step / steps_per_epoch;
-    const int64_t begin = options.global_batch * options.rank / options.ranks;
-    const int64_t rank_batch = options.global_batch * (options.rank + 1) / options.ranks - begin;
-    const int64_t first = (step % steps_per_epoch) * options.global_batch + begin;
-    std::vector<int64_t> indices(static_cast<size_t>(rank_batch));
-    for (int64_t i = 0; i < rank_batch; ++i) {
-      indices[static_cast<size_t>(i)] =
-          sample_at(options.seed, epoch, first + i, source->size(), options.order);
-    }
-    Batch batch = source->read(indices, epoch);
-    batch.keys = keys_of(indices, epoch);
-    return batch;
-  }
-
-  at::Tensor keys_of(const std::vector<int64_t>& indices, int64_t epoch) const {
-    constexpr uint64_t kStream =
-        0x6B657973ULL;  // apart from the numbers that the order and augmentation draw
-    const at::Tensor keys = at::empty({static_cast<int64_t>(indices.size())}, at::kLong);
-    auto* out = keys.mutable_data_ptr<int64_t>();
-    for (size_t i = 0; i < indices.size(); ++i) {
-      out[i] = static_cast<int64_t>(
-          key_of(options.seed + kStream, static_cast<uint64_t>(epoch), static_cast<uint64_t>(indices[i])));
-    }
-    return keys;
+    const int64_t of_epoch = step % steps_per_epoch;
+    const RankShare share = share_of(options, samples_of_step(options, source->size(), of_epoch));
+    const int64_t first = of_epoch * options.global_batch + (share.samples > 0 ? share.first : 0);
+    return read_positions(*source, options, step / steps_per_epoch, first,
+                          std::max<int64_t>(1, share.samples));
   }
 };
 
-// workers = 0: reads in next().
+at::Tensor keys_of(const std::vector<int64_t>& indices, uint64_t seed, int64_t epoch) {
+  constexpr uint64_t kStream = 0x6B657973ULL;  // distinct from the numbers of the order and the augmentation
+  const at::Tensor keys = at::empty({static_cast<int64_t>(indices.size())}, at::kLong);
+  auto* out = keys.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i < indices.size(); ++i) {
+    out[i] = static_cast<int64_t>(
+        key_of(seed + kStream, static_cast<uint64_t>(epoch), static_cast<uint64_t>(indices[i])));
+  }
+  return keys;
+}
+
+// The loader for workers = 0. It reads in next().
 class DirectLoader final : public Loader {
  public:
   explicit DirectLoader(Plan plan) : plan_(std::move(plan)), step_(plan_.options.first_step) {}
@@ -78,8 +72,9 @@ class DirectLoader final : public Loader {
   double waited_ = 0;
 };
 
-// A ring of `prefetch` slots. Workers claim steps in order and fill the slot step % prefetch; next() empties
-// them in order. mutex_ guards everything but plan_, which nobody changes; batches are read outside it.
+// The loader for one or more workers: a ring of `prefetch` slots. Workers claim steps in order and fill slot
+// step % prefetch. next() empties the slots in order. mutex_ guards everything but plan_, which never
+// changes. Batches are read without the lock.
 class PrefetchLoader final : public Loader {
  public:
   explicit PrefetchLoader(Plan plan)
@@ -100,7 +95,8 @@ class PrefetchLoader final : public Loader {
     std::unique_lock lock(mutex_);
     Slot& slot = slot_of(delivered_);
     if (!slot.full) wait_for(slot, lock);
-    if (slot.error) std::rethrow_exception(slot.error);  // the slot stays: every later call reports it again
+    // the slot stays, so every later call reports the error again
+    if (slot.error) std::rethrow_exception(slot.error);
     Batch batch = std::move(slot.batch);
     slot = Slot{};
     ++delivered_;
@@ -128,7 +124,7 @@ class PrefetchLoader final : public Loader {
     if (!came) {
       throw TimeoutError(
           fmt::format("{}: the batch of step {} was not read within {} minutes: the disk or network file "
-                      "system under it stands still",
+                      "system does not respond",
                       plan_.source->info().name, delivered_, kReadTimeout.count()),
           plan_.options.rank);
     }
@@ -171,8 +167,8 @@ class PrefetchLoader final : public Loader {
 
   const Plan plan_;
   mutable std::mutex mutex_;
-  std::condition_variable ready_;  // a slot was filled
-  std::condition_variable room_;   // a slot was emptied, or the loader ends
+  std::condition_variable ready_;  // signals that a slot was filled
+  std::condition_variable room_;   // signals that a slot was emptied, or that the loader ends
   std::vector<Slot> slots_;
   int64_t claimed_;    // the next step that a worker takes
   int64_t delivered_;  // the next step that next() returns
@@ -183,19 +179,49 @@ class PrefetchLoader final : public Loader {
 
 }  // namespace
 
+RankShare share_of(const LoaderOptions& options, int64_t size) {
+  if (!options.parts.empty()) {
+    const std::vector<int64_t> counts = divide_samples(size, options.parts, options.least);
+    const auto own = counts.begin() + options.rank;
+    return {std::accumulate(counts.begin(), own, int64_t{0}), *own, size};
+  }
+  const int64_t first = size * options.rank / options.ranks;
+  return {first, size * (options.rank + 1) / options.ranks - first, size};
+}
+
+int64_t samples_of_step(const LoaderOptions& options, int64_t samples, int64_t step) {
+  return std::min(options.global_batch, samples - step * options.global_batch);
+}
+
+Batch read_positions(const Source& source, const LoaderOptions& options, int64_t epoch, int64_t first,
+                     int64_t count) {
+  std::vector<int64_t> indices(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    indices[static_cast<size_t>(i)] = sample_at(options.seed, epoch, first + i, source.size(), options.order);
+  }
+  Batch batch = source.read(indices, epoch);
+  batch.keys = keys_of(indices, options.seed, epoch);
+  return batch;
+}
+
 void check_loader_options(const Source& source, const LoaderOptions& o) {
   const int64_t size = source.size();
   if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks) {
     throw ConfigError("train.ranks", fmt::format("rank {} of {} does not exist", o.rank, o.ranks));
   }
-  if (o.global_batch < o.ranks || (o.global_batch % o.ranks != 0 && !o.unequal)) {
+  if (!o.parts.empty() && std::ssize(o.parts) != o.ranks) {
+    throw ConfigError("data.share", fmt::format("{} parts for {} ranks: give one number for each rank",
+                                                o.parts.size(), o.ranks));
+  }
+  const bool unequal = o.unequal || !o.parts.empty();
+  if (o.global_batch < o.ranks || (o.global_batch % o.ranks != 0 && !unequal)) {
     const int64_t near = std::max<int64_t>(o.ranks, o.global_batch / o.ranks * o.ranks);
     throw ConfigError(
         "train.global_batch",
         fmt::format("{} samples cannot be divided among {} ranks; use a multiple of {}, such as {}",
                     o.global_batch, o.ranks, o.ranks, near));
   }
-  if (size < o.global_batch) {
+  if (size < o.global_batch && !(o.remainder && size > 0)) {
     throw ConfigError("train.global_batch",
                       fmt::format("{} holds {} samples, fewer than one global batch of {}; use a "
                                   "smaller train.global_batch or more data",
@@ -212,7 +238,8 @@ void check_loader_options(const Source& source, const LoaderOptions& o) {
 
 std::unique_ptr<Loader> make_loader(std::shared_ptr<const Source> source, const LoaderOptions& options) {
   check_loader_options(*source, options);
-  const int64_t steps_per_epoch = source->size() / options.global_batch;
+  const int64_t steps_per_epoch =
+      (source->size() + (options.remainder ? options.global_batch - 1 : 0)) / options.global_batch;
   Plan plan{std::move(source), options, steps_per_epoch};
   if (options.workers == 0) return std::make_unique<DirectLoader>(std::move(plan));
   return std::make_unique<PrefetchLoader>(std::move(plan));

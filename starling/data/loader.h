@@ -1,4 +1,4 @@
-// Loader: the batches of a run in their order, read ahead by threads.
+// Loader returns the batches of a run in order. Threads read them ahead.
 #pragma once
 
 #include <cstdint>
@@ -10,39 +10,68 @@
 
 namespace starling {
 
-// The index of the sample at `position` of `epoch`: a keyed pseudo-random permutation of 0 … size - 1 (or the identity
-// for Order::kSequential), computed without a table and independent of the number of ranks.
+// Returns the index of the sample at `position` of `epoch`. For Order::kShuffled, this is a keyed
+// pseudo-random permutation of 0 … size - 1, computed without a table and independent of the number of ranks.
+// For Order::kSequential, it is the identity.
 int64_t sample_at(uint64_t seed, int64_t epoch, int64_t position, int64_t size, Order order);
 
+// The options of a loader.
 struct LoaderOptions {
   uint64_t seed = 0;
   Order order = Order::kShuffled;
   int64_t global_batch = 64;
-  int rank =
-      0;  // this rank reads positions [rank * B / ranks, (rank + 1) * B / ranks) of each global batch B
+  // This rank reads positions [rank * B / ranks, (rank + 1) * B / ranks) of each global batch of B samples.
+  int rank = 0;
   int ranks = 1;
-  bool unequal = false;  // B need not be a multiple of ranks
+  bool unequal = false;  // true: B need not be a multiple of ranks
+  // The part of each rank, in any unit (divide_samples.h). The ranks then read consecutive positions of these
+  // lengths in place of the above. Empty: equal parts. With parts, B need not be a multiple of ranks.
+  std::vector<double> parts = {};
+  int64_t least = 1;  // with parts: the least number of samples of a rank in a whole batch
+  // true: the last batch of an epoch holds the samples that are left over, if there are any. They are divided
+  // as a whole batch is. A rank without a sample gets the first of them, which another rank has, too.
+  bool remainder = false;
   int64_t workers = 1;
   int64_t prefetch = 4;
-  int64_t first_step = 0;  // resume: the number of global batches already used
+  int64_t first_step = 0;  // number of global batches already used, for a resumed run
 };
 
-// Endless: after the last whole global batch of an epoch comes the next epoch (the remainder is left out).
-// Not thread-safe: one thread calls next().
+// An endless sequence of batches. After the last whole global batch of an epoch, the next epoch begins; the
+// remainder of the epoch is left out unless the options ask for it. Not thread-safe: one thread calls next().
 class Loader {
  public:
   virtual ~Loader() = default;
-  // The next batch of this rank: its share of the global batch. Rethrows what a worker threw.
+  // Returns this rank's share of the next global batch. Rethrows what a worker threw.
   virtual Batch next() = 0;
-  // Seconds that next() has waited because no batch was ready.
+  // Returns the seconds that next() has waited because no batch was ready.
   virtual double waited_s() const = 0;
+  // The number of global batches in an epoch.
   virtual int64_t steps_per_epoch() const = 0;
 };
 
-// Errors: ConfigError when the batch does not divide by ranks, or the source holds fewer samples than a global batch.
+// The positions of one rank in a global batch.
+struct RankShare {
+  int64_t first = 0;    // within the global batch
+  int64_t samples = 0;  // of this rank; 0 if there are fewer samples than ranks
+  int64_t of = 0;       // the samples of all ranks
+};
+
+// Returns the share of the options' rank in a global batch of `size` samples.
+RankShare share_of(const LoaderOptions& options, int64_t size);
+
+// Returns the number of samples of global batch `step` of an epoch of `samples` samples.
+int64_t samples_of_step(const LoaderOptions& options, int64_t samples, int64_t step);
+
+// Reads the samples at `count` positions of an epoch, from `first` on, with their keys. It uses the seed and
+// the order of the options. Errors: those of Source::read().
+Batch read_positions(const Source& source, const LoaderOptions& options, int64_t epoch, int64_t first,
+                     int64_t count);
+
+// Checks the options against the source. Errors: ConfigError if the batch is not a multiple of the ranks, or
+// the source holds fewer samples than a global batch.
 void check_loader_options(const Source& source, const LoaderOptions& options);
 
-// Errors: ConfigError when the batch does not divide by ranks, or the source holds fewer samples than a global batch.
+// Makes the loader of one rank. Errors: those of check_loader_options().
 std::unique_ptr<Loader> make_loader(std::shared_ptr<const Source> source, const LoaderOptions& options);
 
 }  // namespace starling

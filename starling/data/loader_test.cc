@@ -14,8 +14,8 @@
 #include <string>
 
 #include "starling/base/error.h"
-#include "starling/data/digits.h"
-#include "starling/data/image_source.h"
+#include "starling/data/formats/image_source.h"
+#include "starling/data/generated/digits.h"
 
 namespace starling {
 namespace {
@@ -48,8 +48,8 @@ TEST(SampleOrder, SequentialIsTheIdentity) {
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(sample_at(9, 4, i, 10, Order::kSequential), i);
 }
 
-// Chi-square over 4,000 keys of which of 20 samples comes at a position: 19 degrees of freedom, 99.99 %
-// below 51.
+// The chi-square test over 4,000 keys: which of 20 samples comes at a position. With 19 degrees of freedom,
+// 99.99 % of the values are below 51.
 TEST(SampleOrder, PlacesEverySampleEverywhereEquallyOften) {
   for (const int64_t position : {0, 9, 19}) {
     std::vector<double> count(20);
@@ -61,14 +61,14 @@ TEST(SampleOrder, PlacesEverySampleEverywhereEquallyOften) {
   }
 }
 
-TEST(SampleOrder, NeighboursAreNotCorrelated) {
+TEST(SampleOrder, NeighborsAreNotCorrelated) {
   const std::vector<int64_t> order = order_of(11, 0, 10000);
   double sum = 0;
   for (size_t i = 0; i + 1 < order.size(); ++i) sum += (order[i] - 4999.5) * (order[i + 1] - 4999.5);
   EXPECT_LT(std::abs(sum / 9999 / (10000.0 * 10000.0 / 12)), 0.05);
 }
 
-// Every sample is its index and epoch; throws at the index `bad`.
+// A source whose samples are their index and epoch. It throws at the index `bad`.
 class CountingSource final : public Source {
  public:
   explicit CountingSource(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {
@@ -111,6 +111,40 @@ TEST(Loader, RanksTogetherReadWhatOneRankReads) {
       for (const auto& loader : loaders) parts.push_back(loader->next().input);
       EXPECT_EQ(values(at::cat(parts)), values(one->next().input)) << ranks << " ranks, step " << step;
     }
+  }
+}
+
+TEST(Loader, RanksWithUnequalPartsReadWhatOneRankReads) {
+  const auto source = std::make_shared<CountingSource>(100);
+  const auto one = make_loader(source, {.seed = 3, .global_batch = 25});
+  std::vector<std::unique_ptr<Loader>> loaders;
+  for (int rank = 0; rank < 3; ++rank) {
+    LoaderOptions options{.seed = 3, .global_batch = 25, .rank = rank, .ranks = 3};
+    options.parts = {3, 1, 1};
+    options.workers = rank;
+    loaders.push_back(make_loader(source, options));
+  }
+  for (int step = 0; step < 10; ++step) {
+    std::vector<at::Tensor> parts;
+    std::vector<int64_t> sizes;
+    for (const auto& loader : loaders) {
+      parts.push_back(loader->next().input);
+      sizes.push_back(parts.back().size(0));
+    }
+    EXPECT_EQ(values(at::cat(parts)), values(one->next().input)) << "step " << step;
+    EXPECT_EQ(sizes, (std::vector<int64_t>{15, 5, 5}));
+  }
+}
+
+TEST(Loader, NeedsAPartForEachRank) {
+  const auto source = std::make_shared<CountingSource>(100);
+  LoaderOptions options{.global_batch = 24, .ranks = 3};
+  options.parts = {2, 1};
+  try {
+    make_loader(source, options);
+    FAIL() << "the parts were taken";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("data.share: 2 parts for 3 ranks"));
   }
 }
 
@@ -167,7 +201,7 @@ TEST(Loader, ReadsNoFurtherAheadThanItsQueue) {
   {
     const auto loader = make_loader(source, {.global_batch = 10, .workers = 2, .prefetch = 3});
     loader->next();
-  }  // the end joins the workers; claimed steps: at most 1 delivered + 3 ahead
+  }  // the destructor joins the workers; they claimed at most 1 delivered + 3 further steps
   EXPECT_LE(source->reads, 4);
   EXPECT_GE(source->reads, 1);
 }

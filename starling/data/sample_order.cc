@@ -1,6 +1,7 @@
-// A permutation of 0 … n - 1 without a table: a balanced Feistel network on the smallest even number of bits
-// that holds n, walked until it falls below n (Black and Rogaway, Ciphers with Arbitrary Finite Domains,
-// 2002). The domain is less than 4 n, so a walk takes fewer than four turns on average.
+// Computes a permutation of 0 … n - 1 without a table. It applies a balanced Feistel network on the smallest
+// even number of bits that holds n, and repeats it until the result is less than n (Black and Rogaway,
+// Ciphers with Arbitrary Finite Domains, 2002). The domain is smaller than 4 n, so the mean number of
+// repetitions is less than four.
 #include "starling/base/check.h"
 #include "starling/data/loader.h"
 #include "starling/data/random.h"
@@ -27,7 +28,8 @@ uint64_t feistel(uint64_t x, int half_bits, uint64_t key) {
 }  // namespace
 
 int64_t sample_at(uint64_t seed, int64_t epoch, int64_t position, int64_t size, Order order) {
-  STARLING_CHECK(position >= 0 && position < size, "position {} of {}", position, size);
+  STARLING_CHECK(position >= 0 && position < size, "position {} does not exist: there are {}", position,
+                 size);
   if (order == Order::kSequential) return position;
   int half_bits = kMinHalfBits;
   while (half_bits < 31 && (uint64_t{1} << (2 * half_bits)) < static_cast<uint64_t>(size)) ++half_bits;

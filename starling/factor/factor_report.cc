@@ -10,13 +10,13 @@ namespace starling {
 double rmse_of(double squared, int64_t count) {
   if (!std::isfinite(squared))
     throw Error(ErrorCode::kNumeric,
-                "the factorisation diverged: its error is not finite; lower --lr, or raise --l2");
+                "the factorization diverged: its error is not finite; lower --lr, or raise --l2");
   return count > 0 ? std::sqrt(squared / static_cast<double>(count)) : 0;
 }
 
 double rmse_over(Group& group, double squared, int64_t count) {
   double sums[2] = {squared, static_cast<double>(count)};
-  if (group.size() > 1) group.all_reduce(sums, 2, DataType::kFp64, ReduceOp::kSum);
+  if (group.size() > 1) all_reduce(group, sums, 2, DataType::kFp64, ReduceOp::kSum);
   return rmse_of(sums[0], static_cast<int64_t>(sums[1]));
 }
 
@@ -26,7 +26,7 @@ void add_sizes(FactorizeResult& result, const FactorizeOptions& options, const F
                size_t element_bytes) {
   const double own = static_cast<double>(parts.budget.peak());
   result.peak_bytes.assign(parts.group.size(), own);
-  if (parts.group.size() > 1) parts.group.all_gather(&own, result.peak_bytes.data(), 1, DataType::kFp64);
+  if (parts.group.size() > 1) all_gather(parts.group, &own, result.peak_bytes.data(), 1, DataType::kFp64);
   const double numbers =
       static_cast<double>((parts.source.rows() + parts.source.columns()) * options.factors);
   result.matrix_bytes = static_cast<double>(parts.source.count()) * sizeof(Rating) +

@@ -1,4 +1,4 @@
-// What both forms tell at the end of an epoch and of a run.
+// What both forms of factorization report at the end of an epoch and of a run.
 #pragma once
 
 #include "starling/factor/factorize.h"
@@ -6,20 +6,22 @@
 
 namespace starling {
 
-// Sum over the ranks.
+// Returns the sum of `value` over the ranks. Collective.
 inline double sum_over(Group& group, double value) {
-  if (group.size() > 1) group.all_reduce(&value, 1, DataType::kFp64, ReduceOp::kSum);
+  if (group.size() > 1) all_reduce(group, &value, 1, DataType::kFp64, ReduceOp::kSum);
   return value;
 }
 
-// Root of the mean of errors that sum to `squared`. Error(kNumeric) where it is not finite.
+// Returns the root of the mean of `count` errors whose squares sum to `squared`. Errors: Error(kNumeric) if
+// it is not finite.
 double rmse_of(double squared, int64_t count);
 
-// Collective. Root of the mean of errors that sum to `squared` here. Error(kNumeric) where it is not finite.
+// Returns the root mean square error over all ranks. Collective. squared and count: the sum of squares and
+// the number of errors of this rank. Errors: Error(kNumeric) if it is not finite.
 double rmse_over(Group& group, double squared, int64_t count);
 
-// Collective. Fills in the errors of the factors, whose squares sum to `training` and `testing` over the entries of this rank's
-// stripe, the count of ratings, and what the budgets and the sizes say.
+// Fills in the errors of the factors, the number of ratings, the budgets and the sizes. Collective. training
+// and testing: the sums of squared errors over the entries of this rank's stripe.
 void add_report(FactorizeResult& result, const FactorizeOptions& options, const FactorizeParts& parts,
                 const RatingStripe& stripe, double training, double testing, size_t element_bytes);
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "starling/factor/keyed_random.h"
+#include "starling/base/keyed_random.h"
 
 namespace starling {
 
@@ -12,21 +12,21 @@ Span part_of(int64_t count, int parts, int index) {
 }
 
 int part_holding(int64_t count, int parts, int64_t item) {
-  // The largest part that begins at or before the item.
+  // Returns the last part that begins at or before the item.
   return static_cast<int>(((item + 1) * parts - 1) / count);
 }
 
 VisitOrder::VisitOrder(size_t count, uint64_t key) : count_(count) {
   if (count < 2) return;
-  start_ = keyed(key, 0, count) % count;
+  start_ = key_of(key, 0, count) % count;
   for (uint64_t draw = 1;; ++draw) {
-    stride_ = 1 + keyed(key, draw, count) % (count - 1);
+    stride_ = 1 + key_of(key, draw, count) % (count - 1);
     if (std::gcd(stride_, count) == 1) return;
   }
 }
 
 uint64_t visit_key(uint64_t seed, int64_t epoch, int row_block, int column_block) {
-  return keyed(seed, static_cast<uint64_t>(epoch), (static_cast<uint64_t>(row_block) << 32) + column_block);
+  return key_of(seed, static_cast<uint64_t>(epoch), (static_cast<uint64_t>(row_block) << 32) + column_block);
 }
 
 template <typename T>
@@ -40,7 +40,7 @@ void FactorBlock<T>::start(uint64_t seed, int which, double mean) {
   const double middle = std::sqrt(std::abs(mean) / static_cast<double>(factors));
   for (int64_t i = range.begin; i < range.end; ++i) {
     for (int64_t f = 0; f < factors; ++f) {
-      const uint64_t bits = keyed(seed + 0x5eed + which, static_cast<uint64_t>(i), static_cast<uint64_t>(f));
+      const uint64_t bits = key_of(seed + 0x5eed + which, static_cast<uint64_t>(i), static_cast<uint64_t>(f));
       values[static_cast<size_t>((i - range.begin) * factors + f)] =
           static_cast<T>(middle * (0.9 + 0.2 * uniform_of(bits)));
     }

@@ -1,13 +1,16 @@
-// Distributed matrix factorisation in two forms (docs/factorization.md):
+// Distributed matrix factorization in two forms (docs/explanation/factorization.md).
 //
-//   rotation   DSGD (Gemulla, Nijkamp, Haas, Sismanis, KDD 2011), scheduled as in STRADS (Kim et al., EuroSys 2016): rank r owns the
-//              r-th of p blocks of rows, of V's entries and of W. The p column blocks of H rotate: in sub-epoch s rank r holds block
-//              (r + s) mod p and makes a pass over the entries of its rows in those columns; then the block goes on to rank r − 1. The
-//              p blocks at work in a sub-epoch share neither a row nor a column, so the result is that of one process which works
-//              through them in any order. No rank ever holds more than one block of H.
-//   tables     Entries and rows of W as above; H is in the tables of a parameter server (server/table.h), whose staleness decides when
-//              a read is answered. A clock is a pass over the k-th of p parts of a rank's entries: pull H, step on a copy, push what
-//              changed. H ← H + Σ Δ. Each rank holds a copy of the whole of H.
+// Rotation: DSGD (Gemulla, Nijkamp, Haas, Sismanis, KDD 2011), scheduled as in STRADS (Kim et al., EuroSys
+// 2016). Rank r owns the r-th of p blocks of rows, with V's entries and W's rows in this block. The p column
+// blocks of H rotate. In sub-epoch s rank r holds block (r + s) mod p and makes a pass over the entries of
+// its rows in these columns. Then it sends the block to rank r − 1. The p blocks of a sub-epoch share neither
+// a row nor a column. The result is therefore that of one process that visits the blocks in any order. No
+// rank ever holds more than one block of H.
+//
+// Tables: entries and rows of W are divided as above. H is in the tables of a parameter server
+// (server/server_table.h), whose staleness decides when a read is answered. A clock is a pass over the k-th
+// of p parts of a rank's entries. The rank pulls H, makes its steps on a copy, and pushes the change: H ← H +
+// Σ Δ. Each rank holds a copy of the whole of H.
 #pragma once
 
 #include <cstdint>
@@ -22,29 +25,32 @@
 
 namespace starling {
 
+// What is reported after each epoch.
 struct FactorizeEpoch {
   int64_t epoch = 0;      // 1-based
-  double train_rmse = 0;  // of the errors before each step; with tables of the reporting rank's rows
-  double seconds = 0;     // of the epoch
+  double train_rmse = 0;  // of the errors before each step; with tables, of the reporting rank's rows only
+  double seconds = 0;     // duration of the epoch
 };
 
+// What a factorization reports at its end.
 struct FactorizeResult {
   double train_rmse = 0;           // with the final factors
-  double test_rmse = -1;           // -1: nothing was kept for testing
-  int64_t ratings = 0;             // trained on, over all ranks
-  double seconds = 0;              // of all epochs
-  std::vector<double> peak_bytes;  // held by each rank at most, as counted (memory_budget.h)
-  double matrix_bytes = 0;         // all entries and both factors
-  uint64_t bytes_sent = 0;         // of H, by all ranks
+  double test_rmse = -1;           // -1: no entries were kept for testing
+  int64_t ratings = 0;             // entries that were trained on, over all ranks
+  double seconds = 0;              // duration of all epochs
+  std::vector<double> peak_bytes;  // the most that each rank held, as counted (memory_budget.h)
+  double matrix_bytes = 0;         // bytes of all entries and both factors
+  uint64_t bytes_sent = 0;         // bytes of H that all ranks sent
 };
 
-// What surrounds a rank's work. Everything outlives the call.
+// The environment of a rank's work. All references must outlive the call.
 struct FactorizeParts {
   Group& group;  // the ranks that work
   const RatingSource& source;
   MemoryBudget& budget;
   const Clock& clock;
-  std::function<void(const FactorizeEpoch&)> on_epoch;  // may be empty
+  // Receives each epoch. May be empty.
+  std::function<void(const FactorizeEpoch&)> on_epoch;
 };
 
 // A rank's rows of W and, after the end, its block of H.
@@ -54,23 +60,29 @@ struct Factors {
   FactorBlock<T> h;
 };
 
-// Collective. T: float or double. Errors: Error(kMemory), Error(kNumeric) where the loss is not finite, DataError, CommError.
-// `finish` gets this rank's factors at the end: in the rotation its row block and its column block, with tables its row block and
-// the whole of H.
+// Factorizes by rotation. Collective. T: float or double.
+//
+// finish receives this rank's factors at the end: its row block and its column block.
+//
+// Errors: Error(kMemory) if the budget is exceeded; Error(kNumeric) if the loss is not finite; DataError;
+// CommError.
 template <typename T>
 FactorizeResult factorize_by_rotation(const FactorizeOptions& options, const FactorizeParts& parts,
                                       const std::function<void(const Factors<T>&)>& finish);
 
-// As above; the servers run serve_shard (server/serve.h) with factor_table_options().
+// Factorizes with H on servers, which execute serve_shard (server/serve.h) with factor_table_options().
+// Collective over the workers. finish receives this rank's row block and the whole of H. T and errors: as
+// factorize_by_rotation().
 template <typename T>
 FactorizeResult factorize_by_tables(const FactorizeOptions& options, const FactorizeParts& parts,
-                                    Store& store, const Meeting& meeting,
+                                    Store& store, const ServerRendezvous& rendezvous,
                                     const std::function<void(const Factors<T>&, ServerClient<T>&)>& finish);
 
-// The update rule with which servers add what workers push: H ← H + Δ of each. staleness: as in ServerOptions.
+// Returns the options of servers that add what workers push: H ← H + Δ for each push. staleness: as in
+// ServerOptions.
 ServerOptions factor_table_options(int workers, std::optional<int64_t> staleness);
 
-// H's numbers as the parameters that servers hold: one a column block.
+// Returns the partitions of H on the servers. Each column block is one parameter.
 Partitioning factor_partitioning(int64_t columns, int64_t factors, int ranks, size_t element_bytes,
                                  int servers);
 

@@ -1,4 +1,5 @@
-// Both forms of matrix factorisation against naive simulations of their equations, and what a rank holds against its limit.
+// Compares both forms of matrix factorization with naive simulations of their equations, and what a rank
+// holds with its limit.
 #include "starling/factor/factorize.h"
 
 #include <gmock/gmock.h>
@@ -15,8 +16,8 @@
 #include <thread>
 
 #include "starling/base/error.h"
+#include "starling/base/keyed_random.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/factor/keyed_random.h"
 #include "starling/factor/rating_stripe.h"
 #include "starling/server/serve.h"
 #include "starling/testing/forked_ranks.h"
@@ -46,7 +47,8 @@ std::unique_ptr<Group> group_of(const ThreadRank& self, int size, const std::str
   return size == 1 ? make_single_group() : make_group(*self.store, setup);
 }
 
-// The whole matrix in one process, in plain loops: the factors as rows of numbers, the entries as they come.
+// Factorizes the whole matrix in one process, in plain loops. Factors are rows of numbers, and entries keep
+// the order of the source.
 struct Naive {
   std::vector<std::vector<double>> w, h;
   std::vector<Rating> entries;
@@ -62,12 +64,12 @@ struct Naive {
       for (int64_t i = 0; i < count; ++i) {
         rows.emplace_back();
         for (int64_t f = 0; f < o.factors; ++f)
-          rows.back().push_back(middle * (0.9 + 0.2 * uniform_of(keyed(o.seed + 0x5eed + which, i, f))));
+          rows.back().push_back(middle * (0.9 + 0.2 * uniform_of(key_of(o.seed + 0x5eed + which, i, f))));
       }
     };
     fill(w, source.rows(), 0), fill(h, source.columns(), 1);
   }
-  // The entries of a block in the order of the source.
+  // Returns the entries of a block in the order of the source.
   std::vector<Rating> block(Span rows, Span columns) const {
     std::vector<Rating> in;
     for (const Rating& r : entries)
@@ -100,7 +102,7 @@ double distance(const std::vector<std::vector<double>>& expected, const std::vec
   return std::sqrt(difference / norm);
 }
 
-// What the ranks hand in: blocks into their places.
+// Collects the blocks of the ranks in their places.
 struct Whole {
   std::vector<double> w, h;
   std::mutex mutex;
@@ -132,7 +134,8 @@ TEST(Factorize, PartsAndOrders) {
   }
 }
 
-// The blocks of a sub-epoch one after the other, in another order than the ranks': they share no row and no column.
+// The naive form visits the blocks of a sub-epoch in another order than the ranks. The blocks share no row
+// and no column.
 TEST(Factorize, RotationIsTheScheduleOfDsgd) {
   const auto source = make_ratings(small());
   const FactorizeOptions options = few_epochs();
@@ -188,7 +191,8 @@ TEST(Factorize, ItLearns) {
     if (self.rank == 0) parts.on_epoch = [&](const FactorizeEpoch& e) { progress.push_back(e.train_rmse); };
     const FactorizeResult result = factorize_by_rotation<float>(options, parts, {});
     EXPECT_LT(result.train_rmse, 0.25);
-    EXPECT_LT(result.test_rmse, 0.45);  // the entries' own deviation is about 1.3, of which 0.1 is noise
+    // The standard deviation of the entries is about 1.3, of which 0.1 is noise.
+    EXPECT_LT(result.test_rmse, 0.45);
   });
   ASSERT_EQ(progress.size(), 40u);
   EXPECT_LT(progress.back(), progress.front() / 3);
@@ -196,25 +200,25 @@ TEST(Factorize, ItLearns) {
 
 constexpr int kWorkers = 3;
 
-// Factorises with H on a server; the order of events as it recorded them.
-std::vector<TableEvent> run_tables(const RatingSource& source, const FactorizeOptions& options,
-                                   std::optional<int64_t> staleness, Whole& whole) {
-  std::vector<TableEvent> events;
+// Factorizes with H on a server. Returns the events in the order in which the server recorded them.
+std::vector<ServerTableEvent> run_tables(const RatingSource& source, const FactorizeOptions& options,
+                                         std::optional<int64_t> staleness, Whole& whole) {
+  std::vector<ServerTableEvent> events;
   run_ranks(kWorkers + 1, [&](const ThreadRank& self) {
-    Meeting meeting;
-    meeting.workers = kWorkers;
-    meeting.name = "factors";
-    meeting.server_timeout = std::chrono::milliseconds(30'000);
+    ServerRendezvous rendezvous;
+    rendezvous.workers = kWorkers;
+    rendezvous.name = "factors";
+    rendezvous.server_timeout = std::chrono::milliseconds(30'000);
     if (self.rank == kWorkers) {
       ServerOptions server = factor_table_options(kWorkers, staleness);
       server.record_events = true;
-      serve_shard(*self.store, meeting, 0, server, DataType::kFp64);
+      serve_shard(*self.store, rendezvous, 0, server, DataType::kFp64);
       return;
     }
     const auto group = group_of(self, kWorkers);
     MemoryBudget budget;
     const SystemClock clock;
-    factorize_by_tables<double>(options, {*group, source, budget, clock, {}}, *self.store, meeting,
+    factorize_by_tables<double>(options, {*group, source, budget, clock, {}}, *self.store, rendezvous,
                                 [&](const Factors<double>& f, ServerClient<double>& client) {
                                   whole.put(f);
                                   if (self.rank == 0) events = client.events(0);
@@ -223,7 +227,7 @@ std::vector<TableEvent> run_tables(const RatingSource& source, const FactorizeOp
   return events;
 }
 
-// What a worker does between a read at `clock` and its push: steps on a copy of H; the change.
+// Returns what a worker changes between a read at `clock` and its push, by steps on a copy of H.
 std::vector<std::vector<double>> work_of(Naive& naive, int worker, int64_t clock) {
   std::vector<std::vector<double>> copy = naive.h;
   const auto mine = naive.block(part_of(41, kWorkers, worker), {0, 23});
@@ -237,33 +241,34 @@ std::vector<std::vector<double>> work_of(Naive& naive, int worker, int64_t clock
   return copy;
 }
 
-void replay(Naive& naive, const std::vector<TableEvent>& events) {
+void replay(Naive& naive, const std::vector<ServerTableEvent>& events) {
   std::vector<std::vector<std::vector<double>>> change(kWorkers);
   const auto add = [&](int worker) {
     for (size_t j = 0; j < naive.h.size(); ++j)
       for (size_t f = 0; f < naive.h[j].size(); ++f) naive.h[j][f] += change[worker][j][f];
   };
   std::vector<int> held;
-  for (const TableEvent& event : events) {
+  for (const ServerTableEvent& event : events) {
     const int worker = static_cast<int>(event.worker);
-    const bool works = event.action == TableAction::kRead && event.clock < naive.options.epochs * kWorkers;
+    const bool works =
+        event.action == ServerTableAction::kRead && event.clock < naive.options.epochs * kWorkers;
     if (works) change[worker] = work_of(naive, worker, event.clock);
-    if (event.action == TableAction::kPush) add(worker);
-    if (event.action == TableAction::kHold) held.push_back(worker);
-    if (event.action != TableAction::kUpdate) continue;
+    if (event.action == ServerTableAction::kPush) add(worker);
+    if (event.action == ServerTableAction::kHold) held.push_back(worker);
+    if (event.action != ServerTableAction::kUpdate) continue;
     for (const int one : held) add(one);
     held.clear();
   }
 }
 
-// Stale reads, in the order that the server recorded, replayed in plain loops.
+// Replays stale reads in the recorded order, in plain loops.
 TEST(Factorize, TablesReplayed) {
   const auto source = make_ratings(small());
   const FactorizeOptions options = few_epochs();
   for (const std::optional<int64_t> staleness :
        {std::optional<int64_t>(0), std::optional<int64_t>(1), std::optional<int64_t>()}) {
     Whole whole(*source, options);
-    const std::vector<TableEvent> events = run_tables(*source, options, staleness, whole);
+    const std::vector<ServerTableEvent> events = run_tables(*source, options, staleness, whole);
     ASSERT_FALSE(events.empty());
     Naive naive(*source, options);
     replay(naive, events);
@@ -272,7 +277,7 @@ TEST(Factorize, TablesReplayed) {
   }
 }
 
-// Private writable memory of this process, as RLIMIT_DATA counts it.
+// Returns the private writable memory of this process, as RLIMIT_DATA counts it.
 size_t private_memory() {
   std::ifstream statm("/proc/self/statm");
   size_t pages[6] = {};
@@ -280,15 +285,16 @@ size_t private_memory() {
   return pages[5] * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Sanitizers take the memory that the kernel would be asked to limit; what is counted is limited with them, too.
+// Sanitizers allocate private memory of their own, so the kernel's limit is not tested with them. The counted
+// limit is.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kKernelLimit = false;
 #else
 constexpr bool kKernelLimit = true;
 #endif
 
-// Entries and factors four times what a rank may hold: counted, and under the kernel's limit of private memory, which does not let a rank
-// hold the half of them.
+// Entries and factors are four times what a rank may hold. The test checks the counted bytes and sets the
+// kernel's limit of private memory, under which a rank cannot hold half of them.
 TEST(Factorize, AMatrixFourTimesARanksLimit) {
   constexpr int kRanks = 6;
   GeneratedRatings spec;
@@ -300,14 +306,14 @@ TEST(Factorize, AMatrixFourTimesARanksLimit) {
   ForkedRanks ranks(kRanks, [&](int rank, Store& store) {
     const auto source = make_ratings(spec);
     const auto group = join_group(store, rank, kRanks);
-    group->barrier();
-    const size_t room = private_memory() + limit + (3u << 20);  // malloc's own books, and pieces under way
+    barrier(*group);
+    const size_t room = private_memory() + limit + (3u << 20);  // malloc's own memory, and pieces in transit
     const rlimit bound{room, room};
     if (kKernelLimit && setrlimit(RLIMIT_DATA, &bound) != 0) throw Error(ErrorCode::kInternal, "setrlimit");
     bool refused = !kKernelLimit;
     try {
       std::vector<std::byte> half(matrix / 2);
-      asm volatile("" : : "r"(half.data()) : "memory");  // or the compiler would leave the vector out
+      asm volatile("" : : "r"(half.data()) : "memory");  // keeps the compiler from removing the vector
     } catch (const std::bad_alloc&) {
       refused = true;
     }

@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "the header below says
 std::string npy_header(int64_t rows, int64_t columns) {
   std::string text =
       fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
-  while ((10 + text.size() + 1) % 64 != 0) text += ' ';  // the numbers begin at a multiple of 64
+  while ((10 + text.size() + 1) % 64 != 0) text += ' ';  // the numbers begin at a multiple of 64 bytes
   text += '\n';
   std::string header = "\x93NUMPY\x01";
   header += '\0';
@@ -49,7 +49,7 @@ void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns
     throw DataError(fmt::format("{}: cannot be made: {}", path, std::generic_category().message(errno)));
   const std::string header = npy_header(total_rows, columns);
   const int64_t whole = static_cast<int64_t>(header.size()) + total_rows * columns * int64_t{sizeof(float)};
-  if (::ftruncate(fd.get(), whole) != 0)  // what an earlier run left behind it
+  if (::ftruncate(fd.get(), whole) != 0)  // removes what a larger file of an earlier run has at its end
     throw DataError(fmt::format("{}: cannot be written: {}", path, std::generic_category().message(errno)));
   write_at(fd.get(), header.data(), header.size(), 0, path);
   write_at(fd.get(), values.data(), values.size_bytes(),

@@ -1,4 +1,5 @@
-// A factor as a file that NumPy reads (numpy.load, also with mmap_mode): format version 1.0, fp32, row-major.
+// Writes a factor as a file that NumPy reads (numpy.load, also with mmap_mode): format version 1.0, fp32,
+// row-major.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,9 @@
 
 namespace starling {
 
-// Writes rows [first_row, …) of a matrix of total_rows × columns into `path`, which is made if it is not there. Processes may write
-// their rows at the same time: each writes the same header. Errors: DataError naming the file.
+// Writes the rows from `first_row` on of a matrix of total_rows × columns into `path`. The file is created if
+// it does not exist. Several processes may write their rows at the same time, because each writes an equal
+// header. Errors: DataError that names the file.
 void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
                     std::span<const float> values);
 

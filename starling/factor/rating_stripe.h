@@ -1,4 +1,5 @@
-// The known entries of one rank's rows, sorted by column block; those for testing behind those for training in each block.
+// RatingStripe holds the known entries of one rank's rows, sorted by column block. In each block the entries
+// for training come before those for testing.
 #pragma once
 
 #include <span>
@@ -7,17 +8,23 @@
 
 namespace starling {
 
+// The entries of one rank.
 class RatingStripe {
  public:
-  // Reads the source twice and keeps what lies in row part `index` of `parts`, the columns cut into `blocks` parts. Errors: those of
-  // the source; Error(kMemory) where it does not fit the budget.
+  // Reads the source twice and keeps the entries in row part `index` of `parts`. The columns are cut into
+  // `blocks` parts. Errors: those of the source; Error(kMemory) if the entries do not fit the budget.
   RatingStripe(const RatingSource& source, int parts, int index, int blocks, const FactorizeOptions& options,
                MemoryBudget& budget);
 
+  // Returns the rows of this rank.
   Span rows() const { return rows_; }
+  // Returns the entries of a column block for training.
   std::span<const Rating> training(int block) const { return part(2 * block); }
+  // Returns the entries of a column block for testing.
   std::span<const Rating> testing(int block) const { return part(2 * block + 1); }
+  // Returns the number of entries for training in all blocks.
   int64_t training_count() const { return training_; }
+  // Returns the number of entries for testing in all blocks.
   int64_t testing_count() const { return static_cast<int64_t>(entries_.size()) - training_; }
 
  private:
@@ -27,7 +34,7 @@ class RatingStripe {
 
   Span rows_;
   int64_t training_ = 0;
-  Counted<size_t> begin_;  // of training and testing entries of each block, and the end
+  Counted<size_t> begin_;  // the first entry for training and for testing of each block, and the end
   Counted<Rating> entries_;
 };
 

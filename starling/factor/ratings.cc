@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/factor/keyed_random.h"
+#include "starling/base/keyed_random.h"
 
 namespace starling {
 namespace {
 
 constexpr uint32_t kMaxIndex = 0x7fffffff;
 
-// Collects entries and hands them on in pieces.
+// Collects entries and passes them on in pieces of at most kRatingsAtOnce.
 class Pieces {
  public:
   explicit Pieces(const RatingSource::Take& take) : take_(take) { piece_.reserve(kRatingsAtOnce); }
@@ -42,7 +42,7 @@ bool is_separator(char c) {
   return c == ',' || c == '\t' || c == ' ' || c == ';' || c == ':' || c == '\r';
 }
 
-// The next number of a line, which is cut off; nothing where there is none.
+// Removes the next number from a line and returns it. Returns nothing if there is none.
 template <typename T>
 std::optional<T> take_number(std::string_view& line) {
   while (!line.empty() && is_separator(line.front())) line.remove_prefix(1);
@@ -85,7 +85,8 @@ class RatingFile final : public RatingSource {
 
   void visit(const Take& take) const override {
     std::ifstream file(path_);
-    if (!file) throw DataError(fmt::format("{}: cannot be opened; check the path and its rights", path_));
+    if (!file)
+      throw DataError(fmt::format("{}: cannot be opened; check the path and its permissions", path_));
     Pieces pieces(take);
     std::string line;
     for (int64_t number = 1; std::getline(file, line); ++number) {
@@ -95,7 +96,7 @@ class RatingFile final : public RatingSource {
         pieces.add(*rating);
       } else if (number > 1) {
         throw DataError(
-            fmt::format("{}: line {}: \"{}\" is no \"row column value\" with numbers from 0 to {}", path_,
+            fmt::format("{}: line {}: \"{}\" is not \"row column value\" with numbers from 0 to {}", path_,
                         number, line.substr(0, 60), kMaxIndex));
       }
     }
@@ -131,17 +132,17 @@ class Generated final : public RatingSource {
 
  private:
   Rating entry(uint64_t i) const {
-    const uint64_t bits = keyed(spec_.seed, i, 1);
+    const uint64_t bits = key_of(spec_.seed, i, 1);
     Rating rating;
     rating.row = static_cast<uint32_t>((bits >> 32) * static_cast<uint64_t>(spec_.rows) >> 32);
     rating.column = static_cast<uint32_t>((bits & 0xffffffff) * static_cast<uint64_t>(spec_.columns) >> 32);
-    // Hidden factors uniform in [0, 2)·√(3/k): the mean of the product of k pairs is 3.
+    // The hidden factors are uniform in [0, 2)·√(3/k). The mean of the product of k pairs is 3.
     double product = 0;
     for (int64_t f = 0; f < spec_.factors; ++f) {
       const uint64_t key = spec_.seed + static_cast<uint64_t>(f) * 2;
-      product += 4 * uniform_of(keyed(key, rating.row, 2)) * uniform_of(keyed(key, rating.column, 3));
+      product += 4 * uniform_of(key_of(key, rating.row, 2)) * uniform_of(key_of(key, rating.column, 3));
     }
-    const uint64_t noise = keyed(spec_.seed, i, 4);  // uniform with the deviation asked for
+    const uint64_t noise = key_of(spec_.seed, i, 4);  // uniform, with the standard deviation of the spec
     rating.value = static_cast<float>(product * 3 / static_cast<double>(spec_.factors) +
                                       spec_.noise * (uniform_of(noise) - 0.5) * std::sqrt(12.0));
     return rating;
@@ -168,7 +169,7 @@ std::unique_ptr<RatingSource> make_ratings(const GeneratedRatings& spec) {
 }
 
 bool is_test_rating(const Rating& rating, double share, uint64_t seed) {
-  return share > 0 && uniform_of(keyed(seed ^ 0x7e57, rating.row, rating.column)) < share;
+  return share > 0 && uniform_of(key_of(seed ^ 0x7e57, rating.row, rating.column)) < share;
 }
 
 }  // namespace starling

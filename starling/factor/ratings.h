@@ -1,4 +1,4 @@
-// The known entries of a matrix V, streamed: nobody needs to hold them all.
+// The known entries of a matrix V as a stream. No rank needs to hold all of them.
 #pragma once
 
 #include <cstddef>
@@ -10,45 +10,52 @@
 
 namespace starling {
 
-// V[row][column] = value. 12 bytes.
+// V[row][column] = value, in 12 bytes.
 struct Rating {
   uint32_t row = 0;
   uint32_t column = 0;
   float value = 0;
 };
 
-// The same entries in the same order in every visit and on every rank.
+// A source of entries. Every visit and every rank gets equal entries in equal order.
 class RatingSource {
  public:
   virtual ~RatingSource() = default;
+  // Returns the number of rows of V.
   virtual int64_t rows() const = 0;
+  // Returns the number of columns of V.
   virtual int64_t columns() const = 0;
+  // Returns the number of known entries.
   virtual int64_t count() const = 0;
-  virtual double mean() const = 0;  // of the values
+  // Returns the mean of the values.
+  virtual double mean() const = 0;
   // Calls take() with all entries, at most kRatingsAtOnce at a time.
   using Take = std::function<void(std::span<const Rating>)>;
   virtual void visit(const Take& take) const = 0;
 };
 
+// Most entries that a source passes to take() at once.
 inline constexpr size_t kRatingsAtOnce = 4096;
 
-// A text file with a row number, a column number and a value a line, between commas, tabs, blanks, ';' or "::", more columns are
-// passed over; a first line without numbers is a heading. Numbers begin at 0 or 1; the matrix is as large as they say. Errors:
-// DataError naming file and line.
+// Opens a text file that has a row number, a column number and a value on each line. Commas, tabs, blanks,
+// ';' or "::" separate them. Further columns are ignored. A first line without numbers is a heading. Numbers
+// begin at 0 or 1, and they determine the size of the matrix. Errors: DataError that names the file and the
+// line.
 std::unique_ptr<RatingSource> open_ratings(const std::string& path);
 
+// The settings of generated entries.
 struct GeneratedRatings {
   int64_t rows = 2000;
   int64_t columns = 1000;
-  int64_t count = 100'000;  // entries, drawn with replacement
+  int64_t count = 100'000;  // number of entries, drawn with replacement
   int64_t factors = 8;      // rank of the hidden matrix
-  double noise = 0.1;       // standard deviation
+  double noise = 0.1;       // standard deviation of the noise
   uint64_t seed = 0;
 };
-// Entries of W·H + noise for hidden W and H that are functions of the seed: mean about 3.
+// Makes entries of W·H + noise. The seed determines the hidden W and H. The mean of the values is about 3.
 std::unique_ptr<RatingSource> make_ratings(const GeneratedRatings& spec);
 
-// Whether an entry is kept for testing, a function of (seed, row, column).
+// Returns whether an entry is kept for testing. The result depends on the seed, the row and the column only.
 bool is_test_rating(const Rating& rating, double share, uint64_t seed);
 
 }  // namespace starling

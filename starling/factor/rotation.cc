@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "starling/comm/message_tags.h"
 #include "starling/factor/factor_report.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/rating_stripe.h"
@@ -8,7 +9,6 @@ namespace starling {
 namespace {
 
 constexpr size_t kPieceBytes = 64 * 1024;
-constexpr uint32_t kBlockTag = 0xfac708;
 
 template <typename T>
 class Rotation {
@@ -50,8 +50,8 @@ class Rotation {
  private:
   int64_t widest() const { return (parts_.source.columns() + ranks_ - 1) / ranks_; }
 
-  // Calls work(block) with each block of H in place, in the order of the rotation; the sum of what it returns. At the end every
-  // rank holds its own block again.
+  // Calls work(block) for each block of H in the order of the rotation. Returns the sum of its results. At
+  // the end every rank holds its own block again.
   template <typename Work>
   double each_block(const Work& work) {
     double sum = 0;
@@ -62,8 +62,8 @@ class Rotation {
     return sum;
   }
 
-  // Sends the block to the rank before and takes the next one from the rank behind, in the same memory: piece by piece, each sent
-  // before another takes its place.
+  // Sends the block to the rank before this one and receives the next block into its memory. It moves one
+  // piece after another, and each piece is sent before another takes its place.
   void rotate(int next_block) {
     if (ranks_ == 1) return;
     FactorBlock<T>& h = factors_.h;
@@ -73,10 +73,11 @@ class Rotation {
     const size_t in = static_cast<size_t>(next.count() * h.factors) * sizeof(T);
     for (size_t begin = 0; begin < std::max(in, out); begin += kPieceBytes) {
       if (begin < out)
-        parts_.group.send(bytes + begin, std::min(kPieceBytes, out - begin), (rank_ + ranks_ - 1) % ranks_,
-                          kBlockTag);
+        send(parts_.group, bytes + begin, std::min(kPieceBytes, out - begin), (rank_ + ranks_ - 1) % ranks_,
+             kFactorBlockTag);
       if (begin < in)
-        parts_.group.recv(bytes + begin, std::min(kPieceBytes, in - begin), (rank_ + 1) % ranks_, kBlockTag);
+        recv(parts_.group, bytes + begin, std::min(kPieceBytes, in - begin), (rank_ + 1) % ranks_,
+             kFactorBlockTag);
     }
     sent_ += out;
     h.range = next;

@@ -27,7 +27,8 @@ ClientLayout layout_of(const std::vector<size_t>& sizes) {
 template <typename T>
 class Tables {
  public:
-  Tables(const FactorizeOptions& options, const FactorizeParts& parts, Store& store, const Meeting& meeting)
+  Tables(const FactorizeOptions& options, const FactorizeParts& parts, Store& store,
+         const ServerRendezvous& rendezvous)
       : options_(options),
         parts_(parts),
         rank_(parts.group.rank()),
@@ -36,11 +37,11 @@ class Tables {
         factors_{{stripe_.rows(), stripe_.rows().count(), options.factors, parts.budget},
                  {{0, parts.source.columns()}, parts.source.columns(), options.factors, parts.budget}},
         before_(factors_.h.values),
-        client_(
-            store, meeting, rank_,
-            factor_partitioning(parts.source.columns(), options.factors, ranks_, sizeof(T), meeting.servers),
-            layout_of(block_sizes(parts.source.columns(), options.factors, ranks_))) {
-    parts.budget.take(before_.size() * sizeof(T));  // what the client keeps of its own
+        client_(store, rendezvous, rank_,
+                factor_partitioning(parts.source.columns(), options.factors, ranks_, sizeof(T),
+                                    rendezvous.servers),
+                layout_of(block_sizes(parts.source.columns(), options.factors, ranks_))) {
+    parts.budget.take(before_.size() * sizeof(T));  // the memory of the client
     factors_.w.start(options.seed, 0, parts.source.mean());
     factors_.h.start(options.seed, 1, parts.source.mean());
     if (rank_ == 0) {
@@ -59,7 +60,7 @@ class Tables {
     for (int64_t epoch = 0; epoch < options_.epochs; ++epoch, lr *= options_.lr_decay) {
       const Nanoseconds start = parts_.clock.now();
       const double rmse =
-          rmse_of(pass(epoch, lr), stripe_.training_count());  // of this rank: nobody waits here
+          rmse_of(pass(epoch, lr), stripe_.training_count());  // of this rank, so that no rank waits here
       const double seconds = to_seconds(parts_.clock.now() - start);
       result.seconds += seconds;
       if (parts_.on_epoch) parts_.on_epoch({epoch + 1, rmse, seconds});
@@ -74,7 +75,7 @@ class Tables {
   }
 
  private:
-  // An epoch: as many clocks as there are ranks.
+  // Executes an epoch, which has as many clocks as there are ranks.
   double pass(int64_t epoch, double lr) {
     const auto entries = stripe_.training(0);
     const VisitOrder order(entries.size(), visit_key(options_.seed, epoch, rank_, 0));
@@ -85,7 +86,8 @@ class Tables {
       const Span part = part_of(static_cast<int64_t>(entries.size()), ranks_, c);
       squared += sgd_pass(entries, order, static_cast<size_t>(part.begin), static_cast<size_t>(part.end), lr,
                           options_.l2, factors_.w, factors_.h);
-      // The servers descend: they are given what is to be taken away, and step by ranks · 1/ranks.
+      // The servers subtract what they get, with step size ranks · 1/ranks. A push is therefore the negative
+      // change.
       for (size_t i = 0; i < before_.size(); ++i) before_[i] -= factors_.h.values[i];
       client_.push(before_.data(), {.lr = static_cast<double>(ranks_), .loss = squared});
     }
@@ -103,7 +105,7 @@ class Tables {
   const int rank_, ranks_;
   const RatingStripe stripe_;
   Factors<T> factors_;
-  Counted<T> before_;  // H as it was pulled; then what a pass takes away
+  Counted<T> before_;  // H as it was pulled; at the end of a pass, the negative change
   ServerClient<T> client_;
 };
 
@@ -126,16 +128,16 @@ Partitioning factor_partitioning(int64_t columns, int64_t factors, int ranks, si
 
 template <typename T>
 FactorizeResult factorize_by_tables(const FactorizeOptions& options, const FactorizeParts& parts,
-                                    Store& store, const Meeting& meeting,
+                                    Store& store, const ServerRendezvous& rendezvous,
                                     const std::function<void(const Factors<T>&, ServerClient<T>&)>& finish) {
-  return Tables<T>(options, parts, store, meeting).run(finish);
+  return Tables<T>(options, parts, store, rendezvous).run(finish);
 }
 
 template FactorizeResult factorize_by_tables<float>(
-    const FactorizeOptions&, const FactorizeParts&, Store&, const Meeting&,
+    const FactorizeOptions&, const FactorizeParts&, Store&, const ServerRendezvous&,
     const std::function<void(const Factors<float>&, ServerClient<float>&)>&);
 template FactorizeResult factorize_by_tables<double>(
-    const FactorizeOptions&, const FactorizeParts&, Store&, const Meeting&,
+    const FactorizeOptions&, const FactorizeParts&, Store&, const ServerRendezvous&,
     const std::function<void(const Factors<double>&, ServerClient<double>&)>&);
 
 }  // namespace starling

@@ -58,14 +58,15 @@ class Child {
     err_.read([this](const std::string& line) { keep(line); });
     while (signals_.take()) {
       end_.interrupted = true;
-      ask_to_end();
+      asked_.reset();
+      ask_to_end(SIGTERM);
     }
     if (asked_ && clock_.now() - *asked_ > kPatience) ::kill(process_.pid, SIGKILL);
     if (fds[0].revents != 0) reap();
   }
 
   void take(const std::string& line) {
-    if (!program_.on_line(line)) ask_to_end();
+    if (!program_.on_line(line)) ask_to_end(SIGUSR2);
   }
 
   void keep(const std::string& line) {
@@ -73,10 +74,11 @@ class Child {
     if (end_.errors.size() > kErrorLines) end_.errors.pop_front();
   }
 
-  void ask_to_end() {
+  // SIGTERM interrupts a run. After SIGUSR2 the run ends as after its last step.
+  void ask_to_end(int signal) {
     if (asked_ || ended_) return;
     asked_ = clock_.now();
-    ::kill(process_.pid, SIGTERM);
+    ::kill(process_.pid, signal);
   }
 
   void reap() {
@@ -92,7 +94,7 @@ class Child {
   RankProcess process_;
   LineReader out_, err_;
   ChildEnd end_;
-  std::optional<Nanoseconds> asked_;  // when it was asked to end
+  std::optional<Nanoseconds> asked_;  // when the child was asked to end
   bool ended_ = false;
 };
 

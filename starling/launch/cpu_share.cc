@@ -27,7 +27,7 @@ std::vector<Cpu> usable_cpus() {
   CPU_ZERO(&set);
   std::vector<Cpu> cpus;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  std::map<std::pair<int, int>, int> cores;  // (package, core of the package) → a number for the core
+  std::map<std::pair<int, int>, int> cores;  // (package, core in the package) → number of the core
   for (int n = 0; n < CPU_SETSIZE; ++n) {
     if (!CPU_ISSET(n, &set)) continue;
     const std::string dir = fmt::format("/sys/devices/system/cpu/cpu{}/topology/", n);
@@ -52,7 +52,7 @@ std::vector<std::vector<int>> cpu_shares(std::vector<Cpu> cpus, int ranks, int t
   if (ranks < 1) return {};
   const int least = std::max(1, threads);
   if (count_cores(cpus) / ranks < least) {
-    for (Cpu& cpu : cpus) cpu.core = cpu.number;  // too few: count hardware threads as cores
+    for (Cpu& cpu : cpus) cpu.core = cpu.number;  // too few cores: hardware threads count as cores
   }
   const int cores = count_cores(cpus);
   if (cores / ranks < least) return {};

@@ -1,26 +1,28 @@
-// Which CPUs each rank of a host runs on.
+// Assigns the CPUs of a host to its ranks.
 #pragma once
 
 #include <vector>
 
 namespace starling {
 
-// One logical CPU that we may use.
+// A logical CPU that this process may use.
 struct Cpu {
   int number = 0;
   int core = 0;     // equal for the hardware threads of one physical core
   int package = 0;  // socket
 };
 
-// The CPUs that this process may run on, from sched_getaffinity and /sys; every CPU is its own core where /sys is silent.
+// Returns the CPUs on which this process may run, from sched_getaffinity and /sys. If /sys has no
+// information, every CPU counts as a core.
 std::vector<Cpu> usable_cpus();
 
-// Divides whole physical cores among `ranks`, in order of package and number, so that a rank's cores are neighbours: one
-// list of CPU numbers a rank. Where there are fewer cores than threads, hardware threads count as cores; empty (do not pin)
-// where those are too few as well.
+// Divides physical cores among `ranks` in the order of package and number, so that the cores of a rank are
+// adjacent. Returns one list of CPU numbers per rank. If there are fewer cores than threads, hardware threads
+// count as cores. If there are too few hardware threads as well, returns an empty list: ranks must not be
+// pinned.
 std::vector<std::vector<int>> cpu_shares(std::vector<Cpu> cpus, int ranks, int threads);
 
-// Physical cores among `cpus`.
+// Returns the number of physical cores among `cpus`.
 int count_cores(const std::vector<Cpu>& cpus);
 
 }  // namespace starling

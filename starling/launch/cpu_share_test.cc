@@ -9,7 +9,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Two packages of two cores with two hardware threads each, numbered as Linux does.
+// Two packages of two cores with two hardware threads each, numbered as in Linux.
 std::vector<Cpu> two_sockets() {
   return {{0, 0, 0}, {1, 1, 0}, {2, 2, 1}, {3, 3, 1}, {4, 0, 0}, {5, 1, 0}, {6, 2, 1}, {7, 3, 1}};
 }

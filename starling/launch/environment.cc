@@ -32,7 +32,7 @@ class Variables {
     return at == values_.end() ? std::string() : at->second;
   }
 
-  // The first of `names` that is set and not empty.
+  // Returns the value of the first of `names` that is set and not empty.
   std::string first_text(std::initializer_list<const char*> names) const {
     for (const char* name : names) {
       if (std::string value = text(name); !value.empty()) return value;
@@ -48,7 +48,7 @@ class Variables {
     if (error != std::errc() || end != value.data() + value.size() || result < least || result > most) {
       throw ConfigError(
           name,
-          fmt::format("\"{}\" is not a number from {} to {}; correct the environment variable or unset it",
+          fmt::format("\"{}\" is not a number from {} to {}. Correct the environment variable or unset it",
                       value, least, most));
     }
     return result;
@@ -58,7 +58,8 @@ class Variables {
     const std::optional<int> value = number(name, least, most);
     if (!value) {
       throw ConfigError(
-          name, fmt::format("not set although {} is; set both, or unset {} to run alone", because, because));
+          name, fmt::format("not set, although {} is set. Set both, or unset {} to run a single process",
+                            because, because));
     }
     return *value;
   }
@@ -69,11 +70,12 @@ class Variables {
 
 void check_below(const char* a, int value, const char* b, int bound) {
   if (value >= bound) {
-    throw ConfigError(a, fmt::format("{} contradicts {}={}: ranks count from 0", value, b, bound));
+    throw ConfigError(a, fmt::format("{} contradicts {}={}: ranks are counted from 0", value, b, bound));
   }
 }
 
-// RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun's names, which our launcher sets as well.
+// Reads RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. torchrun and Starling's launcher set these
+// variables.
 ProcessIdentity torchrun_identity(const Variables& env, ProcessOrigin origin) {
   ProcessIdentity id;
   id.origin = origin;
@@ -92,12 +94,13 @@ ProcessIdentity torchrun_identity(const Variables& env, ProcessOrigin origin) {
   return id;
 }
 
-// True inside a task that srun started; false in the shell of salloc or in an sbatch script, where SLURM_PROCID can be set too.
+// Returns true in a task that srun started. Returns false in the shell of salloc and in an sbatch script,
+// where SLURM_PROCID may be set, too.
 bool under_srun(const Variables& env) {
   if (!env.has("SLURM_PROCID") || !(env.has("SLURM_NTASKS") || env.has("SLURM_STEP_NUM_TASKS"))) return false;
   const std::string step = env.first_text({"SLURM_STEP_ID", "SLURM_STEPID"});
   if (step.empty()) return env.text("ENVIRONMENT") != "BATCH";
-  // The steps of salloc's own shell and of a batch script have numbers near 2^32.
+  // The steps of the shell of salloc and of a batch script have numbers near 2^32.
   unsigned long number = 0;
   std::from_chars(step.data(), step.data() + step.size(), number);
   return number < 0xffff'fff0;
@@ -119,7 +122,7 @@ ProcessIdentity slurm_identity(const Variables& env) {
   return id;
 }
 
-// What the two families of MPI launchers call the same numbers.
+// The variables of the two families of MPI launchers.
 struct MpiNames {
   const char *rank, *size, *local_rank, *local_size;
 };
@@ -128,7 +131,8 @@ constexpr MpiNames kMpiNames[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE
                                   {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
                                   {"PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE"}};
 
-// The launcher whose variables are set; null where there is none, or where srun set them for MPI and has its own.
+// Returns the names of the MPI launcher whose variables are set. Returns null if no variables are set, or if
+// srun set them for MPI in addition to its own variables.
 const MpiNames* mpi_names(const Variables& env) {
   for (const MpiNames& names : kMpiNames) {
     if (!env.has(names.rank)) continue;
@@ -149,7 +153,7 @@ ProcessIdentity mpi_identity(const Variables& env, const MpiNames& names) {
   return id;
 }
 
-// Where rank 0 is, for torchrun, mpiexec and srun.
+// Finds the host and the port of rank 0 for torchrun, mpiexec and srun.
 void read_master(const Variables& env, Environment& out) {
   out.master_host = env.text("MASTER_ADDR");
   out.master_port = env.number("MASTER_PORT", 1, 65535).value_or(0);
@@ -160,7 +164,7 @@ void read_master(const Variables& env, Environment& out) {
       out.master_host = first_slurm_host(list);
       if (out.master_host.empty()) {
         throw ConfigError("SLURM_NODELIST",
-                          fmt::format("\"{}\" names no host; set MASTER_ADDR to the host of rank 0", list));
+                          fmt::format("\"{}\" names no host. Set MASTER_ADDR to the host of rank 0", list));
       }
     }
     if (out.master_port == 0)
@@ -170,10 +174,11 @@ void read_master(const Variables& env, Environment& out) {
   } else if (out.identity.origin == ProcessOrigin::kTorchrun && out.identity.world_size > 1) {
     if (out.master_host.empty())
       throw ConfigError("MASTER_ADDR",
-                        "not set although RANK and WORLD_SIZE are; set it to the host of rank 0");
+                        "not set, although RANK and WORLD_SIZE are set. Set it to the host of rank 0");
     if (out.master_port == 0)
-      throw ConfigError("MASTER_PORT",
-                        "not set although RANK and WORLD_SIZE are; set it to a free port of MASTER_ADDR");
+      throw ConfigError(
+          "MASTER_PORT",
+          "not set, although RANK and WORLD_SIZE are set. Set it to a free port of MASTER_ADDR");
   }
 }
 
@@ -214,7 +219,7 @@ Environment read_environment(const char* const* environ) {
   Environment out;
   out.identity = identity_of(env);
   if (out.identity.origin != ProcessOrigin::kAlone) read_master(env, out);
-  // mpiexec may run several jobs in one of Slurm's.
+  // mpiexec may run several jobs inside one Slurm job.
   const bool mpi = out.identity.origin == ProcessOrigin::kMpi;
   out.job_id =
       env.first_text({"STARLING_JOB_ID", "TORCHELASTIC_RUN_ID", mpi ? "PMIX_NAMESPACE" : "SLURM_JOB_ID"});
@@ -223,13 +228,14 @@ Environment read_environment(const char* const* environ) {
   out.key_fd = env.number("STARLING_KEY_FD", 3, INT_MAX).value_or(-1);
   out.key_file = env.text("STARLING_KEY_FILE");
   if (out.key_fd >= 0 && !out.key_file.empty()) {
-    throw ConfigError("STARLING_KEY_FD",
-                      "contradicts STARLING_KEY_FILE: the job key comes from one of them; unset the other");
+    throw ConfigError(
+        "STARLING_KEY_FD",
+        "contradicts STARLING_KEY_FILE: only one of them may provide the job key. Unset the other");
   }
   out.error_fd = env.number("STARLING_ERROR_FD", 3, INT_MAX).value_or(-1);
   out.board_fd = env.number("STARLING_BOARD_FD", 3, INT_MAX).value_or(-1);
   out.run_dir = env.text("STARLING_RUN_DIR");
-  // "4,2" gives a number for each nesting level; the first counts.
+  // "4,2" holds a number for each nesting level. The first number is used.
   const std::string omp = env.text("OMP_NUM_THREADS");
   std::from_chars(omp.data(), omp.data() + omp.size(), out.omp_num_threads);
   out.no_color = !env.text("NO_COLOR").empty();

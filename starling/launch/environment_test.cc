@@ -95,7 +95,7 @@ TEST(Environment, Mpiexec) {
   EXPECT_EQ(read({"PMI_RANK=0", "PMI_SIZE=1"}).identity.origin, ProcessOrigin::kAlone);
   EXPECT_THAT(complaint({"PMI_RANK=2", "PMI_SIZE=2"}), StartsWith("PMI_RANK: 2 contradicts PMI_SIZE=2"));
   EXPECT_THAT(complaint({"OMPI_COMM_WORLD_RANK=0"}), StartsWith("OMPI_COMM_WORLD_SIZE: not set"));
-  EXPECT_THAT(complaint({"PMIX_RANK=0"}), StartsWith("PMIX_SIZE: not set although PMIX_RANK is"));
+  EXPECT_THAT(complaint({"PMIX_RANK=0"}), StartsWith("PMIX_SIZE: not set, although PMIX_RANK is set"));
 }
 
 TEST(Environment, SrunsOwnVariablesComeBeforeThoseItSetsForMpi) {
@@ -116,8 +116,8 @@ TEST(Environment, ABatchScriptOrOneTaskIsAlone) {
 }
 
 TEST(Environment, ContradictionsNameTheirVariables) {
-  EXPECT_THAT(complaint({"RANK=0"}), StartsWith("WORLD_SIZE: not set although RANK is"));
-  EXPECT_THAT(complaint({"WORLD_SIZE=2"}), StartsWith("RANK: not set although WORLD_SIZE is"));
+  EXPECT_THAT(complaint({"RANK=0"}), StartsWith("WORLD_SIZE: not set, although RANK is set"));
+  EXPECT_THAT(complaint({"WORLD_SIZE=2"}), StartsWith("RANK: not set, although WORLD_SIZE is set"));
   EXPECT_THAT(complaint({"RANK=2", "WORLD_SIZE=2"}), StartsWith("RANK: 2 contradicts WORLD_SIZE=2"));
   EXPECT_THAT(complaint({"RANK=x", "WORLD_SIZE=2"}), HasSubstr("RANK: \"x\" is not a number"));
   EXPECT_THAT(complaint({"RANK=-1", "WORLD_SIZE=2"}), HasSubstr("RANK: \"-1\""));
@@ -133,6 +133,22 @@ TEST(Environment, ContradictionsNameTheirVariables) {
               StartsWith("SLURM_NODELIST: \"\" names no host"));
 }
 
+TEST(Environment, ThreadsThatShareCoresWaitWithoutComputing) {
+  LaunchOptions options;
+  const auto of = [&](bool crowded, int count = 2) {
+    return rank_environment(options, 0, {.count = count, .crowded = crowded}, 29501, {}, {});
+  };
+  EXPECT_THAT(of(true), Contains("OMP_WAIT_POLICY=passive"));
+  EXPECT_THAT(of(true), Not(Contains(HasSubstr("GOMP_SPINCOUNT"))));
+  EXPECT_THAT(of(false), Not(Contains(HasSubstr("OMP_WAIT_POLICY"))));
+  EXPECT_THAT(of(false), Contains("GOMP_SPINCOUNT=1000"));
+  EXPECT_THAT(of(false, 1), Not(Contains(HasSubstr("GOMP_SPINCOUNT"))));
+  const char* chosen[] = {"OMP_WAIT_POLICY=active", nullptr};
+  options.environment = chosen;
+  EXPECT_THAT(of(true), Not(Contains("OMP_WAIT_POLICY=passive")));
+  EXPECT_THAT(of(false), Not(Contains(HasSubstr("GOMP_SPINCOUNT"))));
+}
+
 TEST(Environment, TheLaunchersChildrenReadBackWhatItWrote) {
   LaunchOptions options;
   options.ranks = 4;
@@ -142,9 +158,10 @@ TEST(Environment, TheLaunchersChildrenReadBackWhatItWrote) {
   options.environment = outer;
   const Rendezvous rendezvous{.address = "unix:@starling-1", .job_id = "j", .key_fd = {}, .server = {}};
   const std::vector<std::string> strings =
-      rank_environment(options, 2, 3, 29501, rendezvous, {.key = 10, .error = 11, .board = 12});
+      rank_environment(options, 2, {.count = 3}, 29501, rendezvous, {.key = 10, .error = 11, .board = 12});
   EXPECT_THAT(strings, Contains("HOME=/root"));
   EXPECT_THAT(strings, Not(Contains(HasSubstr("KEY_FILE"))));
+  EXPECT_THAT(strings, Not(Contains(HasSubstr("OMP_WAIT_POLICY"))));
   std::vector<const char*> variables;
   variables.reserve(strings.size());
   for (const std::string& s : strings) variables.push_back(s.c_str());

@@ -10,6 +10,9 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "starling/base/json_number.h"
+#include "starling/telemetry/unix_time.h"
+
 namespace starling {
 namespace {
 
@@ -26,13 +29,23 @@ ErrorCode code_of(const std::exception& error) {
 const char* remedy(int signal) {
   switch (signal) {
     case SIGKILL:
-      return "; if nobody killed it, the kernel did because memory ran out (see dmesg): use fewer ranks or a "
-             "smaller batch";
+      return ". If no user killed it, the kernel did because memory ran out (see dmesg). Use fewer ranks or "
+             "a smaller batch";
     case SIGBUS:
-      return "; shared memory or a mapped file ran out of space: free memory, or check the disk";
+      return ". Shared memory or a mapped file ran out of space. Free memory, or check the disk";
     default:
       return "";
   }
+}
+
+// Returns false if there is no launcher, or no longer one.
+bool write_to_launcher(const Environment& environment, const std::string& line) {
+  if (environment.error_fd < 0) return false;
+  ssize_t n;
+  do {
+    n = ::write(environment.error_fd, line.data(), line.size());
+  } while (n < 0 && errno == EINTR);
+  return n == static_cast<ssize_t>(line.size());
 }
 
 }  // namespace
@@ -52,7 +65,7 @@ std::string fault_line(int rank, const std::exception& error) {
     line["message"] = message;
     std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     if (text.size() <= PIPE_BUF) return text;
-    message.resize(message.size() * 3 / 4);  // escapes make the excess unknown
+    message.resize(message.size() * 3 / 4);  // the size of the excess is unknown because of escapes
   }
 }
 
@@ -63,7 +76,11 @@ std::optional<Fault> parse_fault_line(int rank, std::string_view text) {
   fault.rank = rank;
   fault.reported = true;
   fault.message = line["message"].get<std::string>();
-  if (line.contains("peer") && line["peer"].is_number_integer()) fault.peer = line["peer"].get<int>();
+  try {
+    if (line.contains("peer")) fault.peer = integer_of<int>(line["peer"]);
+  } catch (const Json::exception&) {
+    // The peer stays unknown.
+  }
   if (line.contains("code") && line["code"].is_string()) {
     for (size_t i = 0; i < std::size(kCodes); ++i) {
       if (line["code"] == kCodes[i]) fault.code = static_cast<ErrorCode>(i);
@@ -73,13 +90,30 @@ std::optional<Fault> parse_fault_line(int rank, std::string_view text) {
 }
 
 bool report_fatal(const Environment& environment, const std::exception& error) {
-  if (environment.error_fd < 0) return false;
-  const std::string line = fault_line(environment.identity.rank, error);
-  ssize_t n;
-  do {
-    n = ::write(environment.error_fd, line.data(), line.size());
-  } while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(line.size());
+  return write_to_launcher(environment, fault_line(environment.identity.rank, error));
+}
+
+std::string stuck_line(int rank, const StuckRank& stuck) {
+  Json line;
+  line["rank"] = rank;
+  line["stuck"] = stuck.rank;
+  line["message"] = stuck.why;
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<StuckRank> parse_stuck_line(std::string_view text) {
+  const Json line = Json::parse(text, nullptr, false);
+  if (!line.is_object() || !line.contains("stuck")) return std::nullopt;
+  const bool said = line.contains("message") && line["message"].is_string();
+  try {
+    return StuckRank{integer_of<int>(line["stuck"]), said ? line["message"].get<std::string>() : ""};
+  } catch (const Json::exception&) {  // 4294967296 must not stand for rank 0
+    return std::nullopt;
+  }
+}
+
+void report_stuck(const Environment& environment, int stuck, const std::string& why) {
+  write_to_launcher(environment, stuck_line(environment.identity.rank, {stuck, why}));
 }
 
 bool is_consequence(const Fault& fault) {
@@ -94,16 +128,28 @@ const Fault* first_fault(const std::vector<Fault>& faults) {
   return faults.empty() ? nullptr : &faults.front();
 }
 
+std::string error_event(const Fault& fault) {
+  const Json line = {{"event", "error"},
+                     {"time", unix_time_s()},
+                     {"code", name_of(fault.code)},
+                     {"message", describe(fault)},
+                     {"rank", fault.rank}};
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 std::string describe(const Fault& fault) {
   const std::string bare = fmt::format("rank {}", fault.rank);
   const std::string name = fault.host.empty() ? bare : fmt::format("{} ({})", bare, fault.host);
-  if (fault.reported) {  // a message that already begins with its rank does not get it twice
+  if (fault.reported) {  // the message may already begin with the rank
     const bool named = fault.message.starts_with(bare + " ") || fault.message.starts_with(bare + ":");
     if (!named) return fmt::format("{}: {}", name, fault.message);
     return fault.message.starts_with(bare + " (") ? fault.message : name + fault.message.substr(bare.size());
   }
   const std::string step =
       fault.step > 0 ? fmt::format(" after step {}", fault.step) : " before its first step";
+  if (!fault.stuck.empty())
+    return fmt::format("{} was ended by the launcher{}, because the other ranks gave it up: {}", name, step,
+                       fault.stuck);
   if (fault.signal != 0) {
     const char* abbreviation = sigabbrev_np(fault.signal);
     return fmt::format("{} was killed by signal {} (SIG{}){}{}", name, fault.signal,

@@ -1,6 +1,6 @@
-// What ended a rank, and which of several faults came first.
+// Describes why a rank ended, and finds the first of several faults.
 //
-// A rank tells the launcher its fatal error over the pipe STARLING_ERROR_FD, as one line of JSON:
+// A rank sends its fatal error to the launcher through the pipe STARLING_ERROR_FD, as one line of JSON:
 //   {"rank":2,"code":"comm","message":"…","peer":1}
 #pragma once
 
@@ -16,38 +16,62 @@
 
 namespace starling {
 
-// One rank's abnormal end, as far as it is known.
+// What is known about the abnormal end of a rank.
 struct Fault {
   int rank = -1;
-  bool reported = false;  // the rank sent its error; code, message and peer hold it
+  bool reported = false;  // the rank sent its error, which is in code, message and peer
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
-  int peer = -1;           // the rank it blames, -1: none
-  int signal = 0;          // it was killed by this signal
-  int status = -1;         // it exited with this status
-  int64_t step = -1;       // the last step it finished, -1: none
-  std::string host;        // where it was started; empty: here
-  bool with_host = false;  // its whole host was lost: no complaint about a peer, whatever the code
+  int peer = -1;      // the peer that caused the error, or -1
+  int signal = 0;     // the signal that killed the rank, or 0
+  int status = -1;    // the exit status of the rank, or -1
+  int64_t step = -1;  // the last step that the rank finished, or -1
+  std::string host;   // the host of the rank; empty: this host
+  std::string
+      stuck;  // why the other ranks gave the rank up, so that the launcher ended it; empty: they did not
+  bool with_host = false;  // the host was lost; no peer caused the fault, whatever `code` is
 };
 
 const char* name_of(ErrorCode code);
 
-// The line above, with its newline, at most 4096 bytes (a pipe takes it whole); a longer message is cut.
+// Returns the line with its newline. It has at most 4096 bytes, which a pipe accepts in one piece. A longer
+// message is truncated.
 std::string fault_line(int rank, const std::exception& error);
-// Nothing where the line is not such a line. The rank in the line is not believed: the pipe it came from says it.
+// Returns nothing if the line has another form. The rank in the line is ignored: `rank` is the rank that owns
+// the pipe.
 std::optional<Fault> parse_fault_line(int rank, std::string_view line);
 
-// Tells the launcher why this rank ends. False where there is no launcher to tell (or it is gone): then the caller
-// prints the error itself.
+// Reports to the launcher why this rank ends. Returns false if there is no launcher, or no longer one. The
+// caller must then print the error.
 bool report_fatal(const Environment& environment, const std::exception& error);
 
-// Of `faults`, in the order in which they were noticed, the one that the others follow from: the first that is not a rank's
-// complaint about a peer (a communication fault or a timeout), else the first. Null if there are none.
+// A rank that gave another rank up asks the launcher to end it, with a line of the same pipe:
+//   {"rank":1,"stuck":0,"message":"…"}
+struct StuckRank {
+  int rank = -1;
+  std::string why;
+};
+// Returns the line with its newline.
+std::string stuck_line(int rank, const StuckRank& stuck);
+// Returns nothing if the line has another form.
+std::optional<StuckRank> parse_stuck_line(std::string_view line);
+// Asks the launcher to end `stuck`. Does nothing if there is no launcher.
+void report_stuck(const Environment& environment, int stuck, const std::string& why);
+
+// Returns the fault that caused all other faults. `faults` are in the order in which they were noticed. The
+// result is the first fault that is not a consequence (is_consequence()), otherwise the first fault, or null
+// if `faults` is empty.
 const Fault* first_fault(const std::vector<Fault>& faults);
-// True for a rank's complaint about a peer.
+// Returns true if a rank reports an error of a peer: a communication error or a timeout.
 bool is_consequence(const Fault& fault);
 
-// "rank 2 was killed by signal 9 (SIGKILL) after step 812" and the like, with the remedy where one is known.
+// Returns the fault as the event that ends the JSON lines on standard output
+// (docs/reference/exit-statuses.md), with its newline:
+// {"event":"error","code":"comm","message":"…","rank":2}.
+std::string error_event(const Fault& fault);
+
+// Returns a message such as "rank 2 was killed by signal 9 (SIGKILL) after step 812", with a remedy if one is
+// known.
 std::string describe(const Fault& fault);
 
 }  // namespace starling

@@ -5,6 +5,9 @@
 #include <signal.h>
 
 #include <climits>
+#include <nlohmann/json.hpp>
+
+#include "starling/telemetry/unix_time.h"
 
 namespace starling {
 namespace {
@@ -29,6 +32,16 @@ TEST(Fault, ALineComesBackAsItWent) {
   EXPECT_EQ(parsed(0, DataError("x")).code, ErrorCode::kData);
   EXPECT_EQ(parsed(0, std::bad_alloc()).code, ErrorCode::kMemory);
   EXPECT_EQ(parsed(0, std::runtime_error("x")).code, ErrorCode::kInternal);
+}
+
+TEST(Fault, TheErrorEventHasATimeLikeEveryEvent) {
+  const double before = unix_time_s();
+  const auto event = nlohmann::json::parse(error_event(parsed(2, DataError("no such file: x.idx"))));
+  EXPECT_EQ(event["event"], "error");
+  EXPECT_EQ(event["code"], "data");
+  EXPECT_EQ(event["message"], "rank 2: no such file: x.idx");
+  EXPECT_GE(event["time"], before);
+  EXPECT_LE(event["time"], unix_time_s());
 }
 
 TEST(Fault, ALongOrBrokenMessageStillFitsAPipe) {
@@ -72,6 +85,25 @@ TEST(Fault, Descriptions) {
   EXPECT_EQ(describe(exit), "rank 1 ended with exit status 3 before its first step");
   EXPECT_EQ(describe(parsed(1, DataError("no file"))), "rank 1: no file");
   EXPECT_EQ(describe(parsed(1, DataError("rank 1: no file"))), "rank 1: no file");
+}
+
+TEST(Fault, ARequestToEndAStuckRankIsNoFault) {
+  const std::string line = stuck_line(1, {0, "it did not answer \"in time\""});
+  const auto stuck = parse_stuck_line(line);
+  ASSERT_TRUE(stuck.has_value());
+  EXPECT_EQ(stuck->rank, 0);
+  EXPECT_EQ(stuck->why, "it did not answer \"in time\"");
+  for (const char* other : {"", "text", "[1]", "{}", R"({"stuck":"0"})", R"({"stuck":4294967296})"})
+    EXPECT_FALSE(parse_stuck_line(other)) << other;
+  EXPECT_FALSE(parse_stuck_line(fault_line(1, CommError("x"))));
+  Fault ended;
+  ended.rank = 0;
+  ended.signal = SIGKILL;
+  ended.step = 12;
+  ended.stuck = "it did not answer";
+  EXPECT_EQ(describe(ended),
+            "rank 0 was ended by the launcher after step 12, because the other ranks gave it up: it did not "
+            "answer");
 }
 
 TEST(Fault, WithoutALauncherNothingIsReported) {

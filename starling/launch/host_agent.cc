@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -15,24 +16,25 @@
 
 #include "starling/base/error.h"
 #include "starling/launch/host_lines.h"
+#include "starling/launch/launch_rendezvous.h"
 #include "starling/launch/local_ranks.h"
 #include "starling/launch/remote_command.h"
-#include "starling/launch/rendezvous.h"
 #include "starling/launch/signal_watch.h"
 #include "starling/launch/version.h"
 #include "starling/net/address.h"
 #include "starling/net/deadline.h"
-#include "starling/net/store_client.h"
-#include "starling/net/store_server.h"
+#include "starling/net/store/store_client.h"
+#include "starling/net/store/store_server.h"
 #include "starling/telemetry/output.h"
 
 namespace starling {
 namespace {
 
-constexpr auto kStartPatience = std::chrono::minutes(5);  // until the launcher lets the ranks start
-constexpr size_t kPart = 4096;  // what a pipe or socket with any room takes without waiting
+constexpr auto kStartPatience =
+    std::chrono::minutes(5);    // longest wait for the launcher's permission to start the ranks
+constexpr size_t kPart = 4096;  // a pipe or socket that is ready for writing accepts this many bytes
 
-// The addresses of this host at which the ranks of others might reach it, IPv4 first.
+// Returns the addresses at which other hosts may reach this host, IPv4 first.
 std::vector<std::string> candidates(const std::string& wanted) {
   std::vector<std::string> four, six;
   bool known = wanted.empty();
@@ -44,7 +46,8 @@ std::vector<std::string> candidates(const std::string& wanted) {
     (address.family() == AF_INET ? four : six).push_back(address.text());
   }
   if (!known)
-    throw ConfigError("comm.interface", fmt::format("{} is no interface or address of this host", wanted));
+    throw ConfigError("comm.interface",
+                      fmt::format("{} is not an interface or an address of this host", wanted));
   four.insert(four.end(), six.begin(), six.end());
   return four;
 }
@@ -84,23 +87,23 @@ class HostAgent final : private RankListener {
   FdOutput output_{STDOUT_FILENO};
   LineReader input_{UniqueFd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10)), kLongestHostLine};
   std::deque<std::string> inbox_;
-  bool heard_ = true;  // the launcher is there
+  bool heard_ = true;  // the launcher is alive
   Deadline hear_by_ = deadline_in(kStartPatience);
-  bool stopped_ = false;  // with the launcher, by Ctrl-Z
+  bool stopped_ = false;  // Ctrl-Z stopped the launcher and the ranks
   std::optional<HostJob> job_;
   std::unique_ptr<JobIdentity> identity_;
-  std::map<std::string, std::unique_ptr<StoreServer>> servers_;  // of the job, by address
-  std::vector<std::string> words_;                               // the environment's
+  std::map<std::string, std::unique_ptr<StoreServer>> servers_;  // stores of the job, by address
+  std::vector<std::string> words_;                               // NAME=VALUE of the ranks' environment
   std::vector<const char*> variables_;
   LaunchOptions options_;
   std::unique_ptr<LocalRanks> ranks_;
-  std::map<int, int64_t> shown_;  // rank → the step that was told last
+  std::map<int, int64_t> shown_;  // rank → the last step that was reported
 };
 
 int HostAgent::run() {
   say("{}", to_line(HostHello{kHostProtocol, program_version(), host_id(), host_name()}));
   try {
-    while (heard_) turn();  // also when its ranks have ended: those of other hosts may use its store
+    while (heard_) turn();  // even if all its ranks have ended: ranks of other hosts may use its store
   } catch (const Error& error) {
     say("refuse {} {}", static_cast<int>(error.code()), error.what());
     return 1;
@@ -116,7 +119,8 @@ bool HostAgent::over() const {
   return true;
 }
 
-// Waits for room as long as the launcher speaks, which itself may wait for a terminal that Ctrl-S holds.
+// Waits until the connection accepts the line, as long as the launcher is alive. The launcher may wait for a
+// terminal that the user stopped with Ctrl-S.
 void HostAgent::put(std::string line) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
@@ -134,13 +138,16 @@ void HostAgent::put(std::string line) {
   }
 }
 
-// What is not answered by a word is done at once: the inbox is emptied by turn(), which may be what waits.
+// Handles requests without an answer immediately. Other requests go to the inbox, which turn() empties,
+// because turn() may be waiting now.
 void HostAgent::hear() {
   input_.read([this](const std::string& line) {
     if (ranks_) hear_by_ = deadline_in(std::chrono::milliseconds(job_->silence_ms));
     const HostLine parts = split_host_line(line);
     if (ranks_ && parts.word == "signal") {
       if (const auto number = split_number(parts.rest)) on_signal(number->first, number->second == "1");
+    } else if (ranks_ && parts.word == "end") {
+      if (const auto number = split_number(parts.rest)) ranks_->end(number->first);
     } else {
       inbox_.push_back(line);
     }
@@ -151,10 +158,12 @@ void HostAgent::hear() {
 void HostAgent::turn() {
   std::vector<pollfd> fds{{input_.fd(), POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
   if (ranks_) ranks_->add_to(fds);
-  // Nothing tells us that a rank has begun but a look at its step; other programs have none.
+  // The step board is the only sign that a rank has started to train. Other programs have no steps.
   const bool look =
       ranks_ && job_->program.empty() && !over() && static_cast<int>(shown_.size()) < job_->ranks;
-  const int patience = stopped_ ? -1 : poll_timeout(hear_by_);
+  int patience = stopped_ ? -1 : poll_timeout(hear_by_);
+  if (const int theirs = ranks_ ? ranks_->patience() : -1; theirs >= 0)
+    patience = patience < 0 ? theirs : std::min(patience, theirs);
   ::poll(fds.data(), fds.size(), !inbox_.empty() ? 0 : look ? 20 : patience);
   hear();
   for (; heard_ && !inbox_.empty(); inbox_.pop_front()) on_line(inbox_.front());
@@ -163,7 +172,7 @@ void HostAgent::turn() {
     if (ranks_) {
       ranks_->signal(SIGTERM, false);
     } else {
-      heard_ = false;  // nothing is there that could end in order
+      heard_ = false;  // no rank was started, so nothing has to end
     }
   }
   if (!ranks_ || !heard_) return;
@@ -171,7 +180,7 @@ void HostAgent::turn() {
   ranks_->take(*this);
 }
 
-// The launcher wants to know who has begun, and at which step somebody ended.
+// Reports to the launcher which ranks have started to train, and the last step of ranks that ended.
 void HostAgent::show_steps() {
   for (int r = job_->first; r < job_->first + job_->ranks; ++r) {
     const int64_t step = ranks_->step(r);
@@ -209,20 +218,19 @@ void HostAgent::on_signal(int signal, bool whole_group) {
 
 void HostAgent::on_job(std::string_view rest) {
   job_ = parse_job(rest);
-  identity_ = std::make_unique<JobIdentity>(JobIdentity{job_->key, job_->job_id, job_->security});
+  identity_ = std::make_unique<JobIdentity>(
+      JobIdentity{job_->key, job_->job_id, job_->security, std::chrono::milliseconds(job_->dead_after_ms)});
   if (::chdir(job_->folder.c_str()) != 0) {
-    throw ConfigError(
-        "",
-        fmt::format("the folder {}, in which the run was started, cannot be entered there: {}; start it in a "
-                    "folder that all hosts have",
-                    job_->folder, std::strerror(errno)));
+    throw ConfigError("", fmt::format("the run was started in the folder {}, which cannot be entered on this "
+                                      "host: {}. Start the run in a folder that all hosts have",
+                                      job_->folder, std::strerror(errno)));
   }
   make_environment();
   if (!job_->program.empty()) options_.program = program_to_start(job_->program, words_);
   listen();
 }
 
-// On the first host: at every address that may do.
+// Listens at every usable address. Called on the first host only.
 void HostAgent::listen() {
   std::string listening = std::to_string(free_port());
   const std::vector<std::string> none;
@@ -232,13 +240,13 @@ void HostAgent::listen() {
       const std::string address = server->addresses().front();
       servers_.emplace(address, std::move(server));
       listening += " " + address;
-    } catch (const CommError&) {  // an address that has just gone; others are left
+    } catch (const CommError&) {  // the address was removed; other addresses remain
     }
   }
   say("listening {}", listening);
 }
 
-// Tries all at once: those of virtual networks answer nobody.
+// Tries all addresses concurrently, because addresses of virtual networks do not answer.
 void HostAgent::reach(const std::vector<std::string>& addresses) {
   StoreClientOptions options;
   options.connect_timeout = options.answer_timeout = std::chrono::milliseconds(job_->reach_ms);
@@ -251,7 +259,7 @@ void HostAgent::reach(const std::vector<std::string>& addresses) {
         try {
           StoreClient(addresses[i], *identity_, options).try_get("hello");
           answers[i] = 1;
-        } catch (const Error&) {  // that is the question
+        } catch (const Error&) {  // the address cannot be reached
         }
       });
     }
@@ -263,7 +271,8 @@ void HostAgent::reach(const std::vector<std::string>& addresses) {
   say("reached{}", reached);
 }
 
-// What this host has, and over it what the launcher sent.
+// Combines the environment of this host with the variables that the launcher sent. The launcher's variables
+// win.
 void HostAgent::make_environment() {
   for (const char* const* entry = environment_; entry && *entry; ++entry) words_.emplace_back(*entry);
   for (const std::string& entry : job_->environment) {

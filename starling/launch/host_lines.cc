@@ -8,7 +8,8 @@
 #include <sstream>
 
 #include "starling/base/error.h"
-#include "starling/net/crypto.h"
+#include "starling/base/json_number.h"
+#include "starling/net/security/crypto.h"
 
 namespace starling {
 namespace {
@@ -31,7 +32,7 @@ JobKey key_of(const std::string& text) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     int value = 0;
     const char* at = text.data() + 2 * i;
-    if (text.size() != 2 * bytes.size() || std::from_chars(at, at + 2, value, 16).ptr != at + 2)
+    if (text.size() != 2 * bytes.size() || std::from_chars(at, at + 2, value, 16).ptr != at + 2 || value < 0)
       throw Error(ErrorCode::kInternal, "the launcher sent no job key");
     bytes[i] = static_cast<std::byte>(value);
   }
@@ -57,6 +58,11 @@ std::optional<std::pair<int, std::string_view>> split_number(std::string_view re
   return std::pair(number, parts.rest);
 }
 
+ErrorCode error_code_of(int number) {
+  const bool known = number >= 0 && number <= static_cast<int>(ErrorCode::kInterrupted);
+  return known ? static_cast<ErrorCode>(number) : ErrorCode::kInternal;
+}
+
 std::vector<std::string> words_of_line(std::string_view rest) {
   std::istringstream in{std::string(rest)};
   std::vector<std::string> words;
@@ -78,8 +84,9 @@ std::optional<HostHello> parse_hello(std::string_view line) {
   const Json json = Json::parse(parts.rest, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   try {
-    return HostHello{json.value("protocol", 0), json.value("version", std::string()),
-                     json.value("host_id", std::string()), json.value("host_name", std::string())};
+    return HostHello{json.contains("protocol") ? integer_of<int>(json["protocol"]) : 0,
+                     json.value("version", std::string()), json.value("host_id", std::string()),
+                     json.value("host_name", std::string())};
   } catch (const Json::exception&) {
     return std::nullopt;
   }
@@ -101,6 +108,7 @@ std::string to_line(const HostJob& job) {
                             {"threads", job.threads},
                             {"reach_ms", job.reach_ms},
                             {"silence_ms", job.silence_ms},
+                            {"dead_after_ms", job.dead_after_ms},
                             {"pin", job.pin},
                             {"listens", job.listens}});
 }
@@ -117,15 +125,22 @@ HostJob parse_job(std::string_view rest) {
     job.environment = json.at("environment").get<Texts>();
     job.run_dir = text("run_dir");
     job.interface = text("interface");
-    job.security = static_cast<DataSecurity>(json.at("security").get<int>());
-    job.first = json.at("first").get<int>();
-    job.ranks = json.at("ranks").get<int>();
-    job.world = json.at("world").get<int>();
-    job.threads = json.at("threads").get<int>();
-    job.reach_ms = json.at("reach_ms").get<int>();
-    job.silence_ms = json.at("silence_ms").get<int>();
+    const int security = integer_of<int>(json.at("security"));
+    job.security = static_cast<DataSecurity>(security);
+    job.first = integer_of<int>(json.at("first"));
+    job.ranks = integer_of<int>(json.at("ranks"));
+    job.world = integer_of<int>(json.at("world"));
+    job.threads = integer_of<int>(json.at("threads"));
+    job.reach_ms = integer_of<int>(json.at("reach_ms"));
+    job.dead_after_ms = integer_of<int>(json.at("dead_after_ms"));
+    job.silence_ms = integer_of<int>(json.at("silence_ms"));
     job.pin = json.at("pin").get<bool>();
     job.listens = json.at("listens").get<bool>();
+    const bool counts =
+        job.first >= 0 && job.ranks >= 1 && job.world >= job.ranks && job.first <= job.world - job.ranks;
+    if (!counts || job.threads < 0 || job.reach_ms < 0 || job.dead_after_ms < 0 || job.silence_ms < 0 ||
+        security < 0 || security > static_cast<int>(DataSecurity::kEncrypt))
+      throw Error(ErrorCode::kInternal, "the launcher sent a job with a number that is out of range");
     return job;
   } catch (const Json::exception& error) {
     throw Error(ErrorCode::kInternal, fmt::format("the launcher sent no job: {}", error.what()));

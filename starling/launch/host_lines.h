@@ -1,18 +1,22 @@
-// What the launcher and the agent of another host (host_agent.h) say to each other: lines over the standard input and output
-// of the command that reaches the host.
+// The protocol between the launcher and the agent of a host (host_agent.h). It consists of lines on the
+// standard input and output of the command that reaches the host.
 //
 //   the agent                                   the launcher
-//   starling-host {"protocol":1, …}             job {…}                  the key among it: never on a command line
-//   listening PORT [ADDRESS …]                  reach ADDRESS …          (all but the first host, which alone has addresses)
-//   reached ADDRESS …                           go PORT [ADDRESS]        the ranks are started; PORT: MASTER_PORT
-//   out RANK TEXT         err RANK TEXT         signal NUMBER 0|1        to all its ranks; 1: to their process groups
-//   fault RANK {…}        step RANK STEP
-//   exit RANK STATUS      kill RANK SIGNAL
-//   warn TEXT             refuse CODE TEXT      it cannot go on: the number of an ErrorCode and why
-//   alive                                       alive                    the answer; asked several times in HostJob::silence_ms
+//   starling-host {"protocol":1, …}             job {…}                  contains the key, which is on no
+//   command line
+//   listening PORT [ADDRESS …]                  reach ADDRESS …          to all hosts except the first, which
+//   listens
+//   reached ADDRESS …                           go PORT [ADDRESS]        start the ranks; PORT is MASTER_PORT
+//   out RANK TEXT         err RANK TEXT         signal NUMBER 0|1        to all ranks of the host; 1: process
+//   groups
+//   fault RANK {…}        step RANK STEP        end RANK                 kill a rank that the other ranks
+//   gave up exit RANK STATUS      kill RANK SIGNAL warn TEXT             refuse CODE TEXT      the agent
+//   cannot continue: the number of an ErrorCode and a message alive alive                    the answer,
+//   several times in HostJob::silence_ms
 //
-// What comes before the first line (a login shell's greeting) is skipped. The end of the agent's input ends its ranks; so does silence of
-// either side, as when a cable is cut, unless the launcher has stopped the ranks and with them itself (Ctrl-Z).
+// Lines before the first line of the protocol, such as the greeting of a login shell, are skipped. The agent
+// ends its ranks if its input ends. It also ends them if either side is silent for too long, for example
+// because a cable is unplugged. Silence is allowed while Ctrl-Z has stopped the launcher and the ranks.
 #pragma once
 
 #include <optional>
@@ -20,52 +24,57 @@
 #include <string_view>
 #include <vector>
 
-#include "starling/net/data_security.h"
-#include "starling/net/job_key.h"
+#include "starling/base/error.h"
+#include "starling/net/security/data_security.h"
+#include "starling/net/security/job_key.h"
 
 namespace starling {
 
-constexpr int kHostProtocol = 1;
-// Longer than a line of a rank (line_reader.h) and what stands before it.
+constexpr int kHostProtocol = 2;
+// The longest line of the protocol. It is longer than a line of a rank (line_reader.h) and its prefix.
 constexpr size_t kLongestHostLine = 256 * 1024;
 
-// The first word of a line and what follows the blank behind it.
+// The first word of a line, and the text behind the space that follows.
 struct HostLine {
   std::string_view word, rest;
 };
 HostLine split_host_line(std::string_view line);
-// "3 text" → 3 and "text"; nothing where there is no number.
+// Returns 3 and "text" for "3 text", and nothing if the line does not start with a number.
 std::optional<std::pair<int, std::string_view>> split_number(std::string_view rest);
+// Returns the kind of error with this number, or kInternal if there is none.
+ErrorCode error_code_of(int number);
 std::vector<std::string> words_of_line(std::string_view rest);
 
 struct HostHello {
   int protocol = kHostProtocol;
-  std::string version;    // of the program
+  std::string version;    // version of the program
   std::string host_id;    // net/address.h
-  std::string host_name;  // what the host calls itself
+  std::string host_name;  // the name that the host gives itself
 };
 std::string to_line(const HostHello& hello);
 std::optional<HostHello> parse_hello(std::string_view line);
 
-// What the ranks of one host are to do.
+// Describes the ranks that a host must start.
 struct HostJob {
   std::string job_id;
   JobKey key;
-  std::string folder = {};   // working directory
-  std::string program = {};  // a path, or a name that the host looks up; empty: the agent's own
+  std::string folder = {};  // working directory
+  std::string program =
+      {};  // a path, or a name that the host looks up in PATH; empty: the program of the agent
   std::vector<std::string> argv = {};
-  std::vector<std::string> environment = {};  // NAME=VALUE, over what the host has
+  std::vector<std::string> environment = {};  // NAME=VALUE; replaces variables of the host
   std::string run_dir = {};
   std::string interface = {};  // comm.interface
   DataSecurity security = DataSecurity::kNone;
   int first = 0, ranks = 1, world = 1;
   int threads = 0;
   int reach_ms = 3'000, silence_ms = 30'000;
+  int dead_after_ms = static_cast<int>(kDeadAfter.count());  // JobIdentity::dead_after
   bool pin = true;
-  bool listens = false;  // serves the store of the job
+  bool listens = false;  // the agent serves the store of the job
 };
 std::string to_line(const HostJob& job);
-// Error(kInternal) where it is none: the launcher has the same version.
+// Throws Error(kInternal) if the text is not a job. The launcher has the same version, so its text is valid.
 HostJob parse_job(std::string_view rest);
 
 }  // namespace starling

@@ -11,12 +11,13 @@ int threads_per_rank(const LaunchOptions& options, int cores) {
   return options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, options.ranks));
 }
 
-std::vector<std::string> rank_environment(const LaunchOptions& options, int index, int threads,
+std::vector<std::string> rank_environment(const LaunchOptions& options, int index, const RankThreads& threads,
                                           int master_port, const Rendezvous& rendezvous,
                                           const ChildFds& fds) {
   static constexpr std::string_view kOurs[] = {
       "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS",
-      // The key comes by descriptor only; a key file is for jobs of several hosts.
+      // Ranks get the key through a descriptor only. A key file is for jobs that other launchers start on
+      // several hosts.
       "STARLING_KEY_FILE", "STARLING_KEY_FD", "STARLING_ERROR_FD", "STARLING_BOARD_FD", "STARLING_STORE",
       "STARLING_JOB_ID", "STARLING_RUN_DIR", "STARLING_JOB_STORE"};
   std::vector<std::string> out;
@@ -34,7 +35,12 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, int inde
   set("LOCAL_WORLD_SIZE", options.ranks);
   set("MASTER_ADDR", options.share.master_host);
   set("MASTER_PORT", master_port);
-  set("OMP_NUM_THREADS", threads);
+  set("OMP_NUM_THREADS", threads.count);
+  const bool told = std::any_of(out.begin(), out.end(), [](std::string_view text) {
+    return text.starts_with("OMP_WAIT_POLICY=") || text.starts_with("GOMP_SPINCOUNT=");
+  });
+  if (threads.crowded && !told) set("OMP_WAIT_POLICY", "passive");
+  if (!threads.crowded && threads.count > 1 && !told) set("GOMP_SPINCOUNT", kBriefSpin);
   set("STARLING_STORE", rendezvous.address);
   if (!rendezvous.job_id.empty()) set("STARLING_JOB_ID", rendezvous.job_id);
   if (!options.share.job_store.empty()) set("STARLING_JOB_STORE", options.share.job_store);

@@ -1,4 +1,4 @@
-// What the launcher is asked to do.
+// The options of the launcher.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
-#include "starling/net/data_security.h"
+#include "starling/net/security/data_security.h"
 
 namespace starling {
 
@@ -17,83 +17,98 @@ namespace starling {
 struct Rendezvous {
   std::string address;               // STARLING_STORE
   std::string job_id;                // STARLING_JOB_ID; not secret
-  std::function<UniqueFd()> key_fd;  // makes a descriptor that holds the job key, one for each rank
-  std::shared_ptr<void>
-      server;  // serves, and holds the shared-memory windows of the job, as long as it lives
+  std::function<UniqueFd()> key_fd;  // returns a new descriptor with the job key; called once per rank
+  std::shared_ptr<void> server;      // the server, which also owns the shared-memory windows of the job
 };
 
-// Where the ranks of this process stand in a job of several hosts.
+// The ranks of this host in a job of several hosts.
 struct HostShare {
-  int first = 0;  // its ranks are first … first + LaunchOptions::ranks - 1
-  int world = 0;  // ranks of the job; 0: there are no others
+  int first = 0;  // the ranks of this host are first … first + LaunchOptions::ranks - 1
+  int world = 0;  // number of ranks in the job; 0: the job has one host
   std::string master_host = "127.0.0.1";
-  int master_port = 0;    // 0: one that is free
+  int master_port = 0;    // 0: a free port
   std::string job_store;  // STARLING_JOB_STORE
 };
 
-// Where the launcher of a job of several hosts starts its ranks (remote_ranks.h).
+// The hosts on which the launcher starts ranks (remote_ranks.h).
 struct HostsOptions {
   struct Host {
     std::string name;
     int ranks = 1;
   };
-  std::vector<Host> hosts;  // empty: all ranks run here
-  std::string command;      // words between spaces: called with the host's name and one shell command
-  std::string program;      // on the other hosts; empty: the path of this program
+  std::vector<Host> hosts;  // empty: all ranks run on this host
+  std::string command;      // words separated by spaces; called with the name of a host and one shell command
+  std::string program;      // path on the other hosts; empty: the path of this program
   DataSecurity security = DataSecurity::kNone;  // comm.security
-  std::string interface;                        // comm.interface: where the ranks meet; empty: found out
-  std::chrono::milliseconds patience{60'000};   // until all hosts have answered
-  std::chrono::milliseconds reach{3'000};       // for the others to reach an address of the first host
-  std::chrono::milliseconds silence{
-      30'000};  // when the ranks run: a host of which nothing is heard is lost, as are we to it
+  std::chrono::milliseconds dead_after{4'000};  // comm.dead_after_s
+  std::string interface;  // comm.interface, for the rendezvous; empty: chosen automatically
+  std::chrono::milliseconds patience{60'000};  // longest wait for the answers of all hosts
+  std::chrono::milliseconds reach{3'000};  // longest wait for a connection to an address of the first host
+  // While ranks run, a host that sends nothing for this long is lost. The agent treats the launcher likewise.
+  std::chrono::milliseconds silence{30'000};
 };
 
 struct LaunchOptions {
-  int ranks = 1;                  // of this host; where HostsOptions name hosts, of all of them
-  int threads = 0;                // per rank, OMP_NUM_THREADS of the children; 0: cores / ranks, at least 1
-  bool pin = true;                // give each rank its own cores where there are enough
-  std::vector<std::string> argv;  // of every child, argv[0] included
-  std::string program;  // a path (on other hosts also a name that they look up); empty: this program
-  const char* const* environment =
-      nullptr;          // to build the children's on: NAME=VALUE strings, ended by a null pointer
-  std::string run_dir;  // logs go to run_dir/log/rank-N.log; empty: no logs
-  int message_fd = 2;   // where the launcher itself speaks
+  int ranks = 1;                  // ranks of this host, or of all hosts if HostsOptions names hosts
+  int threads = 0;                // OMP_NUM_THREADS of each rank; 0: cores / ranks, at least 1
+  bool pin = true;                // pin each rank to its own cores if there are enough
+  std::vector<std::string> argv;  // arguments of every rank, including argv[0]
+  std::string program;            // a path, or on other hosts a name in PATH; empty: this program
+  // NAME=VALUE strings, terminated by a null pointer: the basis of the ranks' environment.
+  const char* const* environment = nullptr;
+  std::string run_dir;  // logs are written to run_dir/log/rank-N.log; empty: no logs
+  int message_fd = 2;   // descriptor for the messages of the launcher
   bool color = false;
   bool quiet = false;  // no warnings
-  // train.on_failure = continue: of the ranks below this number some may be killed, once all of them have begun to train
-  // (step_board.h), and the others go on. 0: the first fault ends all.
+  bool json = false;   // a fault that ends the run is also an error event (fault.h) on standard output
+  // For train.on_failure = "continue". If a rank below this number is killed after all of them have started
+  // to train (step_board.h), the remaining ranks continue. 0: the first fault ends all ranks.
   int expendable = 0;
-  std::function<Rendezvous()> rendezvous;  // makes the job key and starts the store
-  // The exit status for the error that a rank reported first; without it, or where none was reported: the rank's own.
+  std::function<Rendezvous()> rendezvous;  // generates the job key and starts the store
+  // Returns the exit status for the error that a rank reported first. If it is not set, or no error was
+  // reported, the status is that of the rank.
   std::function<int(ErrorCode)> status_of;
-  // Lines that say more about a fault, asked when it is announced: who waited for whom.
+  // Returns lines that explain a fault, such as which rank waited for which rank. Called when the fault is
+  // announced.
   std::function<std::vector<std::string>()> diagnosis;
 
   HostsOptions hosts;
   HostShare share;
   int world() const { return share.world > 0 ? share.world : ranks; }
 
-  std::chrono::milliseconds fold_window{
-      300};                               // how long a line of one rank waits for the others to say it too
-  std::chrono::milliseconds settle{300};  // between the first sign of a fault and its message
-  std::chrono::milliseconds term_after{3000};  // then the ranks that are left get SIGTERM
-  std::chrono::milliseconds kill_after{4500};  // then SIGKILL
+  std::chrono::milliseconds fold_window{300};  // how long a line waits for equal lines of other ranks
+  std::chrono::milliseconds settle{300};       // from the first sign of a fault to its message
+  std::chrono::milliseconds term_after{3000};  // from the first sign of a fault to SIGTERM for all ranks
+  std::chrono::milliseconds kill_after{4500};  // from the first sign of a fault to SIGKILL
   std::chrono::milliseconds repeat_gap{
-      200};  // a second signal within this is the first one again (`timeout` sends two)
+      200};  // a second signal within this time is ignored: `timeout` sends two
 };
 
-// Threads of a rank: options.threads, or what the cores allow.
+// Returns the number of threads per rank: options.threads, or cores divided by ranks.
 int threads_per_rank(const LaunchOptions& options, int cores);
 
-// Descriptors that one child inherits; -1: none.
+// The descriptors that a rank inherits; -1: none.
 struct ChildFds {
   int key = -1;
   int error = -1;
   int board = -1;
 };
 
-// The environment of the rank `index` of this host: options.environment without any setting of an outer job, with torchrun's names and ours.
-std::vector<std::string> rank_environment(const LaunchOptions& options, int index, int threads,
+// GOMP_SPINCOUNT for ranks with several threads: how often a thread of GNU's OpenMP looks for work before it
+// sleeps. OpenMP's own value is 300 times as large, and no other process has the core meanwhile.
+inline constexpr const char* kBriefSpin = "1000";
+
+// The threads of a rank.
+struct RankThreads {
+  int count = 1;
+  bool crowded = false;  // whether the ranks of this host have more threads than cores
+};
+
+// Returns the environment of rank `index` of this host. It is options.environment without the variables of an
+// enclosing job, plus the variables of torchrun and of Starling. Threads that share cores wait without
+// computing (OMP_WAIT_POLICY), and several threads that have a core each compute for kBriefSpin at most,
+// unless options.environment says how they wait.
+std::vector<std::string> rank_environment(const LaunchOptions& options, int index, const RankThreads& threads,
                                           int master_port, const Rendezvous& rendezvous, const ChildFds& fds);
 
 }  // namespace starling

@@ -25,10 +25,17 @@
 namespace starling {
 namespace {
 
+// The status of a rank whose run was interrupted and which ends in order. The launcher passes every signal
+// that interrupts on as SIGTERM.
+constexpr int kInterruptedStatus = 128 + SIGTERM;
+
 struct Rank {
   RankLog log;
-  bool lost = false;  // the others go on without it
-  int status = 0;     // as a shell gives it: exit status, or 128 + signal
+  bool lost = false;         // the rank was lost and the remaining ranks continue
+  bool interrupted = false;  // the rank has said that a signal interrupted its run and that it ends in order
+  std::string stuck;         // why the other ranks gave the rank up; empty: they did not
+  int status = 0;            // the exit status, or 128 + signal, as in a shell
+  bool ended = false;
 };
 
 std::unique_ptr<Ranks> make_ranks(const LaunchOptions& options, const SignalWatch& signals) {
@@ -54,6 +61,7 @@ class Launch final : private RankListener {
   int poll_timeout() const;
   void on_signal(int signal);
   void stop_and_continue();
+  void end_stuck(const StuckRank& stuck);
   void note(Fault fault);
   void accept(Fault fault);
   void decide(bool now);
@@ -73,7 +81,8 @@ class Launch final : private RankListener {
 
   const LaunchOptions& options_;
   const Clock& clock_;
-  SignalWatch signals_;  // before the store's threads start: they inherit the mask
+  SignalWatch signals_{
+      /*requests=*/true};  // constructed before the threads of the store, which inherit the signal mask
   std::unique_ptr<Ranks> processes_;
   FdOutput messages_, output_;
   const bool terminal_;
@@ -81,8 +90,8 @@ class Launch final : private RankListener {
   std::string log_folder_;
   std::deque<Rank> ranks_;
 
-  std::vector<Fault> faults_;  // one a rank at most, in the order in which they were noticed
-  std::vector<std::pair<Fault, Nanoseconds>> undecided_;  // until when
+  std::vector<Fault> faults_;  // at most one per rank, in the order in which they were noticed
+  std::vector<std::pair<Fault, Nanoseconds>> undecided_;  // faults, and when they must be decided
   std::optional<Nanoseconds> fault_at_;
   bool announced_ = false, terminated_ = false, killed_ = false;
   int interrupted_by_ = 0;
@@ -105,7 +114,7 @@ Launch::Launch(const LaunchOptions& options, const Clock& clock)
 }
 
 void Launch::say(Color color, const std::string& label, const std::string& text) {
-  // Rank 0's live line may stand on the terminal; it draws itself again.
+  // Erases the live line of rank 0, which rank 0 draws again.
   messages_.write(fmt::format("{}{}{}\n", terminal_ ? "\r\x1b[K" : "", paint(options_.color, color, label),
                               printable(text)));
 }
@@ -120,7 +129,7 @@ int Launch::running() const {
   return count;
 }
 
-// Ranks that run and have reported no fault.
+// Returns the number of ranks that run and have reported no fault.
 int Launch::still_working() const {
   int left = 0;
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
@@ -131,7 +140,7 @@ int Launch::still_working() const {
   return left;
 }
 
-// The lowest rank that is not lost: the one that speaks for the run.
+// Returns the lowest rank that is not lost. Its output is the output of the run.
 int Launch::leader() const {
   const auto left = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return !r.lost; });
   return static_cast<int>(left - ranks_.begin());
@@ -153,7 +162,7 @@ int Launch::run() {
   return result();
 }
 
-// Sleeps until a signal, output, the end of a rank, or the next deadline.
+// Waits for a signal, output, the end of a rank, or the next deadline.
 void Launch::wait() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
   processes_->add_to(fds);
@@ -172,29 +181,31 @@ int Launch::poll_timeout() const {
   }
   if (!next) return -1;
   const Nanoseconds now = clock_.now();
-  // An undecided announcement waits for term_after: not less than 10 ms a turn.
+  // An undecided announcement waits until term_after. Each iteration takes at least 10 ms.
   if (*next <= now) return 10;
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*next - now).count());
 }
 
 void Launch::on_signal(int signal) {
   if (signal == SIGTSTP) return stop_and_continue();
+  if (signal == SIGUSR1 || signal == SIGUSR2) return processes_->signal(signal, false);
   const Nanoseconds now = clock_.now();
   if (interrupted_by_ != 0 && now - interrupted_at_ < options_.repeat_gap) return;
-  const char* name = signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : "the terminal is gone";
+  const char* name = signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
   if (interrupted_by_ != 0 || fault_at_) {
-    say(Color::kYellow, "", fmt::format("{}: ending the ranks at once", name));
+    say(Color::kYellow, "", fmt::format("{}: killing the ranks", name));
     killed_ = true;
     processes_->signal(SIGKILL, true);
   } else {
-    say(Color::kYellow, "", fmt::format("{}: the ranks save and end; once more to end at once", name));
+    say(Color::kYellow, "",
+        fmt::format("{}: the ranks save their state and end. Repeat the signal to kill them", name));
     processes_->signal(SIGTERM, false);
   }
   interrupted_by_ = signal;
   interrupted_at_ = now;
 }
 
-// Ctrl-Z: the ranks, in process groups of their own, did not get it.
+// Ctrl-Z does not reach the ranks, because each has its own process group.
 void Launch::stop_and_continue() {
   processes_->signal(SIGSTOP, true);
   ::raise(SIGSTOP);
@@ -211,15 +222,28 @@ void Launch::on_err(int r, const std::string& line) {
   if (r == 0) {
     messages_.write(line + "\n");
   } else if (!fault_at_) {
-    fold_.add(r, line);  // after a fault the rest is in the logs
+    fold_.add(r, line);  // later lines are in the logs only
   }
 }
 
 void Launch::on_fault_line(int r, const std::string& line) {
+  if (const std::optional<StuckRank> stuck = parse_stuck_line(line)) return end_stuck(*stuck);
   std::optional<Fault> fault = parse_fault_line(r, line);
   if (!fault) return;
   at(r).log.append("fatal: " + fault->message);
-  if (fault->code != ErrorCode::kInterrupted) note(std::move(*fault));
+  at(r).interrupted = fault->code == ErrorCode::kInterrupted;
+  if (!at(r).interrupted) note(std::move(*fault));
+}
+
+// Ends a rank that the other ranks have given up. It may be stopped, so that only SIGKILL ends it. They
+// continue once its death is known.
+void Launch::end_stuck(const StuckRank& stuck) {
+  if (stuck.rank < 0 || stuck.rank >= options_.expendable || !processes_->running(stuck.rank)) return;
+  Rank& rank = at(stuck.rank);
+  if (rank.lost || !rank.stuck.empty()) return;
+  rank.stuck = stuck.why;
+  rank.log.append("ended by the launcher: " + stuck.why);
+  processes_->end(stuck.rank);
 }
 
 void Launch::note(Fault fault) {
@@ -230,7 +254,7 @@ void Launch::note(Fault fault) {
   fault.host = processes_->host_of(fault.rank);
   if (!is_expendable(fault)) return accept(std::move(fault));
   if (all_have_begun()) return lose(std::move(fault));
-  // Other hosts may have begun and not have said so yet.
+  // The reports of other hosts that their ranks have started may be under way.
   if (options_.hosts.hosts.empty()) return accept(std::move(fault));
   undecided_.emplace_back(std::move(fault), clock_.now() + options_.term_after);
 }
@@ -240,7 +264,7 @@ void Launch::accept(Fault fault) {
   if (!fault_at_) fault_at_ = clock_.now();
 }
 
-// Faults that may turn out to be losses which the others survive.
+// Decides faults that may be losses after which the remaining ranks continue.
 void Launch::decide(bool now) {
   for (size_t i = 0; i < undecided_.size();) {
     auto& [fault, until] = undecided_[i];
@@ -255,13 +279,14 @@ void Launch::decide(bool now) {
   }
 }
 
-// Killed, not failed, and somebody is left to go on.
+// Returns true if the rank was killed rather than failed, and a rank remains that can continue.
 bool Launch::is_expendable(const Fault& fault) const {
-  constexpr int kToldToEnd = 128 + SIGINT;  // by the others, who took it for lost
+  constexpr int kToldToEnd = 128 + SIGINT;  // the other ranks considered it lost and asked it to end
   const bool killed = fault.signal != 0 || fault.status == kToldToEnd;
   if (fault.rank >= options_.expendable || !killed || fault_at_ || interrupted_by_ != 0) return false;
   for (int r = 0; r < options_.expendable; ++r) {
-    if (r != fault.rank && !ranks_[static_cast<size_t>(r)].lost) return true;
+    const Rank& other = ranks_[static_cast<size_t>(r)];
+    if (r != fault.rank && !other.lost && !other.ended) return true;
   }
   return false;
 }
@@ -279,27 +304,30 @@ void Launch::lose(Fault fault) {
                                   [](const Rank& r) { return !r.lost; });
   fold_.forget(fault.rank);
   if (options_.quiet) return;
-  say(Color::kYellow,
-      "warning: ", fmt::format("{}; {} rank{} on", describe(fault), left, left == 1 ? " goes" : "s go"));
+  say(Color::kYellow, "warning: ",
+      fmt::format("{}. {} rank{}", describe(fault), left, left == 1 ? " continues" : "s continue"));
 }
 
 void Launch::on_end(int r, RankEnd end) {
   Rank& rank = at(r);
   rank.status = end.status();
+  rank.ended = true;
   rank.log.append(fmt::format("ended {} {}", end.signalled ? "by signal" : "with exit status", end.number));
-  // What we did to it ourselves is no fault of its own; nor is any status after the user asked it to end.
+  // A signal of the launcher is not a fault of the rank. Nor is a status after the user interrupted the run.
   const bool ours = end.signalled && ((killed_ && end.number == SIGKILL) ||
                                       ((terminated_ || interrupted_by_ != 0) && end.number == SIGTERM));
-  if (rank.status == 0 || ours || (!end.signalled && interrupted_by_ != 0)) return;
+  const bool in_order = !end.signalled && rank.interrupted && rank.status == kInterruptedStatus;
+  if (rank.status == 0 || ours || in_order || (!end.signalled && interrupted_by_ != 0)) return;
   Fault fault;
   fault.rank = r;
   (end.signalled ? fault.signal : fault.status) = end.number;
+  if (end.signalled && end.number == SIGKILL) fault.stuck = rank.stuck;
   note(std::move(fault));
 }
 
 void Launch::on_lost(int r, const std::string& why) {
   Rank& rank = at(r);
-  rank.status = 4;  // as a communication fault
+  rank.status = 4;  // the status of a communication error
   rank.log.append(why);
   if (killed_) return;
   Fault fault;
@@ -311,7 +339,7 @@ void Launch::on_lost(int r, const std::string& why) {
   note(std::move(fault));
 }
 
-// True when the first fault will not change any more.
+// Returns true if no later report can change which fault was the first.
 bool Launch::decided() const {
   const Nanoseconds age = clock_.now() - *fault_at_;
   return (age >= options_.settle && !is_consequence(*first_fault(faults_))) || age >= options_.term_after;
@@ -345,12 +373,13 @@ void Launch::announce() {
   const int left = still_working();
   if (left > 0) text += fmt::format("\n  {} other rank{} being ended", left, left == 1 ? " is" : "s are");
   if (!log_folder_.empty()) text += fmt::format("\n  logs: {}", log_folder_);
-  fold_.forget(first.rank);  // it is in the evidence
-  fold_.finish();            // what came before stands before
+  fold_.forget(first.rank);  // the evidence contains its lines
+  fold_.finish();            // prints earlier lines before the error
   say(Color::kRed, "error: ", text);
+  if (options_.json) output_.write(error_event(first));
 }
 
-// The last lines of a rank that could not say why it ended.
+// Returns the last lines of a rank that could not report why it ended.
 std::string Launch::evidence(const Fault& first) const {
   const Rank& rank = ranks_[static_cast<size_t>(first.rank)];
   if (first.reported || first.rank == 0) return {};
@@ -358,20 +387,27 @@ std::string Launch::evidence(const Fault& first) const {
   for (const std::string& line : rank.log.tail()) {
     if (!line.starts_with("ended ")) text += "\n    | " + line;
   }
-  return text.empty() ? text : "\n  its last lines:" + text;
+  return text.empty() ? text : "\n  last lines of the rank:" + text;
 }
 
 int Launch::result() const {
   if (const Fault* first = first_fault(faults_)) {
-    // Not the status of its process, which may have been ended before it could exit by itself.
+    // The launcher may have killed the process before it could exit with its own status.
     if (first->reported && options_.status_of) return options_.status_of(first->code);
     const int status = ranks_[static_cast<size_t>(first->rank)].status;
     return status >= 2 && status <= 6 ? status : 1;
   }
   if (killed_ && interrupted_by_ != 0) return 128 + interrupted_by_;
   int status = 0;
-  for (const Rank& rank : ranks_) status = std::max(status, rank.lost ? 0 : rank.status);
-  return status;
+  bool interrupted = false;
+  for (const Rank& rank : ranks_) {
+    if (rank.lost) continue;
+    const bool in_order = rank.interrupted && rank.status == kInterruptedStatus;
+    interrupted = interrupted || in_order;
+    if (!in_order) status = std::max(status, rank.status);
+  }
+  if (status != 0 || !interrupted) return status;
+  return interrupted_by_ != 0 ? 128 + interrupted_by_ : kInterruptedStatus;
 }
 
 }  // namespace
@@ -379,7 +415,7 @@ int Launch::result() const {
 int launch(const LaunchOptions& options, const Clock& clock) {
   if (options.ranks < 1)
     throw ConfigError("--ranks",
-                      fmt::format("{} is not a number of processes; give 1 or more", options.ranks));
+                      fmt::format("{} is not a number of processes. Give 1 or more", options.ranks));
   return Launch(options, clock).run();
 }
 

@@ -7,10 +7,11 @@
 
 namespace starling {
 
-// False when the pipe is empty for now, or closed.
+// Returns false if the pipe is empty or closed.
 bool LineReader::read_some(const Take& take) {
   char buffer[16 * 1024];
-  pollfd ready{fd_.get(), POLLIN, 0};  // the descriptor itself may block: others may share it
+  pollfd ready{fd_.get(), POLLIN,
+               0};  // a read may block, because other processes may share the file description
   if (::poll(&ready, 1, 0) <= 0) return false;
   ssize_t n;
   do {

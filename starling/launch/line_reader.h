@@ -1,4 +1,4 @@
-// Splits what comes through a pipe into lines.
+// LineReader splits the data from a pipe into lines.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,19 @@ namespace starling {
 
 class LineReader {
  public:
-  using Take = std::function<void(const std::string& line)>;  // without its newline
+  using Take = std::function<void(const std::string& line)>;  // without the newline
 
   LineReader() = default;
-  // longest: a longer line is handed on in pieces.
+  // A line that is longer than `longest` bytes is passed on in pieces.
   explicit LineReader(UniqueFd fd, size_t longest = 64 * 1024) : fd_(std::move(fd)), longest_(longest) {}
 
   int fd() const { return fd_.get(); }
   bool open() const { return fd_.valid(); }
-  // Hands on every whole line that is there now (at most 256 KiB a call, so that no pipe starves the others); at the end of the pipe
-  // the unfinished last line too, and closes it. Never waits.
+  // Passes on the complete lines that are available now, without waiting. A call reads at most 256 KiB, so
+  // that no pipe delays the others. At the end of the pipe, it also passes on an unfinished last line and
+  // closes the pipe.
   void read(const Take& take);
-  // Reads what is left now, then closes.
+  // Reads the available data and closes the pipe.
   void finish(const Take& take);
 
  private:

@@ -7,6 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+
 #include "starling/launch/child_program.h"
 #include "starling/launch/cpu_share.h"
 
@@ -26,10 +31,14 @@ int free_port() {
 
 namespace {
 
+constexpr int kHeldEveryMs = 50;  // between attempts to send a signal that is held
+constexpr std::chrono::seconds kHeldFor{60};
+
 std::string crowd_warning(int ranks, int threads, int cores) {
   return fmt::format(
-      "{} rank{} of {} thread{} on {} core{}: they take turns; fewer ranks or threads would be faster", ranks,
-      ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+      "{} rank{} of {} thread{} on {} core{}: the threads share cores. Fewer ranks or threads would be "
+      "faster",
+      ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -44,24 +53,25 @@ LocalRanks::~LocalRanks() {
   for (Child& child : children_) {
     if (child.running) ::waitpid(child.process.pid, nullptr, 0);
   }
+  orphans_.end_all();
 }
 
 void LocalRanks::start(RankListener& listener) {
   const std::vector<Cpu> cpus = usable_cpus();
   const int cores = static_cast<int>(cpus.size());
   const int threads = threads_per_rank(options_, count_cores(cpus));
-  if (cores > 0 && options_.ranks * threads > cores)
-    listener.on_warning(crowd_warning(options_.ranks, threads, cores));
+  const bool crowded = cores > 0 && options_.ranks * threads > cores;
+  if (crowded) listener.on_warning(crowd_warning(options_.ranks, threads, cores));
   std::vector<std::vector<int>> shares;
   if (options_.pin) shares = cpu_shares(cpus, options_.ranks, threads);
   shares.resize(static_cast<size_t>(options_.ranks));
   const std::string program = options_.program.empty() ? own_program_path() : options_.program;
   const int port = options_.share.master_port > 0 ? options_.share.master_port : free_port();
   for (int i = 0; i < options_.ranks; ++i)
-    start_one(i, program, threads, port, shares[static_cast<size_t>(i)]);
+    start_one(i, program, {threads, crowded}, port, shares[static_cast<size_t>(i)]);
 }
 
-void LocalRanks::start_one(int index, const std::string& program, int threads, int master_port,
+void LocalRanks::start_one(int index, const std::string& program, const RankThreads& threads, int master_port,
                            const std::vector<int>& cpus) {
   Child& child = children_.emplace_back();
   auto [error_read, error_write] = make_pipe();
@@ -100,6 +110,9 @@ void LocalRanks::take(RankListener& listener) {
   for (int i = 0; i < count; ++i) {
     if (children_[static_cast<size_t>(i)].running) reap(i, listener);
   }
+  for (int i = 0; i < count; ++i) {
+    if (children_[static_cast<size_t>(i)].running) send_held(i, listener);
+  }
   for (int i = 0; i < count; ++i) read(i, false, listener);
 }
 
@@ -131,9 +144,39 @@ bool LocalRanks::running(int rank) const {
 }
 
 void LocalRanks::signal(int signal, bool whole_group) {
-  for (const Child& child : children_) {
-    if (child.running) ::kill(whole_group ? -child.process.pid : child.process.pid, signal);
+  const bool request = !whole_group && (signal == SIGUSR1 || signal == SIGUSR2);
+  for (Child& child : children_) {
+    if (!child.running) continue;
+    if (request && would_end(child.process.pid, signal)) {
+      child.held[signal] = clock_.now() + kHeldFor;
+    } else {
+      ::kill(whole_group ? -child.process.pid : child.process.pid, signal);
+    }
   }
+}
+
+void LocalRanks::send_held(int index, RankListener& listener) {
+  Child& child = children_[static_cast<size_t>(index)];
+  const Nanoseconds now = clock_.now();
+  std::erase_if(child.held, [&](const auto& held) {
+    if (!would_end(child.process.pid, held.first)) return ::kill(child.process.pid, held.first) == 0;
+    if (now < held.second) return false;
+    listener.on_warning(
+        fmt::format("rank {} does not handle SIG{}: it did not get the signal, which would end it",
+                    options_.share.first + index, sigabbrev_np(held.first)));
+    return true;
+  });
+}
+
+int LocalRanks::patience() const {
+  const bool holds = std::any_of(children_.begin(), children_.end(),
+                                 [](const Child& child) { return child.running && !child.held.empty(); });
+  return holds ? kHeldEveryMs : -1;
+}
+
+void LocalRanks::end(int rank) {
+  if (running(rank))
+    ::kill(-children_[static_cast<size_t>(rank - options_.share.first)].process.pid, SIGKILL);
 }
 
 }  // namespace starling

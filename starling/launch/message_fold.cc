@@ -9,7 +9,8 @@
 namespace starling {
 namespace {
 
-// The line without the part of a glog prefix that differs between ranks: "[W1121 01:02:03.456789 12345 f.cc:12] " → "f.cc:12] ".
+// Removes the part of a glog prefix that differs between ranks: "[W1121 01:02:03.456789 12345 f.cc:12] "
+// becomes "f.cc:12] ".
 std::string_view without_time(std::string_view line) {
   if (line.size() > 6 && line[0] == '[' && std::isupper(static_cast<unsigned char>(line[1]))) {
     const size_t after = line.find_first_not_of("0123456789 :.", 2);
@@ -85,7 +86,7 @@ void MessageFold::finish() {
   for (auto& [order, entry] : by_order()) {
     if (!entry->printed) print(*entry);
     if (entry->repeats > 0) {
-      print_(fmt::format("rank {}: {} (said {} more time{} by {} rank{})", entry->first_rank, entry->text,
+      print_(fmt::format("rank {}: {} (repeated {} time{} by {} rank{})", entry->first_rank, entry->text,
                          entry->repeats, entry->repeats == 1 ? "" : "s", entry->ranks.size(),
                          entry->ranks.size() == 1 ? "" : "s"));
       entry->repeats = 0;

@@ -1,4 +1,4 @@
-// MessageFold: of the same line from several ranks, prints one.
+// MessageFold prints equal lines of several ranks once.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,14 @@
 
 namespace starling {
 
-// A line is held for `window` after it first appears, so that the other ranks can say it too, and then printed once:
+// A line is held for `window` after its first appearance, so that equal lines of other ranks can arrive. It
+// is then printed once:
+//
 //   "rank 1: TEXT (2 other ranks said the same)"
-// Later repeats are counted, not printed; finish() tells how many there were. Lines that differ only in a glog prefix
-// ("[W1121 01:02:03.456789 file.cc:12] ") or in white space at the end are the same. After `most_lines` different lines the rest
-// is left to the logs. Not thread-safe.
+//
+// Later repetitions are counted, and finish() prints how many there were. Lines are equal if they differ only
+// in a glog prefix ("[W1121 01:02:03.456789 file.cc:12] ") or in trailing white space. After `most_lines`
+// different lines, further lines are in the logs only. Not thread-safe.
 class MessageFold {
  public:
   using Print = std::function<void(const std::string& line)>;
@@ -25,24 +28,24 @@ class MessageFold {
       : clock_(clock), print_(std::move(print)), window_(window), most_lines_(most_lines) {}
 
   void add(int rank, const std::string& line);
-  // Prints what has waited long enough.
+  // Prints the lines that were held for `window`.
   void poll();
-  // When poll() has something to do next.
+  // Returns the time at which poll() must be called next, if any.
   std::optional<Nanoseconds> deadline() const;
-  // Drops what waits and only `rank` has said.
+  // Discards held lines that only `rank` has written.
   void forget(int rank);
-  // Prints what still waits, and the numbers of later repeats.
+  // Prints all held lines, and the numbers of later repetitions.
   void finish();
 
  private:
   struct Entry {
-    int order = 0;  // of first appearance
+    int order = 0;  // position in the order of first appearance
     int first_rank = 0;
     std::string text;
     std::set<int> ranks;
     Nanoseconds due{};
     bool printed = false;
-    int64_t repeats = 0;  // after it was printed
+    int64_t repeats = 0;  // repetitions after the line was printed
   };
   void print(Entry& entry);
   std::map<int, Entry*> by_order();
@@ -53,7 +56,7 @@ class MessageFold {
   const int most_lines_;
   std::map<std::string, Entry> entries_;
   int next_order_ = 0;
-  int64_t beyond_ = 0;  // lines after most_lines
+  int64_t beyond_ = 0;  // number of lines after the first most_lines
 };
 
 }  // namespace starling

@@ -40,7 +40,7 @@ TEST_F(Fold, OneLineForAllRanksAfterTheWindow) {
   fold_.poll();
   EXPECT_THAT(taken(), IsEmpty());
   fold_.finish();
-  EXPECT_THAT(taken(), ElementsAre("rank 1: slow disk (said 2 more times by 3 ranks)"));
+  EXPECT_THAT(taken(), ElementsAre("rank 1: slow disk (repeated 2 times by 3 ranks)"));
 }
 
 TEST_F(Fold, KeepsTheOrderAndIgnoresTimeStamps) {
@@ -59,9 +59,12 @@ TEST_F(Fold, ForgetsWhatOnlyOneRankSaid) {
   fold_.add(1, "a");
   fold_.add(2, "a");
   fold_.add(2, "b");
+  fold_.add(2, "c");
+  fold_.add(1, "c");
   fold_.forget(2);
   fold_.finish();
-  EXPECT_THAT(taken(), ElementsAre("rank 1: a (1 other rank said the same)"));
+  EXPECT_THAT(taken(), ElementsAre("rank 1: a (1 other rank said the same)",
+                                   "rank 2: c (1 other rank said the same)"));
 }
 
 TEST_F(Fold, AFloodGoesToTheLogs) {

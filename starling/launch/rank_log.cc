@@ -15,7 +15,7 @@ namespace starling {
 RankLog::RankLog(const std::string& path)
     : fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
   if (!fd_.valid()) {
-    throw ConfigError("run.dir", fmt::format("cannot write {}: {}; choose another folder with --run-dir",
+    throw ConfigError("run.dir", fmt::format("cannot write {}: {}. Choose another folder with --run-dir",
                                              path, std::strerror(errno)));
   }
 }
@@ -32,7 +32,7 @@ std::string make_log_folder(const std::string& run_dir) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
-    throw ConfigError("run.dir", fmt::format("cannot make {}: {}; choose another folder with --run-dir",
+    throw ConfigError("run.dir", fmt::format("cannot create {}: {}. Choose another folder with --run-dir",
                                              folder, error.message()));
   }
   return folder;

@@ -1,4 +1,5 @@
-// RUN_DIR/log/rank-N.log: what a rank wrote to its standard output and error, and how it ended.
+// RankLog writes RUN_DIR/log/rank-N.log with the standard output and standard error of a rank, and how the
+// rank ended.
 #pragma once
 
 #include <deque>
@@ -10,14 +11,14 @@ namespace starling {
 
 class RankLog {
  public:
-  // No file: only the tail is kept.
+  // Keeps the last lines only and writes no file.
   RankLog() = default;
-  // Appends to the file at `path`. ConfigError where it cannot be opened.
+  // Appends to the file at `path`. Throws ConfigError if the file cannot be opened.
   explicit RankLog(const std::string& path);
 
-  // Never throws: a full disk silences the file.
+  // Never throws. If the disk is full, nothing more is written to the file.
   void append(const std::string& line);
-  // The last lines, oldest first.
+  // Returns the last lines, the oldest first.
   const std::deque<std::string>& tail() const { return tail_; }
 
  private:
@@ -25,7 +26,7 @@ class RankLog {
   std::deque<std::string> tail_;
 };
 
-// Makes RUN_DIR/log and its parents. ConfigError where that fails.
+// Creates RUN_DIR/log with its parent folders and returns its path. Throws ConfigError on failure.
 std::string make_log_folder(const std::string& run_dir);
 
 }  // namespace starling

@@ -10,7 +10,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -20,11 +24,11 @@ namespace starling {
 namespace {
 
 [[noreturn]] void fail(const char* what) {
-  throw Error(ErrorCode::kInternal, fmt::format("cannot start a rank: {}: {}; see ulimit -u and ulimit -n",
+  throw Error(ErrorCode::kInternal, fmt::format("cannot start a rank: {}: {}. Check ulimit -u and ulimit -n",
                                                 what, std::strerror(errno)));
 }
 
-// Above the standard descriptors, which the launcher may have been started without.
+// Moves a descriptor above the standard descriptors, which may be closed when the launcher starts.
 UniqueFd raised(int fd) {
   UniqueFd low(fd);
   UniqueFd high(::fcntl(fd, F_DUPFD_CLOEXEC, 10));
@@ -32,7 +36,8 @@ UniqueFd raised(int fd) {
   return high;
 }
 
-// What the child needs, made before fork: after it only async-signal-safe calls are allowed.
+// The data that the child needs. It is prepared before fork(), because the child may only call
+// async-signal-safe functions.
 struct Prepared {
   const SpawnRequest& request;
   std::vector<char*> argv, environment;
@@ -56,12 +61,12 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
     ::_exit(127);
   };
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up();
-  if (::getppid() != p.parent) ::_exit(127);  // the launcher died in between
+  if (::getppid() != p.parent) ::_exit(127);  // the launcher ended in the meantime
   ::setpgid(0, 0);
   struct sigaction action{};
   for (int s = 1; s < NSIG; ++s) {
     action.sa_handler = s == SIGTTOU ? SIG_IGN : SIG_DFL;
-    ::sigaction(s, &action, nullptr);  // refused for SIGKILL and SIGSTOP
+    ::sigaction(s, &action, nullptr);  // fails for SIGKILL and SIGSTOP
   }
   if (::dup2(p.in, STDIN_FILENO) < 0) give_up();
   if (p.out >= 0 && ::dup2(p.out, STDOUT_FILENO) < 0) give_up();
@@ -70,7 +75,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
     if (::fcntl(fd, F_SETFD, 0) != 0) give_up();
   }
   if (!p.request.cpus.empty())
-    ::sched_setaffinity(0, sizeof p.cpus, &p.cpus);  // a wish: a cpuset may have shrunk
+    ::sched_setaffinity(0, sizeof p.cpus, &p.cpus);  // may fail: the cpuset may be smaller now
   ::sigprocmask(SIG_SETMASK, &p.request.signal_mask, nullptr);
   ::execve(p.request.program.c_str(), p.argv.data(), p.environment.data());
   give_up();
@@ -95,7 +100,7 @@ RankProcess spawn_rank(const SpawnRequest& request) {
   for (const int cpu : request.cpus) CPU_SET(cpu, &p.cpus);
   const UniqueFd null = raised(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   auto [report_read, report_write] = make_pipe();
-  ::fcntl(report_read.get(), F_SETFL, 0);  // it ends with exec at the latest
+  ::fcntl(report_read.get(), F_SETFL, 0);  // exec() closes the write end, so the read below ends
   RankProcess process;
   UniqueFd out, err;
   if (request.pipe_stdout) std::tie(process.out, out) = make_pipe();
@@ -109,7 +114,7 @@ RankProcess spawn_rank(const SpawnRequest& request) {
   process.pid = ::fork();
   if (process.pid < 0) fail("fork");
   if (process.pid == 0) child(p);
-  ::setpgid(process.pid, process.pid);  // also here: the child may not have run yet
+  ::setpgid(process.pid, process.pid);  // also in the parent, because the child may not have run yet
   report_write.reset();
   int error = 0;
   ssize_t n;
@@ -130,6 +135,24 @@ RankProcess spawn_rank(const SpawnRequest& request) {
     fail("pidfd_open (Linux 5.3 or newer is needed)");
   }
   return process;
+}
+
+bool would_end(pid_t pid, int signal) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  uint64_t taken = 0;
+  bool known = false;
+  for (std::string line; std::getline(status, line);) {
+    for (const char* field : {"SigBlk:", "SigIgn:", "SigCgt:"}) {
+      if (!line.starts_with(field)) continue;
+      taken |= std::strtoull(line.c_str() + std::strlen(field), nullptr, 16);
+      known = true;
+    }
+  }
+  if (!known || (taken >> (signal - 1) & 1) != 0) return false;
+  // While a process is in sigwait(), its mask does not show the signals that it waits for.
+  long call = -1;
+  std::ifstream(fmt::format("/proc/{}/syscall", pid)) >> call;
+  return call != SYS_rt_sigtimedwait;
 }
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// One rank as a child process.
+// Starts a rank as a child process.
 #pragma once
 
 #include <signal.h>
@@ -13,31 +13,38 @@
 namespace starling {
 
 struct SpawnRequest {
-  std::string program;                   // path to execute
-  std::vector<std::string> argv;         // argv[0] included
+  std::string program;                   // path of the executable
+  std::vector<std::string> argv;         // including argv[0]
   std::vector<std::string> environment;  // NAME=VALUE
-  std::vector<int> cpus;                 // affinity; empty: the parent's
-  std::vector<int> inherit;              // descriptors that stay open in the child, at their numbers
-  bool pipe_stdout = true;               // false: the child has the parent's own
+  std::vector<int> cpus;                 // affinity; empty: that of the parent
+  std::vector<int> inherit;              // descriptors that stay open in the child under their numbers
+  bool pipe_stdout = true;               // false: the child shares the standard output of the parent
   bool pipe_stderr = true;
   int in = -1;             // standard input; -1: /dev/null
-  sigset_t signal_mask{};  // of the child
+  sigset_t signal_mask{};  // signal mask of the child
 };
 
-// Owns what the launcher holds of a child. The process itself is not ended by the destructor.
+// RankProcess owns the descriptors that the launcher holds for a child. The destructor does not end the
+// process.
 struct RankProcess {
   pid_t pid = -1;
   UniqueFd pidfd;  // readable when the child has ended
-  UniqueFd out;    // read ends, non-blocking; invalid where the child has the parent's
+  UniqueFd out;    // read ends, non-blocking; invalid if the child shares the descriptor of the parent
   UniqueFd err;
 };
 
-// Starts the child in a process group of its own, every signal at its default except SIGTTOU
-// (ignored: a rank in the background may write to the terminal). The kernel kills it when the thread that called this ends, so
-// call it from the thread that outlives the ranks. Error(kInternal) when the program cannot be executed, with the reason.
+// Starts the child in its own process group. All signals have their default action, except that SIGTTOU is
+// ignored, so that a rank in the background may write to the terminal. The kernel kills the child when the
+// calling thread ends. The caller must therefore be a thread that outlives the ranks. Throws Error(kInternal)
+// with the reason if the program cannot be executed.
 RankProcess spawn_rank(const SpawnRequest& request);
 
-// A pipe; the read end is non-blocking, both are close-on-exec and numbered 10 or above. Error(kInternal).
+// Returns whether `signal` would end the process at once: no handler, mask or setting of the process takes it
+// yet. False if the process is gone.
+bool would_end(pid_t pid, int signal);
+
+// Creates a pipe and returns its read end and its write end. The read end is non-blocking. Both ends are
+// close-on-exec and have numbers of 10 and above. Throws Error(kInternal).
 std::pair<UniqueFd, UniqueFd> make_pipe();
 
 }  // namespace starling

@@ -1,4 +1,5 @@
-// Ranks: the processes of a job as the launcher sees them, on this host (local_ranks.h) or on several (remote_ranks.h).
+// Ranks is the launcher's interface to the processes of a job. They run on this host (local_ranks.h) or on
+// several hosts (remote_ranks.h).
 #pragma once
 
 #include <poll.h>
@@ -11,48 +12,53 @@
 
 namespace starling {
 
-// How a process ended: by itself with a status, or by a signal.
+// How a process ended: with an exit status or by a signal.
 struct RankEnd {
   bool signalled = false;
   int number = 0;
-  // As a shell gives it.
+  // Returns the exit status, or 128 + signal, as in a shell.
   int status() const { return signalled ? 128 + number : number; }
 };
 
-// What ranks do. Lines come without their newline.
+// RankListener receives the output and the end of ranks. Lines have no newline.
 class RankListener {
  public:
   virtual ~RankListener() = default;
   virtual void on_out(int rank, const std::string& line) = 0;
   virtual void on_err(int rank, const std::string& line) = 0;
   virtual void on_fault_line(int rank, const std::string& line) = 0;  // fault.h
-  virtual void on_end(int rank, RankEnd end) = 0;  // after everything that it wrote; running() is false
-  // It runs no more, or nobody knows whether it does, by no fault of its own: its host is gone.
+  virtual void on_end(int rank, RankEnd end) = 0;  // called after all output of the rank; running() is false
+  // The host of the rank was lost. The rank itself may still be running.
   virtual void on_lost(int rank, const std::string& why) = 0;
   virtual void on_warning(const std::string& text) = 0;
 };
 
-// Used by one thread, the one that made it. No rank survives it.
+// All functions must be called by the thread that created the object. No rank outlives the object.
 class Ranks {
  public:
   virtual ~Ranks() = default;
 
-  // Starts them all; those that run already are ended where it throws: ConfigError, CommError, Error(kInternal).
+  // Starts all ranks. Throws ConfigError, CommError or Error(kInternal), and then ends the ranks that were
+  // started.
   virtual void start(RankListener& listener) = 0;
-  // What to poll for.
+  // Appends the descriptors to poll.
   virtual void add_to(std::vector<pollfd>& fds) const = 0;
-  // Milliseconds after which take() has something to do although nothing was polled; -1: never.
+  // Returns the number of milliseconds after which take() must be called even if no descriptor is ready; -1:
+  // never.
   virtual int patience() const { return -1; }
-  // Hands on all that has happened.
+  // Passes all new output and all ends of ranks to `listener`.
   virtual void take(RankListener& listener) = 0;
 
   virtual bool running(int rank) const = 0;
-  // The last step that it finished, 0 when it is about to make its first, -1 before. Of another host known with delay.
+  // Returns the last step that the rank finished, 0 before its first step, and -1 before training. Steps on
+  // other hosts become known with a delay.
   virtual int64_t step(int rank) const = 0;
-  // The host that it was started on, "" for this one.
+  // Returns the name of the rank's host; empty for this host.
   virtual std::string host_of(int rank) const = 0;
-  // To all that run: the process, or everything in its process group.
+  // Sends a signal to all running ranks: to the process, or to its whole process group.
   virtual void signal(int signal, bool whole_group) = 0;
+  // Kills the process group of one rank.
+  virtual void end(int rank) = 0;
 };
 
 }  // namespace starling

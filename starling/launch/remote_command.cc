@@ -49,18 +49,20 @@ std::string program_to_reach(const std::string& name, const std::vector<std::str
   if (!path.empty()) return path;
   throw ConfigError(
       "launch.command",
-      fmt::format("\"{}\" is no program of this host; install it (ssh: apt-get install openssh-client), or "
-                  "name another one with --launch-command",
-                  name));
+      fmt::format(
+          "\"{}\" is not a program on this host. Install it (ssh: apt-get install openssh-client), or "
+          "name another one with --launch-command",
+          name));
 }
 
 std::string program_to_start(const std::string& name, const std::vector<std::string>& environment) {
   std::string path = find_program(name, environment);
   if (!path.empty()) return path;
-  throw ConfigError("launch",
-                    fmt::format("\"{}\" is no program of host {}; install it there, or name its path, which "
-                                "counts from the folder where the launcher was started",
-                                name, host_name()));
+  throw ConfigError(
+      "launch",
+      fmt::format("\"{}\" is not a program on host {}. Install it, or give its path relative to the "
+                  "folder in which the launcher was started",
+                  name, host_name()));
 }
 
 bool is_this_host(const std::string& name) {
@@ -113,13 +115,13 @@ Error connection_error(const std::string& command, const std::string& program, c
   if (no_program) {
     return ConfigError(
         "launch.program",
-        fmt::format("host {} cannot run {}{}; install the same version there, or name where it is with --set "
+        fmt::format("host {} cannot run {}{}. Install the same version there, or give its path with --set "
                     "launch.program=PATH",
                     host, program, last_words(words)));
   }
   return CommError(fmt::format(
-      "host {} cannot be reached ({} ended with {}){}; check the name, and that this works "
-      "without a question: {} {} true",
+      "host {} cannot be reached ({} ended with {}){}. Check the name, and that this command runs "
+      "without asking for input: {} {} true",
       host, command.substr(0, command.find(' ')), end_text(end), last_words(words), command, host));
 }
 

@@ -1,4 +1,4 @@
-// The command that reaches another host, and what it means when it ends.
+// Functions for the command that reaches another host.
 #pragma once
 
 #include <deque>
@@ -11,27 +11,30 @@
 
 namespace starling {
 
-// The text as one word of a POSIX shell.
+// Quotes the text as one word of a POSIX shell.
 std::string shell_quoted(const std::string& text);
-// The path of a program that a shell would find by the PATH of this environment; a name with a slash is itself. Empty where there
-// is none.
+// Returns the path of a program as a shell finds it in the PATH of this environment. A name with a slash is
+// returned unchanged. Returns an empty string if there is no such program.
 std::string find_program(const std::string& name, const std::vector<std::string>& environment);
-// The same for what reaches hosts, and for what ranks run; ConfigError with the remedy where there is none.
+// Find the program that reaches hosts, and the program that ranks run. Throw ConfigError with a remedy if
+// there is no such program.
 std::string program_to_reach(const std::string& name, const std::vector<std::string>& environment);
 std::string program_to_start(const std::string& name, const std::vector<std::string>& environment);
-// localhost, a loopback address, or this machine's own name.
+// Returns true for localhost, a loopback address and the name of this machine.
 bool is_this_host(const std::string& name);
-// What the ranks of other hosts take over from the launcher's environment: the settings of libraries that count.
+// Returns the variables of the launcher's environment that are sent to other hosts: the settings of numeric
+// libraries.
 std::vector<std::string> forwarded_environment(const char* const* environment);
 
-// Keeps the last `most` lines that say something.
+// Appends a line that is not empty, and keeps the last `most` lines.
 void keep_words(std::deque<std::string>& words, const std::string& line, size_t most);
-// ": LINE; LINE", or nothing.
+// Returns ": LINE; LINE", or an empty string.
 std::string last_words(const std::deque<std::string>& words);
-// "exit status 255", "signal 9".
+// Returns "exit status 255" or "signal 9".
 std::string end_text(RankEnd end);
 
-// Why `command host …` ended before the program there answered: unknown or unreachable host, or no such program.
+// Returns the error for a `command host …` that ended before the program on the host answered. The host is
+// unknown or cannot be reached, or the program does not exist.
 Error connection_error(const std::string& command, const std::string& program, const std::string& host,
                        RankEnd end, const std::deque<std::string>& words);
 

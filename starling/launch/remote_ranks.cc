@@ -13,8 +13,8 @@
 #include "starling/base/error.h"
 #include "starling/launch/child_program.h"
 #include "starling/launch/host_agent.h"
+#include "starling/launch/launch_rendezvous.h"
 #include "starling/launch/remote_command.h"
-#include "starling/launch/rendezvous.h"
 #include "starling/launch/version.h"
 #include "starling/telemetry/output.h"
 
@@ -23,8 +23,8 @@ namespace {
 
 constexpr auto kEndPatience = std::chrono::milliseconds(2000);
 constexpr size_t kWords = 4;
-constexpr int kBeats = 6;       // in HostsOptions::silence
-constexpr int kKillShare = 10;  // of it: how long after its ranks were to be killed a host may still run
+constexpr int kBeats = 6;       // number of "alive" messages in HostsOptions::silence
+constexpr int kKillShare = 10;  // a host must end within silence / kKillShare after SIGKILL for its ranks
 
 bool readable(int fd) {
   pollfd polled{fd, POLLIN, 0};
@@ -44,7 +44,7 @@ RemoteRanks::RemoteRanks(const LaunchOptions& options, const sigset_t& mask, int
 
 RemoteRanks::~RemoteRanks() {
   beat_ = {};
-  for (Host& host : hosts_) host.in.reset();  // upon which its agent kills its ranks
+  for (Host& host : hosts_) host.in.reset();  // the agent then kills its ranks
   const Deadline deadline = deadline_in(kEndPatience);
   for (Host& host : hosts_) {
     if (host.end) continue;
@@ -52,7 +52,7 @@ RemoteRanks::~RemoteRanks() {
       pollfd fds[] = {{host.process.pidfd.get(), POLLIN, 0},
                       {host.out.open() ? host.out.fd() : -1, POLLIN, 0}};
       ::poll(fds, 2, poll_timeout(deadline));
-      host.out.read([](const std::string&) {});  // so that it does not wait for us
+      host.out.read([](const std::string&) {});  // so that the agent does not wait for a reader
     }
     ::kill(-host.process.pid, SIGKILL);
     ::waitpid(host.process.pid, nullptr, 0);
@@ -81,7 +81,7 @@ void RemoteRanks::start(RankListener& listener) {
   const JobIdentity identity = make_job_identity();
   for (const Host& host : hosts_) send(host, to_line(job_for(host, identity)));
   await([](const Host& host) { return host.listening.has_value(); }, "taken its job", listener);
-  const std::string address = hosts_.size() > 1 ? meeting_address(listener) : "";
+  const std::string address = hosts_.size() > 1 ? rendezvous_address(listener) : "";
   const int port = hosts_.front().port;
   for (const Host& host : hosts_) send(host, fmt::format("go {} {}", port, address));
   std::fill(running_.begin(), running_.end(), true);
@@ -104,7 +104,7 @@ void RemoteRanks::connect(Host& host) {
   }
   auto [in_read, in_write] = make_pipe();
   ::fcntl(in_read.get(), F_SETFL, 0);
-  ::fcntl(in_write.get(), F_SETFL, O_NONBLOCK);  // should nobody read it, we wait a while, not for ever
+  ::fcntl(in_write.get(), F_SETFL, O_NONBLOCK);  // if nobody reads the pipe, the wait is limited
   request.in = in_read.get();
   request.signal_mask = mask_;
   host.process = spawn_rank(request);
@@ -127,7 +127,7 @@ void RemoteRanks::await(const Test& done, const std::string& for_what, RankListe
     ::poll(fds.data(), fds.size(),
            patience() < 0 ? poll_timeout(answer_by_) : std::min(poll_timeout(answer_by_), patience()));
     if (readable(interrupt_))
-      throw Error(ErrorCode::kInterrupted, "interrupted before the ranks were started");
+      throw Error(ErrorCode::kInterrupted, "the run was interrupted before its ranks were started");
     for (Host& host : hosts_) {
       read(host, listener);
       reap(host, listener);
@@ -136,7 +136,7 @@ void RemoteRanks::await(const Test& done, const std::string& for_what, RankListe
   }
 }
 
-// A host that ended, or said why it cannot go on, before its ranks were started.
+// Throws the error of a host that ended, or refused to continue, before its ranks were started.
 void RemoteRanks::give_up_on(const Host& host) const {
   if (host.refusal)
     throw Error(host.refusal->first, fmt::format("host {}: {}", host.name, host.refusal->second));
@@ -148,16 +148,17 @@ void RemoteRanks::check_hosts() const {
     if (host.hello->version != program_version() || host.hello->protocol != kHostProtocol) {
       throw ConfigError(
           "launch.program",
-          fmt::format("host {} has starling {} at {}, this is {}; install the same version on all hosts, or "
-                      "name where it is with --set launch.program=PATH",
-                      host.name, host.hello->version, program_, program_version()));
+          fmt::format(
+              "host {} has starling {} at {}, and this is {}. Install the same version on all hosts, or "
+              "give its path with --set launch.program=PATH",
+              host.name, host.hello->version, program_, program_version()));
     }
     for (const Host& other : hosts_) {
       if (&other == &host) break;
       if (other.hello->host_id != host.hello->host_id) continue;
       throw ConfigError(
           "launch.hosts",
-          fmt::format("{} and {} are one host, which calls itself {}; name it once with all "
+          fmt::format("{} and {} are one host, whose own name is {}. Name it once with all "
                       "its ranks, {}:{}",
                       other.name, host.name, host.hello->host_name, other.name, other.count + host.count));
     }
@@ -173,6 +174,7 @@ HostJob RemoteRanks::job_for(const Host& host, const JobIdentity& identity) cons
   job.run_dir = options_.run_dir;
   job.interface = options_.hosts.interface;
   job.security = options_.hosts.security;
+  job.dead_after_ms = static_cast<int>(options_.hosts.dead_after.count());
   job.first = host.first;
   job.ranks = host.count;
   job.world = options_.ranks;
@@ -184,8 +186,8 @@ HostJob RemoteRanks::job_for(const Host& host, const JobIdentity& identity) cons
   return job;
 }
 
-// Where the ranks meet: an address of the first host that all others reach.
-std::string RemoteRanks::meeting_address(RankListener& listener) {
+// Returns the address of the rendezvous: an address of the first host that all other hosts reach.
+std::string RemoteRanks::rendezvous_address(RankListener& listener) {
   const Host& first = hosts_.front();
   const std::vector<std::string>& offered = *first.listening;
   for (const Host& host : hosts_) {
@@ -202,10 +204,10 @@ std::string RemoteRanks::meeting_address(RankListener& listener) {
     who = fails->name;
   }
   if (offered.empty())
-    throw CommError(fmt::format("host {} has no network address for the ranks to meet at", first.name));
+    throw CommError(fmt::format("host {} has no network address for the rendezvous", first.name));
   throw CommError(fmt::format(
-      "host {} does not reach host {} at {}; check the firewall between them, or name the network "
-      "of both with --set comm.interface=NAME",
+      "host {} does not reach host {} at {}. Check the firewall between them, or name their network "
+      "with --set comm.interface=NAME",
       who, first.name, fmt::join(offered, ", ")));
 }
 
@@ -227,7 +229,7 @@ int RemoteRanks::patience() const {
   return least;
 }
 
-// By a thread, for the launcher's own may wait until somebody reads its output (a terminal that Ctrl-S holds).
+// Runs on its own thread, because the launcher's thread may block on its output, for example after Ctrl-S.
 void RemoteRanks::beat(const std::stop_token& stop) {
   std::unique_lock lock(inputs_);
   while (!stop.stop_requested()) {
@@ -270,7 +272,7 @@ void RemoteRanks::reap(Host& host, RankListener& listener) {
   host.end = RankEnd{info.si_code != CLD_EXITED, info.si_status};
 }
 
-// The ranks of a host that is gone; none where they had ended before.
+// Reports the running ranks of a lost host.
 void RemoteRanks::lose(Host& host, RankListener& listener) {
   std::string why;
   if (host.refusal) {
@@ -284,7 +286,7 @@ void RemoteRanks::lose(Host& host, RankListener& listener) {
   }
   {
     const std::scoped_lock lock(inputs_);
-    host.in.reset();  // should the agent be left: it ends its ranks
+    host.in.reset();  // an agent that is still alive then ends its ranks
   }
   for (int r = host.first; r < host.first + host.count; ++r) {
     if (!running_[static_cast<size_t>(r)]) continue;
@@ -311,7 +313,7 @@ void RemoteRanks::on_line(Host& host, const std::string& line, RankListener& lis
     listener.on_warning(fmt::format("{}: {}", host.name, parts.rest));
   } else if (const auto number = split_number(parts.rest)) {
     if (parts.word == "refuse") {
-      host.refusal = {static_cast<ErrorCode>(number->first), std::string(number->second)};
+      host.refusal = {error_code_of(number->first), std::string(number->second)};
     } else if (number->first >= host.first && number->first < host.first + host.count) {
       on_rank_line(parts, number->first, number->second, listener);
     }
@@ -343,13 +345,20 @@ void RemoteRanks::signal(int signal, bool whole_group) {
     if (host.end || !host.in.valid()) continue;
     send(host, fmt::format("signal {} {}", signal, whole_group ? 1 : 0));
     if (signal == SIGCONT)
-      host.hear_by = deadline_in(options_.hosts.silence);  // it was not asked while we were stopped
+      host.hear_by = deadline_in(options_.hosts.silence);  // a stopped launcher sent no "alive"
     if (signal == SIGKILL && !host.closing)
-      host.closing = deadline_in(options_.hosts.silence / kKillShare);  // it may be cut off
+      host.closing = deadline_in(options_.hosts.silence / kKillShare);  // the connection may be lost
   }
 }
 
-// A connection that is gone is noticed by its end.
+void RemoteRanks::end(int rank) {
+  for (const Host& host : hosts_) {
+    const bool owns = rank >= host.first && rank < host.first + host.count;
+    if (owns && !host.end && host.in.valid()) send(host, fmt::format("end {}", rank));
+  }
+}
+
+// Ignores errors: the end of the output shows that a connection was lost.
 void RemoteRanks::send(const Host& host, const std::string& line) {
   FdOutput(host.in.get()).write(line + "\n");
 }

@@ -1,8 +1,12 @@
-// RemoteRanks: the ranks of a job on several hosts, each reached by a command such as ssh, which runs an agent there
-// (host_agent.h). The launcher's own host among them gets its agent without that command.
+// RemoteRanks runs the ranks of a job on several hosts. A command such as ssh reaches each host and runs an
+// agent there (host_agent.h). The agent on the launcher's own host is started without that command.
 //
-//   start: all agents answer ─► same version, no host twice ─► each gets its job and the key ─► the first host listens, the
-//   others say which of its addresses they reach ─► the first that all reach is where the ranks meet ─► go
+// start() takes these steps:
+//
+//   1. All agents answer. They must have one version, and no host may occur twice.
+//   2. Each agent gets its job and the key.
+//   3. The agent of the first host listens. The other agents report which of its addresses they reach.
+//   4. The first address that all agents reach becomes the address of the rendezvous, and the ranks start.
 #pragma once
 
 #include <signal.h>
@@ -28,8 +32,8 @@ namespace starling {
 
 class RemoteRanks final : public Ranks {
  public:
-  // mask: of the children's signals. interrupt: a descriptor; when it is readable start() gives up with Error(kInterrupted).
-  // options must outlive it.
+  // `mask` is the signal mask of the child processes. When the descriptor `interrupt` is readable, start()
+  // throws Error(kInterrupted). `options` must outlive this object.
   RemoteRanks(const LaunchOptions& options, const sigset_t& mask, int interrupt);
   ~RemoteRanks() override;
 
@@ -41,24 +45,25 @@ class RemoteRanks final : public Ranks {
   int64_t step(int rank) const override { return steps_[static_cast<size_t>(rank)]; }
   std::string host_of(int rank) const override;
   void signal(int signal, bool whole_group) override;
+  void end(int rank) override;
 
  private:
   struct Host {
     std::string name;
     int first = 0, count = 0;
-    RankProcess process;  // what reaches it
+    RankProcess process;  // the command that reaches the host
     UniqueFd in;
     LineReader out, err;
     std::optional<HostHello> hello;
-    int port = 0;  // that is free there, for MASTER_PORT
+    int port = 0;  // a free port of the host, for MASTER_PORT
     std::optional<std::vector<std::string>> listening, reached;
     std::optional<std::pair<ErrorCode, std::string>> refusal;
-    std::deque<std::string> words;  // what it said beside the protocol, the last lines
-    Deadline hear_by{};             // it says something, were it only that it is alive, or is lost
-    bool silent = false;            // that has passed
+    std::deque<std::string> words;  // the last lines that do not belong to the protocol
+    Deadline hear_by{};             // a host that sends nothing until then is lost
+    bool silent = false;            // the deadline has passed
     std::optional<RankEnd> end;
     std::optional<Deadline>
-        closing;  // until when its process may run: its output has ended, or its ranks were killed
+        closing;  // when its process must have ended, after the end of its output or a SIGKILL for its ranks
   };
   using Test = std::function<bool(const Host&)>;
 
@@ -71,7 +76,7 @@ class RemoteRanks final : public Ranks {
   void lose(Host& host, RankListener& listener);
   void check_hosts() const;
   HostJob job_for(const Host& host, const JobIdentity& identity) const;
-  std::string meeting_address(RankListener& listener);
+  std::string rendezvous_address(RankListener& listener);
   void beat(const std::stop_token& stop);
   void send(const Host& host, const std::string& line);
   [[noreturn]] void give_up_on(const Host& host) const;
@@ -79,13 +84,13 @@ class RemoteRanks final : public Ranks {
   const LaunchOptions& options_;
   const sigset_t mask_;
   const int interrupt_;
-  const std::string program_;  // on the other hosts
-  const std::string folder_;   // where we were started
+  const std::string program_;  // path of the program on the other hosts
+  const std::string folder_;   // folder in which the launcher was started
   Deadline answer_by_{};
   std::deque<Host> hosts_;
-  std::vector<bool> running_;  // by rank
+  std::vector<bool> running_;  // indexed by rank
   std::vector<int64_t> steps_;
-  std::mutex inputs_;  // Host::in: this thread alone changes it
+  std::mutex inputs_;  // protects Host::in, which only the owner's thread changes
   std::condition_variable_any next_beat_;
   std::jthread beat_;
 };

@@ -1,15 +1,16 @@
-// What the launcher and the agents of other hosts say, and what a command's end means.
+// Tests of the protocol between the launcher and the agents, and of the errors when a command ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "starling/base/error.h"
 #include "starling/launch/host_agent.h"
 #include "starling/launch/host_lines.h"
+#include "starling/launch/launch_rendezvous.h"
 #include "starling/launch/remote_command.h"
-#include "starling/launch/rendezvous.h"
 #include "starling/launch/version.h"
 #include "starling/testing/error_of.h"
 
@@ -45,6 +46,25 @@ TEST(HostLines, HelloComesBackAndNoiseIsNone) {
   for (const char* noise : {"", "Welcome to node-a", "starling-host", "starling-host {", "starling-host []",
                             "starling-host {\"version\":7}"})
     EXPECT_FALSE(parse_hello(noise)) << noise;
+}
+
+TEST(HostLines, NumbersOutOfRangeAreRefused) {
+  EXPECT_EQ(error_code_of(static_cast<int>(ErrorCode::kData)), ErrorCode::kData);
+  for (const int number : {-1, 99, 2'000'000'000}) EXPECT_EQ(error_code_of(number), ErrorCode::kInternal);
+  const auto line_of = [](const std::function<void(HostJob&)>& change) {
+    HostJob job{"id", make_job_identity().key};
+    change(job);
+    return to_line(job).substr(4);
+  };
+  EXPECT_EQ(parse_job(line_of([](HostJob&) {})).ranks, 1);
+  for (const std::string& line :
+       {line_of([](HostJob& job) { job.ranks = 0; }), line_of([](HostJob& job) { job.first = -1; }),
+        line_of([](HostJob& job) { job.first = 1; }), line_of([](HostJob& job) { job.threads = -2; }),
+        line_of([](HostJob& job) { job.security = static_cast<DataSecurity>(9); })})
+    EXPECT_THROW(parse_job(line), Error) << line;
+  std::string key = line_of([](HostJob&) {});
+  key.replace(key.find("\"key\":\"") + 7, 2, "-f");
+  EXPECT_THROW(parse_job(key), Error) << key;
 }
 
 TEST(HostLines, TheJobComesBackOnOneLine) {
@@ -98,8 +118,8 @@ TEST(RemoteCommand, IsLookedUpInThePath) {
     return error_of<ConfigError>([find] { find("none", {"PATH=/bin"}); });
   };
   EXPECT_THAT(refusal(program_to_reach),
-              StartsWith("launch.command: \"none\" is no program of this host; install"));
-  EXPECT_THAT(refusal(program_to_start), StartsWith("launch: \"none\" is no program of host "));
+              StartsWith("launch.command: \"none\" is not a program on this host. Install"));
+  EXPECT_THAT(refusal(program_to_start), StartsWith("launch: \"none\" is not a program on host "));
 }
 
 TEST(RemoteCommand, ThisHost) {
@@ -125,11 +145,11 @@ TEST(RemoteCommand, WhatItsEndMeans) {
   const Error missing = connection_error("ssh -x", "/opt/starling", "b", {false, 127}, words);
   EXPECT_EQ(missing.code(), ErrorCode::kConfig);
   EXPECT_THAT(missing.what(),
-              StartsWith("launch.program: host b cannot run /opt/starling: two; three; install"));
+              StartsWith("launch.program: host b cannot run /opt/starling: two; three. Install"));
   const Error unknown = connection_error("ssh -x", "/opt/starling", "b", {false, 255}, words);
   EXPECT_EQ(unknown.code(), ErrorCode::kComm);
   EXPECT_THAT(unknown.what(),
-              StartsWith("host b cannot be reached (ssh ended with exit status 255): two; three;"));
+              StartsWith("host b cannot be reached (ssh ended with exit status 255): two; three."));
   EXPECT_THAT(unknown.what(), HasSubstr("ssh -x b true"));
 }
 

@@ -11,11 +11,15 @@
 
 namespace starling {
 
-SignalWatch::SignalWatch() {
+SignalWatch::SignalWatch(bool requests) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  if (requests) {
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+  }
   for (const int signal : {SIGHUP, SIGTSTP}) {
     struct sigaction action{};
     ::sigaction(signal, nullptr, &action);

@@ -1,4 +1,4 @@
-// Signals as a descriptor to poll.
+// SignalWatch makes signals available through a descriptor.
 #pragma once
 
 #include <signal.h>
@@ -9,20 +9,22 @@
 
 namespace starling {
 
-// Gives SIGCHLD its default (ignored, as some parents leave it, children could not be waited for). Blocks SIGINT, SIGTERM, SIGHUP and SIGTSTP in the calling thread (and in those that it starts from now on) and makes them readable;
-// SIGHUP and SIGTSTP only where the parent did not have them ignored (nohup). The destructor discards what nobody took and restores
-// mask and SIGCHLD.
+// Resets SIGCHLD to its default, blocks SIGINT, SIGTERM, SIGHUP and SIGTSTP, and reports them through fd().
+// With `requests` it does so with SIGUSR1 and SIGUSR2, too. The signals are blocked in the calling thread and
+// in threads that it starts later. SIGHUP and SIGTSTP are left alone if they are ignored, as under nohup.
+// SIGCHLD needs its default because a parent may have set it to be ignored, and then waiting for children
+// fails. The destructor discards pending signals and restores the mask and SIGCHLD.
 class SignalWatch {
  public:
-  SignalWatch();
+  explicit SignalWatch(bool requests = false);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   int fd() const { return fd_.get(); }
-  // The next signal that came, if any.
+  // Returns the next pending signal, if any.
   std::optional<int> take();
-  // The mask before.
+  // Returns the signal mask before the constructor changed it.
   const sigset_t& mask_before() const { return before_; }
 
  private:

@@ -28,7 +28,8 @@ std::string first_slurm_host(std::string_view list) {
       list.remove_prefix(1);
       continue;
     }
-    // Of "[07-12,20]" the text of the first number, with its zeros; a second bracket may follow ("rack[1-2]node[1-4]").
+    // Takes the first number of "[07-12,20]" with its zeros. A second bracket may follow
+    // ("rack[1-2]node[1-4]").
     const size_t close = list.find(']');
     if (close == std::string_view::npos) return {};
     const std::string_view inside = list.substr(1, close - 1);

@@ -1,4 +1,4 @@
-// Two notations of Slurm's environment.
+// Parses two notations in the environment of Slurm.
 #pragma once
 
 #include <string>
@@ -7,10 +7,12 @@
 
 namespace starling {
 
-// The first host of a node list: "gpu[07-12,20],login" → "gpu07". Empty if the list is malformed.
+// Returns the first host of a node list: "gpu07" for "gpu[07-12,20],login". Returns an empty string if the
+// list is malformed.
 std::string first_slurm_host(std::string_view node_list);
 
-// Tasks of each node: "2(x3),1" → {2, 2, 2, 1}. Empty if malformed or of more than 100,000 nodes.
+// Returns the number of tasks of each node: {2, 2, 2, 1} for "2(x3),1". Returns an empty list if the text is
+// malformed or has more than 100,000 nodes.
 std::vector<int> slurm_tasks_per_node(std::string_view text);
 
 }  // namespace starling

@@ -15,7 +15,7 @@
 namespace starling {
 namespace {
 
-// A cache line a rank: they write at the same time.
+// Each rank has a cache line, because ranks write concurrently.
 constexpr size_t kStride = 64;
 
 size_t bytes_for(int ranks) {
@@ -42,7 +42,7 @@ StepBoard::~StepBoard() {
 StepBoard StepBoard::create(int ranks) {
   UniqueFd fd(::memfd_create("starling-steps", MFD_CLOEXEC));
   if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes_for(ranks))) != 0) {
-    throw Error(ErrorCode::kInternal, fmt::format("cannot make the step board: {}", std::strerror(errno)));
+    throw Error(ErrorCode::kInternal, fmt::format("cannot create the step board: {}", std::strerror(errno)));
   }
   const int map_fd = fd.get();
   StepBoard board(std::move(fd), map_fd, ranks);
@@ -54,7 +54,7 @@ StepBoard StepBoard::open(int fd, int ranks) {
   struct stat st{};
   if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_size) != bytes_for(ranks)) {
     throw Error(ErrorCode::kInternal,
-                fmt::format("STARLING_BOARD_FD={} is not the step board of {} ranks; unset it", fd, ranks));
+                fmt::format("STARLING_BOARD_FD={} is not the step board of {} ranks. Unset it", fd, ranks));
   }
   return StepBoard(UniqueFd(), fd, ranks);
 }

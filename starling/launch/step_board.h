@@ -1,5 +1,6 @@
-// StepBoard: one number a rank in memory that the launcher and its ranks share: the last step that the rank finished, 0 when
-// it is about to make its first. The launcher reads it to say at which step a killed rank died; writing it costs a store.
+// StepBoard holds one number per rank in memory that the launcher and its ranks share. The number is the last
+// step that the rank finished, or 0 before its first step. The launcher reads the number to report the step
+// at which a rank was killed. Writing the number costs one store instruction.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,10 @@ namespace starling {
 
 class StepBoard {
  public:
-  // The launcher's: a new board for `ranks` ranks. Error(kInternal) if the kernel refuses.
+  // Creates a board for `ranks` ranks, in the launcher. Throws Error(kInternal).
   static StepBoard create(int ranks);
-  // A rank's: maps the inherited descriptor, which stays open. Error(kInternal) if it is no board for that many ranks.
+  // Maps the inherited descriptor, which stays open, in a rank. Throws Error(kInternal) if it is not a board
+  // for `ranks` ranks.
   static StepBoard open(int fd, int ranks);
   ~StepBoard();
   StepBoard(StepBoard&& other) noexcept;
@@ -21,7 +23,7 @@ class StepBoard {
   StepBoard& operator=(const StepBoard&) = delete;
 
   void set(int rank, int64_t step);
-  int64_t get(int rank) const;  // -1: none yet
+  int64_t get(int rank) const;  // -1: the rank has not written a step
   int fd() const { return fd_.get(); }
 
  private:

@@ -1,4 +1,4 @@
-// The version of this program.
+// Returns the version of this program. The hosts of a job must have equal versions.
 #pragma once
 
 #include <string>

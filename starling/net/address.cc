@@ -117,7 +117,16 @@ bool SocketAddress::is_loopback() const {
   return family() == AF_UNIX || (family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&as_v6(*this).sin6_addr));
 }
 
+std::string host_port_text(const std::string& host, int port) {
+  const bool bare = host.find(':') == std::string::npos || host.starts_with('[');
+  return bare ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
+
 SocketAddress resolve(const HostPort& target) {
+  return resolve_all(target).front();
+}
+
+std::vector<SocketAddress> resolve_all(const HostPort& target) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
@@ -127,7 +136,10 @@ SocketAddress resolve(const HostPort& target) {
     throw CommError(fmt::format("{}: no such host ({}); check the name, or give its IP address", target.host,
                                 ::gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, ::freeaddrinfo);
-  return SocketAddress(found->ai_addr, found->ai_addrlen);
+  std::vector<SocketAddress> all;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next)
+    all.emplace_back(one->ai_addr, one->ai_addrlen);
+  return all;
 }
 
 SocketAddress unix_address(const std::string& text) {
@@ -143,9 +155,13 @@ SocketAddress unix_address(const std::string& text) {
   return SocketAddress(reinterpret_cast<sockaddr*>(&address), static_cast<socklen_t>(bytes));
 }
 
+std::vector<SocketAddress> parse_addresses(const std::string& text) {
+  if (text.starts_with('@') || text.starts_with('/')) return {unix_address(text)};
+  return resolve_all(parse_host_port(text));
+}
+
 SocketAddress parse_address(const std::string& text) {
-  const bool local = text.starts_with('@') || text.starts_with('/');
-  return local ? unix_address(text) : resolve(parse_host_port(text));
+  return parse_addresses(text).front();
 }
 
 SocketAddress local_address(int fd) {
@@ -171,7 +187,8 @@ std::vector<Interface> list_interfaces() {
 }
 
 SocketAddress local_address_towards(const SocketAddress& remote) {
-  // Connecting a datagram socket asks the routing table and sends nothing; it needs a port, any.
+  // Connecting a datagram socket asks the routing table and sends nothing. It needs a port, and any port will
+  // do.
   sockaddr_storage target{};
   std::memcpy(&target, remote.data(), remote.bytes());
   const in_port_t port = htons(9);
@@ -187,6 +204,17 @@ SocketAddress local_address_towards(const SocketAddress& remote) {
   if (found.family() == AF_INET) reinterpret_cast<sockaddr_in*>(&local)->sin_port = 0;
   if (found.family() == AF_INET6) reinterpret_cast<sockaddr_in6*>(&local)->sin6_port = 0;
   return SocketAddress(reinterpret_cast<sockaddr*>(&local), found.bytes());
+}
+
+SocketAddress local_address_towards_any(const std::vector<SocketAddress>& remotes) {
+  STARLING_CHECK(!remotes.empty());
+  for (size_t i = 0; i + 1 < remotes.size(); ++i) {
+    try {
+      return local_address_towards(remotes[i]);
+    } catch (const CommError&) {  // the name has further addresses
+    }
+  }
+  return local_address_towards(remotes.back());
 }
 
 std::string host_id() {

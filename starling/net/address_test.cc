@@ -20,7 +20,13 @@ TEST(Address, ParsesHostAndPort) {
 }
 
 TEST(Address, TextIsWhatIsParsed) {
-  for (const char* text : {"127.0.0.1:80", "[::1]:0"}) EXPECT_EQ(resolve(parse_host_port(text)).text(), text);
+  for (const char* text : {"127.0.0.1:80", "[::1]:0"}) {
+    EXPECT_EQ(resolve(parse_host_port(text)).text(), text);
+    EXPECT_EQ(resolve_all(parse_host_port(text)).size(), 1u);
+    const HostPort parts = parse_host_port(text);
+    EXPECT_EQ(host_port_text(parts.host, parts.port), text);
+  }
+  EXPECT_EQ(host_port_text("[fe80::1%eth0]", 7), "[fe80::1%eth0]:7");
   EXPECT_EQ(unix_address("@starling").text(), "@starling");
   EXPECT_EQ(unix_address("/run/x").text(), "/run/x");
   EXPECT_THROW(unix_address(""), ConfigError);

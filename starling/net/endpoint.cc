@@ -13,9 +13,9 @@
 namespace starling {
 namespace {
 
-constexpr std::chrono::milliseconds kCheckEvery{1'000};  // whether the peers' hosts answer
+constexpr std::chrono::milliseconds kCheckEvery{1'000};  // between checks whether the peers' hosts answer
 
-// One step of each transfer that is not done. True when all are.
+// Takes one step of each transfer that is not done. Returns whether all are done.
 bool step_all(std::span<Transfer> transfers) {
   bool all_done = true;
   for (Transfer& t : transfers) {
@@ -38,8 +38,8 @@ std::vector<pollfd> what_to_poll(std::span<const Transfer> transfers) {
     const Endpoint& peer = *t.endpoint;
     if (t.out)
       throw TimeoutError(
-          fmt::format("{}: {} bytes with tag {:#x} could not be sent in time (it does not read)", peer.name(),
-                      t.out->bytes(), t.out->tag),
+          fmt::format("{}: {} bytes with tag {:#x} could not be sent in time: the peer does not read",
+                      peer.name(), t.out->bytes(), t.out->tag),
           peer.peer_rank());
     throw TimeoutError(fmt::format("{}: {} bytes with tag {:#x} did not arrive in time", peer.name(),
                                    t.in->bytes(), t.in->tag),
@@ -48,20 +48,20 @@ std::vector<pollfd> what_to_poll(std::span<const Transfer> transfers) {
   throw TimeoutError("a transfer did not end in time");
 }
 
-// Waits until one of `polled` is ready, at most until the deadline.
+// Waits until one of `polled` is ready, or until the deadline.
 void wait_ready(std::vector<pollfd>& polled, Deadline deadline) {
   const int ready = ::poll(polled.data(), polled.size(), poll_timeout(deadline));
   if (ready < 0 && errno != EINTR)
     throw CommError(fmt::format("poll: {}", std::generic_category().message(errno)));
 }
 
-// Steps of an end, until they are over; their limits are the endpoints' own.
+// Repeats steps of an end or a cancel until they are over. The endpoints limit how long that takes.
 template <typename Step>
 void repeat(const Step& step) {
   while (!step()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// Bytes that their connections have moved so far, in the direction of each transfer.
+// Returns how many bytes the connections have moved so far, in the direction of each transfer.
 uint64_t moved_by(std::span<const Transfer> transfers) {
   uint64_t sum = 0;
   for (const Transfer& t : transfers)
@@ -78,7 +78,8 @@ void move_all(std::span<Transfer> transfers, Deadline deadline) {
   }
   Deadline next_check = deadline_in(kCheckEvery);
   for (uint64_t moved = moved_by(transfers); !step_all(transfers);) {
-    // What is ready may be another connection's (UCX) and is no reason to wait longer; bytes that move are.
+    // A descriptor may be ready because of another connection (UCX), so it is no reason to wait longer. Bytes
+    // that move are.
     const uint64_t now_moved = moved_by(transfers);
     if (has_passed(deadline) && now_moved == moved) throw_late(transfers);
     moved = now_moved;
@@ -93,9 +94,13 @@ void move_all(std::span<Transfer> transfers, Deadline deadline) {
 
 }  // namespace
 
+Endpoint::~Endpoint() {
+  wipe(shared_secret_);
+}
+
 void transfer_all(std::span<Transfer> transfers, Deadline deadline) {
   for (Transfer& t : transfers) {
-    STARLING_CHECK(t.out.has_value() != t.in.has_value(), "a transfer sends or receives");
+    STARLING_CHECK(t.out.has_value() != t.in.has_value(), "a Transfer must either send or receive");
     t.done = false;
   }
   try {

@@ -1,4 +1,4 @@
-// Little-endian integers on the wire.
+// Little-endian integers in messages.
 #pragma once
 
 #include <concepts>
@@ -6,11 +6,13 @@
 
 namespace starling {
 
+// Writes `value` to sizeof(T) bytes at `to`.
 template <std::unsigned_integral T>
 void store_le(std::byte* to, T value) {
   for (size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
 }
 
+// Reads an integer from sizeof(T) bytes at `from`.
 template <std::unsigned_integral T>
 T load_le(const std::byte* from) {
   T value = 0;

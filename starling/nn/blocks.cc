@@ -32,7 +32,7 @@ namespace {
 
 using Names = std::map<const c10::TensorImpl*, std::string>;
 
-// The names of `tensors` of one module of a block, without those that `into` has.
+// Adds to `into` the names of the `tensors` that one module of a block uses, unless `into` has them already.
 template <typename Dict>
 void add_names(const Dict& tensors, const Names& names, const std::string& block,
                std::vector<std::string>& into) {
@@ -55,7 +55,7 @@ std::vector<BlockTensors> tensors_of_blocks(const Model& model) {
   if (model.blocks.empty()) {
     throw ConfigError(
         "model.blocks",
-        "the model does not say where it can be cut; fill Model::blocks (starling/nn/blocks.h), or "
+        "the model has no blocks at which it can be cut; fill Model::blocks (starling/nn/blocks.h), or "
         "train it without stages");
   }
   Names names;
@@ -71,31 +71,38 @@ std::vector<BlockTensors> tensors_of_blocks(const Model& model) {
     used.insert(result[b].parameters.begin(), result[b].parameters.end());
   }
   for (const auto& p : model.module->named_parameters()) {
-    if (used.count(p.key()) == 0)
-      throw ConfigError("model.blocks", fmt::format("parameter \"{}\" belongs to no block", p.key()));
+    if (used.count(p.key()) > 0) continue;
+    if (const std::string& other = names.at(p.value().unsafeGetTensorImpl()); other != p.key()) {
+      throw ConfigError("model.blocks",
+                        fmt::format("\"{}\" and \"{}\" are one parameter; register a layer once that "
+                                    "forward() calls twice, and list it in Block::modules of each block that "
+                                    "calls it",
+                                    p.key(), other));
+    }
+    throw ConfigError("model.blocks", fmt::format("parameter \"{}\" belongs to no block", p.key()));
   }
   return result;
 }
 
 namespace {
 
-// Leaves that the next block's backward fills.
+// Returns the tensors as leaves, whose gradients the next block's backward fills.
 Tensors detached(const Tensors& tensors) {
   Tensors leaves;
   for (const at::Tensor& t : tensors) leaves.push_back(t.detach().requires_grad_(t.requires_grad()));
   return leaves;
 }
 
-// Adds the seconds of one forward and backward to `seconds`, by block.
-void time_blocks(const Model& model, const at::Tensor& input, const at::Tensor& target, const Clock& clock,
+// Adds the seconds of one forward and backward pass to `seconds`, by block.
+void time_blocks(const Model& model, const Tensors& first, const Tensors& targets, const Clock& clock,
                  std::vector<double>& seconds) {
   const size_t n = model.blocks.size();
   std::vector<Tensors> inputs(n), outputs(n);
   for (size_t b = 0; b < n; ++b) {
-    inputs[b] = b == 0 ? Tensors{input} : detached(outputs[b - 1]);
+    inputs[b] = b == 0 ? first : detached(outputs[b - 1]);
     const Nanoseconds begin = clock.now();
     outputs[b] = model.blocks[b].forward(inputs[b]);
-    if (b + 1 == n) outputs[b] = {model.loss(outputs[b].at(0), target)};
+    if (b + 1 == n) outputs[b] = {model.loss.of(outputs[b], targets).mean()};
     seconds[b] += to_seconds(clock.now() - begin);
   }
   for (size_t b = n; b-- > 0;) {
@@ -114,13 +121,13 @@ void time_blocks(const Model& model, const at::Tensor& input, const at::Tensor& 
 
 }  // namespace
 
-std::vector<double> measure_blocks(const Model& model, const at::Tensor& input, const at::Tensor& target,
+std::vector<double> measure_blocks(const Model& model, const Tensors& inputs, const Tensors& targets,
                                    const Clock& clock, int rounds) {
   tensors_of_blocks(model);
   std::vector<double> least(model.blocks.size(), std::numeric_limits<double>::infinity());
   for (int round = 0; round < rounds; ++round) {
     std::vector<double> seconds(model.blocks.size(), 0);
-    time_blocks(model, input, target, clock, seconds);
+    time_blocks(model, inputs, targets, clock, seconds);
     for (size_t b = 0; b < seconds.size(); ++b) least[b] = std::min(least[b], seconds[b]);
   }
   for (const at::Tensor& p : model.module->parameters()) p.mutable_grad().reset();

@@ -1,12 +1,14 @@
-// Blocks: a model as an ordered list of steps that stages of a pipeline (or whatever else works block by block) can divide
-// among themselves. The models of the zoo have them; a user's model gets them in a few lines:
+// A model as an ordered list of blocks. The stages of a pipeline divide these blocks among themselves. The
+// models of the zoo define their blocks. A user's model defines them in a few lines:
 //
 //   Model model{net, [net](const at::Tensor& x) { return net->forward(x); }, cross_entropy};
-//   model.blocks = {make_block("conv", {net->conv}, [net](const at::Tensor& x) { return net->conv(x).relu(); }),
-//                   make_block("fc", {net->fc}, [net](const at::Tensor& x) { return net->fc(x.flatten(1)); })};
+//   model.blocks = {
+//       make_block("conv", {net->conv}, [net](const at::Tensor& x) { return net->conv(x).relu(); }),
+//       make_block("fc", {net->fc}, [net](const at::Tensor& x) { return net->fc(x.flatten(1)); })};
 //
-// A skip connection over a place where the model may be cut travels with the activation: the block before the cut returns
-// {h, skip}, the one behind it takes both. A module named by several blocks is shared ("tied"), as GPT's embedding is.
+// A skip connection that spans a possible cut travels with the activation. The block before the cut returns
+// {h, skip}, and the block after the cut takes both tensors. A module that several blocks name is shared
+// ("tied"), as GPT's embedding is.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,28 +23,28 @@
 
 namespace starling {
 
-using Tensors = std::vector<at::Tensor>;
-
-// A block with one tensor in and one out.
+// Returns a block that takes one tensor and returns one tensor.
 Block make_block(std::string name, std::vector<std::shared_ptr<torch::nn::Module>> modules,
                  std::function<at::Tensor(const at::Tensor&)> forward);
 
-// Runs the blocks [begin, end).
+// Runs the blocks [begin, end) on `x` and returns what the last of them returns.
 Tensors run_blocks(const std::vector<Block>& blocks, size_t begin, size_t end, Tensors x);
 
-// By block: the names (as in model.module) of the parameters or buffers that it uses.
+// The names of the parameters and buffers that one block uses, as in model.module.
 struct BlockTensors {
   std::vector<std::string> parameters;
   std::vector<std::string> buffers;
 };
 
-// Errors: ConfigError (model.blocks) when the model has no blocks, or a parameter of the module is in none of them, or a
-// block uses a module that is not part of the model.
+// Returns the parameters and buffers of each block. Errors: ConfigError (model.blocks) if the model has no
+// blocks, or if no block uses a parameter of the module. ConfigError also if a block uses a module that is
+// not part of the model, or if a parameter has two names.
 std::vector<BlockTensors> tensors_of_blocks(const Model& model);
 
-// By block: seconds of forward and backward of a mini-batch, the least of `rounds`; the loss counts with the last block.
-// Leaves no gradients behind. Changes the running statistics of batch norm: measure on a replica that is not trained.
-std::vector<double> measure_blocks(const Model& model, const at::Tensor& input, const at::Tensor& target,
+// Returns the seconds that each block needs for forward and backward of one mini-batch: the minimum over
+// `rounds`. The loss counts with the last block. The function leaves no gradients behind. It changes the
+// running statistics of batch norm, so measure on a replica that is not trained.
+std::vector<double> measure_blocks(const Model& model, const Tensors& inputs, const Tensors& targets,
                                    const Clock& clock, int rounds = 3);
 
 }  // namespace starling

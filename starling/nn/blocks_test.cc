@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include "starling/base/error.h"
 
@@ -23,6 +25,12 @@ ModelSpec tiny_gpt() {
   return spec;
 }
 
+ModelSpec tiny_llama() {
+  ModelSpec spec = tiny_gpt();
+  spec.name = "llama";
+  return spec;
+}
+
 struct Case {
   ModelSpec spec;
   ModelShape shape;
@@ -39,7 +47,8 @@ std::vector<Case> cases() {
   return {{mlp, {{3, 2, 2}, 3, false}, torch::randn({4, 3, 2, 2}), 3},
           {lenet5, {{1, 28, 28}, 10, false}, torch::randn({2, 1, 28, 28}), 5},
           {resnet, {{3, 8, 8}, 10, false}, torch::randn({2, 3, 8, 8}), 10},
-          {tiny_gpt(), {{8}, 11, true}, torch::randint(11, {2, 8}, torch::kLong), 4}};
+          {tiny_gpt(), {{8}, 11, true}, torch::randint(11, {2, 8}, torch::kLong), 4},
+          {tiny_llama(), {{8}, 11, true}, torch::randint(11, {2, 8}, torch::kLong), 4}};
 }
 
 std::string refusal(const Model& model) {
@@ -73,12 +82,22 @@ TEST(BlocksTest, TheEmbeddingOfGptIsInItsFirstAndItsLastBlock) {
   EXPECT_EQ(model.blocks[1].name, "h.0");
 }
 
+TEST(BlocksTest, TheTablesOfLlamaAreInTheFirstAndTheLastBlock) {
+  ModelSpec spec = tiny_llama();
+  const std::vector<BlockTensors> two = tensors_of_blocks(zoo_model(spec, {{8}, 11, true})());
+  EXPECT_THAT(two.front().parameters, ElementsAre("model.embed_tokens.weight"));
+  EXPECT_THAT(two.back().parameters, ElementsAre("model.norm.weight", "lm_head.weight"));
+  spec.tied = true;
+  const std::vector<BlockTensors> tied = tensors_of_blocks(zoo_model(spec, {{8}, 11, true})());
+  EXPECT_THAT(tied.back().parameters, ElementsAre("model.norm.weight", "model.embed_tokens.weight"));
+}
+
 TEST(BlocksTest, MeasuringTakesTimeInEachBlockAndLeavesNoGradients) {
   ModelSpec spec;
   spec.name = "lenet5";
   const Model model = zoo_model(spec, {{1, 28, 28}, 10, false})();
-  const std::vector<double> seconds =
-      measure_blocks(model, torch::randn({8, 1, 28, 28}), torch::zeros({8}, torch::kLong), SystemClock(), 2);
+  const std::vector<double> seconds = measure_blocks(model, {torch::randn({8, 1, 28, 28})},
+                                                     {torch::zeros({8}, torch::kLong)}, SystemClock(), 2);
   ASSERT_EQ(seconds.size(), 5u);
   for (double s : seconds) EXPECT_GT(s, 0);
   for (const auto& p : model.module->parameters()) EXPECT_FALSE(p.grad().defined());
@@ -95,7 +114,7 @@ struct Net : torch::nn::Module {
 TEST(BlocksTest, AModelThatCannotBeCutIsRefusedWithTheReason) {
   const auto net = std::make_shared<Net>();
   Model model{net, [net](const at::Tensor& x) { return net->b(net->a(x)); }, cross_entropy};
-  EXPECT_THAT(refusal(model), HasSubstr("does not say where it can be cut"));
+  EXPECT_THAT(refusal(model), HasSubstr("has no blocks at which it can be cut"));
   model.blocks = {make_block("a", {net->a.ptr()}, [net](const at::Tensor& x) { return net->a(x); })};
   EXPECT_THAT(refusal(model), HasSubstr("parameter \"b.weight\" belongs to no block"));
   const torch::nn::Linear stranger(2, 2);

@@ -1,6 +1,6 @@
-// LayerChain: layers one after the other, with the parameter names of torch::nn::Sequential: a layer's name is its
-// number, and steps that have no parameters (ReLU, pooling, dropout) take a number too. So the networks of
-// torchvision that are written as a Sequential keep their names.
+// LayerChain is a module that applies layers one after another. Its parameters have the names of
+// torch::nn::Sequential: a layer's name is its number. Steps without parameters (ReLU, pooling, dropout) take
+// a number too. Networks that torchvision writes as a Sequential therefore keep their parameter names.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,16 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "starling/nn/keyed_dropout.h"
+#include "starling/nn/layers/keyed_dropout.h"
 #include "starling/nn/model.h"
 
 namespace starling {
 
+// A sequence of numbered steps. The module registers each layer under its number.
 class LayerChain : public torch::nn::Module {
  public:
+  // One step: a function of the output of the step before.
   using Step = std::function<at::Tensor(const at::Tensor&)>;
 
-  // A layer with parameters; returns it, so that the caller can initialise it.
+  // Appends a layer with parameters and returns it, so that the caller can initialize it.
   template <class Layer>
   std::shared_ptr<Layer> add(std::shared_ptr<Layer> layer) {
     register_module(std::to_string(steps_.size()), layer);
@@ -28,20 +30,23 @@ class LayerChain : public torch::nn::Module {
     return layer;
   }
 
-  // A step without parameters.
+  // Appends a step without parameters.
   void add_step(Step step) { steps_.push_back({std::move(step), nullptr}); }
 
-  // Common steps. relu works in place: the step before must make a fresh tensor.
+  // Appends a ReLU. It works in place, so the step before must return a fresh tensor.
   void relu();
-  // ceil: a last window that is cut by the border counts, as in Caffe.
+  // Appends a max pooling. If `ceil` is true, a last window that the border cuts counts, as in Caffe.
   void max_pool(int64_t kernel, int64_t stride, bool ceil = false);
-  // While training, drops activations. A probability of 0 does nothing; the step keeps its number.
+  // Appends a dropout, which drops activations during training only. If the probability is 0, the step does
+  // nothing but keeps its number.
   void dropout(const Dropout& dropout);
 
+  // Applies all steps to `x`.
   at::Tensor forward(const at::Tensor& x) const { return run(0, steps_.size(), x); }
 
-  // A block for each layer and the steps behind it, named "<prefix>.<number>"; `first` is done before everything else. They
-  // refer to this chain, which must outlive them.
+  // Returns one block for each layer, together with the steps that follow the layer. A block's name is
+  // "<prefix>.<number>". The first block calls `first` before its layer, if `first` is set. The blocks refer
+  // to this chain, which must outlive them.
   std::vector<Block> blocks(const std::string& prefix, const Step& first = {}) const;
 
  private:

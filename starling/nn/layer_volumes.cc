@@ -17,11 +17,12 @@ const void* storage_of(const at::Tensor& t) {
   return t.storage().unsafeGetStorageImpl();
 }
 
-// While an object of this class lives, parameters drawn from a distribution stay as they were allocated, so that a large
-// model costs no time and, as its pages are never touched, no memory.
-class NoInitialisation {
+// While a NoInitialization exists, parameters that are drawn from a distribution keep the values that their
+// memory had. A large model then costs no time. It costs no memory either, because its pages are never
+// touched.
+class NoInitialization {
  public:
-  NoInitialisation() {
+  NoInitialization() {
     const auto nothing = [](at::Tensor& self, double, double, std::optional<at::Generator>) -> at::Tensor& {
       return self;
     };
@@ -33,8 +34,16 @@ class NoInitialisation {
   torch::Library library_{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__};
 };
 
-// While an object of this class lives, convolutions and products with a parameter of `module` note their volumes and give
-// zeros instead of computing.
+// Returns the result that a recorded layer returns instead of computing. It depends on a parameter. It is no
+// leaf of the graph, so that the model may change it in place.
+at::Tensor zeros_after_parameter(at::IntArrayRef shape, const at::TensorOptions& options) {
+  at::Tensor leaf = at::zeros(shape, options);
+  leaf.set_requires_grad(true);
+  return leaf.clone();
+}
+
+// While a Recorder exists, convolutions and products with a parameter of `module` record their volumes and
+// return zeros instead of computing.
 class Recorder {
  public:
   explicit Recorder(const torch::nn::Module& module);
@@ -42,14 +51,17 @@ class Recorder {
   std::vector<LayerVolume> layers;
 
  private:
-  // Notes a layer if `weight` is a parameter of the module or a view of one; says whether it is.
-  bool note(LayerKind kind, const at::Tensor& input, const at::Tensor& weight, int64_t positions);
+  // Records a layer if `weight` is a parameter of the module or a view of one. Returns true if it recorded
+  // one. positions: the number of places at which the layer multiplies its whole weight. outputs: the number
+  // of elements of the result.
+  bool note(LayerKind kind, const at::Tensor& input, const at::Tensor& weight, int64_t positions,
+            int64_t outputs);
   at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
                          at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed);
   at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
   std::unordered_map<const void*, std::string> names_;  // by the parameter's storage
-  std::unordered_set<const void*> counted_;             // weights of the layers so far
+  std::unordered_set<const void*> counted_;             // weights of the layers recorded so far
   torch::Library library_{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__};
 };
 
@@ -69,28 +81,27 @@ Recorder::Recorder(const torch::nn::Module& module) {
                 [this](const at::Tensor& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias) { return linear(input, weight, bias); });
   library_.impl("mm", [this](const at::Tensor& rows, const at::Tensor& weight) {
-    if (note(LayerKind::kLinear, rows, weight, rows.size(0))) {
-      return at::zeros({rows.size(0), weight.size(1)}, rows.options());
-    }
+    if (note(LayerKind::kLinear, rows, weight, rows.size(0), rows.size(0) * weight.size(1)))
+      return zeros_after_parameter({rows.size(0), weight.size(1)}, rows.options());
     at::AutoDispatchBelowADInplaceOrView below;
     return at::mm(rows, weight);
   });
   library_.impl("addmm", [this](const at::Tensor& bias, const at::Tensor& rows, const at::Tensor& weight,
                                 const at::Scalar& beta, const at::Scalar& alpha) {
-    if (note(LayerKind::kLinear, rows, weight, rows.size(0))) {
-      return at::zeros({rows.size(0), weight.size(1)}, rows.options());
-    }
+    if (note(LayerKind::kLinear, rows, weight, rows.size(0), rows.size(0) * weight.size(1)))
+      return zeros_after_parameter({rows.size(0), weight.size(1)}, rows.options());
     at::AutoDispatchBelowADInplaceOrView below;
     return at::addmm(bias, rows, weight, beta, alpha);
   });
 }
 
-bool Recorder::note(LayerKind kind, const at::Tensor& input, const at::Tensor& weight, int64_t positions) {
+bool Recorder::note(LayerKind kind, const at::Tensor& input, const at::Tensor& weight, int64_t positions,
+                    int64_t outputs) {
   const auto name = names_.find(storage_of(weight));
   if (name == names_.end()) return false;
   const bool first = counted_.insert(storage_of(weight)).second;
-  layers.push_back(
-      {name->second, kind, first ? weight.numel() : 0, input.numel(), weight.numel() * positions});
+  layers.push_back({name->second, kind, first ? weight.numel() : 0, input.numel(), outputs,
+                    input.requires_grad(), weight.numel() * positions});
   return true;
 }
 
@@ -108,37 +119,37 @@ at::Tensor Recorder::convolution(const at::Tensor& input, const at::Tensor& weig
     shape.push_back((input.size(i) + 2 * at(padding) - reach) / at(stride) + 1);
     positions *= shape.back();
   }
-  note(LayerKind::kConvolution, input, weight, positions);
-  return at::zeros(shape, input.options());
+  note(LayerKind::kConvolution, input, weight, positions, c10::multiply_integers(shape));
+  return zeros_after_parameter(shape, input.options());
 }
 
 at::Tensor Recorder::linear(const at::Tensor& input, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
   const int64_t rows = input.numel() / input.size(-1);
-  if (!note(LayerKind::kLinear, input, weight, rows)) {
+  if (!note(LayerKind::kLinear, input, weight, rows, rows * weight.size(0))) {
     at::AutoDispatchBelowADInplaceOrView below;
     return at::linear(input, weight, bias);
   }
   Shape shape = input.sizes().vec();
   shape.back() = weight.size(0);
-  return at::zeros(shape, input.options());
+  return zeros_after_parameter(shape, input.options());
 }
 
-Model make_uninitialised(const ModelFactory& factory) {
-  const NoInitialisation none;
+Model make_uninitialized(const ModelFactory& factory) {
+  const NoInitialization none;
   return factory();
 }
 
 }  // namespace
 
 std::vector<LayerVolume> layer_volumes(const ModelFactory& factory, const ModelShape& shape) {
-  const at::NoGradGuard no_grad;
-  const Model model = make_uninitialised(factory);
+  const at::AutoGradMode with_graph(true);  // the graph tells which inputs depend on parameters
+  const Model model = make_uninitialized(factory);
   model.module->train();
   Shape one = shape.input_shape;
   one.insert(one.begin(), 1);
   Recorder recorder(*model.module);
-  model.forward(at::zeros(one, shape.text ? at::kLong : at::kFloat));
+  model.forward(Tensors{at::zeros(one, shape.text ? at::kLong : at::kFloat)});
   return recorder.layers;
 }
 

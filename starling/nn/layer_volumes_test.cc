@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include <algorithm>
 
@@ -36,11 +38,12 @@ Sums sums_of(const std::vector<LayerVolume>& layers) {
   return sums;
 }
 
-// FireCaffe's table 1: MB are 10⁶ bytes of fp32 at batch 1024, TFLOP are those of forward and backward, 3 · 2 a product.
+// FireCaffe's table 1. MB are 10⁶ bytes of fp32 at batch 1024. TFLOP are those of forward and backward, 3 · 2
+// per product.
 struct Printed {
   const char* model;
   double d_mb, w_mb, tflop;
-  int64_t weights;  // |W| by hand, from the published shapes
+  int64_t weights;  // |W|, computed by hand from the published shapes
 };
 
 class FireCaffe : public testing::TestWithParam<Printed> {};
@@ -49,7 +52,7 @@ TEST_P(FireCaffe, VolumesAreThoseOfThePaper) {
   const Printed& paper = GetParam();
   const Sums sums = sums_of(volumes_of(named(paper.model)));
   EXPECT_NEAR(static_cast<double>(sums.inputs) * 4 * 1024 / 1e6, paper.d_mb, 0.01 * paper.d_mb);
-  // |W| is printed in whole MB: within 1 %, or within half a MB where that is the coarser (NiN's 30 is 30.36).
+  // The paper prints |W| in whole MB. The bound is 1 %, or half a MB if that is larger (NiN's 30 is 30.36).
   EXPECT_NEAR(static_cast<double>(sums.weights) * 4 / 1e6, paper.w_mb, std::max(0.01 * paper.w_mb, 0.5));
   EXPECT_EQ(sums.weights, paper.weights);
   EXPECT_NEAR(static_cast<double>(sums.products) * 6 * 1024 / 1e12, paper.tflop, 0.02 * paper.tflop);
@@ -84,6 +87,10 @@ TEST(LayerVolumes, EveryLayerByHand) {
   EXPECT_EQ(layers[2].kind, LayerKind::kLinear);
   EXPECT_EQ(layers[2].weights, 400 * 120);
   EXPECT_EQ(layers[2].inputs, 400);
+  EXPECT_EQ(layers[0].outputs, 6 * 28 * 28);
+  EXPECT_EQ(layers[2].outputs, 120);
+  EXPECT_FALSE(layers[0].input_gradient);
+  for (size_t i = 1; i < layers.size(); ++i) EXPECT_TRUE(layers[i].input_gradient) << layers[i].name;
   EXPECT_EQ(layers[4].weights, 84 * 10);
   EXPECT_EQ(layers[4].products, 84 * 10);
 }
@@ -97,7 +104,7 @@ TEST(LayerVolumes, OfATransformerAreItsProductsWithWeights) {
   spec.vocabulary = 100;
   const ModelShape shape{{16}, 100, true};
   const std::vector<LayerVolume> layers = layer_volumes(zoo_model(spec, shape), shape);
-  ASSERT_EQ(layers.size(), 4u * 2 + 1);  // no product of attention itself: it has no weight
+  ASSERT_EQ(layers.size(), 4u * 2 + 1);  // attention's own products have no weight
   const int64_t wide[] = {3, 1, 4, 4};
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(layers[i].weights, wide[i % 4] * 64 * 64) << layers[i].name;
@@ -105,8 +112,28 @@ TEST(LayerVolumes, OfATransformerAreItsProductsWithWeights) {
     EXPECT_EQ(layers[i].products, layers[i].weights * 16) << layers[i].name;
   }
   EXPECT_EQ(layers[4].name, "transformer.h.1.attn.c_attn");
-  EXPECT_EQ(layers[8].name, "transformer.wte");  // the answer's layer is the embedding
+  EXPECT_EQ(layers[8].name, "transformer.wte");  // the output layer is the embedding
   EXPECT_EQ(layers[8].weights, 100 * 64);
+}
+
+TEST(LayerVolumes, OfLlamaAreItsProductsWithWeights) {
+  ModelSpec spec = named("llama");
+  spec.layers = 2;
+  spec.width = 64;
+  spec.heads = 4;
+  spec.kv_heads = 2;
+  spec.tokens = 16;
+  const ModelShape shape{{16}, 100, true};
+  const std::vector<LayerVolume> layers = layer_volumes(zoo_model(spec, shape), shape);
+  ASSERT_EQ(layers.size(), 7u * 2 + 1);
+  const int64_t weights[] = {64 * 64, 64 * 32, 64 * 32, 64 * 64, 64 * 192, 64 * 192, 64 * 192};
+  for (size_t i = 0; i < 14; ++i) {
+    EXPECT_EQ(layers[i].weights, weights[i % 7]) << layers[i].name;
+    EXPECT_EQ(layers[i].inputs, 16 * (i % 7 == 6 ? 192 : 64)) << layers[i].name;
+    EXPECT_EQ(layers[i].products, layers[i].weights * 16) << layers[i].name;
+  }
+  EXPECT_EQ(layers[7].name, "model.layers.1.self_attn.q_proj");
+  EXPECT_EQ(layers[14].name, "lm_head");
 }
 
 class Twice : public torch::nn::Module {

@@ -12,26 +12,38 @@
 
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
-#include "starling/nn/safetensors_index.h"
 
 namespace starling {
 namespace {
 
 constexpr std::string_view kPrefix = "transformer.";
-constexpr const char* kEmbedding = "transformer.wte.weight";
-constexpr const char* kTiedHead = "lm_head.weight";
-constexpr size_t kShardBytes = 5'000'000'000;
+// The token embeddings of the zoo's text models, and the output layer of those that do not tie it.
+constexpr const char* kGptEmbedding = "transformer.wte.weight";
+constexpr const char* kLlamaEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// Buffers of GPT-2 files that hold the causal mask, not weights.
-bool is_attention_mask(const std::string& name) {
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+// Returns the name of the module's token embedding. It is empty if the module is no text model of the zoo.
+std::string embedding_of(const TensorMap& state) {
+  for (const char* name : {kGptEmbedding, kLlamaEmbedding}) {
+    if (state.count(name)) return name;
+  }
+  return "";
 }
 
-// The name under which the module has what the file calls `name`; nothing if the module has no such tensor.
+// Returns true for the buffers of files of `embedding`'s model that hold no weights: GPT-2's causal mask, and
+// the frequencies of Llama's rotations.
+bool is_constant(const std::string& embedding, const std::string& name) {
+  if (embedding == kGptEmbedding)
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+  return embedding == kLlamaEmbedding && ends_with(name, ".rotary_emb.inv_freq");
+}
+
+// Returns the module's name of the tensor that the file calls `name`. Returns nothing if the module has no
+// such tensor.
 std::optional<std::string> name_in_module(const TensorMap& state, const std::string& name) {
   if (state.count(name)) return name;
   const std::string longer = std::string(kPrefix) + name;
@@ -53,7 +65,7 @@ std::string shape_of(const at::Tensor& t) {
 class Loading {
  public:
   Loading(const TensorMap& state, const TensorFile& file, bool strict, const std::string& from)
-      : state_(state), file_(file), strict_(strict), from_(from), gpt_(state.count(kEmbedding) > 0) {}
+      : state_(state), file_(file), strict_(strict), from_(from), embedding_(embedding_of(state)) {}
 
   // Checks everything before anything changes.
   void match() {
@@ -61,7 +73,7 @@ class Loading {
     if (strict_) {
       for (const auto& [name, tensor] : state_) {
         if (!sources_.count(name))
-          differs(from_, fmt::format("it has no tensor \"{}\" {}{}", name, shape_of(tensor), near(name)));
+          differs(from_, fmt::format("it has no tensor \"{}\" {}{}", name, shape_of(tensor), reason(name)));
       }
     }
     if (sources_.empty() && !state_.empty()) differs(from_, "it shares no tensor name with the model");
@@ -80,7 +92,7 @@ class Loading {
   void match_one(const std::string& name, const at::Tensor& tensor) {
     const std::optional<std::string> ours = name_in_module(state_, name);
     if (!ours) {
-      const bool expected = gpt_ && (is_attention_mask(name) || name == kTiedHead);
+      const bool expected = is_constant(embedding_, name) || (!embedding_.empty() && name == kHead);
       if (strict_ && !expected)
         differs(from_, fmt::format("its tensor \"{}\" {} has no place in the model", name, shape_of(tensor)));
       return;
@@ -97,21 +109,25 @@ class Loading {
     }
     if (!sources_.emplace(*ours, tensor).second) {
       throw DataError(
-          fmt::format("{}: tensor \"{}\" is there twice, with and without \"{}\"", from_, *ours, kPrefix));
+          fmt::format("{}: tensor \"{}\" occurs twice, with and without \"{}\"", from_, *ours, kPrefix));
     }
   }
 
   void check_tied_head() const {
-    const auto head = file_.tensors.find(kTiedHead);
-    if (!gpt_ || state_.count(kTiedHead) || head == file_.tensors.end()) return;
-    const auto embedding = sources_.find(kEmbedding);
+    const auto head = file_.tensors.find(kHead);
+    if (embedding_.empty() || state_.count(kHead) || head == file_.tensors.end()) return;
+    const auto embedding = sources_.find(embedding_);
     if (embedding != sources_.end() && !at::equal(head->second, embedding->second)) {
-      differs(from_,
-              "its lm_head.weight is not the token embedding, which this gpt uses as its output layer");
+      differs(from_, fmt::format("its lm_head.weight is not the token embedding, which this {} uses as its "
+                                 "output layer",
+                                 embedding_ == kGptEmbedding ? "gpt" : "llama (model.tied = true)"));
     }
   }
 
-  std::string near(const std::string& name) const {
+  // Returns why the file may lack a tensor of the module.
+  std::string reason(const std::string& name) const {
+    if (name == kHead && embedding_ == kLlamaEmbedding && file_.tensors.count(kLlamaEmbedding))
+      return ", so its output layer is the token embedding (model.tied = true)";
     std::vector<std::string> names;
     for (const auto& item : file_.tensors) names.push_back(item.first);
     const std::string found = nearest(name, names);
@@ -123,8 +139,8 @@ class Loading {
   const TensorFile& file_;
   bool strict_;
   const std::string& from_;
-  bool gpt_;
-  TensorMap sources_;  // by the module's names
+  std::string embedding_;  // the name of the token embedding
+  TensorMap sources_;      // by the module's names
 };
 
 }  // namespace
@@ -146,15 +162,11 @@ void load_into(torch::nn::Module& module, const TensorFile& file, bool strict, c
 }
 
 void load_model(torch::nn::Module& module, const std::string& path, bool strict) {
-  load_into(module, read_safetensors(path), strict, path);
+  load_into(module, read_weights(path), strict, path);
 }
 
 void save_model(const torch::nn::Module& module, const std::string& path) {
-  if (is_safetensors_index(path)) {
-    write_safetensors_sharded(path, state_of(module), kShardBytes);
-  } else {
-    write_safetensors(path, state_of(module), {{"format", "pt"}});
-  }
+  write_weights(path, state_of(module));
 }
 
 }  // namespace starling

@@ -1,33 +1,35 @@
-// A module's parameters and buffers by name, and back.
+// Copies a module's parameters and buffers to and from named tensors and files.
 #pragma once
 
 #include <torch/nn/module.h>
 
 #include <string>
 
-#include "starling/nn/safetensors.h"
+#include "starling/nn/safetensors/safetensors.h"
 
 namespace starling {
 
-// Parameters and buffers under their dotted names, as PyTorch's state_dict(): the module's own memory, not
-// copies.
+// Returns parameters and buffers under their dotted names, as PyTorch's state_dict() does. The tensors are
+// the module's own memory, not copies.
 TensorMap state_of(const torch::nn::Module& module);
 
-// Copies the file's tensors into the module's, converting between floating-point types. Names may lack or
-// have one leading "transformer."; of a GPT-2 file the attention masks ("….attn.bias") are left out, and an
-// lm_head.weight must equal the token embedding that it is tied to. Nothing is copied unless everything fits.
-// strict: every tensor of the module must be in the file and the other way round; else only those of both are
-// copied, though a shape that differs is an error always, and so is a file that shares no name with the
-// module. Errors: DataError naming `from` (a path for the message), the first tensor that differs and both
-// shapes.
+// Copies the file's tensors into the module and converts between floating-point types. The file's names may
+// have one leading "transformer." that the module's names lack, or the reverse. Of a GPT-2 file, the
+// attention masks ("….attn.bias") are ignored, and of a Llama file, the frequencies
+// ("….rotary_emb.inv_freq"). If the output layer of the module is its token embedding, lm_head.weight must
+// equal the embedding. Nothing is copied unless everything fits.
+//
+// If `strict` is true, the file and the module must have the same tensors. Otherwise only the tensors that
+// both have are copied. A shape that differs is always an error, and so is a file that shares no name with
+// the module. Errors: DataError that names `from` (a path for the message), the first tensor that differs and
+// both shapes.
 void load_into(torch::nn::Module& module, const TensorFile& file, bool strict = true,
                const std::string& from = "file");
 
-// read_safetensors + load_into.
+// Reads a file with read_weights(), safetensors or .pt, and copies it into the module with load_into().
 void load_model(torch::nn::Module& module, const std::string& path, bool strict = true);
 
-// state_of + write_safetensors, with the metadata {"format": "pt"} that Hugging Face asks for; a path that
-// ends in .safetensors.index.json is written in shards of at most 5 GB.
+// Writes state_of(module) with write_weights(). The ending of the path decides the format.
 void save_model(const torch::nn::Module& module, const std::string& path);
 
 }  // namespace starling

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <filesystem>
 
@@ -27,6 +27,17 @@ Model gpt() {
   spec.width = 16;
   spec.heads = 2;
   spec.tokens = 8;
+  return zoo_model(spec, {{8}, 30, true})();
+}
+
+Model llama(bool tied) {
+  ModelSpec spec;
+  spec.name = "llama";
+  spec.layers = 1;
+  spec.width = 16;
+  spec.heads = 2;
+  spec.tokens = 8;
+  spec.tied = tied;
   return zoo_model(spec, {{8}, 30, true})();
 }
 
@@ -55,13 +66,15 @@ std::string error_of(const Model& model, const TensorFile& file, bool strict = t
 TEST(State, LoadsWhatWasSaved) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("starling-state-" + std::to_string(::getpid()));
-  const Model a = lenet(), b = lenet();
-  for (const char* end : {".safetensors", ".safetensors.index.json"}) {
+  const Model a = lenet();
+  for (const char* end : {".safetensors", ".safetensors.index.json", ".pt", ".pth"}) {
+    const Model b = lenet();
     save_model(*a.module, path + end);
     load_model(*b.module, path + end);
     expect_same(state_of(*a.module), state_of(*b.module));
   }
-  for (const char* end : {".safetensors", ".safetensors.index.json", "-00001-of-00001.safetensors"})
+  for (const char* end :
+       {".safetensors", ".safetensors.index.json", "-00001-of-00001.safetensors", ".pt", ".pth"})
     std::filesystem::remove(path + end);
 }
 
@@ -114,7 +127,24 @@ TEST(State, GptLoadsWithAndWithoutPrefixMasksAndTiedHead) {
 
   TensorFile twice = saved;
   twice.tensors["wte.weight"] = saved.tensors.at("transformer.wte.weight");
-  EXPECT_THAT(error_of(gpt(), twice), HasSubstr("there twice"));
+  EXPECT_THAT(error_of(gpt(), twice), HasSubstr("occurs twice"));
+}
+
+TEST(State, LlamaLoadsWithFrequenciesAndTheHeadThatModelTiedAsksFor) {
+  TensorFile untied = copy_of(llama(false)), tied = copy_of(llama(true));
+  untied.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch::ones({4});
+  const Model loaded = llama(false);
+  load_into(*loaded.module, untied);
+  EXPECT_TRUE(state_of(*loaded.module).at("lm_head.weight").equal(untied.tensors.at("lm_head.weight")));
+
+  EXPECT_THAT(error_of(llama(true), untied),
+              HasSubstr("not the token embedding, which this llama (model.tied = true) uses"));
+  EXPECT_THAT(error_of(llama(false), tied),
+              HasSubstr("no tensor \"lm_head.weight\" [30, 16], so its output layer is the token embedding "
+                        "(model.tied = true)"));
+  tied.tensors["lm_head.weight"] = tied.tensors.at("model.embed_tokens.weight");
+  EXPECT_EQ(error_of(llama(true), tied), "loaded without an error");
+  EXPECT_THAT(error_of(gpt(), untied), HasSubstr("is of another model"));
 }
 
 }  // namespace

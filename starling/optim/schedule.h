@@ -1,12 +1,21 @@
-// The learning rate of each step, as a pure function. With it = the number of updates done before this one,
-// lr0 = optimizer.lr (times global_batch / schedule.scale_base_batch where that is set), w =
-// schedule.warmup_steps and x = (it - w) / (total - w), the part done of the steps after warm-up:
+// The learning rate of each step, as a pure function.
 //
-//   it < w     lr0 (it + 1) / w                                       linear warm-up; Goyal et al., arXiv
-//   1706.02677 constant   lr0 step       lr0 gamma^k, k = number of milestones (in epochs) that it /
-//   steps_per_epoch has reached cosine     min_lr + (lr0 - min_lr) (1 + cos πx) / 2               Loshchilov
-//   and Hutter, arXiv 1608.03983 poly       lr0 (1 - x)^power                                      FireCaffe,
-//   arXiv 1511.00175
+// it is the number of updates done before the step. lr0 is optimizer.lr, times s(global_batch /
+// schedule.scale_base_batch) if scale_base_batch is set. w is schedule.warmup_steps. x = (it - w) / (total -
+// w) is the completed share of the steps after warm-up. k is the number of milestones (in epochs) that `it`
+// has reached. schedule.scale chooses s:
+//
+//   linear     s(b) = b        Goyal et al., arXiv 1706.02677
+//   sqrt       s(b) = √b       Krizhevsky, arXiv 1404.5997
+//   firecaffe  s(b) = b^0.6    FireCaffe, arXiv 1511.00175: 0.01 at a batch of 32, 0.08 at 1024
+//
+// schedule.name chooses the course of the rate:
+//
+//   it < w     lr0 (it + 1) / w                          linear warm-up; Goyal et al., arXiv 1706.02677
+//   constant   lr0
+//   step       lr0 gamma^k
+//   cosine     min_lr + (lr0 - min_lr) (1 + cos πx) / 2  Loshchilov and Hutter, arXiv 1608.03983
+//   poly       lr0 (1 - x)^power                         FireCaffe, arXiv 1511.00175
 #pragma once
 
 #include <cstdint>
@@ -15,14 +24,15 @@
 
 namespace starling {
 
+// The lengths that a learning rate schedule depends on.
 struct ScheduleLength {
   int64_t total_steps = 0;      // of the whole run; cosine and poly need it
   int64_t steps_per_epoch = 1;  // step needs it
   int64_t global_batch = 0;     // scale_base_batch needs it
 };
 
-// it: 0 for the first update. After total_steps the last value stays.
-// Errors: ConfigError for an unknown schedule.name (suggests the near one).
+// Returns the learning rate of update number `it`, counted from 0. After total_steps, the last value stays.
+// Errors: ConfigError for an unknown schedule.name; the message suggests a similar name.
 double learning_rate(double lr, const ScheduleSpec& schedule, const ScheduleLength& length, int64_t it);
 
 }  // namespace starling

@@ -33,7 +33,7 @@ TEST(Schedule, ConstantStays) {
   expect_near(rates({}, {.total_steps = 3}, 4), {0.4, 0.4, 0.4, 0.4});
 }
 
-// The numbers of the next four tests come from torch.optim.lr_scheduler of PyTorch 2.15.0.
+// The numbers of this and the next three tests come from torch.optim.lr_scheduler of PyTorch 2.15.0.
 TEST(Schedule, CosineEqualsPyTorch) {
   ScheduleSpec spec = named("cosine");
   spec.min_lr = 0.04;
@@ -73,6 +73,10 @@ TEST(Schedule, MilestoneThatIsNoWholeNumberOfSteps) {
   const ScheduleLength length{.total_steps = 30, .steps_per_epoch = 30};
   EXPECT_EQ(learning_rate(1.0, spec, length, 2), 1.0);
   EXPECT_EQ(learning_rate(1.0, spec, length, 3), 0.1);
+  spec.milestones = {0.29};  // 0.29 * 100 is less than 29 in floating point
+  const ScheduleLength hundred{.total_steps = 100, .steps_per_epoch = 100};
+  EXPECT_EQ(learning_rate(1.0, spec, hundred, 28), 1.0);
+  EXPECT_EQ(learning_rate(1.0, spec, hundred, 29), 0.1);
 }
 
 TEST(Schedule, ScalesWithTheGlobalBatch) {
@@ -83,6 +87,20 @@ TEST(Schedule, ScalesWithTheGlobalBatch) {
   EXPECT_DOUBLE_EQ(learning_rate(0.1, spec, {.total_steps = 9, .global_batch = 256}, 0), 0.2);
 }
 
+TEST(Schedule, ScalesByTheRuleThatIsGiven) {
+  ScheduleSpec spec;
+  spec.scale_base_batch = 32;
+  const ScheduleLength large{.total_steps = 1, .global_batch = 1024},
+      same{.total_steps = 1, .global_batch = 32};
+  spec.scale = "firecaffe";  // the rates that FireCaffe's section 5 gives for these two batches
+  EXPECT_NEAR(learning_rate(0.01, spec, large, 0), 0.08, 1e-12);
+  EXPECT_DOUBLE_EQ(learning_rate(0.01, spec, same, 0), 0.01);
+  spec.scale = "sqrt";
+  EXPECT_DOUBLE_EQ(learning_rate(0.01, spec, large, 0), 0.01 * std::sqrt(32.0));
+  spec.scale = "cubic";
+  EXPECT_THROW(learning_rate(0.01, spec, large, 0), ConfigError);
+}
+
 TEST(Schedule, SuggestsTheNearName) {
   try {
     learning_rate(0.1, named("cosin"), {.total_steps = 1}, 0);
@@ -91,6 +109,18 @@ TEST(Schedule, SuggestsTheNearName) {
     EXPECT_THAT(e.what(),
                 testing::HasSubstr("schedule.name: unknown schedule 'cosin', did you mean 'cosine'?"));
   }
+}
+
+TEST(Schedule, AShareOfTheRunIsItsWarmUpUnlessStepsAreGiven) {
+  ScheduleSpec share, steps;
+  share.name = steps.name = "cosine";
+  share.warmup_share = 0.1;
+  steps.warmup_steps = 4;
+  const ScheduleLength length{40, 10, 64};
+  for (int64_t it = 0; it < 40; ++it)
+    EXPECT_EQ(learning_rate(0.2, share, length, it), learning_rate(0.2, steps, length, it)) << it;
+  steps.warmup_share = 0.5;  // the steps win
+  EXPECT_EQ(learning_rate(0.2, steps, length, 4), learning_rate(0.2, share, length, 4));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Copies that write around the caches: the destination is not read first (no read for ownership) and evicts
+// Copies that bypass the caches: they do not read the destination first (no read for ownership) and evict
 // nothing.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace starling {
 
-// As memcpy. `from` and `to` must not overlap. Other threads see the bytes in order only after
+// Copies like memcpy. `from` and `to` must not overlap. Other threads see the bytes in order only after
 // stream_fence().
 inline __attribute__((always_inline)) void stream_copy(void* to, const void* from, size_t bytes) {
 #if defined(__SSE2__)
@@ -34,6 +34,7 @@ inline __attribute__((always_inline)) void stream_copy(void* to, const void* fro
 #endif
 }
 
+// Orders all earlier stream_copy() writes of this thread before its later writes.
 inline __attribute__((always_inline)) void stream_fence() {
 #if defined(__SSE2__)
   _mm_sfence();

@@ -2,13 +2,13 @@
 
 #include <vector>
 
-#include "starling/optim/isa_dispatch.h"
+#include "starling/base/isa_dispatch.h"
 
 namespace starling {
 namespace {
 
 constexpr size_t kBlock = 1024;
-constexpr size_t kLanes = 16;  // independent sums, so that additions need not wait for each other
+constexpr size_t kLanes = 16;  // independent sums, so that additions do not depend on each other
 
 STARLING_INLINE float widen(float x) {
   return x;

@@ -9,7 +9,7 @@
 namespace starling {
 namespace {
 
-constexpr size_t kBlock = 1024;  // elements that stay in the first-level cache between two loops
+constexpr size_t kBlock = 1024;  // elements; a block stays in the first-level cache between two loops
 
 STARLING_INLINE float widen(float x) {
   return x;
@@ -30,12 +30,25 @@ STARLING_INLINE Bf16 narrow(double x) {
   return narrow(static_cast<float>(x));
 }
 
-// The plain pass over `n` elements with kSources gradient buffers. Out pointers may equal the in pointers.
+// Returns 1 for NaN and infinities, otherwise 0. Integers keep the loop around it free of branches, so that
+// it is vectorized.
+STARLING_INLINE uint32_t not_finite(float x) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  return (__builtin_bit_cast(uint32_t, x) & kExponent) == kExponent ? 1 : 0;
+}
+STARLING_INLINE uint64_t not_finite(double x) {
+  constexpr uint64_t kExponent = 0x7ff0000000000000u;
+  return (__builtin_bit_cast(uint64_t, x) & kExponent) == kExponent ? 1 : 0;
+}
+
+// Updates `n` elements with the sum of kSources gradient buffers. Output pointers may equal the input
+// pointers. Returns whether the scaled sums are finite.
 template <int kSources, typename T, typename G, typename Step>
-STARLING_INLINE void pass(const Step& step_in, const G* const* gradients, T scale, const T* w_in, T* w_out,
+STARLING_INLINE bool pass(const Step& step_in, const G* const* gradients, T scale, const T* w_in, T* w_out,
                           const T* const* state_in, T* const* state_out, size_t n) {
   constexpr int kStates = Step::kStates;
   const Step step = step_in;
+  decltype(not_finite(T{})) bad = 0;
   const G* g[kSources];
   for (int s = 0; s < kSources; ++s) g[s] = gradients[s];
   const T* in[kStates + 1] = {};
@@ -51,13 +64,16 @@ STARLING_INLINE void pass(const Step& step_in, const G* const* gradients, T scal
     T w = w_in[i];
     T state[kStates + 1];
     for (int k = 0; k < kStates; ++k) state[k] = in[k][i];
-    step(sum * scale, w, state);
+    const T mean = sum * scale;
+    bad |= not_finite(mean);
+    step(mean, w, state);
     w_out[i] = w;
     for (int k = 0; k < kStates; ++k) out[k][i] = state[k];
   }
+  return bad == 0;
 }
 
-// More sources than are unrolled: their sum goes through `sum`, which holds n ≤ kBlock elements.
+// Adds any number of gradient buffers. `sum` receives the sums of n ≤ kBlock elements.
 template <typename T, typename G>
 STARLING_INLINE void add_sources(const G* const* gradients, int sources, size_t begin, size_t n, T* sum) {
   const G* first = gradients[0] + begin;
@@ -70,10 +86,10 @@ STARLING_INLINE void add_sources(const G* const* gradients, int sources, size_t 
   }
 }
 
-// The pass over [begin, begin + n) into outputs given as pointers to their first element, whatever the source
-// count.
+// The pass over [begin, begin + n) for any number of sources. Outputs are pointers to their first element.
+// Returns whether the scaled sums are finite.
 template <typename T, typename G, typename Step>
-STARLING_INLINE void pass_range(const UpdateArgs<T, G>& a, const Step& step, size_t begin, size_t n, T* w_out,
+STARLING_INLINE bool pass_range(const UpdateArgs<T, G>& a, const Step& step, size_t begin, size_t n, T* w_out,
                                 T* const* state_out) {
   constexpr int kUnrolled = 4;
   const T scale = static_cast<T>(a.gradient_scale);
@@ -97,7 +113,7 @@ STARLING_INLINE void pass_range(const UpdateArgs<T, G>& a, const Step& step, siz
   alignas(64) T sum[kBlock];
   add_sources(a.gradients, a.sources, begin, n, sum);
   const T* sums[1] = {sum};
-  pass<1>(step, sums, scale, w_in, w_out, state_in, state_out, n);
+  return pass<1>(step, sums, scale, w_in, w_out, state_in, state_out, n);
 }
 
 template <typename T>
@@ -106,38 +122,38 @@ STARLING_INLINE void narrow_to(const T* from, Bf16* to, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] = narrow(from[i]);
 }
 
-// The whole range, block by block: through the caches into place, or around them by way of blocks on the
-// stack.
+// Pass updates the whole range, block by block. Results are written in place through the caches, or into
+// blocks on the stack that are then copied around the caches.
 template <typename T, typename G, typename Step>
 struct Pass {
   const UpdateArgs<T, G>& a;
   const Step& step;
+  bool& finite;
 
   STARLING_INLINE void operator()() const {
+    bool all = true;
     for (size_t begin = 0; begin < a.count; begin += kBlock) {
       const size_t n = a.count - begin < kBlock ? a.count - begin : kBlock;
-      if (a.stream) {
-        streamed(begin, n);
-      } else {
-        in_cache(begin, n);
-      }
+      all &= a.stream ? streamed(begin, n) : in_cache(begin, n);
     }
     if (a.stream) stream_fence();
+    finite = all;
   }
 
-  STARLING_INLINE void in_cache(size_t begin, size_t n) const {
+  STARLING_INLINE bool in_cache(size_t begin, size_t n) const {
     T* state_out[Step::kStates + 1] = {};
     for (int k = 0; k < Step::kStates; ++k) state_out[k] = a.state_out[k] + begin;
-    pass_range(a, step, begin, n, a.parameter_out + begin, state_out);
+    const bool all = pass_range(a, step, begin, n, a.parameter_out + begin, state_out);
     if (a.bf16_out != nullptr) narrow_to(a.parameter_out + begin, a.bf16_out + begin, n);
+    return all;
   }
 
-  STARLING_INLINE void streamed(size_t begin, size_t n) const {
+  STARLING_INLINE bool streamed(size_t begin, size_t n) const {
     alignas(64) T block[Step::kStates + 1][kBlock];
     T* state_out[Step::kStates + 1] = {};
     for (int k = 0; k < Step::kStates; ++k) state_out[k] = block[k];
     T* w = block[Step::kStates];
-    pass_range(a, step, begin, n, w, state_out);
+    const bool all = pass_range(a, step, begin, n, w, state_out);
     stream_copy(a.parameter_out + begin, w, n * sizeof(T));
     for (int k = 0; k < Step::kStates; ++k) stream_copy(a.state_out[k] + begin, block[k], n * sizeof(T));
     if (a.bf16_out != nullptr) {
@@ -145,16 +161,20 @@ struct Pass {
       narrow_to(w, half, n);
       stream_copy(a.bf16_out + begin, half, n * sizeof(Bf16));
     }
+    return all;
   }
 };
 
 }  // namespace
 
 template <typename T, typename G>
-void UpdateRule::apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const {
-  STARLING_CHECK(args.sources >= 1 && step >= 1, "sources {}, step {}", args.sources, step);
+bool UpdateRule::apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const {
+  STARLING_CHECK(args.sources >= 1 && step >= 1, "sources ({}) and step ({}) must be at least 1",
+                 args.sources, step);
   const auto run = [&](const auto& rule) {
-    dispatch(isa_, Pass<T, G, std::decay_t<decltype(rule)>>{args, rule});
+    bool finite = true;
+    dispatch(isa_, Pass<T, G, std::decay_t<decltype(rule)>>{args, rule, finite});
+    return finite;
   };
   switch (kind_) {
     case Kind::kSgdPlain:
@@ -168,16 +188,17 @@ void UpdateRule::apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t st
     case Kind::kAdaGrad:
       return run(AdaGradStep<T>(spec_, lr, step));
   }
+  return false;
 }
 
-void UpdateRule::apply(const UpdateArgs<float, float>& args, double lr, int64_t step) const {
-  apply_typed(args, lr, step);
+bool UpdateRule::apply(const UpdateArgs<float, float>& args, double lr, int64_t step) const {
+  return apply_typed(args, lr, step);
 }
-void UpdateRule::apply(const UpdateArgs<float, Bf16>& args, double lr, int64_t step) const {
-  apply_typed(args, lr, step);
+bool UpdateRule::apply(const UpdateArgs<float, Bf16>& args, double lr, int64_t step) const {
+  return apply_typed(args, lr, step);
 }
-void UpdateRule::apply(const UpdateArgs<double, double>& args, double lr, int64_t step) const {
-  apply_typed(args, lr, step);
+bool UpdateRule::apply(const UpdateArgs<double, double>& args, double lr, int64_t step) const {
+  return apply_typed(args, lr, step);
 }
 
 UpdateRule::UpdateRule(const OptimizerSpec& spec, Isa isa) : spec_(spec), isa_(isa) {
@@ -193,7 +214,7 @@ UpdateRule::UpdateRule(const OptimizerSpec& spec, Isa isa) : spec_(spec), isa_(i
   } else {
     const std::string near = nearest(spec.name, {"sgd", "adam", "adamw", "adagrad"});
     throw ConfigError("optimizer.name",
-                      fmt::format("unknown optimizer '{}'{}; one of sgd, adam, adamw, adagrad", spec.name,
+                      fmt::format("unknown optimizer '{}'{}; use one of sgd, adam, adamw, adagrad", spec.name,
                                   near.empty() ? "" : fmt::format(", did you mean '{}'?", near)));
   }
 }

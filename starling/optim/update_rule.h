@@ -1,22 +1,24 @@
-// UpdateRule: one optimizer step over a flat range of parameters, as one pass over memory: the gradients of p
-// sources are added in source order, scaled, and used at once; neither their sum nor any intermediate is
-// stored.
+// UpdateRule is one optimizer step over a flat range of parameters, as one pass over memory. The gradients of
+// p sources are added in source order, scaled, and used at once. No intermediate result is stored.
 //
 //   g    = gradient_scale * (gradients[0][i] + gradients[1][i] + …)
-//   sgd    dw := momentum dw - lr (g + weight_decay w);  w := w + dw (FireCaffe)
-//          State: dw ("momentum"); none where momentum is 0. Equal to torch.optim.SGD while lr is constant;
-//          when lr changes the two differ, for PyTorch multiplies the whole sum of past gradients by the new
-//          lr.
-//   adam   g := g + weight_decay w;  m := m + (1 - beta1)(g - m);  v := beta2 v + (1 - beta2) g²;
-//          w := w - lr / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) + eps) (torch.optim.Adam)
-//   adamw  w := w - lr weight_decay w, then as adam without weight decay in g (torch.optim.AdamW)
-//          State: m ("exp_avg"), v ("exp_avg_sq"); t is the step.
+//   sgd      dw := momentum dw - lr (g + weight_decay w);  w := w + dw (FireCaffe)
+//            State: dw ("momentum"), or none if momentum is 0.
+//   adam     g := g + weight_decay w;  m := m + (1 - beta1)(g - m);  v := beta2 v + (1 - beta2) g²;
+//            w := w - lr / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) + eps) (torch.optim.Adam)
+//            State: m ("exp_avg"), v ("exp_avg_sq"). t is the step.
+//   adamw    w := w - lr weight_decay w, then as adam without weight decay in g (torch.optim.AdamW)
+//            State: as adam.
 //   adagrad  g := g + weight_decay w;  s := s + g²;  w := w - lr g / (sqrt(s) + eps)
-//          (Duchi et al. 2011; torch.optim.Adagrad). State: s ("sum").
+//            (Duchi et al. 2011; torch.optim.Adagrad)
+//            State: s ("sum").
 //
-// Element i of the result depends on element i of the inputs alone, by the same IEEE operations (no
-// contraction into fused multiply-adds) wherever it lies: it is bit-identical however the range is split
-// between threads or ranks and whichever vector unit computes it.
+// sgd equals torch.optim.SGD while lr is constant. When lr changes the two differ, because PyTorch multiplies
+// the whole sum of past gradients by the new lr.
+//
+// Element i of the result depends only on element i of the inputs. It is computed by a fixed sequence of IEEE
+// operations, without contraction into fused multiply-adds. The result is therefore bit-identical for every
+// split of the range between threads or ranks and for every vector unit.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +26,15 @@
 #include <string>
 #include <vector>
 
-#include "starling/optim/bf16.h"
-#include "starling/optim/isa.h"
+#include "starling/base/bfloat16.h"
+#include "starling/base/isa.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
 
-// T: type of parameters and state (float, double). G: type of gradients (T, or Bf16 with float).
-// Each out buffer is either the matching input (in place) or does not overlap any input (double-buffered
-// update).
+// The buffers of one update. T: type of parameters and states (float, double). G: type of gradients (T, or
+// Bf16 with float). Each output buffer either is the matching input (in place) or overlaps no input
+// (double-buffered update).
 template <typename T, typename G>
 struct UpdateArgs {
   const G* const* gradients = nullptr;  // `sources` buffers of `count` elements
@@ -44,25 +46,32 @@ struct UpdateArgs {
   const T* const* state = nullptr;  // state_count() buffers, in the order of state_names()
   T* const* state_out = nullptr;
   size_t count = 0;
-  bool stream = false;  // write around the caches; only for outputs that are not inputs and not read soon
+  // Whether to write around the caches. Only for outputs that are not inputs and are not read soon.
+  bool stream = false;
 };
 
-// A value: copy it freely. Thread-safe: apply() may run on disjoint ranges at once.
+// The update rule of an optimizer. A copyable value. Thread-safe: apply() may run on disjoint ranges at once.
 class UpdateRule {
  public:
+  // Makes the rule of `spec` for an instruction set. make_update_rule() checks the name first.
   UpdateRule(const OptimizerSpec& spec, Isa isa);
 
+  // The number of states per parameter, from 0 (sgd without momentum) to 2 (adam).
   int state_count() const { return static_cast<int>(names_.size()); }
+  // The names of the states in checkpoints, in the order of UpdateArgs::state.
   const std::vector<std::string>& state_names() const { return names_; }
 
-  // One step with learning rate `lr`. step: 1 for the first update (Adam's t). State starts as zeros.
-  void apply(const UpdateArgs<float, float>& args, double lr, int64_t step) const;
-  void apply(const UpdateArgs<float, Bf16>& args, double lr, int64_t step) const;
-  void apply(const UpdateArgs<double, double>& args, double lr, int64_t step) const;
+  // Performs one step with learning rate `lr`. step: 1 for the first update (Adam's t). States start as
+  // zeros. Returns whether all elements of g are finite. If not, the outputs are useless.
+  bool apply(const UpdateArgs<float, float>& args, double lr, int64_t step) const;
+  // The step for bf16 gradients and fp32 parameters.
+  bool apply(const UpdateArgs<float, Bf16>& args, double lr, int64_t step) const;
+  // The step in fp64.
+  bool apply(const UpdateArgs<double, double>& args, double lr, int64_t step) const;
 
  private:
   template <typename T, typename G>
-  void apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const;
+  bool apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const;
 
   enum class Kind { kSgdPlain, kSgd, kAdam, kAdamW, kAdaGrad };
   Kind kind_;
@@ -71,7 +80,8 @@ class UpdateRule {
   std::vector<std::string> names_;
 };
 
-// Errors: ConfigError for an unknown optimizer.name (suggests the near one).
+// Makes the update rule of `spec`. Errors: ConfigError for an unknown optimizer.name; the message suggests a
+// similar name.
 UpdateRule make_update_rule(const OptimizerSpec& spec, Isa isa = best_isa());
 
 }  // namespace starling

@@ -1,5 +1,5 @@
-// The naive form of update_rule.h: one element at a time, in the order of the formulas. Tests compare the
-// kernels to it.
+// The naive form of optim/update_rule.h: one element at a time, in the order of the formulas. Tests compare
+// the kernels with it.
 #pragma once
 
 #include <cmath>
@@ -9,14 +9,16 @@
 
 namespace starling {
 
+// Returns a gradient element as double.
 inline double as_double(double x) {
   return x;
 }
+// Returns a gradient element as double.
 inline double as_double(Bf16 x) {
   return to_fp32(x);
 }
 
-// The sum of the gradients of element i in type T, scaled.
+// Returns the scaled sum of the gradients of element i, in type T.
 template <typename T, typename G>
 T reference_gradient(const UpdateArgs<T, G>& a, size_t i) {
   T g = 0;
@@ -24,6 +26,7 @@ T reference_gradient(const UpdateArgs<T, G>& a, size_t i) {
   return g * static_cast<T>(a.gradient_scale);
 }
 
+// Stochastic gradient descent with momentum and weight decay.
 template <typename T, typename G>
 void reference_sgd(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr) {
   const T mu = static_cast<T>(spec.momentum), omega = static_cast<T>(spec.weight_decay);
@@ -38,6 +41,7 @@ void reference_sgd(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double 
   }
 }
 
+// Adam, or AdamW if spec.name is "adamw".
 template <typename T, typename G>
 void reference_adam(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr, int64_t step) {
   const bool decoupled = spec.name == "adamw";
@@ -56,6 +60,7 @@ void reference_adam(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double
   }
 }
 
+// AdaGrad.
 template <typename T, typename G>
 void reference_adagrad(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr) {
   for (size_t i = 0; i < a.count; ++i) {
@@ -67,6 +72,7 @@ void reference_adagrad(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, dou
   }
 }
 
+// Performs the step of the rule that `spec` names.
 template <typename T, typename G>
 void reference_update(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr, int64_t step) {
   if (spec.name == "sgd") {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "starling/base/error.h"
+#include "starling/optim/finite.h"
 #include "starling/optim/update_rule_reference.h"
 
 namespace starling {
@@ -182,13 +183,13 @@ TYPED_TEST(UpdateRuleTest, InPlaceEqualsOutOfPlace) {
       a.state = a.state_out;
       rule.apply(a, 0.05, 4);
     });
-    if (rule.state_count() < 2) apart.v = place.v;  // not a state of this rule, so not written
+    if (rule.state_count() < 2) apart.v = place.v;  // this rule does not have the state, so it is not written
     if (rule.state_count() < 1) apart.m = place.m;
     expect_same_bits(apart, place);
   }
 }
 
-// The parameters after five steps on fixed gradients, lr 0.1, weight decay 0.01.
+// Returns the parameters after five steps on fixed gradients with lr 0.1 and weight decay 0.01.
 std::vector<double> five_steps(const std::string& name) {
   std::vector<double> w = {0.5, -1.25, 2.0, -0.03125}, m(4), v(4), g(4);
   const auto rule = make_update_rule(spec_of(name));
@@ -207,17 +208,99 @@ std::vector<double> five_steps(const std::string& name) {
   return w;
 }
 
-// Computed by torch.optim of PyTorch 2.15.0 in fp64 from the same numbers.
+// The expected values are computed by torch.optim of PyTorch 2.15.0 in fp64 from equal inputs.
 TEST(UpdateRule, EqualsPyTorch) {
   const std::vector<std::pair<std::string, std::vector<double>>> expected = {
       {"sgd", {0.17691846667028946, -1.0640430959027287, 1.9001187130951678, -0.04937959270989372}},
       {"adam", {0.013826974201324851, -0.7934576600554919, 1.8322429760200967, -0.2644722507282321}},
       {"adamw", {0.01339813768908793, -0.7925530758274214, 1.8469709501592038, -0.3651893493525833}},
-      // By torch.optim.Adagrad's published formula, in plain Python.
+      // The values come from the published formula of torch.optim.Adagrad, computed in plain Python.
       {"adagrad", {0.09151911212386085, -1.027143199370522, 1.9057361479944042, -0.27016937903750154}}};
   for (const auto& [name, values] : expected) {
     const auto w = five_steps(name);
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(w[i], values[i], 1e-14) << name << " element " << i;
+  }
+}
+
+// Runs a step whose gradient of source `source` is `value` at element `at`. Returns whether the rule found
+// all gradients finite.
+template <typename T, typename G>
+bool found_finite(const OptimizerSpec& spec, Isa isa, bool stream, int sources, int source, size_t at,
+                  float value) {
+  Problem<T, G> problem(2500, sources);
+  problem.g[static_cast<size_t>(source)][at] = make_gradient(value, G{});
+  Outputs<T> out(problem.count);
+  const T* state[] = {problem.m.data(), problem.v.data()};
+  T* state_out[] = {out.m.data(), out.v.data()};
+  UpdateArgs<T, G> args;
+  args.gradients = problem.g_pointers.data();
+  args.sources = sources;
+  args.gradient_scale = 0.5;
+  args.parameter = problem.w.data();
+  args.parameter_out = out.w.data();
+  args.state = state;
+  args.state_out = state_out;
+  args.count = problem.count;
+  args.stream = stream;
+  return UpdateRule(spec, isa).apply(args, 0.1, 1);
+}
+
+TEST(UpdateRule, FindsAGradientThatIsNotFiniteWhereverItIs) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity};
+  const Isa isas[] = {Isa::kBaseline, best_isa()};
+  for (const OptimizerSpec& spec : all_rules()) {
+    for (const Isa isa : isas) {
+      for (const bool stream : {false, true}) {
+        for (const int sources : {1, 3, 6}) {
+          const auto all_types = [&](int source, size_t at, float value) {
+            const bool fp32 = found_finite<float, float>(spec, isa, stream, sources, source, at, value);
+            const bool bf16 = found_finite<float, Bf16>(spec, isa, stream, sources, source, at, value);
+            const bool fp64 = found_finite<double, double>(spec, isa, stream, sources, source, at, value);
+            EXPECT_EQ(fp32, bf16) << spec.name;
+            EXPECT_EQ(fp32, fp64) << spec.name;
+            return fp32;
+          };
+          EXPECT_TRUE(all_types(0, 7, 1e30f)) << spec.name;
+          for (const float value : bad) {
+            for (const size_t at : {size_t{0}, size_t{1023}, size_t{1024}, size_t{2499}})
+              EXPECT_FALSE(all_types(sources - 1, at, value)) << spec.name << " " << at << " " << value;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(UpdateRule, FindsASumOfFiniteGradientsThatIsNotFinite) {
+  OptimizerSpec spec = spec_of("sgd", 0.0);
+  const float half = 3e38f, w = 1;
+  float out = 0;
+  const float* sources[] = {&half, &half};
+  UpdateArgs<float, float> args;
+  args.gradients = sources;
+  args.sources = 2;
+  args.gradient_scale = 0.5;
+  args.parameter = &w;
+  args.parameter_out = &out;
+  args.count = 1;
+  EXPECT_FALSE(UpdateRule(spec, best_isa()).apply(args, 0.1, 1));
+}
+
+TEST(AllFinite, FindsEveryElement) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, size_t{9001}}) {
+    std::vector<float> values(count, 1e38f);
+    std::vector<double> wide(count, -1e300);
+    EXPECT_TRUE(all_finite(values.data(), count));
+    EXPECT_TRUE(all_finite(wide.data(), count));
+    for (const size_t at : {size_t{0}, count / 2, count - 1}) {
+      if (count == 0) break;
+      values[at] = std::numeric_limits<float>::infinity();
+      wide[at] = std::numeric_limits<double>::quiet_NaN();
+      EXPECT_FALSE(all_finite(values.data(), count)) << at;
+      EXPECT_FALSE(all_finite(wide.data(), count)) << at;
+      values[at] = wide[at] = 0;
+    }
   }
 }
 

@@ -1,31 +1,36 @@
-// The arithmetic of one element, one struct a rule: scalars computed once a step (in double, then rounded to
-// T), and operator()(g, w, state) which changes w and the state in place.
+// The arithmetic of one element, as one struct per rule. A struct's scalars are computed once per step, in
+// double, and rounded to T. operator()(g, w, state) changes w and the state in place.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "starling/optim/isa_dispatch.h"
+#include "starling/base/isa_dispatch.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
 
+// The square root of a float.
 STARLING_INLINE float square_root(float x) {
   return __builtin_sqrtf(x);
 }
+// The square root of a double.
 STARLING_INLINE double square_root(double x) {
   return __builtin_sqrt(x);
 }
 
+// SGD without momentum.
 template <typename T>
 struct SgdPlainStep {
   static constexpr int kStates = 0;
   T lr, weight_decay;
   SgdPlainStep(const OptimizerSpec& s, double rate, int64_t)
       : lr(static_cast<T>(rate)), weight_decay(static_cast<T>(s.weight_decay)) {}
+  // Updates one element.
   STARLING_INLINE void operator()(T g, T& w, T*) const { w = w - lr * (g + weight_decay * w); }
 };
 
+// SGD with momentum.
 template <typename T>
 struct SgdStep {
   static constexpr int kStates = 1;
@@ -34,6 +39,7 @@ struct SgdStep {
       : lr(static_cast<T>(rate)),
         momentum(static_cast<T>(s.momentum)),
         weight_decay(static_cast<T>(s.weight_decay)) {}
+  // Updates one element.
   STARLING_INLINE void operator()(T g, T& w, T* state) const {
     const T change = momentum * state[0] - lr * (g + weight_decay * w);
     state[0] = change;
@@ -41,12 +47,14 @@ struct SgdStep {
   }
 };
 
+// AdaGrad.
 template <typename T>
 struct AdaGradStep {
   static constexpr int kStates = 1;
   T lr, weight_decay, eps;
   AdaGradStep(const OptimizerSpec& s, double rate, int64_t)
       : lr(static_cast<T>(rate)), weight_decay(static_cast<T>(s.weight_decay)), eps(static_cast<T>(s.eps)) {}
+  // Updates one element.
   STARLING_INLINE void operator()(T g, T& w, T* state) const {
     g = g + weight_decay * w;
     const T sum = state[0] + g * g;
@@ -55,7 +63,7 @@ struct AdaGradStep {
   }
 };
 
-// kDecoupled: AdamW.
+// Adam, or AdamW if kDecoupled.
 template <typename T, bool kDecoupled>
 struct AdamStep {
   static constexpr int kStates = 2;
@@ -69,6 +77,7 @@ struct AdamStep {
         one_minus_beta2(static_cast<T>(1.0 - s.beta2)),
         root_correction2(static_cast<T>(std::sqrt(1.0 - std::pow(s.beta2, static_cast<double>(step))))),
         eps(static_cast<T>(s.eps)) {}
+  // Updates one element.
   STARLING_INLINE void operator()(T g, T& w, T* state) const {
     if constexpr (kDecoupled) {
       w = w * keep;

@@ -1,11 +1,13 @@
 #include "starling/parallel/admm.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "starling/base/check.h"
+#include "starling/parallel/exchange_parts.h"
 
 namespace starling {
 
@@ -16,7 +18,16 @@ Admm::Admm(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOption
       rho_(admm.rho),
       z_(replica_.parameters().clone()),
       u_(at::zeros_like(z_)) {
-  STARLING_CHECK(admm.every >= 1 && admm.rho > 0, "ADMM: every {} steps, rho {}", admm.every, admm.rho);
+  STARLING_CHECK(admm.every >= 1 && admm.rho > 0, "ADMM needs every >= 1 and rho > 0, not {} and {}",
+                 admm.every, admm.rho);
+  STARLING_CHECK(admm.momentum >= 0 && admm.momentum < 1, "momentum {} of the consensus", admm.momentum);
+  if (admm.momentum > 0) delta_ = at::zeros_like(z_);
+}
+
+std::map<std::string, at::Tensor*> Admm::own_ranges() {
+  std::map<std::string, at::Tensor*> ranges = {{"u", &u_}, {"z", &z_}};
+  if (delta_.defined()) ranges["delta"] = &delta_;
+  return ranges;
 }
 
 bool Admm::advance(StepReport& report) {
@@ -27,7 +38,7 @@ bool Admm::advance(StepReport& report) {
   g.add_(x, rho_).sub_(z_, rho_).add_(u_, rho_);
   replica_.update(step_);
   if (step_.index % admm_.every != 0) return false;
-  exchanging(report, [&] { round(); });
+  exchanging(report, ExchangePhase::kParameters, [&] { round(); });
   return true;
 }
 
@@ -39,11 +50,17 @@ void Admm::round() {
   const at::Tensor distance = x - z_;
   u_.add_(distance);
   double squares = replica_.squares(distance);
-  if (group_.size() > 1) group_.all_reduce(&squares, 1, DataType::kFp64, ReduceOp::kSum);
+  if (group_.size() > 1) all_reduce(group_, &squares, 1, DataType::kFp64, ReduceOp::kSum);
   primal_ = std::sqrt(squares);
   dual_ = rho_ * std::sqrt(static_cast<double>(group_.size()) * replica_.squares(z_ - before));
   if (first_primal_ < 0) first_primal_ = primal_;
   if (admm_.adaptive) adapt_rho();
+  if (!delta_.defined()) return;
+  delta_.mul_(admm_.momentum);
+  replica_.parameters().add_(delta_);
+  replica_.parameters_changed();
+  z_.add_(delta_);
+  delta_ = z_ - before;
 }
 
 void Admm::adapt_rho() {
@@ -56,13 +73,20 @@ void Admm::adapt_rho() {
   }
 }
 
-Fingerprint Admm::fingerprint() {
+StrategyStats Admm::strategy_stats() {
   return {{"rounds", rounds_},
           {"rho", rho_},
           {"primal_residual", primal_},
           {"dual_residual", dual_},
           {"first_primal_residual", first_primal_ < 0 ? 0 : first_primal_},
           {"samples_moved", 0}};
+}
+
+std::unique_ptr<Strategy> make_admm(const ExchangeParts& parts) {
+  const ExchangeSpec& exchange = parts.spec.exchange;
+  const AdmmOptions admm{exchange.every, exchange.rho, exchange.adaptive_rho, exchange.block_momentum};
+  return std::make_unique<Admm>(parts.factory, make_update_rule(parts.spec.optimizer), parts.replica, admm,
+                                parts.group, parts.clock);
 }
 
 }  // namespace starling

@@ -1,33 +1,61 @@
-// Synchronous SGD whose gradients travel in fewer bytes: every rank encodes its gradient (codec/), the messages reach all
-// ranks, and all of them apply the same mean:
+// Synchronous SGD with compressed gradients. Each rank encodes its gradient (codec/), the messages reach all
+// ranks, and all ranks apply the same mean:
 //
 //   w ← w − lr · U( 1/p Σ_k decode(encode(g_k + r_k)) ),   r_k ← g_k + r_k − decode(encode(g_k + r_k))
 //
-// (Seide et al., 1-bit SGD, Interspeech 2014; error feedback r by codec, coded_mean.h.) The whole gradient is one message: it
-// does not overlap with backward.
+// (Seide et al., 1-bit SGD, Interspeech 2014. The codec decides whether there is error feedback r:
+// replica/coded_mean.h. With more than two ranks, codecs whose decoded parts can be added encode this mean
+// again: codec/compressed_all_reduce.h.) The exchange begins after backward, so the two do not overlap.
+//
+// Momentum correction (Lin et al., "Deep Gradient Compression", ICLR 2018; codec/momentum_correction.h): if
+// the codec's spec asks for it, each rank applies SGD's momentum m and weight decay λ before it encodes, and
+// U is SGD without both. Each rank clips its own gradient, to √p times the limit of their mean:
+//
+//   u_k ← m u_k + clip(g_k) + λ w,   w ← w − lr · 1/p Σ_k decode(encode(u_k + r_k)),
+//   r_k ← u_k + r_k − decode(encode(u_k + r_k)),   u_k ← 0 where rank k has sent a value
 #pragma once
 
-#include "starling/parallel/coded_mean.h"
+#include <cmath>
+
+#include "starling/parallel/replica/coded_mean.h"
 
 namespace starling {
 
+// The exchange "all-reduce" with a codec.
 class CompressedSgd final : public ReplicaStrategy {
  public:
-  // options.master must be float (codecs take fp32). Ranks stay bit-identical.
+  // options.master must be float, because codecs take fp32. Replicas stay bit-identical.
   CompressedSgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options,
                 const CodecSpec& codec, Group& group, const Clock& clock)
-      : ReplicaStrategy(factory, std::move(rule), options, group, clock), mean_(codec, replica_) {}
+      : CompressedSgd(factory, std::move(rule), options, codec, Correction{}, group, clock) {}
 
-  // parameter_bytes, and those of CodedMean::tell.
-  Fingerprint fingerprint() override {
-    Fingerprint print = {{"parameter_bytes", static_cast<double>(replica_.bytes())}};
-    mean_.tell(group_, print);
+  // What momentum correction needs of the optimizer.
+  struct Correction {
+    double momentum = 0;  // 0: no correction
+    double weight_decay = 0;
+  };
+  // With momentum correction, `rule` is SGD without momentum and weight decay.
+  CompressedSgd(const ModelFactory& factory, UpdateRule rule, FlatReplicaOptions options,
+                const CodecSpec& codec, const Correction& correction, Group& group, const Clock& clock)
+      : ReplicaStrategy(factory, std::move(rule), own_options(options, correction, group), group, clock),
+        mean_(codec, replica_, group, correction.momentum),
+        correction_(correction),
+        clip_norm_(options.clip_norm * std::sqrt(group.size())) {}
+
+  // Returns parameter_bytes and the statistics of CodedMean::tell.
+  StrategyStats strategy_stats() override {
+    StrategyStats print = {{"parameter_bytes", static_cast<double>(replica_.bytes())}};
+    mean_.tell(print);
     return print;
   }
 
  protected:
-  bool advance(StepReport& report) override {
-    exchanging(report, [&] { mean_.apply(group_, replica_.gradients()); });
+  bool averages_gradients() const override { return true; }
+  void exchange_gradients(bool /*whole*/) override {
+    if (correction_.momentum > 0) prepare();
+    mean_.apply(replica_.gradients());
+  }
+  bool advance(StepReport&) override {
     replica_.update(step_);
     return true;
   }
@@ -36,7 +64,27 @@ class CompressedSgd final : public ReplicaStrategy {
   void take_own_values(const at::Tensor& values) override { mean_.load_state(values); }
 
  private:
+  static FlatReplicaOptions own_options(FlatReplicaOptions options, const Correction& correction,
+                                        Group& group) {
+    if (correction.momentum > 0) options.clip_norm = 0;
+    options.mean_over = &group;
+    return options;
+  }
+  void prepare() {
+    at::NoGradGuard no_grad;
+    at::Tensor& g = replica_.gradients();
+    const double norm = clip_norm_ > 0 ? std::sqrt(replica_.squares(g)) : 0;
+    if (norm > clip_norm_) g.mul_(clip_norm_ / (norm + 1e-6));
+    if (correction_.weight_decay > 0) g.add_(replica_.parameters(), correction_.weight_decay);
+  }
+
   CodedMean mean_;
+  Correction correction_;
+  double clip_norm_;
 };
+
+// Returns what of momentum correction the run uses: nothing unless the codec corrects and the optimizer is
+// sgd.
+CompressedSgd::Correction correction_of(const RunSpec& spec, const CodecSpec& codec);
 
 }  // namespace starling

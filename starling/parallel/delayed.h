@@ -1,7 +1,11 @@
-// Delayed: a strategy whose computation takes longer than it does (train.emulate): after forward and backward the rank sleeps
-// until f times what they took, or what they are to take at least (compute=…), has passed. f is the factor of a slow rank, times the
-// jitter's where the step is hit, which is a function of (seed, rank, step). A rank that sleeps leaves its core to others: that is
-// how a few cores stand for many ranks.
+// Delayed wraps a strategy and makes its computation take longer (train.emulate). Few cores can so stand for
+// many ranks, because a rank that sleeps leaves its core to other ranks.
+//
+// After forward and backward, the rank sleeps until f · max(t, c) seconds have passed. t is the measured time
+// of forward and backward, and c is the time given by `compute=…` (0 if absent). If ranks have unequal shares
+// of a batch (data.share), c is the time for an equal share, and a larger share takes longer. f is the factor
+// of a slow rank, times the jitter's factor in steps that the jitter hits. Whether it hits is a function of
+// (seed, rank, step).
 #pragma once
 
 #include <map>
@@ -15,12 +19,15 @@
 
 namespace starling {
 
+// A strategy that delegates to another one and adds delays. Not thread-safe.
 class Delayed final : public Strategy {
  public:
-  // inner and clock outlive this.
-  Delayed(Strategy& inner, const Emulation& emulation, int rank, uint64_t seed, const Clock& clock);
+  // inner and clock must outlive this object. equal_share: the number of samples that take the time of
+  // `compute=…`; 0 if every batch takes that time.
+  Delayed(Strategy& inner, const Emulation& emulation, int rank, uint64_t seed, const Clock& clock,
+          double equal_share = 0);
 
-  // The factor of a step.
+  // The factor f of `step` on this rank.
   double factor(int64_t step) const;
 
   void begin_step(const Step& step) override;
@@ -29,15 +36,25 @@ class Delayed final : public Strategy {
   void consensus() override { inner_.consensus(); }
   StrategyState state() override { return inner_.state(); }
   void load_state(const StrategyState& state) override { inner_.load_state(state); }
+  Replica& evaluated() override { return inner_.evaluated(); }
+  int64_t whole_parameters() override { return inner_.whole_parameters(); }
+  StrategyStats strategy_stats() override { return inner_.strategy_stats(); }
+  uint64_t bytes_from_servers() override { return inner_.bytes_from_servers(); }
+  Recoverable* recoverable() override { return inner_.recoverable(); }
+  Traced* traced() override { return inner_.traced(); }
 
-  // Collective. Where the time of a step went, means over the ranks and over all steps but the first three, in seconds:
-  //   step_compute_s     forward and backward, sleeping included
-  //   step_waiting_s     of the exchange that was not hidden: until the rank that computed longest had come to it
-  //   step_exchange_s    the rest of it: bytes under way
-  //   step_s             from step to step
-  // waiting has a meaning where ranks march in step. And rank_steps_per_s, the sum of the ranks' steps a second: times the
-  // samples of a rank's step, the samples/s of all of them, also where they do not march in step; emulation_overrun, the share of
-  // steps whose real computation took longer than compute=….
+  // Returns where the time of a step went. Collective. Times are in seconds, means over the ranks and over
+  // all steps but the first three. The map is empty if fewer than two steps remain.
+  //
+  //   step_compute_s     forward and backward, including the sleep
+  //   step_waiting_s     the part of the exposed exchange spent waiting for the rank that computed longest
+  //   step_exchange_s    the rest of the exposed exchange: bytes in transit
+  //   step_s             from the begin of one step to the begin of the next
+  //   rank_steps_per_s   the sum over the ranks of their steps per second
+  //   emulation_overrun  the share of steps whose real computation took longer than compute=…
+  //
+  // step_waiting_s has a meaning only if ranks compute in lockstep. rank_steps_per_s times the samples of one
+  // rank's step is the throughput in samples/s of all ranks, also if they do not compute in lockstep.
   std::map<std::string, double> times(Group& group) const;
 
  private:
@@ -46,8 +63,10 @@ class Delayed final : public Strategy {
   int rank_;
   uint64_t seed_;
   const Clock& clock_;
+  double equal_share_;
   int64_t step_ = 0;
   double slept_s_ = 0;
+  // The times of one step in seconds. overrun: 1 if the real computation took longer than compute=….
   struct StepTime {
     double begin_s = 0, compute_s = 0, exposed_s = 0, overrun = 0;
   };

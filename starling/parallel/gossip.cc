@@ -1,6 +1,9 @@
 #include "starling/parallel/gossip.h"
+#include "starling/comm/message_tags.h"
+#include "starling/parallel/exchange_parts.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,11 +12,11 @@
 namespace starling {
 namespace {
 
-constexpr uint32_t kMixTag = 0x60551;
-// All ranks meet (mean loss, a wish to stop) only so often: gossip itself has no meeting.
+// The interval of the collective that averages the loss and distributes requests to stop. Gossip itself has
+// no collective.
 constexpr int64_t kStepsBetweenAgreements = 32;
 
-// The number of rows of the torus: the largest divisor of `size` that is not above its square root.
+// Returns the number of rows of the torus: the largest divisor of `size` that is at most its square root.
 int torus_rows(int size) {
   int rows = static_cast<int>(std::sqrt(static_cast<double>(size)));
   while (size % rows != 0) --rows;
@@ -48,8 +51,8 @@ std::set<int> heard_by(GossipGraph graph, int rank, int size) {
 
 }  // namespace
 
-Neighbours neighbours_of(GossipGraph graph, int rank, int size) {
-  Neighbours result;
+Neighbors neighbors_of(GossipGraph graph, int rank, int size) {
+  Neighbors result;
   const auto heard = heard_by(graph, rank, size);
   result.hears.assign(heard.begin(), heard.end());
   for (int other = 0; other < size; ++other) {
@@ -80,44 +83,54 @@ Gossip::Gossip(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOp
                GossipGraph graph, Group& group, const Clock& clock)
     : ReplicaStrategy(factory, std::move(rule), options, group, clock),
       graph_(graph),
-      neighbours_(neighbours_of(graph, group.rank(), group.size())),
+      neighbors_(neighbors_of(graph, group.rank(), group.size())),
       heard_(at::empty_like(replica_.parameters())) {}
 
-// In rank order, oneself among them: bit-identical whatever arrives first.
+// Adds the parameters in rank order, this rank's included. The sum is therefore bit-identical in any order of
+// arrival.
 void Gossip::mix() {
   at::NoGradGuard no_grad;
   at::Tensor& x = replica_.parameters();
-  for (const int peer : neighbours_.tells) group_.send(x.data_ptr(), x.nbytes(), peer, kMixTag);
+  for (const int peer : neighbors_.tells) send(group_, x.data_ptr(), x.nbytes(), peer, kGossipTag);
   at::Tensor sum = at::zeros_like(x);
   bool own_added = false;
-  for (const int peer : neighbours_.hears) {
+  for (const int peer : neighbors_.hears) {
     if (!own_added && peer > group_.rank()) {
       sum.add_(x);
       own_added = true;
     }
-    group_.recv(heard_.data_ptr(), heard_.nbytes(), peer, kMixTag);
+    recv(group_, heard_.data_ptr(), heard_.nbytes(), peer, kGossipTag);
     sum.add_(heard_);
   }
   if (!own_added) sum.add_(x);
-  x.copy_(sum.div_(static_cast<double>(neighbours_.hears.size() + 1)));
+  x.copy_(sum.div_(static_cast<double>(neighbors_.hears.size() + 1)));
   replica_.parameters_changed();
 }
 
 bool Gossip::advance(StepReport& report) {
-  exchanging(report, [&] { mix(); });  // the gradient was taken at the old x
+  exchanging(report, ExchangePhase::kParameters, [&] { mix(); });  // the gradient was computed before mixing
   replica_.update(step_);
   return step_.index % kStepsBetweenAgreements == 0;
 }
 
-Fingerprint Gossip::fingerprint() {
+StrategyStats Gossip::strategy_stats() {
   at::NoGradGuard no_grad;
   replica_.hide();
   const at::Tensor mean = mean_over_ranks(replica_.parameters());
   double squares = replica_.squares(replica_.parameters() - mean);
-  if (group_.size() > 1) group_.all_reduce(&squares, 1, DataType::kFp64, ReduceOp::kSum);
-  return {{"degree", static_cast<double>(neighbours_.hears.size())},
+  if (group_.size() > 1) all_reduce(group_, &squares, 1, DataType::kFp64, ReduceOp::kSum);
+  return {{"degree", static_cast<double>(neighbors_.hears.size())},
           {"second_eigenvalue", second_eigenvalue(mixing_matrix(graph_, group_.size()), group_.size())},
           {"disagreement", std::sqrt(squares)}};
+}
+
+std::unique_ptr<Strategy> make_gossip(const ExchangeParts& parts) {
+  const std::string& name = parts.spec.exchange.graph;
+  const GossipGraph graph = name == "torus"         ? GossipGraph::kTorus
+                            : name == "exponential" ? GossipGraph::kExponential
+                                                    : GossipGraph::kRing;
+  return std::make_unique<Gossip>(parts.factory, make_update_rule(parts.spec.optimizer), parts.replica, graph,
+                                  parts.group, parts.clock);
 }
 
 }  // namespace starling

@@ -1,22 +1,28 @@
 #include "starling/parallel/hybrid.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <string_view>
 
-#include "starling/nn/tensor_parallel/all_samples.h"
-#include "starling/parallel/tensor_state.h"
+#include "starling/base/error.h"
+#include "starling/nn/tensor_parallel/shard_for_all_samples.h"
+#include "starling/parallel/replica/tensor_state.h"
 
 namespace starling {
 namespace {
 
-constexpr const char* kDataParallel = "data";  // whom the sums of data-parallel gradients are counted for
+constexpr const char* kDataParallel = "data";  // the counter of the sums of data-parallel gradients
 
 using Named = std::map<std::string, at::Tensor>;
 
-// The replica must not clip: it knows the norm of its own part only.
-FlatReplicaOptions without_clipping(FlatReplicaOptions options) {
-  options.clip_norm = 0;
+// The replica must not clip, because it knows only the norm of its own part.
+FlatReplicaOptions options_of_part(FlatReplicaOptions options, Group& group) {
+  options.clip_norm = options.clip_value = 0;
+  options.mean_over = &group;
   return options;
 }
 
@@ -31,22 +37,23 @@ Hybrid::Hybrid(const ModelFactory& factory, UpdateRule rule, const HybridOptions
       replica_(
           [&] {
             Model model = factory();
-            slices_ = divide_for_all_samples(model, layers_, options_.layers);
+            slices_ = shard_for_all_samples(model, layers_, options_.layers);
             return model;
           },
-          std::move(rule), without_clipping(options.replica)),
+          std::move(rule), options_of_part(options.replica, group)),
       whole_(make_replica(factory, options.replica.working, options.replica.seed)) {
   find_ranges();
 }
 
-// Where gradients are to be summed and where not: parameters of one kind that follow each other are one range.
+// Finds the ranges whose gradients are summed and those whose gradients are not. Consecutive parameters of
+// one kind form one range.
 void Hybrid::find_ranges() {
   const FlatLayout& layout = replica_.layout();
   const auto& parameters = replica_.replica().parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto begin = static_cast<int64_t>(layout.offset[i]);
     const auto aligned = (replica_.sizes()[i] + kFlatAlign - 1) / kFlatAlign * kFlatAlign;
-    const auto end = begin + static_cast<int64_t>(aligned);  // the padding behind a tensor is zero
+    const auto end = begin + static_cast<int64_t>(aligned);  // includes the padding, which is zero
     const bool sliced = is_sliced(parameters[i].name);
     if (!ranges_.empty() && ranges_.back().model_parallel == sliced) {
       ranges_.back().end = end;
@@ -62,14 +69,39 @@ void Hybrid::begin_step(const Step& step) {
   layers_.reset_traffic();
 }
 
+// Model-parallel layers compute on the samples of all ranks at once, so all samples need one shape. The ranks
+// compare the shapes of their first batches; each rank then compares its batches with its first.
+void Hybrid::check_shape(const Batch& batch) {
+  std::vector<int64_t> shape;
+  for (const at::Tensor& input : batch.inputs()) {
+    shape.push_back(-1);
+    shape.insert(shape.end(), input.sizes().begin() + 1, input.sizes().end());
+  }
+  if (shape == shape_) return;
+  bool fits = shape_.empty();
+  if (fits) {
+    shape_ = shape;
+    const auto own = static_cast<int64_t>(
+        std::hash<std::string_view>()({reinterpret_cast<const char*>(shape.data()), 8 * shape.size()}));
+    std::vector<int64_t> all(static_cast<size_t>(group_.size()));
+    all_gather(group_, &own, all.data(), 1, DataType::kInt64);
+    fits = std::count(all.begin(), all.end(), own) == group_.size();
+  }
+  if (!fits)
+    throw ConfigError("train.hybrid",
+                      "model-parallel layers need samples of one shape, but samples of this data set differ; "
+                      "pad all of them to one length, or train with --hybrid none");
+}
+
 double Hybrid::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
+  check_shape(batch);
   own_loss_ = replica_.forward_backward(batch, step_.index);
   forward_backward_s_ = to_seconds(clock_.now() - start);
   return own_loss_;
 }
 
-// Clipping by the norm of the whole model's gradient: what every rank has counts once.
+// Clips by the norm of the whole model's gradient. A parameter that every rank has counts once.
 double Hybrid::clip_scale() {
   if (options_.replica.clip_norm <= 0) return 1;
   double shared = 0, own = 0;
@@ -78,7 +110,7 @@ double Hybrid::clip_scale() {
         replica_.gradients().narrow(0, range.begin, range.end - range.begin).norm().item<double>();
     (range.model_parallel ? own : shared) += norm * norm;
   }
-  if (group_.size() > 1) group_.all_reduce(&own, 1, DataType::kFp64, ReduceOp::kSum);
+  if (group_.size() > 1) all_reduce(group_, &own, 1, DataType::kFp64, ReduceOp::kSum);
   const double norm = std::sqrt(shared + own);
   return norm > options_.replica.clip_norm ? options_.replica.clip_norm / (norm + 1e-6) : 1;
 }
@@ -92,6 +124,8 @@ StepReport Hybrid::update() {
     if (!range.model_parallel && group_.size() > 1) gradient.copy_(layers_.sum(gradient, kDataParallel));
     gradient.div_(group_.size());
   }
+  const double limit = options_.replica.clip_value;
+  if (limit > 0) replica_.gradients().clamp_(-limit, limit);
   const double scale = clip_scale();
   if (scale != 1) replica_.gradients().mul_(scale);
   const double summing_s = layers_.seconds() - waited_before;
@@ -102,7 +136,9 @@ StepReport Hybrid::update() {
   report.loss = agreement.loss;
   report.stop = agreement.stop;
   report.compute_s = forward_backward_s_ - waited_before + to_seconds(updated - start) - summing_s;
-  report.exposed_comm_s = layers_.seconds() + to_seconds(clock_.now() - updated);
+  report.expose(ExchangePhase::kGradients, summing_s);
+  report.expose(ExchangePhase::kActivations, layers_.seconds() - summing_s);
+  report.expose(ExchangePhase::kAgreement, to_seconds(clock_.now() - updated));
   traffic_ = layers_.traffic();
   return report;
 }
@@ -132,7 +168,8 @@ void Hybrid::consensus() {
   gathered_ = true;
 }
 
-// One element that has the parameter's shape: names, shapes and counts stay right.
+// Frees the whole parameters. One element, expanded to the parameter's shape, keeps names, shapes and counts
+// right.
 void Hybrid::let_go() {
   if (!gathered_) return;
   at::NoGradGuard no_grad;
@@ -141,7 +178,7 @@ void Hybrid::let_go() {
   gathered_ = false;
 }
 
-// Whole tensors of a flat range on rank 0.
+// Collects the whole tensors of a flat range on rank 0.
 void Hybrid::collect(const at::Tensor& flat, const std::string& prefix, Named& out) {
   Named parts;
   replica_.unflatten(flat, "", parts);
@@ -169,7 +206,8 @@ void Hybrid::load_state(const StrategyState& state) {
   at::NoGradGuard no_grad;
   replica_.flatten(cut_state(state.parameters, slices_, group_.size(), group_.rank()), "",
                    replica_.parameters());
-  if (!state.optimizer.empty()) {  // weights alone: the optimizer begins afresh
+  // If there are only weights, the optimizer starts anew.
+  if (!state.optimizer.empty()) {
     const Named optimizer = cut_state(state.optimizer, slices_, group_.size(), group_.rank());
     const auto names = replica_.rule().state_names();
     for (int s = 0; s < replica_.rule().state_count(); ++s)
@@ -180,8 +218,8 @@ void Hybrid::load_state(const StrategyState& state) {
   step_.index = state.step;
 }
 
-Fingerprint Hybrid::fingerprint() const {
-  Fingerprint print;
+StrategyStats Hybrid::strategy_stats() {
+  StrategyStats print;
   double model = 0, data = 0, data_elements = 0;
   for (const auto& [layer, traffic] : traffic_) {
     if (layer == kDataParallel) {

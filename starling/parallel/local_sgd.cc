@@ -3,38 +3,51 @@
 #include <ATen/ATen.h>
 
 #include "starling/base/check.h"
+#include "starling/parallel/exchange_parts.h"
 
 namespace starling {
 namespace {
 
-// Two forward passes measure a round; one round in so many that they cost at most some five per cent of the steps.
+// About one round in this many steps is measured. If a round has more steps, every round is measured. A
+// measurement costs two forward passes.
 constexpr int64_t kStepsAMeasurement = 16;
 
 }  // namespace
 
 LocalSgd::LocalSgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options,
-                   int64_t every, Group& group, const Clock& clock, const CodecSpec& codec)
-    : ReplicaStrategy(factory, std::move(rule), options, group, clock), every_(every) {
-  STARLING_CHECK(every >= 1, "local SGD averages every {} steps", every);
-  if (codec.kind == CodecKind::kNone) return;
-  coded_.emplace(codec, replica_);
-  last_ = replica_.parameters().clone();
+                   int64_t every, Group& group, const Clock& clock, const CodecSpec& codec,
+                   double block_momentum)
+    : ReplicaStrategy(factory, std::move(rule), options, group, clock),
+      every_(every),
+      block_momentum_(block_momentum) {
+  STARLING_CHECK(every >= 1, "local SGD needs every >= 1, not {}", every);
+  STARLING_CHECK(block_momentum >= 0 && block_momentum < 1, "block momentum {}", block_momentum);
+  if (codec.kind != CodecKind::kNone) coded_.emplace(codec, replica_, group);
+  if (block_momentum > 0) delta_ = at::zeros_like(replica_.parameters());
+  if (coded_ || delta_.defined()) last_ = replica_.parameters().clone();
 }
 
 std::map<std::string, at::Tensor*> LocalSgd::own_ranges() {
-  if (!coded_) return {};
-  return {{"last", &last_}};
+  std::map<std::string, at::Tensor*> ranges;
+  if (last_.defined()) ranges["last"] = &last_;
+  if (delta_.defined()) ranges["delta"] = &delta_;
+  return ranges;
 }
 
 void LocalSgd::average() {
   at::NoGradGuard no_grad;
   at::Tensor& x = replica_.parameters();
-  if (!coded_) {
+  if (!last_.defined()) {
     x.copy_(mean_over_ranks(x));
     return;
   }
-  x.sub_(last_);
-  coded_->apply(group_, x);
+  if (coded_) {
+    x.sub_(last_);
+    coded_->apply(x);
+  } else {
+    x.copy_(mean_over_ranks(x)).sub_(last_);
+  }
+  if (delta_.defined()) x.copy_(delta_.mul_(block_momentum_).add_(x));
   last_.add_(x);
   x.copy_(last_);
 }
@@ -44,10 +57,11 @@ bool LocalSgd::advance(StepReport& report) {
   if (step_.index % every_ != 0) return false;
   ++rounds_;
   const int64_t between = std::max<int64_t>(1, kStepsAMeasurement / every_);
-  if ((step_.index / every_) % between == 0) {
+  const bool measurable = batch_.input.defined();  // an own loop keeps its batch to itself
+  if (measurable && (step_.index / every_) % between == 0) {
     measured_average(report);
   } else {
-    exchanging(report, [&] { average(); });
+    exchanging(report, ExchangePhase::kParameters, [&] { average(); });
   }
   replica_.parameters_changed();
   return true;
@@ -56,21 +70,29 @@ bool LocalSgd::advance(StepReport& report) {
 void LocalSgd::measured_average(StepReport& report) {
   ++measured_;
   before_ += replica_.loss_of(batch_);
-  exchanging(report, [&] { average(); });
+  exchanging(report, ExchangePhase::kParameters, [&] { average(); });
   replica_.parameters_changed();
   after_ += replica_.loss_of(batch_);
 }
 
-Fingerprint LocalSgd::fingerprint() {
+StrategyStats LocalSgd::strategy_stats() {
   double sums[2] = {before_, after_};
-  if (group_.size() > 1) group_.all_reduce(sums, 2, DataType::kFp64, ReduceOp::kAvg);
-  Fingerprint print = {{"every", static_cast<double>(every_)}, {"rounds", rounds_}};
+  if (group_.size() > 1) all_reduce(group_, sums, 2, DataType::kFp64, ReduceOp::kAvg);
+  StrategyStats print = {{"every", static_cast<double>(every_)}, {"rounds", rounds_}};
   if (measured_ > 0) {
     print["loss_before_averaging"] = sums[0] / measured_;
     print["loss_after_averaging"] = sums[1] / measured_;
   }
-  if (coded_) coded_->tell(group_, print);
+  if (coded_) coded_->tell(print);
   return print;
+}
+
+std::unique_ptr<Strategy> make_local_sgd(const ExchangeParts& parts) {
+  const ExchangeSpec& exchange = parts.spec.exchange;
+  return std::make_unique<LocalSgd>(parts.factory, make_update_rule(parts.spec.optimizer), parts.replica,
+                                    exchange.every, parts.group, parts.clock,
+                                    parse_codec(exchange.codec, "--codec", parts.spec.extensions.get()),
+                                    exchange.block_momentum);
 }
 
 }  // namespace starling

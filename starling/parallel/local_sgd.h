@@ -1,33 +1,48 @@
-// Local SGD: every rank trains by itself; every H steps all of them take the mean of their parameters.
+// Local SGD: each rank trains by itself, and every H steps all ranks take the mean of their parameters.
 //
 //   x_k ← x_k − lr · U(g_k(x_k))        each step
 //   x_k ← 1/p Σ_j x_j                   every H-th step
 //
-// With a codec what travels is what a rank has moved since the last round, with error feedback where the codec wants it:
+// With a codec, each rank sends how far its parameters have moved since the last synchronization round. There
+// is error feedback r if the codec's spec asks for it. z is the result of the last round, initially x:
 //
-//   z ← z + 1/p Σ_j decode(encode(x_j − z + r_j)),   x_k ← z            (z: the last round's result, the initial values at first)
+//   z ← z + 1/p Σ_j decode(encode(x_j − z + r_j)),   x_k ← z
 //
-// (Stich, "Local SGD Converges Fast and Communicates Little", arXiv 1805.09767.) H = 1 with plain SGD is synchronous SGD. The
-// optimizer's states stay each rank's own. A round sends 2 (p − 1)/p · |W| bytes a rank; coded: codec/compressed_all_reduce.h.
-// Averaging too late fails: the mean of different minima need not be a minimum. The fingerprint shows it: the mean loss of the
-// ranks' batches just before and just after averaging.
+// With block momentum η, the agreed parameters have a momentum from round to round. This is BMUF with
+// classical block momentum (ζ = 1). Source: Chen, Huo, "Scalable training of deep learning machines by
+// incremental block training with intra-block parallel optimization and blockwise model-update filtering",
+// ICASSP 2016. Δ is 0 at first. With a codec, the mean is that of the messages:
+//
+//   Δ ← η Δ + 1/p Σ_j x_j − z,   z ← z + Δ,   x_k ← z
+//
+// (Stich, "Local SGD Converges Fast and Communicates Little", arXiv 1805.09767.) H = 1 with plain SGD is
+// synchronous SGD. Each rank keeps its own optimizer states. A round sends 2 (p − 1)/p · |W| bytes per rank;
+// codec/compressed_all_reduce.h has the bytes with a codec.
+//
+// Averaging too rarely fails, because the mean of different minima need not be a minimum. The strategy
+// statistics show this failure: they have the mean loss of the ranks' batches just before and just after
+// averaging.
 #pragma once
 
 #include <optional>
 
-#include "starling/parallel/coded_mean.h"
+#include "starling/parallel/replica/coded_mean.h"
 
 namespace starling {
 
+// The exchange "local-sgd".
 class LocalSgd final : public ReplicaStrategy {
  public:
-  // every: H, at least 1. codec: of what travels in a round; other than none it takes fp32.
+  // Collective over the group. every: H, at least 1. codec: compresses what a round sends; any codec but none
+  // requires fp32. block_momentum: η, from 0 (none) to below 1. The group and the clock must outlive this
+  // object.
   LocalSgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options, int64_t every,
-           Group& group, const Clock& clock, const CodecSpec& codec = {});
+           Group& group, const Clock& clock, const CodecSpec& codec = {}, double block_momentum = 0);
 
-  // rounds, every, loss_before_averaging, loss_after_averaging (means over the measured rounds and the ranks); with a codec
-  // those of CodedMean::tell, a round being a time.
-  Fingerprint fingerprint() override;
+  // Returns rounds, every, loss_before_averaging and loss_after_averaging (means over the measured rounds and
+  // over the ranks). With a codec it also returns the statistics of CodedMean::tell, one application per
+  // round.
+  StrategyStats strategy_stats() override;
 
  protected:
   bool advance(StepReport& report) override;
@@ -42,7 +57,9 @@ class LocalSgd final : public ReplicaStrategy {
 
   int64_t every_;
   std::optional<CodedMean> coded_;
-  at::Tensor last_;  // z; with a codec
+  double block_momentum_;
+  at::Tensor last_;   // z; only with a codec or block momentum
+  at::Tensor delta_;  // Δ; only with block momentum
   double rounds_ = 0, measured_ = 0, before_ = 0, after_ = 0;
 };
 

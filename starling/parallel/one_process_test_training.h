@@ -1,4 +1,5 @@
-// What the tests of strategies compare with: one process with the whole batch, by the formulas of update_rule_reference.h, in fp64.
+// The reference of the tests of strategies: one process trains on the whole batch in fp64 by the formulas of
+// optim/update_rule_reference.h.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,24 +11,26 @@
 #include <vector>
 
 #include "starling/optim/update_rule_reference.h"
-#include "starling/parallel/replica.h"
+#include "starling/parallel/replica/replica.h"
 
 namespace starling {
 
 // Leaves the gradient of the batch's mean loss in the parameters.
 using Backward = std::function<void(const Model&, const at::Tensor& input, const at::Tensor& target)>;
 
+// Computes the gradient of the whole batch in one backward pass.
 inline void whole_batch(const Model& model, const at::Tensor& input, const at::Tensor& target) {
   model.loss(model.forward(input), target).backward();
 }
 
+// Settings of the reference.
 struct OneProcess {
   double lr = 0.05;
-  double clip = 0;  // the largest norm of the gradients; 0: any
+  double clip = 0;  // the largest norm of the gradients; 0: no limit
   uint64_t seed = 0;
 };
 
-// The parameters after steps 1 … `steps` on batch_of(step), by name.
+// Returns the parameters by name after steps 1 … `steps` on batch_of(step).
 inline std::map<std::string, at::Tensor> train_one_process(const ModelFactory& factory,
                                                            const std::function<Batch(int64_t step)>& batch_of,
                                                            const OptimizerSpec& spec, int steps,

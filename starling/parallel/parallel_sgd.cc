@@ -1,49 +1,56 @@
 #include "starling/parallel/parallel_sgd.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "starling/base/check.h"
 #include "starling/c10d/data_type.h"
+#include "starling/comm/message_tags.h"
+#include "starling/parallel/exchange_parts.h"
 
 namespace starling {
 namespace {
 
-constexpr uint32_t kBatchTag = 0x2a11e1;
-
 void send_tensor(Group& group, const at::Tensor& tensor, int peer) {
   const at::Tensor whole = tensor.contiguous();
   const int64_t head[2] = {whole.size(0), static_cast<int64_t>(whole.nbytes())};
-  group.send(head, sizeof(head), peer, kBatchTag);
-  group.send(whole.data_ptr(), whole.nbytes(), peer, kBatchTag);
+  send(group, head, sizeof(head), peer, kBatchTag);
+  send(group, whole.data_ptr(), whole.nbytes(), peer, kBatchTag);
 }
 
-// A tensor like `like` but for its first dimension.
+// Receives a tensor that may differ from `like` only in its first dimension.
 at::Tensor recv_tensor(Group& group, const at::Tensor& like, int peer) {
   int64_t head[2] = {};
-  group.recv(head, sizeof(head), peer, kBatchTag);
+  recv(group, head, sizeof(head), peer, kBatchTag);
   std::vector<int64_t> sizes = like.sizes().vec();
   sizes[0] = head[0];
   at::Tensor tensor = at::empty(sizes, like.options());
-  STARLING_CHECK(static_cast<int64_t>(tensor.nbytes()) == head[1], "a batch of {} bytes, not {}", head[1],
-                 tensor.nbytes());
-  group.recv(tensor.data_ptr(), tensor.nbytes(), peer, kBatchTag);
+  STARLING_CHECK(static_cast<int64_t>(tensor.nbytes()) == head[1],
+                 "received a batch of {} bytes, expected {}", head[1], tensor.nbytes());
+  recv(group, tensor.data_ptr(), tensor.nbytes(), peer, kBatchTag);
   return tensor;
 }
 
 }  // namespace
 
 ParallelSgd::ParallelSgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options,
-                         int64_t every, Combine combine, Group& group, const Clock& clock)
-    : ReplicaStrategy(factory, std::move(rule), options, group, clock), every_(every), combine_(combine) {
-  STARLING_CHECK(every >= 1, "parallel SGD combines every {} steps", every);
+                         int64_t every, Combine combine, Batch held_out, Group& group, const Clock& clock)
+    : ReplicaStrategy(factory, std::move(rule), options, group, clock),
+      every_(every),
+      combine_(combine),
+      held_out_(std::move(held_out)) {
+  STARLING_CHECK(every >= 1, "parallel SGD needs every >= 1, not {}", every);
+  STARLING_CHECK(combine != Combine::kBest || held_out_.input.defined(),
+                 "combine = best needs held-out samples");
 }
 
 bool ParallelSgd::advance(StepReport& report) {
   replica_.update(step_);
   if (step_.index % every_ != 0) return false;
-  exchanging(report, [&] {
+  exchanging(report, ExchangePhase::kParameters, [&] {
     ++combines_;
     replica_.parameters().copy_(combined());
     replica_.parameters_changed();
@@ -51,7 +58,7 @@ bool ParallelSgd::advance(StepReport& report) {
   return true;
 }
 
-// What the driver makes of the ranks' weights, on every rank.
+// Returns the weights that the driver combines from those of all ranks. Every rank gets them.
 at::Tensor ParallelSgd::combined() {
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> weights = gather_flat(group_, replica_.parameters());
@@ -65,35 +72,36 @@ at::Tensor ParallelSgd::combined() {
     result.div_(static_cast<double>(weights.size()));
   }
   if (group_.size() > 1)
-    group_.broadcast(result.data_ptr(), result.numel(), data_type_of(result.scalar_type()), 0);
+    broadcast(group_, result.data_ptr(), result.numel(), data_type_of(result.scalar_type()), 0);
   return result;
 }
 
-std::vector<Batch> ParallelSgd::collect_batches() {
-  std::vector<Batch> batches;
-  if (!batch_.input.defined()) return batches;  // no step yet: all weights are equal
+// Sends the held-out samples of all ranks to rank 0.
+void ParallelSgd::collect_held_out() {
   if (group_.rank() != 0) {
-    send_tensor(group_, batch_.input, 0);
-    send_tensor(group_, batch_.target, 0);
-    return batches;
+    for (const at::Tensor& input : held_out_.inputs()) send_tensor(group_, input, 0);
+    for (const at::Tensor& target : held_out_.targets()) send_tensor(group_, target, 0);
+    return;
   }
-  batches.push_back(batch_);
+  all_held_out_.push_back(held_out_);
   for (int r = 1; r < group_.size(); ++r) {
-    const at::Tensor input = recv_tensor(group_, batch_.input, r);
-    batches.push_back({input, recv_tensor(group_, batch_.target, r)});
+    Tensors inputs = held_out_.inputs(), targets = held_out_.targets();
+    for (at::Tensor& input : inputs) input = recv_tensor(group_, input, r);
+    for (at::Tensor& target : targets) target = recv_tensor(group_, target, r);
+    all_held_out_.push_back(make_batch(std::move(inputs), std::move(targets)));
   }
-  return batches;
 }
 
+// Returns the rank of the best candidate on rank 0, and 0 on all other ranks.
 size_t ParallelSgd::best_of(const std::vector<at::Tensor>& candidates) {
-  const std::vector<Batch> batches = collect_batches();
-  if (batches.empty()) return 0;
+  if (!std::exchange(collected_, true)) collect_held_out();
+  if (group_.rank() != 0) return 0;
   std::vector<double> losses;
   replica_.hide();
   for (const at::Tensor& candidate : candidates) {
     replica_.show(candidate);
     double sum = 0;
-    for (const Batch& batch : batches) sum += replica_.loss_of(batch) * static_cast<double>(batch.size());
+    for (const Batch& batch : all_held_out_) sum += replica_.loss_of(batch) * replica_.loss_weight();
     losses.push_back(sum);
   }
   replica_.hide();
@@ -102,8 +110,18 @@ size_t ParallelSgd::best_of(const std::vector<at::Tensor>& candidates) {
   return static_cast<size_t>(best);
 }
 
-Fingerprint ParallelSgd::fingerprint() {
+StrategyStats ParallelSgd::strategy_stats() {
   return {{"combines", combines_}, {"every", static_cast<double>(every_)}, {"best_rank", best_rank_}};
+}
+
+std::unique_ptr<Strategy> make_parallel_sgd(const ExchangeParts& parts) {
+  const ExchangeSpec& exchange = parts.spec.exchange;
+  // exchange.rounds cuts the run into rounds of equal length. The last round may be longer.
+  const int64_t every =
+      exchange.rounds == 0 ? exchange.every : std::max<int64_t>(1, parts.total_steps / exchange.rounds);
+  return std::make_unique<ParallelSgd>(parts.factory, make_update_rule(parts.spec.optimizer), parts.replica,
+                                       every, exchange.combine == "best" ? Combine::kBest : Combine::kAverage,
+                                       parts.held_out, parts.group, parts.clock);
 }
 
 }  // namespace starling

@@ -1,29 +1,40 @@
-// Parallel SGD: the samples are shuffled between the ranks so that each rank's part stands for the whole; every rank trains by
-// itself; a driver (rank 0) collects the weights, combines them and hands them out again.
+// Parallel SGD: each rank trains by itself on shuffled samples, and rank 0 (the driver) collects, combines
+// and returns the weights.
 //
-//   one round   Zinkevich et al., "Parallelized Stochastic Gradient Descent", NIPS 2010: w = 1/p Σ_k w_k, once, at the end
-//   more        iterative parameter mixing (McDonald et al., NAACL 2010): the ranks go on from the combined weights
+// The samples are first shuffled between the ranks, so that the part of each rank represents the whole
+// (parallel/replica/sample_shuffle.h). There are two forms:
 //
-// combine = average: the mean of the weights. combine = best: the weights of the rank whose model has the smallest loss on the
-// union of all ranks' latest mini-batches, which the driver computes for each (model selection).
-// A round moves (p − 1) |W| to the driver and as much back, all of it through one rank. The shuffle of the samples
-// is parallel/sample_shuffle.h.
+//   one round       w = 1/p Σ_k w_k, at the end (Zinkevich et al., "Parallelized Stochastic Gradient
+//                   Descent", NIPS 2010)
+//   several rounds  the ranks continue from the combined weights (iterative parameter mixing;
+//                   McDonald et al., NAACL 2010)
+//
+// combine = average takes the mean of the weights. combine = best takes the weights of the rank whose model
+// has the smallest loss on the held-out samples of all ranks, on which no rank trains (model selection). The
+// driver gets these samples at the first combination and computes the loss of each model on them.
+//
+// A round moves (p − 1) |W| bytes to the driver and (p − 1) |W| bytes back, all through one rank.
 #pragma once
 
-#include "starling/parallel/replica_strategy.h"
+#include "starling/parallel/replica/replica_strategy.h"
 
 namespace starling {
 
+// How the driver combines the weights of the ranks.
 enum class Combine { kAverage, kBest };
 
+// The exchange "parallel-sgd".
 class ParallelSgd final : public ReplicaStrategy {
  public:
-  // every: steps of a round.
+  // Collective over the group. every: steps in a round, at least 1. held_out: this rank's samples for
+  // Combine::kBest, at least one; the average does not read them. The group and the clock must outlive this
+  // object.
   ParallelSgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options, int64_t every,
-              Combine combine, Group& group, const Clock& clock);
+              Combine combine, Batch held_out, Group& group, const Clock& clock);
 
-  // combines, every, best_rank (of the last combination, -1 for the average).
-  Fingerprint fingerprint() override;
+  // Returns combines (the number of combinations), every and best_rank (of the last combination; -1 for the
+  // average).
+  StrategyStats strategy_stats() override;
 
  protected:
   bool advance(StepReport& report) override;
@@ -32,10 +43,13 @@ class ParallelSgd final : public ReplicaStrategy {
  private:
   at::Tensor combined();
   size_t best_of(const std::vector<at::Tensor>& candidates);
-  std::vector<Batch> collect_batches();
+  void collect_held_out();
 
   int64_t every_;
   Combine combine_;
+  Batch held_out_;
+  bool collected_ = false;           // whether rank 0 has them
+  std::vector<Batch> all_held_out_;  // of all ranks; on rank 0, from the first combination on
   double combines_ = 0, best_rank_ = -1;
 };
 

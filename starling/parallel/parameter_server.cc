@@ -11,46 +11,49 @@
 #include <utility>
 
 #include "starling/base/error.h"
-#include "starling/server/fingerprint.h"
+#include "starling/comm/message_tags.h"
+#include "starling/parallel/exchange_parts.h"
+#include "starling/server/server_stats.h"
+#include "starling/server/service_settings.h"
+#include "starling/spec/on_failure.h"
 
 namespace starling {
 namespace {
 
-// The replica's own rule is never used: it needs no states.
+// The rule of the local replica. It is never used, so it needs no states.
 UpdateRule no_rule() {
   OptimizerSpec spec;
   spec.momentum = 0;
   return make_update_rule(spec);
 }
 
-// As a matrix with a row for each output, for codecs that see it.
+// Returns the shape as a matrix with one row per output, for codecs that work on matrices.
 TensorShape shape_of(const std::vector<int64_t>& sizes) {
   const auto count = static_cast<size_t>(c10::multiply_integers(sizes));
   const size_t rows = sizes.size() >= 2 ? static_cast<size_t>(sizes[0]) : 1;
   return {rows, count / std::max<size_t>(1, rows)};
 }
 
-// Whether the codec of pushes carries something from one to the next.
+// Returns whether the codec of pushes keeps a state between pushes.
 bool has_state(const CodecSpec& codec) {
+  if (codec.kind == CodecKind::kAdded) return true;  // only the codec itself knows
   return codec.error_feedback || (codec.kind == CodecKind::kLowRank && codec.form == LowRankForm::kPowerSgd);
 }
 
-constexpr uint32_t kPushStateTag = 0x50530001u;
-
-// By worker.
+// The state of each worker's push codec.
 using PushStates = std::map<int, std::vector<float>>;
 
-// Every worker's on rank 0; elsewhere what was there. Collective.
+// Adds the states of all workers on rank 0. On all other ranks, `states` does not change. Collective.
 void gather_states(Group& group, int worker, PushStates& states) {
   const int64_t own[2] = {worker, static_cast<int64_t>(states.at(worker).size())};
   std::vector<int64_t> all(2 * static_cast<size_t>(group.size()));
-  group.all_gather(own, all.data(), 2, DataType::kInt64);
+  all_gather(group, own, all.data(), 2, DataType::kInt64);
   if (group.rank() != 0)
-    return group.send(states.at(worker).data(), states.at(worker).size() * sizeof(float), 0, kPushStateTag);
+    return send(group, states.at(worker).data(), states.at(worker).size() * sizeof(float), 0, kPushStateTag);
   for (int r = 1; r < group.size(); ++r) {
     std::vector<float>& values = states[static_cast<int>(all[2 * r])];
     values.resize(static_cast<size_t>(all[2 * r + 1]));
-    group.recv(values.data(), values.size() * sizeof(float), r, kPushStateTag);
+    recv(group, values.data(), values.size() * sizeof(float), r, kPushStateTag);
   }
 }
 
@@ -69,25 +72,25 @@ auto ParameterServer::with_client(const F& call) {
 void check_parameter_server_options(const ParameterServerOptions& o) {
   check_server_options(o.server);
   if (o.n_push < 1 || o.n_fetch < 1) {
-    throw ConfigError("exchange.n_push", fmt::format("n_push is {} and n_fetch {}; both count steps, from 1",
-                                                     o.n_push, o.n_fetch));
+    throw ConfigError(
+        "exchange.push_every",
+        fmt::format("push_every is {} and fetch_every is {}; both must be at least 1", o.n_push, o.n_fetch));
   }
   if (o.server.synchronous() && o.n_push != o.n_fetch) {
-    throw ConfigError("exchange.n_push",
-                      "at --staleness 0 a worker pulls when it has pushed: n_push and n_fetch must be equal");
+    throw ConfigError("exchange.push_every", "push_every and fetch_every must be equal with --staleness 0");
   }
 }
 
 ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterServerOptions& options,
-                                 Store& store, const Meeting& meeting, int worker, Group* workers,
+                                 Store& store, const ServerRendezvous& rendezvous, int worker, Group* workers,
                                  const Clock& clock)
     : options_(options),
       worker_(worker),
       workers_(workers),
       clock_(clock),
-      state_names_(make_update_rule(options.server.optimizer).state_names()),
       replica_(factory, no_rule(), options.replica) {
   check_parameter_server_options(options);
+  take_rule();
   find_keys();
   const bool fp64 = options.replica.master == at::kDouble;
   std::vector<size_t> sizes;
@@ -95,6 +98,10 @@ ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterSer
   ClientLayout layout;
   layout.push_codec = options.server.push_codec;
   layout.pull_codec = options.server.pull_codec;
+  // Between two pushes of several gradients, and between pulls of several steps, the replica trains by
+  // itself.
+  if (options.n_push == 1 && options.n_fetch == 1) layout.staleness = options.server.staleness.value_or(0);
+  if (!options.server.lambda.empty()) layout.lambda = options.server.lambda[worker];
   for (const Key& key : keys_) {
     layout.shapes.push_back(shape_of(key.sizes));
     layout.offset.push_back(key.offset);
@@ -103,11 +110,12 @@ ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterSer
     homes.push_back(key.home);
   }
   const Partitioning partitioning =
-      make_partitioning(sizes, fp64 ? 8 : 4, meeting.servers, kPartitionBytes, homes);
+      make_partitioning(sizes, fp64 ? 8 : 4, rendezvous.servers, kPartitionBytes, homes);
+  announce(store, rendezvous, partitioning);
   if (fp64) {
-    fp64_ = std::make_unique<ServerClient<double>>(store, meeting, worker, partitioning, layout);
+    fp64_ = std::make_unique<ServerClient<double>>(store, rendezvous, worker, partitioning, layout);
   } else {
-    fp32_ = std::make_unique<ServerClient<float>>(store, meeting, worker, partitioning, layout);
+    fp32_ = std::make_unique<ServerClient<float>>(store, rendezvous, worker, partitioning, layout);
   }
   if (options.n_push > 1) added_up_ = at::zeros_like(replica_.gradients());
   load(0, false);
@@ -119,13 +127,51 @@ ParameterServer::~ParameterServer() {
   try {
     leave();
   } catch (const CommError&) {
-    // The servers are gone: there is nobody to tell.
+    // The servers have ended and need no message.
   }
 }
 
 void ParameterServer::leave() {
   left_ = true;
   with_client([](auto& client) { client.goodbye(); });
+}
+
+// The servers make the updates of the program's optimizer.
+void ParameterServer::take_rule() {
+  const OwnOptimizer* own = replica_.optimizer();
+  std::optional<TorchSettings> torch;
+  if (own != nullptr) torch = own->on_servers(replica_.optimized());  // checks that it holds all parameters
+  const std::optional<OptimizerSpec> rule = own != nullptr ? own->rule() : options_.server.optimizer;
+  if (rule) {
+    options_.server.optimizer = *rule;
+    state_names_ = make_update_rule(*rule).state_names();
+    return;
+  }
+  if (!torch) {
+    throw ConfigError("exchange.name",
+                      "servers make the updates of libtorch's SGD, Adam, AdamW, Adagrad and RMSprop, and the "
+                      "program's optimizer is none of these, or the first of its groups has the rate 0, of "
+                      "which the other rates cannot be multiples; use one of them, or --exchange all-reduce");
+  }
+  torch_ = *std::move(torch);
+  state_names_ = torch_.state_names;
+}
+
+// Tells the servers what the workers know of this service.
+void ParameterServer::announce(Store& store, const ServerRendezvous& rendezvous,
+                               const Partitioning& partitioning) {
+  ServiceSettings settings{.type = options_.replica.master == at::kDouble ? DataType::kFp64 : DataType::kFp32,
+                           .optimizer = options_.server.optimizer,
+                           .more = options_.more_services,
+                           .torch = torch_};
+  if (!torch_.name.empty()) {
+    for (const std::vector<size_t>& partitions : partitioning.of_shard) {
+      std::vector<int>& groups = settings.groups_of_shard.emplace_back();
+      for (const size_t p : partitions)
+        groups.push_back(torch_.group_of[partitioning.partitions[p].parameter]);
+    }
+  }
+  announce_service(store, rendezvous, settings);
 }
 
 void ParameterServer::find_keys() {
@@ -155,6 +201,7 @@ void ParameterServer::load(int64_t updates, bool with_states) {
     using T = typename std::decay_t<decltype(client)>::Value;
     if (!options_.loads) return client.expect_load();
     std::vector<const T*> states;
+    states.reserve(loaded_states_.size());
     for (const at::Tensor& s : loaded_states_) states.push_back(data_of<T>(s));
     client.load(data_of<T>(replica_.parameters()), with_states ? states : std::vector<const T*>(), updates);
   });
@@ -169,25 +216,32 @@ void ParameterServer::fetch() {
   replica_.parameters_changed();
   fetched_ = true;
   unfetched_ = 0;
-  comm_s_ += to_seconds(clock_.now() - start);
+  pull_s_ += to_seconds(clock_.now() - start);
 }
 
 void ParameterServer::begin_step(const Step& step) {
   step_ = step;
-  comm_s_ = 0;
+  push_s_ = pull_s_ = 0;
   const bool due = !options_.server.synchronous() && unfetched_ >= options_.n_fetch;
   if (!fetched_ || due) fetch();
 }
 
 double ParameterServer::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
-  samples_ += batch.size();
   own_loss_ = replica_.forward_backward(batch, step_.index);
+  weight_ += replica_.loss_weight();
   forward_backward_s_ = to_seconds(clock_.now() - start);
   return own_loss_;
 }
 
-// Of this replica's gradient: the others' are not known here.
+void ParameterServer::take_gradients(const OwnStep& step) {
+  step_.lr = step.lr;
+  own_loss_ = 0;
+  replica_.take_own_gradients(step.weight == 0 ? 0 : 1);  // of weight 0: the sample of another rank
+  weight_ += step.weight;
+}
+
+// Clips by the norm of this replica's gradient. The gradients of other replicas are not known here.
 void ParameterServer::clip() {
   const double longest = options_.replica.clip_norm;
   if (longest <= 0) return;
@@ -200,22 +254,36 @@ void ParameterServer::push() {
   at::Tensor& gradient = options_.n_push > 1 ? added_up_ : replica_.gradients();
   with_client([&](auto& client) {
     using T = typename std::decay_t<decltype(client)>::Value;
-    client.push(data_of<T>(gradient), {.lr = step_.lr,
-                                       .loss = own_loss_,
-                                       .stop = step_.stop_requested,
-                                       .samples = std::max<int64_t>(1, samples_)});
+    client.push(data_of<T>(gradient),
+                {.lr = step_.lr, .loss = own_loss_, .stop = step_.stop_requested, .weight = weight_});
   });
-  samples_ = 0;
+  weight_ = 0;
   if (options_.n_push > 1) added_up_.zero_();
   unpushed_ = 0;
-  comm_s_ += to_seconds(clock_.now() - start);
+  push_s_ += to_seconds(clock_.now() - start);
+}
+
+// Asynchronous: returns whether all workers meet after this number of pushes.
+bool ParameterServer::stops_here() {
+  if (last_pull_.stop_at <= met_at_ || unpushed_ > 0) return false;
+  // A worker that fetches seldom learns of the wish so many pushes later.
+  const int64_t late =
+      options_.n_fetch > 1 ? (options_.n_fetch + options_.n_push - 1) / options_.n_push + 1 : 0;
+  if (with_client([](auto& client) { return client.push_clock(); }) < last_pull_.stop_at + late) return false;
+  met_at_ = last_pull_.stop_at;
+  return true;
 }
 
 StepReport ParameterServer::update() {
   at::NoGradGuard no_grad;
   const Nanoseconds start = clock_.now();
-  const double comm_before = comm_s_;
+  const double comm_before = push_s_ + pull_s_;
+  if (replica_.optimizer() != nullptr && !options_.replica.own_gradients) {
+    replica_.optimizer()->scale_lr(step_.lr_factor);
+    step_.lr = replica_.optimizer()->lr();
+  }
   clip();
+  replica_.check_gradients(step_.index);
   if (options_.n_push > 1) added_up_.add_(replica_.gradients());
   if (options_.n_fetch > 1) {
     replica_.parameters().add_(replica_.gradients(), -step_.lr);
@@ -232,11 +300,13 @@ StepReport ParameterServer::update() {
   StepReport report;
   report.loss =
       complete || (!options_.server.synchronous() && steps_ > options_.n_fetch) ? last_pull_.loss : own_loss_;
-  report.stop = last_pull_.stop;
-  report.lost = static_cast<int>(lost().size());
+  report.stop = last_pull_.stop || stops_here();
+  report.lost = static_cast<int>(lost_ranks().size());
   report.redo = complete && last_pull_.redo;
-  report.exposed_comm_s = comm_s_;
-  report.compute_s = forward_backward_s_ + to_seconds(clock_.now() - start) - (comm_s_ - comm_before);
+  report.expose(ExchangePhase::kGradients, push_s_);
+  report.expose(ExchangePhase::kParameters, pull_s_);
+  report.compute_s =
+      forward_backward_s_ + to_seconds(clock_.now() - start) - (report.exposed_comm_s - comm_before);
   const uint64_t sent = with_client([](auto& client) { return client.bytes_sent(); });
   report.bytes_sent = sent - sent_before_;
   sent_before_ = sent;
@@ -270,29 +340,44 @@ void ParameterServer::consensus() {
     client.snapshot(data_of<T>(replica_.parameters()));
   });
   replica_.parameters_changed();
-  // The exact weights are for evaluation: the next step pulls what it would have trained on without it.
+  // The exact weights are only for evaluation. The next step pulls the weights that it would have trained on
+  // otherwise.
   if (options_.server.pull_codec.kind != CodecKind::kNone) fetched_ = false;
   if (workers_ != nullptr) average_buffers_of_all();
 }
 
-// Running statistics are estimates: where a worker is lost, or dies in the middle of it, each keeps its own.
+// Running statistics are estimates. If a worker is lost or dies during the mean, each worker keeps its own.
 void ParameterServer::average_buffers_of_all() {
   if (!options_.survives_losses) return average_buffers(*workers_, replica_.replica());
-  if (!lost().empty()) return;
+  if (!lost_ranks().empty()) return;
   try {
     average_buffers(*workers_, replica_.replica());
   } catch (const CommError&) {
-    // The others see the same, now or at their next turn.
+    // All other workers get the error now or in their next call.
   }
 }
 
-const std::set<int>& ParameterServer::lost() {
+StrategyState ParameterServer::own_state() {
+  at::NoGradGuard no_grad;
+  StrategyState state;
+  state.step = step_.index;
+  replica_.unflatten(replica_.parameters(), "", state.parameters);
+  for (const NamedTensor& b : evaluated().buffers)
+    state.buffers[b.name] = b.tensor.detach().clone(at::MemoryFormat::Contiguous);
+  return state;
+}
+
+uint64_t ParameterServer::bytes_from_servers() {
+  return with_client([](auto& client) { return client.bytes_received(); });
+}
+
+std::set<int> ParameterServer::lost_ranks() {
   return fp64_ ? fp64_->lost() : fp32_->lost();
 }
 
 bool ParameterServer::is_first() {
   for (int w = 0; w < worker_; ++w) {
-    if (lost().count(w) == 0) return false;
+    if (lost_ranks().count(w) == 0) return false;
   }
   return true;
 }
@@ -330,15 +415,15 @@ std::string ParameterServer::push_state_name(int worker) {
   return fmt::format("push_codec@{}/{}", worker, replica_.replica().parameters.front().name);
 }
 
-// Collective over the workers.
+// Adds the states of the push codecs to `state`. Collective over the workers.
 void ParameterServer::put_push_states(StrategyState& state) {
   if (!has_state(options_.server.push_codec)) return;
   PushStates states;
   states[worker_] = with_client([](auto& client) { return client.push_state(); });
-  if (workers_ != nullptr && (!options_.survives_losses || lost().empty())) {
+  if (workers_ != nullptr && (!options_.survives_losses || lost_ranks().empty())) {
     try {
       gather_states(*workers_, worker_, states);
-    } catch (const CommError&) {  // a worker without a saved state begins with none
+    } catch (const CommError&) {  // a worker without a saved state starts without one
       if (!options_.survives_losses) throw;
     }
   }
@@ -348,7 +433,8 @@ void ParameterServer::put_push_states(StrategyState& state) {
 
 void ParameterServer::take_push_state(const StrategyState& state) {
   const auto found = state.optimizer.find(push_state_name(worker_));
-  if (found == state.optimizer.end()) return;  // another codec's, or weights alone: it begins with nothing
+  // Without a fitting state (another codec, or only weights), the codec starts anew.
+  if (found == state.optimizer.end()) return;
   const at::Tensor values = found->second.to(at::kFloat).contiguous();
   with_client([&](auto& client) {
     client.load_push_state({values.data_ptr<float>(), static_cast<size_t>(values.numel())});
@@ -360,7 +446,8 @@ void ParameterServer::load_state(const StrategyState& state) {
   replica_.flatten(state.parameters, "", replica_.parameters());
   replica_.parameters_changed();
   int64_t updates = 0;
-  if (!state.optimizer.empty()) {  // else weights alone: the optimizer begins afresh
+  // If there are only weights, the optimizer starts anew.
+  if (!state.optimizer.empty()) {
     for (const std::string& name : state_names_) {
       loaded_states_.push_back(at::zeros_like(replica_.parameters()));
       replica_.flatten(state.optimizer, name + "/", loaded_states_.back());
@@ -376,9 +463,10 @@ void ParameterServer::load_state(const StrategyState& state) {
   step_.index = state.step;
 }
 
-std::map<std::string, double> ParameterServer::fingerprint() {
+StrategyStats ParameterServer::strategy_stats() {
   return with_client([&](auto& client) {
-    std::map<std::string, double> out = server_fingerprint(client.stats());
+    std::map<std::string, double> out = server_stats(client.stats());
+    out["cached_reads"] = static_cast<double>(client.cached_reads());
     out["bytes_per_step_formula"] = static_cast<double>(client.step_bytes());
     out["bytes_exchanged"] = static_cast<double>(client.bytes_sent() + client.bytes_received());
     const double plain = static_cast<double>(client.owned_bytes());
@@ -393,8 +481,27 @@ std::map<std::string, double> ParameterServer::fingerprint() {
   });
 }
 
-std::vector<TableEvent> ParameterServer::events(int shard) {
+std::vector<ServerTableEvent> ParameterServer::events(int shard) {
   return with_client([&](auto& client) { return client.events(shard); });
+}
+
+std::unique_ptr<Strategy> make_parameter_server(const ExchangeParts& parts) {
+  const ServerAccess& servers = parts.servers;
+  if (servers.store == nullptr) {
+    throw ConfigError("exchange.name",
+                      "the parameter server needs server processes; start the run with -n, torchrun or srun");
+  }
+  ParameterServerOptions options;
+  options.server = server_options(parts.spec);
+  options.replica = parts.replica;
+  options.n_push = parts.spec.exchange.push_every;
+  options.n_fetch = parts.spec.exchange.fetch_every;
+  options.keys = parts.keys;
+  options.loads = servers.loads;
+  options.survives_losses = goes_on_after_loss(parts.spec);
+  options.more_services = parts.replica.own_gradients;
+  return std::make_unique<ParameterServer>(parts.factory, options, *servers.store, servers.rendezvous,
+                                           servers.worker, &parts.group, parts.clock);
 }
 
 }  // namespace starling

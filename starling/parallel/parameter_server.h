@@ -1,16 +1,20 @@
-// The worker's side of the parameter server (server/table.h has the equations): parameters are pulled, a gradient is computed,
-// the gradient is pushed; only the servers hold optimizer states and the master copy.
+// ParameterServer is the worker's side of the parameter server. A worker pulls parameters, computes a
+// gradient and pushes the gradient. Only the servers hold optimizer states and the master copy of the
+// parameters (server/server_table.h has the equations).
 //
-// Downpour SGD (Dean et al., NIPS 2012, algorithm 7.1) is the same with n_push and n_fetch apart, asynchronous, with AdaGrad on
-// the servers:
+// Downpour SGD (Dean et al., NIPS 2012, algorithm 7.1) is an asynchronous setting of this strategy. It uses
+// AdaGrad on the servers, and separate n_push and n_fetch:
 //
 //   if step mod n_fetch = 0: x ← pull()
-//   a ← a + g(x);  x ← x − α g(x)  (only where n_fetch > 1: between two pulls the replica goes on by itself)
+//   a ← a + g(x);  if n_fetch > 1: x ← x − α g(x)
 //   if step mod n_push = 0: push(a); a ← 0
 //
-// and with a model that is divided over the ranks of a group (pipeline/stage_model.h): each rank owns some parameters and
-// pushes and pulls only these, so only the shards that hold them hear of it (server/client.h). A parameter that several ranks
-// of a group hold is pushed and pulled by the first of them, which gives it to the others.
+// If n_fetch > 1, the replica trains by itself between two pulls.
+//
+// In Downpour SGD, the ranks of a group may share a model (pipeline/stage_model.h). Each rank owns some of
+// the parameters and pushes and pulls only these, so it talks only to the server shards that hold them
+// (server/client.h). If several ranks of a group hold a parameter, the first of them pushes and pulls the
+// parameter and sends it to every other holder.
 #pragma once
 
 #include <map>
@@ -20,114 +24,146 @@
 #include <vector>
 
 #include "starling/base/clock.h"
-#include "starling/parallel/flat_replica.h"
+#include "starling/parallel/replica/flat_replica.h"
 #include "starling/server/client.h"
-#include "starling/server/options.h"
+#include "starling/server/server_options.h"
 
 namespace starling {
 
-// A parameter as the servers have it.
+// A parameter as the servers store it.
 struct ServerKey {
   std::string name;
   std::vector<int64_t> sizes;
-  int home = -1;  // which of the ranks of a group owns it (Partition::home), -1: one rank owns all
+  int home = -1;  // the rank of a group that owns the parameter (Partition::home); -1: one rank owns all
 };
 
+// Settings of a worker.
 struct ParameterServerOptions {
-  ServerOptions server;        // as the servers have it; server.workers = all workers
-  FlatReplicaOptions replica;  // clip_norm: each group's own gradient, before it is pushed
-  int64_t n_push = 1;          // steps whose gradients are added up for one push
+  ServerOptions server;        // equal to the servers' options; server.workers counts all workers
+  FlatReplicaOptions replica;  // clip_norm applies to each group's own gradient before the push
+  int64_t n_push = 1;          // steps whose gradients are summed for one push
   int64_t n_fetch = 1;         // steps between pulls
-  // Where the replica is a part of a model: all parameters of the whole, the same on all workers. This rank owns those that
-  // its replica has and replica.parts does not count elsewhere. Empty: the replica is whole.
+  // If the replica is a part of a model: all parameters of the whole model, equal on all workers. This rank
+  // owns those that its replica has and that replica.parts does not count elsewhere. Empty if the replica is
+  // whole.
   std::vector<ServerKey> keys;
-  // Whether this rank's initial parameters, those that it owns, become the servers'. Exactly one worker a parameter.
+  // Whether the initial parameters that this rank owns become those of the servers. Exactly one worker must
+  // load each parameter.
   bool loads = false;
-  // Other workers may be lost while this one goes on: the mean of the buffers in consensus() is left out where they are.
+  // Whether other workers may be lost while this one continues. After a loss, consensus() no longer averages
+  // buffers.
   bool survives_losses = false;
+  // Whether the program may make further strategies with servers in this run.
+  bool more_services = false;
 };
 
-// ConfigError naming the option that cannot be.
+// Throws a ConfigError that names the invalid option.
 void check_parameter_server_options(const ParameterServerOptions& options);
 
-class ParameterServer final : public Strategy {
+// The exchange "parameter-server", on a worker. Not thread-safe.
+//
+// An own optimizer (parallel/replica/own_optimizer.h) gives the servers their update rule and the learning
+// rate of each push. It makes no update itself.
+class ParameterServer final : public Strategy, public Recoverable, public OwnLoop {
  public:
-  // Meets the servers (CommError within meeting.server_timeout where one is not there). `workers`: the group of the workers with
-  // the same part, which averages buffers (running statistics) in consensus() and collects the state of push codecs for
-  // checkpoints, and nothing else; may be null where the model has none.
-  // store, workers and clock outlive this.
+  // Tells the servers the settings of this service (server/service_settings.h), and connects. Errors:
+  // CommError if a server is missing after rendezvous.server_timeout; ConfigError for an own optimizer that
+  // is no update rule. `workers` is the group of the workers that hold the same part of the model. It
+  // averages buffers (running statistics) in consensus() and collects the states of push codecs for
+  // checkpoints. It may be null if the model has no buffers and pushes have no codec with a state. The store,
+  // `workers` and the clock must outlive this object.
   ParameterServer(const ModelFactory& factory, const ParameterServerOptions& options, Store& store,
-                  const Meeting& meeting, int worker, Group* workers, const Clock& clock);
-  // Says goodbye to the servers, except while an exception is under way: then they take the worker for lost.
+                  const ServerRendezvous& rendezvous, int worker, Group* workers, const Clock& clock);
+  // Tells the servers that this worker has finished. While an exception propagates it tells them nothing, and
+  // they then count the worker as lost.
   ~ParameterServer() override;
 
-  // Pulls where it is due; waits only for the bound of staleness.
+  // Pulls the parameters if a pull is due. Waits only for the bound of staleness.
   void begin_step(const Step& step) override;
   double forward_backward(const Batch& batch) override;
-  // Pushes where it is due. Synchronous: pulls, too, so that it ends when the clock is complete and reports that clock's
-  // mean loss; otherwise the loss is the mean of the workers' last ones that the servers knew at the last pull. `redo` where
-  // the servers ask for it (ServerOptions::redo_after_loss).
+  // Pushes the gradient if a push is due. A synchronous worker then also pulls, so that update() ends when
+  // the step is complete on all workers. It reports the mean loss of that step, and sets `redo` if the
+  // servers ask for a repetition (ServerOptions::redo_after_loss). An asynchronous worker reports the mean of
+  // the latest losses of all workers that the servers knew at the last pull.
   StepReport update() override;
-  // Waits until the pushes of all workers are applied; all get the same parameters. Pushes what has been added up.
+  // Pushes the summed gradients and waits until the pushes of all workers are applied. All workers then have
+  // equal parameters.
   void consensus() override;
-  // On the lowest worker that is not lost everything, as the servers have it, when all workers have called it. On the others
-  // that load, the buffers.
+  // Collective over the workers. The lowest worker that is not lost returns the whole state of the servers.
+  // Any other worker returns the state of its push codec, if any, and its buffers if options.loads is set.
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
 
-  // server_fingerprint() of all shards, and this worker's bytes: bytes_per_step_formula (a step that pushes and pulls) and
-  // bytes_exchanged, counted; push_message_bytes, pull_message_bytes (means of the bodies that travelled),
-  // push_compression, pull_compression (|W| over these), residual_norm (of pushes, with error feedback). Not collective.
-  std::map<std::string, double> fingerprint();
-  Replica& evaluated() { return replica_.replica(); }
-  // The workers that the servers have lost, as far as this one has heard (client.h); StepReport::lost is their number.
-  const std::set<int>& lost();
-  // The order of events on a shard (ServerOptions::record_events).
-  std::vector<TableEvent> events(int shard);
-  // To the servers, at the end. Only destruction is allowed after it.
-  void leave();
+  // Returns server_stats() of all shards and the bytes of this worker. Not collective. bytes_per_step_formula
+  // is for a step that pushes and pulls, and bytes_exchanged is counted. push_message_bytes and
+  // pull_message_bytes are means over the message bodies. push_compression and pull_compression are |W|
+  // divided by those means. residual_norm is the norm of the push codec's error feedback, if any.
+  StrategyStats strategy_stats() override;
+  uint64_t bytes_from_servers() override;
+  Replica& evaluated() override { return replica_.replica(); }
+  Recoverable* recoverable() override { return this; }
+  // Returns the parameters and buffers of this worker. The optimizer's states are on the servers.
+  StrategyState own_state() override;
+  // Returns the workers that the servers have reported as lost to this worker so far (server/client.h).
+  // StepReport::lost is their number.
+  std::set<int> lost_ranks() override;
+  // Returns the order of events on a shard (ServerOptions::record_events).
+  std::vector<ServerTableEvent> events(int shard);
+  // Tells the servers that this worker has finished. Only destruction is allowed afterwards.
+  void leave() override;
+  void take_gradients(const OwnStep& step) override;
+  // Does nothing: the mean of the gradients is known to the servers only.
+  void synchronize() override {}
+  OwnLoop* own_loop() override { return options_.replica.own_gradients ? this : nullptr; }
 
  private:
   template <typename F>
   auto with_client(const F& call);
+  void take_rule();
+  void announce(Store& store, const ServerRendezvous& rendezvous, const Partitioning& partitioning);
   void load(int64_t updates, bool with_states);
   void fetch();
   void push();
+  bool stops_here();
   void clip();
   void find_keys();
-  using Sections = std::vector<std::vector<at::Tensor>>;  // parameters, then each state; by key
+  // The parameters, then each optimizer state; each section is indexed by key.
+  using Sections = std::vector<std::vector<at::Tensor>>;
   Sections whole_snapshot(int64_t& updates);
   bool is_first();
   void average_buffers_of_all();
-  // The state of a worker's push codec in a checkpoint: one tensor a worker, "push_codec@<worker>/<first parameter>".
+  // The name of a worker's push codec state in a checkpoint: "push_codec@<worker>/<first parameter>".
   std::string push_state_name(int worker);
   void put_push_states(StrategyState& state);
   void take_push_state(const StrategyState& state);
 
-  const ParameterServerOptions options_;
+  ParameterServerOptions options_;
   const int worker_;
   Group* const workers_;
   const Clock& clock_;
-  const std::vector<std::string> state_names_;
+  std::vector<std::string> state_names_;
+  TorchSettings torch_;  // of an own optimizer that is no update rule
   FlatReplica replica_;
+  // A parameter as this worker pushes and pulls it.
   struct Key {
     std::string name;
     std::vector<int64_t> sizes, strides;
-    size_t offset = 0;  // in the replica's flat ranges, where it is owned
+    size_t offset = 0;  // in the replica's flat ranges, if this rank owns the parameter
     bool owned = true;
-    int home = -1;
+    int home = -1;  // as ServerKey::home
   };
   std::vector<Key> keys_;
-  std::unique_ptr<ServerClient<float>> fp32_;  // one of the two
+  std::unique_ptr<ServerClient<float>> fp32_;  // exactly one of fp32_ and fp64_ is set
   std::unique_ptr<ServerClient<double>> fp64_;
-  at::Tensor added_up_;                    // with n_push > 1
-  std::vector<at::Tensor> loaded_states_;  // between load_state() and the load
+  at::Tensor added_up_;                    // the summed gradients, if n_push > 1
+  std::vector<at::Tensor> loaded_states_;  // set between load_state() and the load on the servers
   Step step_;
   PullReport last_pull_;
+  int64_t met_at_ = 0;  // asynchronous: PullReport::stop_at of the last meeting of the workers
   double own_loss_ = 0;
-  int64_t samples_ = 0;  // of the gradient that is pushed next
+  double weight_ = 0;  // of the next pushed gradient: its samples, or the weight of a weighted loss
   double forward_backward_s_ = 0;
-  double comm_s_ = 0;
+  double push_s_ = 0, pull_s_ = 0;  // of the step
   uint64_t sent_before_ = 0;
   int64_t steps_ = 0;
   int64_t unpushed_ = 0;   // steps since the last push

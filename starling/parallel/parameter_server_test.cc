@@ -1,22 +1,23 @@
-// The parameter server as a strategy: torch models on real processes, against all-reduce and against a replay of the recorded
-// events (server/quadratic_replay.h), in fp64.
+// The parameter server as a strategy, with torch models on real processes in fp64. The tests compare it with
+// all-reduce and with a replay of the recorded events (server/quadratic_replay.h).
 #include "starling/parallel/parameter_server.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cstring>
 
 #include "starling/base/error.h"
-#include "starling/parallel/all_reduce.h"
+#include "starling/parallel/all_reduce/all_reduce.h"
 #include "starling/server/quadratic_replay.h"
 #include "starling/server/serve.h"
 #include "starling/testing/forked_ranks.h"
 #include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
-#include "starling/torch_testing/group_processes.h"
+#include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 namespace {
@@ -24,7 +25,7 @@ namespace {
 constexpr int kWorkers = 4;
 constexpr int kServers = 2;
 constexpr int kSteps = 20;
-constexpr size_t kX = 6, kY = 4;  // the model's two parameters; a server holds one each
+constexpr size_t kX = 6, kY = 4;  // the model's two parameters, one per server
 constexpr double kLr = 0.1;
 
 const Quadratic& problem() {
@@ -37,7 +38,7 @@ at::Tensor tensor_of(const Values& values, int64_t rows = 0) {
   return rows > 0 ? flat.view({rows, -1}) : flat;
 }
 
-// f_k of the quadratic, where the batch is (A_k, b_k).
+// The function f_k of the quadratic; the batch is (A_k, b_k).
 Model quadratic_model() {
   auto module = std::make_shared<torch::nn::Module>();
   const Values& start = problem().start();
@@ -59,7 +60,7 @@ Batch batch_of(int worker) {
 
 struct Job {
   ParameterServerOptions options;
-  Meeting meeting;
+  ServerRendezvous rendezvous;
 
   explicit Job(std::optional<int64_t> staleness, const std::string& rule = "sgd", int workers = kWorkers,
                int servers = kServers) {
@@ -69,18 +70,18 @@ struct Job {
     options.server.optimizer.momentum = 0.9;
     options.server.record_events = true;
     options.replica.master = options.replica.working = at::kDouble;
-    meeting.workers = workers;
-    meeting.servers = servers;
-    meeting.server_timeout = std::chrono::seconds(30);
+    rendezvous.workers = workers;
+    rendezvous.servers = servers;
+    rendezvous.server_timeout = std::chrono::seconds(30);
   }
   std::unique_ptr<ParameterServer> join(int worker, Store& store, const Clock& clock) const {
     ParameterServerOptions own = options;
     own.loads = worker == 0;
     own.replica.rank = worker;
-    return std::make_unique<ParameterServer>(quadratic_model, own, store, meeting, worker, nullptr, clock);
+    return std::make_unique<ParameterServer>(quadratic_model, own, store, rendezvous, worker, nullptr, clock);
   }
   ServeReport serve(int shard, Store& store) const {
-    return serve_shard(store, meeting, shard, options.server, DataType::kFp64);
+    return serve_shard(store, rendezvous, shard, options.server, DataType::kFp64);
   }
 };
 
@@ -113,8 +114,8 @@ StepReport one_step(Strategy& strategy, int worker, int step, bool stop = false)
 
 struct Outcome {
   Values x;
-  std::vector<std::vector<TableEvent>> events;
-  Values numbers;  // of worker 0's fingerprint: max_staleness, bytes_exchanged, bytes_per_step_formula
+  std::vector<std::vector<ServerTableEvent>> events;
+  Values numbers;  // worker 0's max_staleness, bytes_exchanged, bytes_per_step_formula
 };
 
 Outcome run(const Job& job) {
@@ -127,7 +128,7 @@ Outcome run(const Job& job) {
     const SystemClock clock;
     const auto strategy = job.join(rank, store, clock);
     for (int step = 1; step <= kSteps; ++step) one_step(*strategy, rank, step);
-    auto of = strategy->fingerprint();
+    auto of = strategy->strategy_stats();
     if (rank == 0)
       put(store, "numbers", Values{of["max_staleness"], of["bytes_exchanged"], of["bytes_per_step_formula"]});
     strategy->consensus();
@@ -148,6 +149,8 @@ void expect_equals_replay(const Job& job, const Outcome& out) {
   options.rule = job.options.server.optimizer.name;
   options.lr = kLr;
   options.weight_by_staleness = job.options.server.weight_by_staleness;
+  // With a bound, reads may come from the worker's cache.
+  options.client_cache = job.options.server.staleness.value_or(0) > 0;
   options.steps_a_push = static_cast<int>(job.options.n_push);
   options.shard_of.assign(kX, 0);
   options.shard_of.insert(options.shard_of.end(), kY, 1);
@@ -178,7 +181,8 @@ TEST(ParameterServerStrategy, AtStalenessZeroItEqualsAllReduceBitForBit) {
   EXPECT_EQ(out.x, all_reduce_result());
   expect_equals_replay(Job(0), out);
   EXPECT_EQ(out.numbers[0], 0);
-  // Twenty steps of the formula, one pull before the first (heads and |W|), and what begins and ends a run.
+  // The bytes are those of twenty steps by the formula, one pull before the first step (heads and |W|), and
+  // the messages that begin and end a run.
   EXPECT_GE(out.numbers[1], kSteps * out.numbers[2]);
   EXPECT_LE(out.numbers[1], (kSteps + 3) * out.numbers[2] + 4096);
 }
@@ -205,7 +209,7 @@ TEST(ParameterServerStrategy, ResumesWhereItStopped) {
       const SystemClock clock;
       const auto job_of = [&](int generation) {
         Job job(0, rule, 1, 1);
-        job.meeting.generation = generation;
+        job.rendezvous.generation = generation;
         return job;
       };
       if (at.rank == 1) {
@@ -238,7 +242,7 @@ ModelFactory small_mlp() {
   return zoo_model(spec, {{12}, 5, false});
 }
 
-// Two workers and a server (rank 2), synchronous, fp32, with codecs: from step `first` to `last`.
+// Two workers and one server (rank 2), synchronous, fp32, with codecs, from step `first` to step `last`.
 struct CodedJob {
   Job job{0, "adam", 2, 1};
   CodedJob(const char* push, const char* pull) {
@@ -249,10 +253,10 @@ struct CodedJob {
   StrategyState train(const ThreadRank& at, Group& workers, int generation, int first, int last,
                       const StrategyState* from) {
     const SystemClock clock;
-    job.meeting.generation = generation;
+    job.rendezvous.generation = generation;
     ParameterServerOptions own = job.options;
     own.loads = at.rank == 0;
-    ParameterServer strategy(small_mlp(), own, *at.store, job.meeting, at.rank, &workers, clock);
+    ParameterServer strategy(small_mlp(), own, *at.store, job.rendezvous, at.rank, &workers, clock);
     if (from != nullptr) strategy.load_state(*from);
     for (int step = first; step <= last; ++step) {
       strategy.begin_step({step, kLr, false});
@@ -260,9 +264,9 @@ struct CodedJob {
       strategy.forward_backward(
           {torch::randn({6, 12}, generator), torch::randint(0, 5, {6}, generator, torch::kLong)});
       strategy.update();
-      if (step == 6 && first == 1) strategy.consensus();  // an evaluation changes nothing of the training
+      if (step == 6 && first == 1) strategy.consensus();  // an evaluation does not change the training
     }
-    const auto print = strategy.fingerprint();
+    const auto print = strategy.strategy_stats();
     EXPECT_GT(print.at("push_compression"), 1.5);
     EXPECT_GT(print.at("pull_compression"), 1.4);
     EXPECT_NEAR(print.at("bytes_per_step_formula"),
@@ -272,7 +276,7 @@ struct CodedJob {
   }
 };
 
-// What a codec carries from one push to the next is in the checkpoint: residuals, and Q of PowerSGD.
+// A checkpoint contains what a codec keeps between pushes: residuals, and Q of PowerSGD.
 TEST(ParameterServerStrategy, CodedRunsResumeBitForBit) {
   for (const auto& [push, pull] : {std::pair("1bit", "bf16"), std::pair("1bit", "int8"),
                                    std::pair("lowrank:rank=1", "lowrank:rank=3")}) {
@@ -281,19 +285,19 @@ TEST(ParameterServerStrategy, CodedRunsResumeBitForBit) {
       CodedJob coded(push, pull);
       if (at.rank == 2) {
         for (int generation = 0; generation < 3; ++generation) {
-          coded.job.meeting.generation = generation;
-          serve_shard(*at.store, coded.job.meeting, 0, coded.job.options.server, DataType::kFp32);
+          coded.job.rendezvous.generation = generation;
+          serve_shard(*at.store, coded.job.rendezvous, 0, coded.job.options.server, DataType::kFp32);
         }
         return;
       }
       const auto workers = join_group(*at.store, at.rank, 2);
       const StrategyState whole = coded.train(at, *workers, 0, 1, 8, nullptr);
       const StrategyState half = coded.train(at, *workers, 1, 1, 4, nullptr);
-      // As it is read again: the same on all ranks.
+      // All ranks load one state, as they would from a file.
       if (at.rank == 0) written = &half;
-      workers->barrier();
+      barrier(*workers);
       const StrategyState rest = coded.train(at, *workers, 2, 5, 8, written);
-      workers->barrier();
+      barrier(*workers);
       if (at.rank != 0) return;
       for (const auto& [name, tensor] : whole.parameters)
         EXPECT_TRUE(tensor.equal(rest.parameters.at(name))) << push << ' ' << name;
@@ -343,7 +347,7 @@ TEST(ParameterServerStrategy, RefusesWhatCannotBe) {
     return std::string();
   };
   EXPECT_EQ(refusal([](auto&) {}), "");
-  EXPECT_THAT(refusal([](auto& o) { o.n_push = 0; }), testing::HasSubstr("n_push is 0"));
+  EXPECT_THAT(refusal([](auto& o) { o.n_push = 0; }), testing::HasSubstr("push_every is 0"));
   EXPECT_THAT(refusal([](auto& o) { o.n_fetch = 2; }), testing::HasSubstr("must be equal"));
   EXPECT_THAT(refusal([](auto& o) { o.server.staleness = -3; }), testing::HasSubstr("-3 is no staleness"));
 }

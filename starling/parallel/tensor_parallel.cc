@@ -7,26 +7,30 @@
 #include <utility>
 
 #include "starling/c10d/data_type.h"
-#include "starling/parallel/replica.h"
-#include "starling/parallel/tensor_state.h"
+#include "starling/comm/message_tags.h"
+#include "starling/parallel/replica/replica.h"
+#include "starling/parallel/replica/replica_hash.h"
+#include "starling/parallel/replica/tensor_state.h"
 
 namespace starling {
 namespace {
-
-constexpr uint32_t kTensorStateTag = 0x54000000u;
-constexpr const char* kTransformerLayers = "transformer.h.";
 
 using Named = std::map<std::string, at::Tensor>;
 
 }  // namespace
 
 TensorParallel::TensorParallel(ModelFactory factory, Group& tensor, std::vector<Group*> counting,
-                               const Clock& clock, const MakeExchange& make_exchange)
-    : clock_(clock), group_(tensor, clock), counting_(std::move(counting)) {
-  const ModelFactory part = divided(std::move(factory));
+                               const Clock& clock, const MakeExchange& make_exchange, int64_t hash_every,
+                               TensorPlan plan)
+    : clock_(clock),
+      group_(tensor, clock),
+      counting_(std::move(counting)),
+      plan_(std::move(plan)),
+      hash_every_(hash_every) {
+  const ModelFactory part = sharded(std::move(factory));
   ModelParts parts;
   parts.group = &tensor;
-  const Model probe = part();  // what is divided is known once there is a model
+  const Model probe = part();  // making a model shows which parameters are sharded
   for (const auto& p : probe.module->named_parameters()) {
     const auto slice = division_.slices.find(p.key());
     const bool whole = slice == division_.slices.end();
@@ -36,20 +40,17 @@ TensorParallel::TensorParallel(ModelFactory factory, Group& tensor, std::vector<
   exchange_ = make_exchange(part, parts);
 }
 
-ModelFactory TensorParallel::divided(ModelFactory factory) {
+ModelFactory TensorParallel::sharded(ModelFactory factory) {
   return [this, factory = std::move(factory)] {
     Model model = factory();
-    division_ = divide_model(model, group_);
+    division_ = shard_model(model, group_, plan_);
     return model;
   };
 }
 
 uint64_t TensorParallel::counted_bytes() const {
   uint64_t bytes = 0;
-  for (const Group* group : counting_) {
-    const TrafficCount traffic = group->traffic();
-    bytes += traffic.socket_sent + traffic.window_written;
-  }
+  for (const Group* group : counting_) bytes += group->traffic().sent();
   return bytes;
 }
 
@@ -58,32 +59,50 @@ void TensorParallel::begin_step(const Step& step) {
   bytes_before_ = counted_bytes();
   Step agreed = step;
   double stop = step.stop_requested ? 1 : 0;
-  group_.group().all_reduce(&stop, 1, DataType::kFp64, ReduceOp::kMax);
+  all_reduce(group_.group(), &stop, 1, DataType::kFp64, ReduceOp::kMax);
   agreed.stop_requested = stop > 0;
   group_.reset_traffic();
-  exchange_.strategy->begin_step(agreed);
+  exchange_->begin_step(agreed);
 }
 
 double TensorParallel::forward_backward(const Batch& batch) {
   tokens_ = batch.input.dim() > 1 ? batch.input.size(0) * batch.input.size(1) : batch.size();
-  return exchange_.strategy->forward_backward(batch);
+  return exchange_->forward_backward(batch);
 }
 
 StepReport TensorParallel::update() {
-  StepReport report = exchange_.strategy->update();
-  report.exposed_comm_s += group_.seconds();
+  StepReport report = exchange_->update();
+  report.expose(ExchangePhase::kActivations, group_.seconds());
   report.compute_s = std::max(0.0, report.compute_s - group_.seconds());
   report.bytes_sent += counted_bytes() - bytes_before_;
   traffic_ = group_.traffic();
+  if (hash_every_ > 0 && step_ % hash_every_ == 0) compare_copies();
   return report;
 }
 
-void TensorParallel::consensus() {
-  exchange_.strategy->consensus();
+// Compares the parameters that every rank of the replica holds whole. Parameters that this rank has let go,
+// such as those of other stages, have less memory than elements.
+void TensorParallel::compare_copies() {
+  std::vector<at::Tensor> copies;
+  std::vector<HashedRange> ranges;
+  copies.reserve(evaluated().parameters.size());
+  ranges.reserve(evaluated().parameters.size());
+  for (const NamedTensor& p : evaluated().parameters) {
+    if (division_.slices.contains(p.name) || p.tensor.storage().nbytes() < p.tensor.nbytes()) continue;
+    copies.push_back(p.tensor.detach().contiguous());
+    ranges.push_back(
+        {p.name, static_cast<const std::byte*>(copies.back().data_ptr()), copies.back().nbytes()});
+  }
+  check_replicas_equal(group_.group(), ranges, step_);
 }
 
-// On rank 0 the whole tensors; the others send their parts. Names are the same on all ranks, in the same order. What has not the
-// sizes of a part (ADMM's penalty, kept under a parameter's name) is no part and equal on all ranks.
+void TensorParallel::consensus() {
+  exchange_->consensus();
+}
+
+// Returns whole tensors on rank 0; all other ranks send their parts. Names are equal on all ranks, in one
+// order. A tensor that does not have the sizes of a part (ADMM's penalty, under a parameter's name) is no
+// part and is equal on all ranks.
 Named TensorParallel::whole_of(const Named& parts) {
   Group& group = group_.group();
   Named whole;
@@ -96,13 +115,13 @@ Named TensorParallel::whole_of(const Named& parts) {
     }
     const at::Tensor own = tensor.contiguous();
     if (group.rank() != 0) {
-      group.send(own.data_ptr(), own.nbytes(), 0, kTensorStateTag);
+      send(group, own.data_ptr(), own.nbytes(), 0, kTensorStateTag);
       continue;
     }
     std::vector<at::Tensor> all = {own};
     for (int r = 1; r < group.size(); ++r) {
       all.push_back(at::empty(slice->second.part_sizes(group.size(), r), own.options()));
-      group.recv(all.back().data_ptr(), all.back().nbytes(), r, kTensorStateTag);
+      recv(group, all.back().data_ptr(), all.back().nbytes(), r, kTensorStateTag);
     }
     whole[name] = slice->second.join(all);
   }
@@ -111,7 +130,7 @@ Named TensorParallel::whole_of(const Named& parts) {
 
 StrategyState TensorParallel::state() {
   at::NoGradGuard no_grad;
-  StrategyState part = exchange_.strategy->state();
+  StrategyState part = exchange_->state();
   StrategyState whole;
   whole.step = part.step;
   whole.parameters = whole_of(part.parameters);
@@ -127,20 +146,19 @@ void TensorParallel::load_state(const StrategyState& state) {
   part.parameters = cut_state(state.parameters, division_.slices, group_.size(), group_.rank());
   part.optimizer = cut_state(state.optimizer, division_.slices, group_.size(), group_.rank());
   part.buffers = state.buffers;
-  exchange_.strategy->load_state(part);
+  exchange_->load_state(part);
 }
 
-std::map<std::string, double> TensorParallel::fingerprint() {
-  std::map<std::string, double> print;
-  if (exchange_.fingerprint) print = exchange_.fingerprint();
+StrategyStats TensorParallel::strategy_stats() {
+  StrategyStats print = exchange_->strategy_stats();
   double all = 0, in_layers = 0;
-  std::set<std::string> layers;  // of this rank: a stage of a pipeline has some
+  std::set<std::string> layers;  // of this rank; a pipeline stage has only some
   for (const auto& [name, traffic] : traffic_) {
     all += traffic.elements;
-    const size_t at = name.find(kTransformerLayers);
-    if (at != 0) continue;
+    const std::string& prefix = division_.transformer_prefix;
+    if (prefix.empty() || !name.starts_with(prefix)) continue;
     in_layers += traffic.elements;
-    layers.insert(name.substr(0, name.find('.', std::string(kTransformerLayers).size())));
+    layers.insert(name.substr(0, name.find('.', prefix.size())));
   }
   const double t = group_.size();
   print["tensor_ranks"] = t;

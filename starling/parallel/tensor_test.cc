@@ -1,14 +1,16 @@
-// Tensor parallelism and the hybrid of data and model parallelism on real processes, fp64: the updates of one process with the
-// whole batch, whole tensors in checkpoints, bytes as by the formula.
+// Tensor parallelism and the hybrid of data and model parallelism on real processes in fp64. The tests check
+// the updates against one process with the whole batch, the whole tensors in checkpoints, and the bytes
+// against the formulas.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 
 #include "starling/base/error.h"
 #include "starling/parallel/admm.h"
-#include "starling/parallel/all_reduce.h"
+#include "starling/parallel/all_reduce/all_reduce.h"
 #include "starling/parallel/central.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/hybrid.h"
@@ -16,12 +18,12 @@
 #include "starling/parallel/one_process_test_training.h"
 #include "starling/parallel/parallel_sgd.h"
 #include "starling/parallel/tensor_parallel.h"
-#include "starling/parallel/zero.h"
+#include "starling/parallel/zero/zero.h"
 #include "starling/testing/join_group.h"
-#include "starling/torch_testing/group_processes.h"
 #include "starling/torch_testing/tensor_difference.h"
+#include "starling/torch_testing/torch_group_processes.h"
 
-namespace starling::tensor_tests {  // files are compiled in groups, and others have a mlp() and a gpt() too
+namespace starling::tensor_tests {  // other files of a unity build also have an mlp() and a gpt()
 namespace {
 
 using ::testing::HasSubstr;
@@ -47,7 +49,7 @@ struct Task {
     if (text) return {torch::randint(classes, shape), torch::randint(classes, shape)};
     return {torch::randn(shape, torch::kDouble), torch::randint(classes, {kBatch})};
   }
-  // Of equal parts.
+  // One of `parts` equal parts of the batch.
   Batch part(int64_t step, int index, int parts) const {
     const Batch whole = batch(step);
     const int64_t n = kBatch / parts;
@@ -90,6 +92,18 @@ Task gpt() {
   return {zoo_model(spec, {{5}, 11, true}), true, {5}, 11};
 }
 
+Task llama(bool tied) {
+  ModelSpec spec;
+  spec.name = "llama";
+  spec.layers = 2;
+  spec.width = 24;
+  spec.heads = 4;
+  spec.kv_heads = 2;
+  spec.tokens = 5;
+  spec.tied = tied;
+  return {zoo_model(spec, {{5}, 11, true}), true, {5}, 11};
+}
+
 Task with(Task task, const std::string& optimizer, double clip) {
   task.optimizer = optimizer;
   task.clip = clip;
@@ -101,7 +115,7 @@ Named one_process(const Task& task, int steps) {
                            task.optimizer_spec(), steps, {.lr = kLr, .clip = task.clip});
 }
 
-// A rank of a mesh replica x tensor, the tensor axis inside, and its groups.
+// A rank of a replica × tensor mesh, whose inner axis is tensor, with its groups.
 struct Here {
   Here(Group& world, int replicas, int slices, Store& store) : rank(world.rank()), world(world) {
     std::vector<int> row, column;
@@ -116,7 +130,7 @@ struct Here {
   std::unique_ptr<Group> tensor, replica;
 };
 
-// Runs `body` on replicas * slices processes; the numbers of all ranks, the largest of each name.
+// Runs `body` on replicas * slices processes. For each name, returns the largest value of all ranks.
 Numbers on_mesh(int replicas, int slices, const std::function<Numbers(Here&)>& body) {
   return largest_of(numbers_of_processes(replicas * slices, [&](Group& world, Store& store) {
     Here here(world, replicas, slices, store);
@@ -124,46 +138,48 @@ Numbers on_mesh(int replicas, int slices, const std::function<Numbers(Here&)>& b
   }));
 }
 
-// What an exchange is made of: whole models or their parts, over the ranks that hold the same.
-using Make =
-    std::function<BuiltStrategy(const Task&, const ModelFactory&, Group&, const Clock&, const ModelParts&)>;
+// Makes an exchange of whole models or of their parts, over the ranks that hold equal parts.
+using Make = std::function<std::unique_ptr<Strategy>(const Task&, const ModelFactory&, Group&, const Clock&,
+                                                     const ModelParts&)>;
 
-BuiltStrategy all_reduce(const Task& task, const ModelFactory& factory, Group& group, const Clock& clock,
-                         const ModelParts& parts) {
+std::unique_ptr<Strategy> all_reduce(const Task& task, const ModelFactory& factory, Group& group,
+                                     const Clock& clock, const ModelParts& parts) {
   AllReduceOptions options;
   options.master = options.working = at::kDouble;
   options.clip_norm = task.clip;
   options.bucket_bytes = 1000;
   options.hash_every = 1;
   options.parts = parts;
-  return built<AllReduce>(factory, task.rule(), options, group, clock);
+  return std::make_unique<AllReduce>(factory, task.rule(), options, group, clock);
 }
 
-BuiltStrategy zero(const Task& task, const ModelFactory& factory, Group& group, const Clock& clock,
-                   const ModelParts& parts, int stage) {
+std::unique_ptr<Strategy> zero(const Task& task, const ModelFactory& factory, Group& group,
+                               const Clock& clock, const ModelParts& parts, int stage) {
   ZeroOptions options;
   options.stage = stage;
   options.replica = task.flat();
   options.replica.parts = parts;
-  return built<Zero>(factory, task.rule(), options, group, clock);
+  return std::make_unique<Zero>(factory, task.rule(), options, group, clock);
 }
 
-// An exchange whose replicas are flat; more: what its constructor takes between their options and the group.
+// An exchange whose replicas are flat. more: the constructor's arguments between the options and the group.
 template <typename S, typename... More>
 Make flat_exchange(More... more) {
   return [more...](const Task& task, const ModelFactory& factory, Group& group, const Clock& clock,
                    const ModelParts& parts) {
     FlatReplicaOptions options = task.flat();
     options.parts = parts;
-    return built<S>(factory, task.rule(), options, more..., group, clock);
+    return std::make_unique<S>(factory, task.rule(), options, more..., group, clock);
   };
 }
 
 std::unique_ptr<TensorParallel> tensor_parallel(const Task& task, Here& here, const Make& make) {
-  return std::make_unique<TensorParallel>(task.factory, *here.tensor, std::vector<Group*>{here.tensor.get()},
-                                          here.clock, [&](const ModelFactory& part, const ModelParts& parts) {
-                                            return make(task, part, *here.replica, here.clock, parts);
-                                          });
+  return std::make_unique<TensorParallel>(
+      task.factory, *here.tensor, std::vector<Group*>{here.tensor.get()}, here.clock,
+      [&](const ModelFactory& part, const ModelParts& parts) {
+        return make(task, part, *here.replica, here.clock, parts);
+      },
+      /*hash_every=*/1);
 }
 
 void train(Strategy& strategy, const Task& task, int index, int parts, int first, int last) {
@@ -178,14 +194,14 @@ double difference(const StrategyState& state, const Named& expected) {
   return largest_difference(state.parameters, expected).difference;
 }
 
-// Rank 0's state, on all ranks.
+// Returns rank 0's state on all ranks.
 StrategyState shared(StrategyState state, Group& group, const Task& task) {
   double step = static_cast<double>(state.step);
-  group.broadcast(&step, 1, DataType::kFp64, 0);
+  broadcast(group, &step, 1, DataType::kFp64, 0);
   state.step = static_cast<int64_t>(step);
   const auto share = [&](Named& tensors, const std::string& name, const at::Tensor& like) {
     if (group.rank() != 0) tensors[name] = torch::empty(like.sizes(), torch::kDouble);
-    group.broadcast(tensors.at(name).data_ptr(), like.numel(), DataType::kFp64, 0);
+    broadcast(group, tensors.at(name).data_ptr(), like.numel(), DataType::kFp64, 0);
   };
   const UpdateRule rule = task.rule();
   const Replica whole = make_replica(task.factory, at::kDouble, 0);
@@ -210,13 +226,42 @@ Numbers differences_of(const Make& make, const std::vector<std::pair<std::string
 
 TEST(TensorParallelStrategy, MakesTheUpdatesOfOneProcess) {
   const std::vector<std::pair<std::string, Task>> tasks = {
-      {"mlp", mlp()}, {"lenet5", lenet()}, {"gpt", gpt()}, {"gpt_clipped_adam", with(gpt(), "adam", 0.5)}};
+      {"mlp", mlp()},          {"lenet5", lenet()},
+      {"gpt", gpt()},          {"gpt_clipped_adam", with(gpt(), "adam", 0.5)},
+      {"llama", llama(false)}, {"llama_clipped_adam", with(llama(true), "adam", 0.5)}};
   for (const int replicas : {1, 2}) {
     const Numbers all =
         on_mesh(replicas, 2, [&](Here& here) { return differences_of(all_reduce, tasks, replicas, here); });
     EXPECT_EQ(all.size(), tasks.size());
     for (const auto& [name, value] : all) EXPECT_LE(value, 1e-10) << name << ", replicas " << replicas;
   }
+}
+
+// Every rank of a replica holds its own copy of a normalization. If one copy changes by itself, the rank that
+// has it says so, with the parameter's name. Equal copies pass (tensor_parallel() compares in each step).
+TEST(TensorParallelStrategy, RefusesCopiesThatDiffer) {
+  const Task task = gpt();
+  const Numbers all = on_mesh(1, 2, [&](Here& here) {
+    const auto strategy = tensor_parallel(task, here, flat_exchange<LocalSgd>(int64_t{2}));
+    train(*strategy, task, 0, 1, 1, 2);
+    for (NamedTensor& p : strategy->evaluated().parameters) {
+      const at::NoGradGuard no_grad;
+      if (p.name == "transformer.ln_f.weight" && here.rank == 1) p.tensor.add_(1e-9);
+    }
+    std::string error;
+    try {
+      train(*strategy, task, 0, 1, 3, 3);
+    } catch (const Error& e) {
+      error = e.what();
+    }
+    // The other copies differ after the update, too, and the first one in order is named.
+    const bool named = error.find(" differs from rank 0's after step 3") != std::string::npos;
+    const bool expected = here.rank == 1 ? named : error.empty();
+    return Numbers{
+        {"wrong/" + std::to_string(here.rank) + "/" + (error.empty() ? "none" : "some"), expected ? 0 : 1}};
+  });
+  EXPECT_EQ(all.size(), 2u);
+  for (const auto& [name, value] : all) EXPECT_EQ(value, 0) << name;
 }
 
 TEST(TensorParallelStrategy, WorksUnderEveryExchangeOfReplicas) {
@@ -234,21 +279,23 @@ TEST(TensorParallelStrategy, WorksUnderEveryExchangeOfReplicas) {
          {std::pair{true, "central_divided"}, std::pair{false, "central_master"}})
       result.merge(
           differences_of(flat_exchange<Central>(divided), {{name, with(gpt(), "adam", 0)}}, 2, here));
-    // Replicas that differ: against the same exchange of whole models, whose equations exchange_test.cc has. Not by Adam, which
-    // makes steps of the rounding of the keys' biases, whose gradients are zero, and with ADMM's penalty they grow.
+    // Exchanges whose replicas differ are compared with the exchange of whole models (exchange_test.cc checks
+    // its equations). The optimizer is not Adam: the gradients of the keys' biases are zero, and Adam turns
+    // their rounding errors into steps, which grow with ADMM's penalty.
     const Task plain = with(gpt(), "sgd", 0.5);
+    const Batch held_out = plain.part(kSteps + 1, here.replica->rank(), 2);
     const std::map<std::string, Make> exchanges = {
         {"local_sgd", flat_exchange<LocalSgd>(int64_t{2})},
         {"gossip", flat_exchange<Gossip>(GossipGraph::kRing)},
         {"admm", flat_exchange<Admm>(AdmmOptions{2, 0.5, true})},
-        {"parallel_sgd_average", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kAverage)},
-        {"parallel_sgd_best", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kBest)}};
+        {"parallel_sgd_average", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kAverage, Batch{})},
+        {"parallel_sgd_best", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kBest, held_out)}};
     for (const auto& [name, make] : exchanges) {
       const auto divided = tensor_parallel(plain, here, make);
       train(*divided, plain, here.replica->rank(), 2, 1, kSteps);
-      BuiltStrategy whole = make(plain, plain.factory, *here.replica, here.clock, {});
-      train(*whole.strategy, plain, here.replica->rank(), 2, 1, kSteps);
-      const StrategyState state = divided->state(), expected = whole.strategy->state();
+      std::unique_ptr<Strategy> whole = make(plain, plain.factory, *here.replica, here.clock, {});
+      train(*whole, plain, here.replica->rank(), 2, 1, kSteps);
+      const StrategyState state = divided->state(), expected = whole->state();
       if (here.rank == 0) result[name] = difference(state, expected.parameters);
     }
     return result;
@@ -263,10 +310,10 @@ TEST(TensorParallelStrategy, StateIsOfWholeTensors) {
     const Named expected = one_process(task, 5);
     const auto divided = tensor_parallel(task, here, all_reduce);
     train(*divided, task, here.replica->rank(), 2, 1, 2);
-    BuiltStrategy whole = all_reduce(task, task.factory, here.world, here.clock, {});
-    whole.strategy->load_state(shared(divided->state(), here.world, task));
-    train(*whole.strategy, task, here.rank, 4, 3, 4);
-    divided->load_state(shared(whole.strategy->state(), here.world, task));
+    std::unique_ptr<Strategy> whole = all_reduce(task, task.factory, here.world, here.clock, {});
+    whole->load_state(shared(divided->state(), here.world, task));
+    train(*whole, task, here.rank, 4, 3, 4);
+    divided->load_state(shared(whole->state(), here.world, task));
     train(*divided, task, here.replica->rank(), 2, 5, 5);
     const StrategyState state = divided->state();
     return here.rank == 0 ? Numbers{{"difference", difference(state, expected)}} : Numbers{};
@@ -290,7 +337,7 @@ TEST(TensorParallelStrategy, EvaluatesAndStopsTogetherAndCounts) {
     for (NamedTensor& p : whole.parameters) p.tensor.copy_(trained.at(p.name));
     const double loss = part.loss(part.forward(batch.input), batch.target).item<double>();
     const double expected = whole.model.loss(whole.model.forward(batch.input), batch.target).item<double>();
-    Numbers result = strategy->fingerprint();
+    Numbers result = strategy->strategy_stats();
     result["goes_on"] = report.stop ? 0 : 1;
     result["evaluation"] = std::abs(loss - expected);
     result["no_bytes"] = report.bytes_sent > 0 ? 0 : 1;
@@ -302,20 +349,21 @@ TEST(TensorParallelStrategy, EvaluatesAndStopsTogetherAndCounts) {
   EXPECT_EQ(all.at("tensor_ranks"), 2);
   EXPECT_EQ(all.at("layer_elements"), 8 * 4 * 5 * 24 / 2);  // half of the batch of 8, 5 tokens, width 24
   EXPECT_EQ(all.at("layer_formula"), all.at("layer_elements"));
-  // 11 x 24 embedding, 5 x 24 positions, two layers, a normalisation.
+  // The model has an 11 x 24 embedding, 5 x 24 positions, two layers and a normalization.
   const double layer = 24 * 72 + 72 + 24 * 24 + 24 + 2 * 24 * 96 + 96 + 24 + 4 * 24;
   EXPECT_EQ(all.at("whole_parameters"), 11 * 24 + 5 * 24 + 2 * layer + 2 * 24);
   const double halved = 24 * 72 + 72 + 24 * 24 + 2 * 24 * 96 + 96;
   EXPECT_EQ(all.at("held_parameters"), 6 * 24 + 5 * 24 + 2 * (layer - halved / 2) + 2 * 24);
 }
 
-// The padding between tensors, which moves when the buckets are rebuilt in the order of arrival, counts for nothing.
+// The padding between tensors moves when the buckets are rebuilt in the order of arrival. It must not change
+// the norm.
 TEST(AllReduce, ClipsByTheNormOfTheGradientsAlone) {
   const Task task = with(gpt(), "adam", 0.5);
   const Numbers all = on_mesh(2, 1, [&](Here& here) {
-    BuiltStrategy whole = all_reduce(task, task.factory, here.world, here.clock, {});
-    train(*whole.strategy, task, here.rank, 2, 1, kSteps);
-    const StrategyState state = whole.strategy->state();
+    std::unique_ptr<Strategy> whole = all_reduce(task, task.factory, here.world, here.clock, {});
+    train(*whole, task, here.rank, 2, 1, kSteps);
+    const StrategyState state = whole->state();
     return here.rank == 0 ? Numbers{{"difference", difference(state, one_process(task, kSteps))}} : Numbers{};
   });
   EXPECT_LE(all.at("difference"), 1e-10);
@@ -382,7 +430,7 @@ TEST(Hybrid, MovesWhatTheFormulaSays) {
   const Numbers all = on_mesh(2, 1, [&](Here& here) {
     Hybrid hybrid(task.factory, task.rule(), hybrid_options(task, {"fc1", "fc2"}), here.world, here.clock);
     train(hybrid, task, here.rank, 2, 1, 2);
-    return hybrid.fingerprint();
+    return hybrid.strategy_stats();
   });
   const double n = kBatch / 2, fc1_in = 16 * 2 * 2;
   EXPECT_EQ(all.at("model_parallel_layers"), 2);
@@ -393,7 +441,7 @@ TEST(Hybrid, MovesWhatTheFormulaSays) {
                divided = fc1_in * 120 + 120 + 120 * 84 + 84;
   EXPECT_EQ(all.at("data_parallel_bytes"), all.at("data_parallel_formula"));
   EXPECT_GE(all.at("data_parallel_formula"), 8 * shared);
-  EXPECT_LE(all.at("data_parallel_formula"), 8 * (shared + 6 * 64));  // and the padding between tensors
+  EXPECT_LE(all.at("data_parallel_formula"), 8 * (shared + 6 * 64));  // with the padding between tensors
   EXPECT_EQ(all.at("whole_bytes"), 8 * (shared + divided));
   EXPECT_EQ(all.at("held_bytes"), 8 * (shared + divided / 2));
 }

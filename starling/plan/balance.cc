@@ -13,22 +13,23 @@ namespace starling {
 std::vector<size_t> balance_stages(const std::vector<double>& costs, int stages) {
   const size_t n = costs.size();
   if (stages < 1 || static_cast<size_t>(stages) > n) {
-    throw ConfigError(
-        "--mesh", fmt::format("{} stages, but the model has {} blocks; take 1 to {} stages (a stage holds "
-                              "at least one block)",
-                              stages, n, n));
+    throw ConfigError("--mesh",
+                      fmt::format("{} stages, but the model has {} blocks; use 1 to {} stages (a stage holds "
+                                  "at least one block)",
+                                  stages, n, n));
   }
-  std::vector<double> before(n + 1, 0);  // the sum of the costs in front of a block
+  std::vector<double> before(n + 1, 0);  // before[i]: the sum of the costs of the blocks [0, i)
   for (size_t i = 0; i < n; ++i) before[i + 1] = before[i] + costs[i];
 
-  // best[s][e]: of all cuts of the blocks [0, e) into s stages the best (largest cost, then Σ cost²), and where the last
-  // stage begins.
+  // best[s][e] is the best cut of the blocks [0, e) into s stages (by the largest cost, then by Σ cost²), and
+  // where the last stage begins.
   struct Best {
     double largest = std::numeric_limits<double>::infinity();
     double squares = std::numeric_limits<double>::infinity();
     size_t begin = 0;
   };
-  // The smallest possible largest cost first; then, with every stage held to it, the smallest Σ cost².
+  // First find the smallest possible largest cost. Then find the smallest Σ cost² among cuts whose stages
+  // stay within that cost.
   const auto solve = [&](double bound, auto better) {
     std::vector<std::vector<Best>> best(stages + 1, std::vector<Best>(n + 1));
     best[0][0] = {0, 0, 0};

@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// (largest stage, Σ stage²) of a cut.
+// Returns (largest cost of a stage, Σ stage²) of a cut.
 std::pair<double, double> price(const std::vector<double>& costs, const std::vector<size_t>& cut) {
   double largest = 0, squares = 0;
   for (size_t s = 0; s + 1 < cut.size(); ++s) {
@@ -26,7 +26,7 @@ std::pair<double, double> price(const std::vector<double>& costs, const std::vec
   return {largest, squares};
 }
 
-// All cuts of [begin, n) into `stages`, naively.
+// Tries all cuts of [begin, n) into `stages`, naively.
 void best_of_all(const std::vector<double>& costs, int stages, std::vector<size_t> cut,
                  std::pair<double, double>& best) {
   if (stages == 1) {
@@ -61,7 +61,8 @@ TEST(BalanceTest, EqualsTheBestOfAllCuts) {
 TEST(BalanceTest, KnownCuts) {
   EXPECT_THAT(balance_stages({1, 1, 1, 1}, 2), ElementsAre(0, 2, 4));
   EXPECT_THAT(balance_stages({5, 1, 1, 1, 1, 1}, 2), ElementsAre(0, 1, 6));
-  EXPECT_THAT(balance_stages({9, 1, 1, 1, 1}, 3), ElementsAre(0, 1, 3, 5));  // the rest is balanced too
+  // the other stages are balanced, too
+  EXPECT_THAT(balance_stages({9, 1, 1, 1, 1}, 3), ElementsAre(0, 1, 3, 5));
   EXPECT_THAT(balance_stages({0, 0, 0}, 3), ElementsAre(0, 1, 2, 3));
 }
 

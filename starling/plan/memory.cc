@@ -22,9 +22,10 @@ StateBytes zero_state_bytes(const ElementBytes& element, double parameters, int6
   return bytes;
 }
 
-double zero_traffic_elements(double parameters, int64_t ranks, int stage) {
-  const auto n = static_cast<double>(ranks);
-  return (stage >= 3 ? 3 : 2) * parameters * (n - 1) / n;
+double zero_traffic_elements(double parameters, int64_t ranks, int stage, int64_t parts) {
+  const auto n = static_cast<double>(ranks), k = static_cast<double>(parts);
+  const double moves = stage >= 3 ? 3 * k : stage == 2 ? 1 + k : 2;
+  return moves * parameters * (n - 1) / n;
 }
 
 }  // namespace starling

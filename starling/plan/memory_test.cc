@@ -32,6 +32,9 @@ TEST(Memory, TrafficGrowsByHalfWithStageThree) {
   EXPECT_DOUBLE_EQ(zero_traffic_elements(100, 4, 2), 150);
   EXPECT_DOUBLE_EQ(zero_traffic_elements(100, 4, 3), 225);
   EXPECT_DOUBLE_EQ(zero_traffic_elements(100, 1, 3), 0);
+  EXPECT_DOUBLE_EQ(zero_traffic_elements(100, 4, 1, 5), 150);
+  EXPECT_DOUBLE_EQ(zero_traffic_elements(100, 4, 2, 5), 450);
+  EXPECT_DOUBLE_EQ(zero_traffic_elements(100, 4, 3, 5), 1125);
 }
 
 }  // namespace

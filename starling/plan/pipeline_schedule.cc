@@ -13,12 +13,13 @@
 namespace starling {
 namespace {
 
-struct Unit {  // one forward or backward
+// One forward or backward.
+struct Unit {
   int micro_batch;
   int chunk;
 };
 
-// Adds forwards and backwards with the messages that belong to them: receive right before, send right after.
+// Adds forwards and backwards with their messages: each receive directly before, each send directly after.
 class Table {
  public:
   Table(const Schedule& schedule, int rank) : schedule_(schedule), rank_(rank) {}
@@ -53,9 +54,9 @@ class Table {
   std::vector<Action> actions_;
 };
 
-// Interleaved: where each group of micro-batches begins, and at last their number. `ranks` micro-batches a group, as
-// Megatron has it; where that leaves a remainder, fewer groups of near-equal size, the larger ones first (smaller groups
-// than `ranks` would deadlock).
+// Interleaved: returns where each group of micro-batches begins, followed by the number of micro-batches. A
+// group has `ranks` micro-batches, as in Megatron. If that leaves a remainder, there are fewer groups of
+// nearly equal size, the larger ones first. Groups smaller than `ranks` would deadlock.
 std::vector<int> groups_of(const Schedule& s) {
   const int groups = std::max(1, s.micro_batches / s.ranks);
   std::vector<int> begins;
@@ -65,8 +66,8 @@ std::vector<int> groups_of(const Schedule& s) {
   return begins;
 }
 
-// The order in which a rank goes forward: each group of micro-batches through all chunks. Backward meets the same groups
-// with the chunks reversed.
+// Returns the order in which a rank goes forward: each group of micro-batches passes through all chunks.
+// Backward visits the groups in the same order and the chunks in reverse order.
 std::vector<Unit> order_of(const Schedule& s, bool backward) {
   const std::vector<int> groups = groups_of(s);
   std::vector<Unit> order;
@@ -78,7 +79,7 @@ std::vector<Unit> order_of(const Schedule& s, bool backward) {
   return order;
 }
 
-// `warm_up` forwards, then forward and backward in turn, then the remaining backwards.
+// Returns `warm_up` forwards, then forward and backward alternately, then all remaining backwards.
 std::vector<Action> alternating(const Schedule& s, int rank, size_t warm_up) {
   const std::vector<Unit> forward = order_of(s, false), backward = order_of(s, true);
   warm_up = std::min(warm_up, forward.size());
@@ -101,7 +102,7 @@ std::vector<Action> one_by_one(const Schedule& s, int rank) {
   return table.take();
 }
 
-// Backward in the order of forward: the first micro-batch's gradients come first.
+// Backward visits the micro-batches in the order of forward.
 std::vector<Action> all_then_all(const Schedule& s, int rank) {
   Table table(s, rank);
   for (int m = 0; m < s.micro_batches; ++m) table.forward({m, 0});
@@ -122,18 +123,19 @@ void check_numbers(std::string_view name, int ranks, int chunks, int micro_batch
   const std::vector<std::string>& names = schedule_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     const std::string near = nearest(std::string(name), names);
-    throw ConfigError("--schedule", fmt::format("no schedule \"{}\"{}; there are: {}; or the path of a table",
-                                                name, near.empty() ? "" : "; did you mean \"" + near + "\"?",
-                                                fmt::join(names, " ")));
+    throw ConfigError(
+        "--schedule",
+        fmt::format("unknown schedule \"{}\"{}; use one of {} or the path of a schedule file", name,
+                    near.empty() ? "" : "; did you mean \"" + near + "\"?", fmt::join(names, " ")));
   }
-  if (ranks < 1) throw ConfigError("--mesh", fmt::format("stage={}, must be at least 1", ranks));
+  if (ranks < 1) throw ConfigError("--mesh", fmt::format("stage={}, but must be at least 1", ranks));
   if (micro_batches < 1)
-    throw ConfigError("--micro-batches", fmt::format("is {}, must be at least 1", micro_batches));
+    throw ConfigError("--micro-batches", fmt::format("is {}, but must be at least 1", micro_batches));
   if (chunks < 1 || (chunks > 1 && name != "interleaved")) {
     throw ConfigError("--chunks", fmt::format("is {}; {}", chunks,
                                               chunks < 1 ? "must be at least 1"
-                                                         : "only --schedule interleaved takes more than one "
-                                                           "part of the model a rank"));
+                                                         : "only --schedule interleaved accepts more than "
+                                                           "one chunk per rank"));
   }
 }
 

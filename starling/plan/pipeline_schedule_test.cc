@@ -50,7 +50,8 @@ TEST(PipelineScheduleTest, EveryBuiltTableIsCompleteFreeOfDeadlockAndWithinItsMe
 
 TEST(PipelineScheduleTest, UnderUnitCostsTheBubbleIsTheFormula) {
   for_all_sizes([](const std::string& name, int p, int v, int m) {
-    if (v > 1 && m % p != 0) return;  // the formula is exact where the ranks divide the micro-batches
+    // The formula is exact if the number of ranks divides the number of micro-batches.
+    if (v > 1 && m % p != 0) return;
     const SimulatedStep step = simulate_schedule(make_schedule(name, p, v, m), {});
     EXPECT_NEAR(step.bubble, planned_bubble(name, p, v, m), 1e-12);
   });
@@ -76,7 +77,9 @@ TEST(PipelineScheduleTest, MoreChunksNeverMakeTheStepLonger) {
 
 TEST(PipelineScheduleTest, SimulationPlacesMessagesAndUnequalStages) {
   const Schedule schedule = make_schedule("1f1b", 2, 1, 2);
-  // Stage 0: F 1, B 2; stage 1: F 3, B 4; a message 0.5. Stage 1 works from 1.5 without a pause to 15.5.
+  // On stage 0, a forward takes 1 and a backward 2. On stage 1, they take 3 and 4. A message takes 0.5. Stage
+  // 1 works
+  // without a pause from 1.5 to 15.5.
   const SimulatedStep step = simulate_schedule(schedule, {{1, 3}, {2, 4}, 0.5});
   EXPECT_DOUBLE_EQ(step.makespan, 1 + 0.5 + 3 + 4 + 3 + 4 + 0.5 + 2);
   EXPECT_DOUBLE_EQ(step.bubble, 1 - 20 / (2 * 18.0));
@@ -94,7 +97,8 @@ TEST(PipelineScheduleTest, TheTableOf1f1bOnTwoRanks) {
 }
 
 TEST(PipelineScheduleTest, TheOrderOfInterleavedIsMegatrons) {
-  // p = 2, v = 2, m = 4 (arXiv 2104.04473, figure 4, with two devices): groups of two micro-batches.
+  // p = 2, v = 2, m = 4 (arXiv 2104.04473, figure 4, with two devices): there are groups of two
+  // micro-batches.
   const Schedule schedule = make_schedule("interleaved", 2, 2, 4);
   std::string forwards, backwards;
   for (const Action& a : schedule.actions[0]) {
@@ -132,7 +136,7 @@ TEST(PipelineScheduleTest, MakeScheduleRefuses) {
               HasSubstr("--micro-batches: is 0"));
 }
 
-// The table of `text` on two ranks with two micro-batches.
+// Parses `text` as a schedule of two ranks and two micro-batches.
 Schedule two_ranks(const std::string& text) {
   return parse_schedule("schedule mine\nranks 2\nmicro-batches 2\n" + text, "mine.txt");
 }
@@ -147,7 +151,8 @@ TEST(PipelineScheduleTest, ATableFromAFileMayBeAnythingThatRuns) {
 }
 
 TEST(PipelineScheduleTest, ADeadlockNamesWhichActionWaitsForWhich) {
-  // Rank 0 wants the gradient of 0 before it sends 1; rank 1 wants 1 before it sends the gradient of 0.
+  // Rank 0 waits for the gradient of micro-batch 0 before it sends micro-batch 1. Rank 1 waits for
+  // micro-batch 1 before it sends the gradient of micro-batch 0.
   const Schedule schedule = two_ranks(
       "rank 0: F0 SA0 F1\n"
       "  RG0 B0 SA1 RG1 B1\n"
@@ -181,14 +186,12 @@ TEST(PipelineScheduleTest, IncompleteTablesAreRefusedWithTheirPlace) {
   EXPECT_THAT(refused("F0 SA0 RG0 B0 F1 SA1 RG1"),
               HasSubstr("mine.txt: rank 0 has no backward of micro-batch 1"));
   EXPECT_THAT(refused("F0 SA0 RG0 B0 F1 SA1 RG1 B1 F1"),
-              HasSubstr("mine.txt:4:37: rank 0: forward of micro-batch 1 a second time"));
-  EXPECT_THAT(
-      refused("F0 SA0 B0 RG0 F1 SA1 RG1 B1"),
-      HasSubstr("rank 0: backward of micro-batch 0 without recv-gradient of micro-batch 0 before it"));
-  EXPECT_THAT(refused("SA0 F0 RG0 B0 F1 SA1 RG1 B1"),
-              HasSubstr("without forward of micro-batch 0 before it"));
+              HasSubstr("mine.txt:4:37: rank 0: forward of micro-batch 1 occurs twice"));
+  EXPECT_THAT(refused("F0 SA0 B0 RG0 F1 SA1 RG1 B1"),
+              HasSubstr("rank 0: backward of micro-batch 0 must come after recv-gradient of micro-batch 0"));
+  EXPECT_THAT(refused("SA0 F0 RG0 B0 F1 SA1 RG1 B1"), HasSubstr("must come after forward of micro-batch 0"));
   EXPECT_THAT(refused("RA0 F0 SA0 RG0 B0 F1 SA1 RG1 B1"),
-              HasSubstr("rank 0 has nobody for its recv-activation of micro-batch 0: stage 0 is the first"));
+              HasSubstr("rank 0 has no peer for its recv-activation of micro-batch 0: stage 0 is the first"));
   EXPECT_THAT(refused("F2 SA0 RG0 B0 F1 SA1 RG1 B1"), HasSubstr("does not exist"));
   EXPECT_THAT(error_of<ConfigError>([&] { check_schedule(two_ranks(rank1)); }),
               HasSubstr("rank 0 has no forward"));
@@ -196,23 +199,24 @@ TEST(PipelineScheduleTest, IncompleteTablesAreRefusedWithTheirPlace) {
 
 TEST(PipelineScheduleTest, BadFilesAreRefusedAtLineAndColumn) {
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0: F0 X1\n"); }),
-              HasSubstr("mine.txt:4:12: \"X1\" is no action"));
+              HasSubstr("mine.txt:4:12: \"X1\" is not an action"));
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 2: F0\n"); }),
               HasSubstr("mine.txt:4:6: no rank \"2\""));
-  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0: F0.x\n"); }), HasSubstr("chunk behind the dot"));
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0: F0.x\n"); }), HasSubstr("chunk after the dot"));
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("F0\n"); }), HasSubstr("before the first `rank N:`"));
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("chunks 0\n"); }),
               HasSubstr("mine.txt:4:8: chunks is \"0\""));
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0 F0\n"); }), HasSubstr("as in `rank 0:`"));
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0: F0\nrank 0: F1\n"); }),
-              HasSubstr("rank 0 a second time"));
+              HasSubstr("rank 0 occurs twice"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("ranks 2\n", "f"); }),
-              HasSubstr("f: says no number of micro-batches"));
-  EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("", "f"); }), HasSubstr("says no number of ranks"));
+              HasSubstr("f: the number of micro-batches is missing"));
+  EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("", "f"); }),
+              HasSubstr("the number of ranks is missing"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("ranks", "f"); }),
               HasSubstr("f:1:1: `ranks` is the last word"));
   EXPECT_THAT(error_of<ConfigError>([] { read_schedule("/nowhere/table"); }),
-              HasSubstr("cannot read the table"));
+              HasSubstr("cannot read the schedule file"));
 }
 
 }  // namespace

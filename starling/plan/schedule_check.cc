@@ -15,7 +15,7 @@
 namespace starling {
 namespace {
 
-// An action of a rank, as a key.
+// The key of an action of a rank: rank, kind, micro-batch and chunk.
 using Key = std::tuple<int, ActionKind, int, int>;
 Key key_of(int rank, const Action& a) {
   return {rank, a.kind, a.micro_batch, a.chunk};
@@ -40,8 +40,8 @@ class Checker {
 
   ScheduleFacts check() {
     if (static_cast<int>(s_.actions.size()) != s_.ranks) {
-      throw ConfigError(
-          where(s_), fmt::format("has actions of {} ranks, but says ranks {}", s_.actions.size(), s_.ranks));
+      throw ConfigError(where(s_), fmt::format("the schedule lists actions of {} ranks, but `ranks` is {}",
+                                               s_.actions.size(), s_.ranks));
     }
     for (int r = 0; r < s_.ranks; ++r) check_rank(r);
     execute();
@@ -64,20 +64,20 @@ class Checker {
   void check_numbers(int rank, const Action& a) const {
     if (a.micro_batch < 0 || a.micro_batch >= s_.micro_batches || a.chunk < 0 || a.chunk >= s_.chunks) {
       throw ConfigError(where(s_, &a),
-                        fmt::format("rank {}: {} does not exist: there are micro-batches 0 … {}, "
-                                    "chunks 0 … {}",
+                        fmt::format("rank {}: {} does not exist: the schedule has micro-batches 0 … {} "
+                                    "and chunks 0 … {}",
                                     rank, describe(a, 2), s_.micro_batches - 1, s_.chunks - 1));
     }
     if (!belongs(rank, a)) {
       throw ConfigError(where(s_, &a),
-                        fmt::format("rank {} has nobody for its {}: stage {} is {}", rank, text(a),
+                        fmt::format("rank {} has no peer for its {}: stage {} is {}", rank, text(a),
                                     s_.stage_of(rank, a.chunk),
-                                    s_.ranks == 1 ? "on the same rank as its neighbours"
+                                    s_.ranks == 1 ? "on the same rank as its neighbors"
                                                   : (first(rank, a.chunk) ? "the first" : "the last")));
     }
   }
 
-  // What must come before `a` on its own rank.
+  // Returns the actions of the same rank that must come before `a`.
   std::vector<Action> needs(int rank, const Action& a) const {
     Action need = a;
     std::vector<Action> all;
@@ -114,11 +114,11 @@ class Checker {
     for (const Action& a : s_.actions[rank]) {
       check_numbers(rank, a);
       if (done.count(key_of(rank, a)) > 0)
-        throw ConfigError(where(s_, &a), fmt::format("rank {}: {} a second time", rank, text(a)));
+        throw ConfigError(where(s_, &a), fmt::format("rank {}: {} occurs twice", rank, text(a)));
       for (const Action& need : needs(rank, a)) {
         if (done.count(key_of(rank, need)) == 0) {
           throw ConfigError(where(s_, &a),
-                            fmt::format("rank {}: {} without {} before it", rank, text(a), text(need)));
+                            fmt::format("rank {}: {} must come after {}", rank, text(a), text(need)));
         }
       }
       done.insert(key_of(rank, a));
@@ -149,7 +149,7 @@ class Checker {
     return at_[rank] < s_.actions[rank].size() ? &s_.actions[rank][at_[rank]] : nullptr;
   }
 
-  // Whether the current action of `rank` can be done now.
+  // Returns whether the current action of `rank` can be executed now.
   bool ready(int rank) const {
     const Action& a = *current(rank);
     const bool rendezvous = delivery_ == Delivery::kRendezvous;
@@ -178,7 +178,7 @@ class Checker {
     }
   }
 
-  // Every rank that has stopped waits for another that has stopped: following them ends in a circle.
+  // Every blocked rank waits for another blocked rank, so following these ranks ends in a cycle.
   [[noreturn]] void refuse_deadlock(int rank) const {
     std::vector<int> chain;
     while (std::find(chain.begin(), chain.end(), rank) == chain.end()) {
@@ -200,7 +200,7 @@ class Checker {
     throw ConfigError(where(s_, current(chain.front())), fmt::format("deadlock: {}", fmt::join(lines, "; ")));
   }
 
-  // "line 7", or "its action 12" of a built table.
+  // Returns "line 7", or "its action 12" for a built-in schedule.
   std::string place(int rank, const Action& a) const {
     if (a.line > 0) return fmt::format("line {}", a.line);
     const auto& all = s_.actions[rank];
@@ -210,7 +210,7 @@ class Checker {
   const Schedule& s_;
   const Delivery delivery_;
   ScheduleFacts facts_;
-  std::vector<size_t> at_;  // by rank: the action it has come to
+  std::vector<size_t> at_;  // by rank: the index of its current action
   std::set<Key> done_;
 };
 

@@ -32,7 +32,7 @@ class Simulation {
     }
     SimulatedStep step;
     for (int r = 0; r < s_.ranks; ++r) {
-      STARLING_CHECK(at_[r] == s_.actions[r].size(), "rank {} stops: the schedule was not checked", r);
+      STARLING_CHECK(at_[r] == s_.actions[r].size(), "rank {} is blocked: the schedule was not checked", r);
       step.makespan = std::max(step.makespan, now_[r]);
       step.timeline.insert(step.timeline.end(), timeline_[r].begin(), timeline_[r].end());
     }

@@ -1,4 +1,4 @@
-// What a schedule would take: its table played through with given durations. Planned timelines and bubbles.
+// Simulates a schedule with given durations: its timeline and its bubble.
 #pragma once
 
 #include <vector>
@@ -7,28 +7,30 @@
 
 namespace starling {
 
-// In any unit of time. forward and backward: by stage; a single value stands for all stages.
+// Durations in any unit of time. forward and backward are by stage; a single value stands for all stages.
 struct ScheduleCosts {
   std::vector<double> forward = {1};
   std::vector<double> backward = {2};
-  double message = 0;  // from the end of a send to the end of its recv; the sender does not wait
+  double message = 0;  // from the end of a send to the end of its receive; the sender does not wait
 };
 
+// An action with its simulated begin and end.
 struct TimedAction {
   int rank = 0;
   Action action;
-  double begin = 0;  // of a recv: when the rank comes to it, waiting included
+  double begin = 0;  // of a receive: when the rank reaches it, so the wait is included
   double end = 0;
 };
 
+// The result of a simulation.
 struct SimulatedStep {
-  std::vector<TimedAction> timeline;  // by rank, in the table's order
+  std::vector<TimedAction> timeline;  // by rank, in the order of the schedule
   double makespan = 0;
   // 1 − Σ (forwards and backwards of all ranks) / (ranks · makespan)
   double bubble = 0;
 };
 
-// The schedule must have passed check_schedule.
+// Simulates one step. The schedule must have passed check_schedule().
 SimulatedStep simulate_schedule(const Schedule& schedule, const ScheduleCosts& costs);
 
 }  // namespace starling

@@ -14,7 +14,7 @@
 namespace starling {
 namespace {
 
-constexpr int kLargest = 1 << 20;  // ranks, chunks, micro-batches
+constexpr int kLargest = 1 << 20;  // the largest number of ranks, chunks or micro-batches
 
 struct Word {
   std::string_view text;
@@ -77,9 +77,9 @@ class Parser {
         add_action(word);
       }
     }
-    if (!ranks_said_) throw ConfigError(schedule_.source, "says no number of ranks; write `ranks N`");
+    if (!ranks_said_) throw ConfigError(schedule_.source, "the number of ranks is missing; write `ranks N`");
     if (!micro_batches_said_)
-      throw ConfigError(schedule_.source, "says no number of micro-batches; write `micro-batches M`");
+      throw ConfigError(schedule_.source, "the number of micro-batches is missing; write `micro-batches M`");
     if (schedule_.name.empty()) schedule_.name = schedule_.source;
     return std::move(schedule_);
   }
@@ -99,20 +99,20 @@ class Parser {
     const Word word = next(key);
     const std::optional<int> value = number(word.text);
     if (!value || *value < 1)
-      refuse(word, fmt::format("{} is \"{}\", must be a whole number from 1", key.text, word.text));
+      refuse(word, fmt::format("{} is \"{}\", but must be a positive whole number", key.text, word.text));
     return *value;
   }
 
   void begin_rank(const Word& key) {
     Word word = next(key);
-    if (!word.text.ends_with(':')) refuse(word, "a rank's line begins as in `rank 0:`");
+    if (!word.text.ends_with(':')) refuse(word, "write a rank's line as in `rank 0:`");
     word.text.remove_suffix(1);
     const std::optional<int> rank = number(word.text);
     if (!ranks_said_) refuse(word, "write `ranks N` before the first rank");
     if (!rank || *rank >= schedule_.ranks)
       refuse(word, fmt::format("no rank \"{}\": there are ranks 0 … {}", word.text, schedule_.ranks - 1));
     schedule_.actions.resize(schedule_.ranks);
-    if (!schedule_.actions[*rank].empty()) refuse(word, fmt::format("rank {} a second time", *rank));
+    if (!schedule_.actions[*rank].empty()) refuse(word, fmt::format("rank {} occurs twice", *rank));
     rank_ = *rank;
   }
 
@@ -128,21 +128,21 @@ class Parser {
     if (kind == 6 || rest.empty()) {
       refuse(word,
              fmt::format(
-                 "\"{}\" is no action; actions are F B SA RA SG RG with a micro-batch, as in F0 or, with "
+                 "\"{}\" is not an action; actions are F B SA RA SG RG with a micro-batch, as in F0 or, with "
                  "chunks, F0.1",
                  word.text));
     }
     action.kind = static_cast<ActionKind>(kind);
     if (const size_t dot = rest.find('.'); dot != std::string_view::npos) {
       const std::optional<int> chunk = number(rest.substr(dot + 1));
-      if (!chunk) refuse(word, fmt::format("\"{}\": the chunk behind the dot is no number", word.text));
+      if (!chunk) refuse(word, fmt::format("\"{}\": the chunk after the dot is not a number", word.text));
       action.chunk = *chunk;
       rest = rest.substr(0, dot);
     }
     const std::optional<int> micro_batch = number(rest);
-    if (!micro_batch) refuse(word, fmt::format("\"{}\": \"{}\" is no micro-batch", word.text, rest));
+    if (!micro_batch) refuse(word, fmt::format("\"{}\": \"{}\" is not a micro-batch", word.text, rest));
     action.micro_batch = *micro_batch;
-    if (rank_ < 0) refuse(word, fmt::format("the action {} stands before the first `rank N:`", word.text));
+    if (rank_ < 0) refuse(word, fmt::format("the action {} comes before the first `rank N:`", word.text));
     schedule_.actions[rank_].push_back(action);
   }
 
@@ -165,7 +165,7 @@ Schedule read_schedule(const std::string& path) {
   std::ostringstream text;
   if (!file || !(text << file.rdbuf()))
     throw ConfigError("--schedule",
-                      fmt::format("cannot read the table \"{}\": no such file, or empty", path));
+                      fmt::format("cannot read the schedule file \"{}\": no such file, or empty", path));
   return parse_schedule(text.str(), path);
 }
 

@@ -13,7 +13,7 @@ namespace starling {
 namespace {
 
 constexpr double kWidth = 440, kTop = 50, kRow = 22;
-constexpr double kLetter = 7.5;  // of the page's type at 13 units, about
+constexpr double kLetter = 7.5;  // mean width of a letter of 13 units
 
 std::string opening(const std::string& css, const std::string& title, double height) {
   return fmt::format("<svg class=\"{}\" viewBox=\"0 0 {:g} {:.0f}\" role=\"img\" aria-label=\"{}\">", css,
@@ -21,7 +21,7 @@ std::string opening(const std::string& css, const std::string& title, double hei
          svg_text(0, 14, title, "start", "title");
 }
 
-// Squares (or dots) of the colours 1, 2, … with their names, in one line under the title.
+// Returns a line under the title with a square in the color of each name.
 std::string legend(const std::vector<std::string>& names) {
   std::string out;
   double x = 0;
@@ -41,7 +41,7 @@ double name_width(const std::vector<Row>& rows) {
   return std::min(205.0, 10 + kLetter * static_cast<double>(longest));
 }
 
-// A name that does not fit loses its middle.
+// Replaces the middle of a name that is too wide by "…".
 std::string fitting(const std::string& name, double width) {
   const auto letters = static_cast<size_t>((width - 10) / kLetter);
   if (name.size() <= letters || letters < 6) return name;
@@ -72,7 +72,7 @@ std::string svg_of(const BarChart& chart) {
       const double width = row.segments[s] * scale;
       if (width <= 0) continue;
       out += fmt::format("<rect class=\"{}{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"14\"/>",
-                         color_class(static_cast<int>(s) + 1), row.outlined ? " faint" : "", x, y + 2,
+                         color_class(static_cast<int>(s) + 1), row.pale ? " faint" : "", x, y + 2,
                          std::max(1.0, width - 1.5));
       x += width;
     }

@@ -1,4 +1,5 @@
-// Rows of horizontal bars, and of pairs of dots, as SVG (page_style.h has colours and type).
+// Charts with one horizontal row for each item, as SVG. Colors and type come from the report's style
+// (report_style.h).
 #pragma once
 
 #include <functional>
@@ -7,36 +8,39 @@
 
 namespace starling {
 
-// One row: its segments stand one behind the other.
+// BarRow is one row of a BarChart. Its segments follow each other and make one bar.
 struct BarRow {
   std::string name;
   std::vector<double> segments;
-  bool outlined = false;  // a formula's, beside measured ones
+  bool pale = false;  // a prediction among measured rows
 };
 
 struct BarChart {
   std::string title;
-  std::vector<std::string> segment_names;   // the legend; the colours are those of the runs 1, 2, …
-  std::function<std::string(double)> text;  // of a row's sum
+  std::vector<std::string> segment_names;   // for the legend; segment i has the color of run i + 1
+  std::function<std::string(double)> text;  // the text of a row's sum; if empty, short_number
   std::vector<BarRow> rows;
 };
 
 std::string svg_of(const BarChart& chart);
 
-// One row: two values joined by a line, on a common logarithmic axis. Values ≤ 0 have no dot.
+// PairRow is one row of a PairChart, with a dot for each of two values and a line between them. A value of 0
+// or less has no dot.
 struct PairRow {
   std::string name;
   double first = 0, second = 0;
 };
 
+// All rows share one logarithmic axis.
 struct PairChart {
   std::string title;
   std::string first_name, second_name;
   std::string x_label;
-  std::function<std::string(double)> text;  // of a tick
+  std::function<std::string(double)> text;  // the text of a tick; if empty, short_number
   std::vector<PairRow> rows;
 };
 
+// Returns an empty string if no value is positive.
 std::string svg_of(const PairChart& chart);
 
 }  // namespace starling

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "starling/report/run_names.h"
 #include "starling/report/table.h"
 #include "starling/telemetry/text_style.h"
 
@@ -14,7 +15,7 @@ namespace {
 Compared compared(const RunRecord& run, const RunRecord& first, const Target& target) {
   Compared out;
   out.name = run.name;
-  out.error = run.finished ? "" : run.error.empty() ? "it gave no result" : run.error;
+  out.error = run.finished ? "" : run.error.empty() ? "the run gave no result" : run.error;
   if (!run.finished) return out;
   const RunResult& result = run.result;
   out.ranks = result.ranks;
@@ -22,8 +23,8 @@ Compared compared(const RunRecord& run, const RunRecord& first, const Target& ta
   out.test_loss = result.test_loss;
   out.test_accuracy = result.test_accuracy;
   out.samples_per_s = result.samples_per_s;
-  out.bytes = run.told("step_bytes", 0);
-  out.bytes_balance = run.told("bytes_balance", -1);
+  out.bytes = run.statistic("step_bytes", 0);
+  out.bytes_balance = run.statistic("bytes_balance", -1);
   out.seconds = run.step_seconds();
   if (out.seconds > 0) out.exposed_share = result.exposed_comm_s / out.seconds;
   if (first.finished && first.result.samples_per_s > 0)
@@ -43,7 +44,15 @@ std::vector<Compared> compared(const Comparison& comparison) {
   std::vector<Compared> all;
   for (const RunRecord& run : comparison.runs)
     all.push_back(compared(run, comparison.runs.front(), comparison.target));
+  const std::vector<std::string> names = names_of(comparison);
+  for (size_t i = 0; i < all.size(); ++i) all[i].short_name = names[i];
   return all;
+}
+
+std::vector<std::string> names_of(const Comparison& comparison) {
+  std::vector<NamedRun> runs;
+  for (const RunRecord& run : comparison.runs) runs.push_back({run.name, run.ranks()});
+  return short_names(runs);
 }
 
 std::string to_text(const Comparison& comparison) {
@@ -71,7 +80,7 @@ std::string to_text(const Comparison& comparison) {
 }
 
 std::string to_json(const Compared& run) {
-  nlohmann::ordered_json out = {{"event", "compared"}, {"run", run.name}};
+  nlohmann::ordered_json out = {{"event", "compared"}, {"run", run.name}, {"name", run.short_name}};
   if (!run.error.empty()) {
     out["error"] = run.error;
     return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -17,7 +17,7 @@ struct Formula {
 };
 constexpr Formula kFormulas[] = {{"star", star_time}, {"tree", tree_time}, {"ring", ring_time}};
 
-// The measured curve of the same algorithm has the formula's colour.
+// Returns the color of a measured curve, which is that of the formula for its algorithm.
 int color_of(const std::string& name) {
   for (size_t i = 0; i < std::size(kFormulas); ++i) {
     if (name.find(kFormulas[i].name) != std::string::npos) return static_cast<int>(i) + 1;
@@ -67,10 +67,11 @@ LineChart exchange_chart(const Comparison& comparison) {
 
 std::string exchange_caption(const Comparison& comparison) {
   std::string out =
-      "In units of |W| / bandwidth of a link. Star (blue): p; tree (orange): 2 log2 p; ring (green): 2 (p − "
-      "1) / p.";
+      "The unit is |W| divided by the bandwidth of a link. Star (blue): p; tree (orange): 2 log2 p; ring "
+      "(green): "
+      "2 (p − 1) / p.";
   if (comparison.exchanges.empty()) return out;
-  return out + fmt::format(" Dots: measured, {} at {}/s of one stream.",
+  return out + fmt::format(" Dots are measured with {} at {}/s of one stream.",
                            bytes_text(static_cast<uint64_t>(comparison.exchange_bytes)),
                            bytes_text(static_cast<uint64_t>(comparison.exchange_bytes_per_s)));
 }

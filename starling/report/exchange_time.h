@@ -1,8 +1,11 @@
-// FireCaffe's curve (Iandola et al. 2016, section 5): time of one exchange of gradients by the number of ranks, in units of
-// |W| / bandwidth of a link, where communication is all there is:
-//   star  p               every rank's gradient passes the server's one link
-//   tree  2 log2 p        up the tree and down again
-//   ring  2 (p − 1) / p   reduce-scatter and all-gather, all links at work at once
+// The time of one exchange of gradients among p ranks, as FireCaffe predicts it (Iandola et al. 2016, section
+// 5).
+//
+// The unit is |W| / bandwidth: the bytes of the gradients divided by the bandwidth of one link. Latency is
+// left out.
+//   star  p               the gradients of all ranks pass the one link of the server
+//   tree  2 log2 p        reduction to the root, then broadcast
+//   ring  2 (p − 1) / p   reduce-scatter, then all-gather; all links carry data at the same time
 #pragma once
 
 #include <string>
@@ -16,8 +19,10 @@ double star_time(int ranks);
 double tree_time(int ranks);
 double ring_time(int ranks);
 
-// The three formulas up to 128 ranks, and what was measured, in the same unit.
+// Returns the chart of the three formulas for 2 to 128 ranks, with the comparison's measured times in the
+// same unit.
 LineChart exchange_chart(const Comparison& comparison);
+// Returns the text that explains the chart.
 std::string exchange_caption(const Comparison& comparison);
 
 }  // namespace starling

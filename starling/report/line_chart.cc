@@ -13,18 +13,18 @@ namespace {
 constexpr double kWidth = 440, kHeight = 300;
 constexpr double kLeft = 52, kRight = 14, kTop = 30, kBottom = 46;
 
-// One axis: values to pixels.
+// Axis maps values to SVG units.
 struct Axis {
   Scale scale = Scale::kLinear;
   double low = 0, high = 1;
-  double from = 0, to = 1;  // pixels
+  double from = 0, to = 1;  // SVG units
 
   bool shows(double value) const { return std::isfinite(value) && (scale == Scale::kLinear || value > 0); }
   double place(double value) const {
     const auto on = [this](double v) { return scale == Scale::kLog ? std::log10(v) : v; };
     return from + (on(value) - on(low)) / (on(high) - on(low)) * (to - from);
   }
-  // For the page's script, which reads values back from pixels.
+  // Returns the axis as text, from which the report's script computes values of positions.
   std::string text() const {
     return fmt::format("{} {:g} {:g} {:.1f} {:.1f}", scale == Scale::kLog ? "log" : "lin", low, high, from,
                        to);
@@ -77,7 +77,7 @@ std::string frame(const LineChart& chart, const Axis& x, const Axis& y) {
     out += fmt::format("<line class=\"tick\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>", at,
                        y.from, at, y.from + 4);
     const double half = 4.0 * static_cast<double>(text.size());
-    if (at - half < last + 4) continue;  // no room for its number
+    if (at - half < last + 4) continue;  // there is no space for the number
     last = at + half;
     out += svg_text(std::min(at, kWidth - half), y.from + 18, text, "middle");
   }
@@ -87,17 +87,41 @@ std::string frame(const LineChart& chart, const Axis& x, const Axis& y) {
   return out;
 }
 
-std::string path_of(const Series& series, const Axis& x, const Axis& y) {
-  std::string path, dots;
-  for (const auto& [px, py] : series.points) {
-    if (!x.shows(px) || !y.shows(py)) continue;
-    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x.place(px), y.place(py));
-    if (series.marks)
-      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", x.place(px), y.place(py));
+bool shows(const LineChart& chart, const std::pair<double, double>& point) {
+  return Axis{chart.x_scale}.shows(point.first) && Axis{chart.y_scale}.shows(point.second);
+}
+
+// Appends the vertical values that the axis must show to `heights`.
+void add_heights(const LineChart& chart, const Series& series, std::vector<double>& heights) {
+  constexpr double kCutOff = 0.02;  // share of a faint series that is ignored at either end
+  std::vector<double> own;
+  for (const auto& point : series.points) {
+    if (shows(chart, point)) own.push_back(point.second);
   }
-  if (path.empty()) return "";
-  return fmt::format("<g class=\"series {}{}\" data-run=\"{}\" data-name=\"{}\"><path d=\"{}\"/>{}</g>",
-                     color_class(series.run), series.dashed ? " dash" : "", series.run, escaped(series.name),
+  std::sort(own.begin(), own.end());
+  const auto cut = series.faint ? static_cast<ptrdiff_t>(kCutOff * static_cast<double>(own.size())) : 0;
+  heights.insert(heights.end(), own.begin() + cut, own.end() - cut);
+}
+
+std::string path_of(const LineChart& chart, const Series& series, const Axis& x, const Axis& y) {
+  std::string path, dots;
+  size_t points = 0;
+  std::pair<double, double> last;
+  const auto dot = [&dots](const std::pair<double, double>& at) {
+    dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", at.first, at.second);
+  };
+  for (const auto& point : series.points) {
+    if (!shows(chart, point)) continue;
+    last = {x.place(point.first), y.place(point.second)};
+    if (series.faint) last.second = std::clamp(last.second, y.to, y.from);
+    path += fmt::format("{}{:.1f} {:.1f}", points++ == 0 ? "M" : "L", last.first, last.second);
+    if (series.marks) dot(last);
+  }
+  if (points == 0) return "";
+  if (points == 1 && !series.marks) dot(last);  // a line with one point would be invisible
+  return fmt::format("<g class=\"series {}{}{}\" data-run=\"{}\"{}><path d=\"{}\"/>{}</g>",
+                     color_class(series.run), series.dashed ? " dash" : "", series.faint ? " raw" : "",
+                     series.run, series.faint ? "" : fmt::format(" data-name=\"{}\"", escaped(series.name)),
                      path, dots);
 }
 
@@ -132,15 +156,20 @@ std::vector<double> ticks(double low, double high, Scale scale) {
   return out;
 }
 
+bool has_points(const LineChart& chart) {
+  return std::any_of(chart.series.begin(), chart.series.end(), [&](const Series& series) {
+    return std::any_of(series.points.begin(), series.points.end(),
+                       [&](const auto& point) { return shows(chart, point); });
+  });
+}
+
 std::string svg_of(const LineChart& chart) {
   std::vector<double> xs, ys;
-  const Axis any_x{chart.x_scale}, any_y{chart.y_scale};
   for (const Series& series : chart.series) {
-    for (const auto& [px, py] : series.points) {
-      if (!any_x.shows(px) || !any_y.shows(py)) continue;
-      xs.push_back(px);
-      ys.push_back(py);
+    for (const auto& point : series.points) {
+      if (shows(chart, point)) xs.push_back(point.first);
     }
+    add_heights(chart, series, ys);
   }
   const Axis x = axis_of(xs, chart.x_scale, kLeft, kWidth - kRight);
   const Axis y = axis_of(ys, chart.y_scale, kHeight - kBottom, kTop);
@@ -151,7 +180,11 @@ std::string svg_of(const LineChart& chart) {
       kWidth, kHeight, escaped(chart.title), x.text(), y.text(), escaped(chart.x_label),
       escaped(chart.y_label));
   out += frame(chart, x, y);
-  for (const Series& series : chart.series) out += path_of(series, x, y);
+  for (const bool faint : {true, false}) {
+    for (const Series& series : chart.series) {
+      if (series.faint == faint) out += path_of(chart, series, x, y);
+    }
+  }
   return out + "</svg>";
 }
 

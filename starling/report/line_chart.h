@@ -1,4 +1,4 @@
-// A chart of lines as SVG, without script or style of its own: colours and type come from the page (page_style.h).
+// Line charts as SVG. Colors and type come from the report's style (report_style.h).
 #pragma once
 
 #include <functional>
@@ -12,27 +12,33 @@ enum class Scale { kLinear, kLog };
 
 struct Series {
   std::string name;
-  int run = 0;  // which colour, and which toggle of the page turns it off; 0 is neutral
+  int run = 0;  // selects the color, and the legend button that hides the series; 0 is the neutral color
   bool dashed = false;
-  bool marks = false;  // a dot at each point
+  bool marks = false;  // draws a dot at each point
   std::vector<std::pair<double, double>> points;
+  bool faint = false;  // drawn behind the other series, without a name, and cut off where it leaves the frame
 };
 
 struct LineChart {
   std::string title;
   std::string x_label, y_label;
   Scale x_scale = Scale::kLinear, y_scale = Scale::kLinear;
-  std::function<std::string(double)> x_text, y_text;  // of a tick; without one: short_number
+  std::function<std::string(double)> x_text, y_text;  // the text of a tick; if empty, short_number
   std::vector<Series> series;
 };
 
-// Points that a scale cannot show (not finite, or ≤ 0 on a logarithmic one) are left out.
+// Draws the chart. A scale cannot show a value that is not finite, and a logarithmic scale none that is 0 or
+// less. Such points are left out. The vertical axis shows all values of series that are not faint, and 96 %
+// of those that are.
 std::string svg_of(const LineChart& chart);
 
-// "0.05", "250", "1.5k", "20M".
+// Returns whether the chart has a point that its scales can show.
+bool has_points(const LineChart& chart);
+
+// Returns a short form of a number, such as "0.05", "250", "1.5k" or "20M".
 std::string short_number(double value);
 
-// Where an axis from `low` to `high` has its marks: 1, 2 or 5 times a power of ten.
+// Returns the ticks of an axis from `low` to `high`. They are at 1, 2 or 5 times a power of ten.
 std::vector<double> ticks(double low, double high, Scale scale);
 
 }  // namespace starling

@@ -6,13 +6,14 @@
 
 namespace starling {
 
-// Text for an element or an attribute.
+// Returns `text` for use inside an element or an attribute.
 std::string escaped(std::string_view text);
 
-// The class of a series: "c0" neutral, "c1" to "c8" the colours, with " dash" from the second round on.
+// Returns the classes of a series: "c0" for the neutral run 0, "c1" to "c8" for the runs 1 to 8. Later runs
+// repeat these, with " dash".
 std::string color_class(int run);
 
-// <text class=…>; anchor: start, middle or end.
+// Returns a <text> element. `anchor` is "start", "middle" or "end".
 std::string svg_text(double x, double y, std::string_view text, std::string_view anchor = "start",
                      std::string_view style = "");
 

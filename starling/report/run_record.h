@@ -1,6 +1,7 @@
-// RunRecord: what a run told of itself, read back from its JSON lines (telemetry/to_json.h), for tables and pictures.
+// RunRecord: what one run reported, read back from its JSON lines (telemetry/to_json.h).
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,51 +11,51 @@
 
 namespace starling {
 
-// The run after a step. Seconds are those of its steps: evaluations, checkpoints and the start do not count. Bytes are of all
-// ranks and servers, in steps, and shared out over the steps evenly.
+// The state of a run after one step.
 struct RunPoint {
   int64_t step = 0;
-  double seconds = 0;
+  double seconds = 0;  // of steps only: start-up, evaluations and checkpoints are left out
   double samples = 0;
-  double bytes = 0;
+  double bytes =
+      0;  // sent in steps by all ranks and servers; the run's total is divided evenly among its steps
   double loss = 0;
-  double accuracy = -1;  // evaluations only; share of 1, -1 where it has no meaning
+  double accuracy = -1;  // between 0 and 1; -1 if the point is no evaluation or the task has no accuracy
 };
 
 class RunRecord {
  public:
-  std::string name;
-  std::string command;                   // that repeats it
-  std::string error;                     // not empty: it failed, and this is why
-  std::optional<StepTimeline> timeline;  // pipelines
+  std::string name;                      // the run's flags, as --runs gives them
+  std::string command;                   // repeats the run
+  std::string error;                     // why the run failed; empty if it did not
+  std::optional<StepTimeline> timeline;  // of pipelines only
 
   RunStarted started;
   std::vector<RunPoint> steps;  // losses of the training batches
   std::vector<RunPoint> evaluations;
   RunResult result;
-  bool finished = false;  // the result has come
+  bool finished = false;  // the run has reported its result
 
-  // Takes in one line; lines that are no event are ignored. An "error" event fills `error`.
+  // Adds one line. A line that is no event is ignored. An "error" event sets `error`.
   void add_line(const std::string& line);
-  // A number of result.strategy.
-  double told(const std::string& key, double otherwise) const;
+  // Returns the number `key` of the strategy statistics, or `otherwise` if the run did not report it.
+  double statistic(const std::string& key, double otherwise) const;
+  // Returns the number of ranks with which the run started, or 0 if the run failed before that.
+  int64_t ranks() const;
   double step_seconds() const { return steps.empty() ? 0 : steps.back().seconds; }
 
  private:
+  void add_event(const std::string& event, const nlohmann::json& json);
   void finish();
 };
 
-// What a run is to reach. Accuracy: of an evaluation, a share of 1. Loss: the mean training loss of 20 steps.
+// The goal of a run. At most one of the two is set.
 struct Target {
-  double accuracy = -1;
-  double loss = -1;
+  double accuracy = -1;  // of an evaluation, between 0 and 1; -1: not set
+  double loss = -1;      // mean training loss of 20 steps; -1: not set
   bool any() const { return accuracy >= 0 || loss >= 0; }
 };
 
-// The first point at which the target is reached; nothing where it never was.
+// Returns the first point at which the run reaches the target, or nothing if it never does.
 std::optional<RunPoint> reached(const RunRecord& run, const Target& target);
-
-// At most `count` points, each the mean loss of as many neighbouring steps, placed at the last of them.
-std::vector<RunPoint> thinned(const std::vector<RunPoint>& points, size_t count);
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// A comparison as a table of words, for the terminal and the page.
+// A comparison as a table of text, for the terminal and the report.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@ namespace starling {
 
 struct Table {
   std::vector<std::string> head;
-  // As many cells as the head; of a run that failed two, its name and why.
+  // One row for each run, in their order. The first cell holds the run's flags. The row of a run that failed
+  // has two cells: its flags and the reason.
   std::vector<std::vector<std::string>> rows;
 };
 
 Table table_of(const Comparison& comparison);
 
-// "accuracy 95.0 %" or "loss 0.1".
+// Returns the target as text, such as "accuracy 95.0 %" or "loss 0.1".
 std::string target_text(const Target& target);
 
 }  // namespace starling

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
+#include "starling/base/json_number.h"
 #include "starling/plan/schedule_check.h"
 
 namespace starling {
@@ -22,14 +23,14 @@ ActionKind kind_of(const std::string& code) {
   for (const ActionKind kind : kKinds) {
     if (code_of(kind) == code) return kind;
   }
-  throw ConfigError("timeline", fmt::format("\"{}\" is no action of a schedule", code));
+  throw ConfigError("timeline", fmt::format("\"{}\" is not an action of a schedule", code));
 }
 
 bool computes(const Action& action) {
   return action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward;
 }
 
-// The table that the ranks carried out.
+// Returns the schedule that the ranks executed.
 Schedule schedule_of(const StepTimeline& timeline) {
   Schedule schedule;
   schedule.name = timeline.schedule;
@@ -84,7 +85,7 @@ void write_timeline(const std::string& path, const StepTimeline& timeline) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
   file.close();
-  if (!file) throw Error(ErrorCode::kInternal, path + " cannot be written: is the disk full?");
+  if (!file) throw Error(ErrorCode::kInternal, path + " cannot be written. Is the disk full?");
 }
 
 StepTimeline read_timeline(const std::string& path) {
@@ -94,21 +95,21 @@ StepTimeline read_timeline(const std::string& path) {
   StepTimeline timeline;
   try {
     timeline.schedule = json.at("schedule").get<std::string>();
-    timeline.ranks = json.at("ranks").get<int>();
-    timeline.chunks = json.at("chunks").get<int>();
-    timeline.micro_batches = json.at("micro_batches").get<int>();
+    timeline.ranks = integer_of<int>(json.at("ranks"));
+    timeline.chunks = integer_of<int>(json.at("chunks"));
+    timeline.micro_batches = integer_of<int>(json.at("micro_batches"));
     for (const OrderedJson& a : json.at("actions")) {
       TimedAction timed;
-      timed.rank = a.at("rank").get<int>();
+      timed.rank = integer_of<int>(a.at("rank"));
       timed.action.kind = kind_of(a.at("kind").get<std::string>());
-      timed.action.micro_batch = a.at("micro_batch").get<int>();
-      timed.action.chunk = a.at("chunk").get<int>();
+      timed.action.micro_batch = integer_of<int>(a.at("micro_batch"));
+      timed.action.chunk = integer_of<int>(a.at("chunk"));
       timed.begin = a.at("begin_s").get<double>();
       timed.end = a.at("end_s").get<double>();
       timeline.actions.push_back(timed);
     }
   } catch (const OrderedJson::exception& error) {
-    throw ConfigError(path, fmt::format("is no timeline of a pipeline: {}", error.what()));
+    throw ConfigError(path, fmt::format("is not the timeline of a pipeline: {}", error.what()));
   }
   return timeline;
 }

@@ -1,4 +1,4 @@
-// StepTimeline: what each rank of a pipeline did when in one step, as measured; and the same table as planned.
+// StepTimeline: when each rank of a pipeline executed each action of its schedule in one step.
 #pragma once
 
 #include <string>
@@ -13,20 +13,22 @@ struct StepTimeline {
   int ranks = 1;
   int chunks = 1;
   int micro_batches = 1;
-  std::vector<TimedAction>
-      actions;  // measured, in seconds from the first begin; by rank, in the order of the table
+  // Measured, in seconds since the first action began. Ordered by rank, then as in the schedule.
+  std::vector<TimedAction> actions;
 };
 
-// The table played through with each stage's mean measured times of forward and backward and no cost of messages, in seconds.
-// Errors: ConfigError for actions that are no whole table.
+// Simulates the step with the mean measured times of each stage's forward and backward, in seconds. Messages
+// take no time.
+// Errors: ConfigError if the actions are not a complete schedule.
 SimulatedStep planned_step(const StepTimeline& measured);
 
-// 1 − Σ forwards and backwards / (ranks · span): the idle share, from the first begin to the last end.
+// Returns the share of the step in which ranks compute nothing: 1 − Σ (forward and backward times) / (ranks ·
+// duration of the step).
 double idle_share(const StepTimeline& measured);
 
-// RUN_DIR/timeline.json, one object. Errors: Error(kInternal) naming the file.
+// Writes one JSON object, the file RUN_DIR/timeline.json of a run. Errors: Error(kInternal) naming the file.
 void write_timeline(const std::string& path, const StepTimeline& timeline);
-// Errors: ConfigError naming the file where it holds none.
+// Errors: ConfigError naming the file, if it does not hold a timeline.
 StepTimeline read_timeline(const std::string& path);
 
 }  // namespace starling

@@ -18,15 +18,15 @@ double last_end(const std::vector<TimedAction>& actions) {
   return end;
 }
 
-// One block a forward or backward; the number of its micro-batch where there is room.
+// Returns the block of one forward or backward. A block that is wide enough shows the number of its
+// micro-batch.
 std::string block(const TimedAction& timed, double y, double scale) {
   const bool forward = timed.action.kind == ActionKind::kForward;
   if (!forward && timed.action.kind != ActionKind::kBackward) return "";
   const double x = kLeft + timed.begin * scale, width = std::max(0.5, (timed.end - timed.begin) * scale - 1);
   std::string out = fmt::format(
-      "<rect class=\"{}{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" rx=\"2\"><title>{} "
-      "{} of "
-      "micro-batch {}: {:.2f} to {:.2f} ms</title></rect>",
+      "<rect class=\"{}{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" rx=\"2\">"
+      "<title>{} {} of micro-batch {}: {:.2f} to {:.2f} ms</title></rect>",
       forward ? "c1" : "c2", timed.action.chunk % 2 == 1 ? " faint" : "", x, y, width, kRow - 6,
       fmt::format("rank {}", timed.rank), forward ? "forward" : "backward", timed.action.micro_batch,
       timed.begin * 1e3, timed.end * 1e3);

@@ -1,4 +1,5 @@
-// A pipeline's step as a picture: a row a rank, forwards and backwards along time; planned above measured, on one scale.
+// The step of a pipeline as SVG: one row per rank with its forwards and backwards, first as planned, then as
+// measured. Both parts have the same time scale.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Text from one rank to all.
+// Sends a text from rank 0 to all ranks.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace starling {
 
-// Collective: rank 0's text, on every rank. Errors: those of Group::broadcast.
+// Returns rank 0's text on every rank. Collective. Errors: those of Group::broadcast.
 std::string broadcast_text(Group& group, std::string text);
 
 }  // namespace starling

@@ -1,18 +1,22 @@
 #include "starling/run/choices.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "starling/nn/blocks.h"
-#include "starling/parallel/replica.h"
+#include "starling/parallel/replica/replica.h"
 #include "starling/plan/balance.h"
 #include "starling/run/broadcast_text.h"
 #include "starling/run/gemm_measurement.h"
+#include "starling/run/share_measurement.h"
 #include "starling/run/strategies.h"
+#include "starling/spec/batch_share.h"
 #include "starling/spec/mesh.h"
 
 namespace starling {
@@ -23,12 +27,13 @@ bool has_convolutions(const Replica& replica) {
                      [](const NamedTensor& p) { return p.tensor.dim() == 4; });
 }
 
-// Seconds of a forward and backward pass over the sample.
-double pass_seconds(const ModelFactory& factory, const Batch& sample, at::ScalarType type,
-                    bool channels_last) {
+// Returns the seconds of a forward and backward pass over the sample, the least of `repeats` passes.
+double pass_seconds(const ModelFactory& factory, const Batch& sample, at::ScalarType type, bool channels_last,
+                    int repeats = 3) {
   Replica replica = make_replica(factory, type, 0);
   if (channels_last) to_channels_last(replica);
-  return best_seconds([&] { batch_loss(replica.model, sample, type, channels_last).backward(); });
+  return best_seconds([&] { batch_loss(replica.model, sample, type, channels_last).mean().backward(); },
+                      repeats);
 }
 
 at::ScalarType working_type(Precision precision) {
@@ -43,24 +48,43 @@ std::string choose_layout(const RunSpec& spec, const ModelFactory& factory, cons
     return "contiguous";
   const int64_t count = std::min<int64_t>(8, sample.size());
   const Batch part = sample.part(0, count);
-  return pass_seconds(factory, part, type, true) < pass_seconds(factory, part, type, false) ? "channels-last"
-                                                                                            : "contiguous";
+  // Some models cannot compute in channels-last order: Tensor::view() needs contiguous memory. A model that
+  // fails in both orders fails in the first step, which reports the error.
+  try {
+    const double last = pass_seconds(factory, part, type, true, spec.train.tune ? 3 : 0);
+    return !spec.train.tune || last < pass_seconds(factory, part, type, false) ? "channels-last"
+                                                                               : "contiguous";
+  } catch (const c10::Error&) {
+    return "contiguous";
+  }
 }
 
-// Where each stage begins, by the blocks' measured times. Empty where the model cannot be cut so: every rank finds that and
-// says why when it makes the pipeline.
+std::string choose_gemm(const RunSpec& spec, const Batch& sample) {
+  if (spec.train.gemm != "auto") return spec.train.gemm;
+  if (!spec.train.tune || spec.train.precision != Precision::kFp32) return "mkl";
+  return measure_gemm(std::clamp<int64_t>(sample.size(), 32, 256)).faster();
+}
+
+// Returns where each stage begins, chosen by the blocks' measured times. The text is empty if the model
+// cannot be cut. Every rank finds that out, and reports the reason, when it makes the pipeline.
 std::string choose_cut(const RunSpec& spec, const ModelFactory& factory, const Batch& sample, int stages,
                        const Clock& clock) {
   const Replica replica = make_replica(factory, working_type(spec.train.precision), spec.train.seed);
   if (replica.model.blocks.size() < static_cast<size_t>(stages)) return {};
-  const at::Tensor input =
-      sample.input.is_floating_point() ? sample.input.to(working_type(spec.train.precision)) : sample.input;
+  const Tensors inputs =
+      inputs_of(replica.model, sample, working_type(spec.train.precision), /*channels_last=*/false);
   if (replica.model.samples) replica.model.samples->keys = sample.keys;
-  const std::vector<double> seconds = measure_blocks(replica.model, input, sample.target, clock);
+  // A block that fails here fails in the first step, which reports the error.
+  std::vector<double> seconds(replica.model.blocks.size(), 1.0);
+  try {
+    seconds = measure_blocks(replica.model, inputs, sample.targets(), clock);
+  } catch (const c10::Error&) {
+    seconds.assign(replica.model.blocks.size(), 1.0);
+  }
   return fmt::format("{}", fmt::join(balance_stages(seconds, stages), " "));
 }
 
-// Of a pipeline with so many stages.
+// Returns true if `text` is the cut of a pipeline with this many stages.
 bool is_cut(const std::string& text, int stages) {
   return std::count(text.begin(), text.end(), ' ') == stages;
 }
@@ -69,21 +93,28 @@ bool is_cut(const std::string& text, int stages) {
 
 int64_t measured_samples(const RunSpec& spec) {
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
-  if (!is_pipeline(spec)) return std::max<int64_t>(1, spec.train.global_batch / mesh.replica);
+  if (!is_pipeline(spec))
+    return std::max<int64_t>(1, spec.train.global_batch / mesh.replica / spec.train.accumulate);
   return std::max<int64_t>(1, spec.train.global_batch / mesh.replica / pipeline_schedule(spec).micro_batches);
+}
+
+Batch first_samples(const Source& source, int64_t count) {
+  std::vector<int64_t> indices(std::min(count, source.size()));
+  std::iota(indices.begin(), indices.end(), int64_t{0});
+  Batch batch = source.read(indices, 0);
+  batch.keys = at::arange(batch.size(), at::kLong);  // a model with dropout draws from the keys
+  return batch;
 }
 
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
                      const Choices& earlier, Group& group, const Clock& clock) {
-  const int stages = is_pipeline(spec) ? pipeline_schedule(spec).stages() : 0;  // its errors are every rank's
+  // every rank throws its errors
+  const int stages = is_pipeline(spec) ? pipeline_schedule(spec).stages() : 0;
   std::string text;
   if (group.rank() == 0) {
     Choices choices = earlier;
     if (choices.count("gemm") == 0) {
-      choices["gemm"] = spec.train.gemm != "auto" ? spec.train.gemm
-                        : spec.train.precision == Precision::kFp32
-                            ? measure_gemm(std::clamp<int64_t>(sample.size(), 32, 256)).faster()
-                            : "mkl";
+      choices["gemm"] = choose_gemm(spec, sample);
       apply_choices(choices);
     }
     if (choices.count("layout") == 0) {
@@ -93,6 +124,8 @@ Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Bat
     if (stages > 0 && !is_cut(choices["cut"], stages))
       choices["cut"] = choose_cut(spec, factory, sample, stages, clock);
     if (choices["cut"].empty()) choices.erase("cut");
+    if (known_parts(spec, choices).empty() || !parse_batch_share(spec.data.share).measured)
+      choices.erase("share");
     text = nlohmann::json(choices).dump();
   }
   return nlohmann::json::parse(broadcast_text(group, text)).get<Choices>();

@@ -1,5 +1,6 @@
-// Choices that are made by measurement (design decision 4): once, by rank 0, told to all ranks, recorded in the run's
-// manifest, and taken from there by a resumed run.
+// Choices that Starling makes when a run starts (design decision 4). By default they do not depend on a
+// measurement, except the cut of a pipeline. Rank 0 makes them once and sends them
+// to all ranks. The run's manifest records them, and a resumed run takes them from there.
 #pragma once
 
 #include <map>
@@ -13,19 +14,25 @@
 
 namespace starling {
 
-// "gemm": mkl | onednn; "layout": contiguous | channels-last; "cut", of pipelines: the block where each stage begins, and
-// their number ("0 3 8").
+// The choices by name. "gemm" is mkl or onednn, and "layout" is contiguous or channels-last. "cut", for
+// pipelines, lists the block where each stage begins and the number of blocks ("0 3 8"). "share", under
+// data.share = "auto", lists the samples of each rank in a step ("43,21"). It is made after the first steps
+// (share_measurement.h).
 using Choices = std::map<std::string, std::string>;
 
-// Collective: what the spec leaves to "auto" is measured by rank 0 unless `earlier` (a resumed run's) has it.
-// sample: a small batch for measuring: what a rank computes at once (measured_samples()).
+// Makes the choices that the spec leaves to "auto", unless `earlier` (of a resumed run) holds them. Rank 0
+// measures under train.tune. `sample` is a small batch for measuring: the samples that a rank computes at
+// once (measured_samples()). Collective.
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
                      const Choices& earlier, Group& group, const Clock& clock);
 
-// A rank's share of a step; of a pipeline, a micro-batch.
+// Returns the samples that a rank computes at once: its share of a step, or a micro-batch in a pipeline.
 int64_t measured_samples(const RunSpec& spec);
 
-// Puts the choices into force in this process.
+// Returns the first `count` samples of a source, or all of them if there are fewer.
+Batch first_samples(const Source& source, int64_t count);
+
+// Applies the choices in this process.
 void apply_choices(const Choices& choices);
 
 }  // namespace starling

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "starling/comm/recorder_report.h"
+#include "starling/comm/recorder/flight_recorder_report.h"
 #include "starling/net/address.h"
 
 namespace starling {
@@ -18,8 +18,8 @@ std::vector<std::string> who_waits_on(const std::string& host, const std::vector
   const size_t others = recordings.size() - own.size();
   if (others > 0 && !who_waits(recordings).empty())
     lines.push_back(
-        fmt::format("{} rank{} of other hosts left out: what they wrote last may not have come here; "
-                    "once the job has ended, starling doctor --recorder reads all",
+        fmt::format("{} rank{} of other hosts left out: their latest entries may not have arrived here; "
+                    "after the job has ended, starling doctor --recorder reads all of them",
                     others, others == 1 ? "" : "s"));
   return lines;
 }

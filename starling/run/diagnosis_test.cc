@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "starling/comm/recorder_report.h"
+#include "starling/comm/recorder/flight_recorder_report.h"
 #include "starling/net/address.h"
 #include "starling/testing/temp_dir.h"
 
@@ -15,7 +15,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// The recording of a rank that has ended its all-reduces before `last`; that one it waits in, or has ended, too.
+// Writes the recording of a rank that has ended its all-reduces before `last`. The rank waits in `last` or
+// has ended it too.
 void record(const std::filesystem::path& folder, int rank, const std::string& host, uint64_t last,
             bool waits) {
   FlightRecorder recorder(recorder_file(folder, rank), rank, 4, host);
@@ -28,7 +29,7 @@ void record(const std::filesystem::path& folder, int rank, const std::string& ho
   }
 }
 
-// Rank 1 is late. What ranks 2 and 3 wrote after #5 has not come here.
+// Rank 1 is late. What ranks 2 and 3 wrote after #5 has not arrived on this host.
 TEST(Diagnosis, LeavesOutTheRanksOfOtherHosts) {
   const TempDir folder;
   record(folder.path(), 0, "node-a", 8, true);
@@ -41,7 +42,7 @@ TEST(Diagnosis, LeavesOutTheRanksOfOtherHosts) {
                                                        HasSubstr("rank 1 (node-a) did not begin #8"),
                                                        AllOf(HasSubstr("2 ranks of other hosts left out"),
                                                              HasSubstr("starling doctor --recorder"))));
-  // Its ranks are on other hosts, all of them.
+  // All ranks are on other hosts.
   EXPECT_THAT(who_waits_on("node-c", all), ElementsAre(HasSubstr("4 ranks of other hosts left out")));
 }
 

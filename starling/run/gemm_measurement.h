@@ -1,4 +1,5 @@
-// fp32 matrix products measured: MKL against oneDNN. What `train` chooses by and `doctor` reports.
+// Measures fp32 matrix products of MKL and of oneDNN. `train --tune` chooses by these measurements, and
+// `doctor` reports them.
 #pragma once
 
 #include <cstdint>
@@ -7,30 +8,31 @@
 
 namespace starling {
 
-// The largest relative error of a product that still counts as fp32.
+// Largest relative error of a product that still counts as fp32.
 constexpr double kFp32Error = 2e-6;
 
-// One measured matrix product library.
+// The measurement of one library.
 struct GemmMeasurement {
   double gflops = 0;          // geometric mean over the shapes
-  double relative_error = 0;  // the largest |C - C64| / |C64| over the shapes, Frobenius norm
+  double relative_error = 0;  // the maximum of |C - C64| / |C64| over the shapes, Frobenius norm
 };
 
+// The measurements of both libraries.
 struct GemmComparison {
   GemmMeasurement mkl, onednn;
-  // "onednn" where it is faster and its relative error is at most kFp32Error, else "mkl".
+  // Returns "onednn" if oneDNN is faster and its relative error is at most kFp32Error, otherwise "mkl".
   std::string faster() const;
 };
 
-// Times fp32 products of a [rows, 1024] and a [rows, 384] matrix through MKL and through oneDNN's switch
-// (setFloat32MatmulPrecision("medium"), which on CPUs with AMX would round the factors to bf16) on the calling thread's
-// ATen threads. Restores the setting.
+// Times fp32 products of `rows` rows, [rows, 1024] · [1024, 1024] and [rows, 384] · [384, 1536], through MKL
+// and through oneDNN. oneDNN is switched on by setFloat32MatmulPrecision("medium"), which rounds the factors
+// to bf16 on CPUs with AMX. The function uses the calling thread's ATen threads and restores the setting.
 GemmComparison measure_gemm(int64_t rows);
 
-// Products go through "mkl" or "onednn" from here on, in the whole process.
+// Makes all products of the process go through "mkl" or "onednn" from now on.
 void select_gemm(const std::string& name);
 
-// Seconds of one call: the fastest of `repeats` after a warm-up.
+// Returns the seconds of one call: the minimum of `repeats` calls after a warm-up call.
 double best_seconds(const std::function<void()>& call, int repeats = 3);
 
 }  // namespace starling

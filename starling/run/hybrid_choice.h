@@ -1,4 +1,4 @@
-// Which layers of a hybrid run are model-parallel (train.hybrid).
+// Chooses the layers of a hybrid run that are model-parallel (train.hybrid).
 #pragma once
 
 #include <string>
@@ -6,18 +6,21 @@
 
 #include "starling/data/source.h"
 #include "starling/nn/model.h"
-#include "starling/nn/tensor_parallel/all_samples.h"
+#include "starling/nn/tensor_parallel/shard_for_all_samples.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
 
+// The chosen layers and the reason.
 struct HybridChoice {
-  std::vector<std::string> layers;  // model-parallel ones
-  std::string why;                  // one line, for people
+  std::vector<std::string> layers;  // names of the model-parallel layers
+  std::string why;                  // one line for people
 };
 
-// auto: each layer by bytes (nn/tensor_parallel/all_samples.h), of the samples that `data` has; else the names as given.
-// train.hybrid must not be "none". Not while anything else uses torch.
-HybridChoice choose_hybrid(const RunSpec& spec, const ModelFactory& factory, const SourceInfo& data);
+// Chooses the layers. For train.hybrid = auto, the function compares the bytes of each layer for the shapes
+// in `data` among `ranks` ranks (nn/tensor_parallel/shard_for_all_samples.h). Otherwise it takes the names as
+// given. train.hybrid must not be "none". No other thread may use torch meanwhile.
+HybridChoice choose_hybrid(const RunSpec& spec, const ModelFactory& factory, const SourceInfo& data,
+                           int ranks);
 
 }  // namespace starling

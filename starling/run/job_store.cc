@@ -8,9 +8,11 @@
 #include <cstring>
 #include <thread>
 
+#include "starling/base/descriptor_limit.h"
 #include "starling/base/error.h"
-#include "starling/net/crypto.h"
-#include "starling/net/split_store.h"
+#include "starling/net/address.h"
+#include "starling/net/security/crypto.h"
+#include "starling/net/store/split_store.h"
 
 namespace starling {
 namespace {
@@ -21,14 +23,15 @@ bool several_hosts(const Environment& environment) {
 
 std::string job_id_of(const Environment& environment) {
   if (!environment.job_id.empty()) return environment.job_id;
-  // MPICH tells its ranks no name of their job; on one host they have one parent.
+  // MPICH gives its ranks no job name. On one host, they have one parent process.
   if (environment.identity.origin == ProcessOrigin::kMpi && !several_hosts(environment))
     return fmt::format("mpi-{}", ::getppid());
   return fmt::format("{}:{}", environment.master_host, environment.master_port);
 }
 
-// One host under torchrun or srun: nobody handed us a secret, and none is needed, for the kernel tells the server whose
-// process connects. The key that the handshake wants is derived from what all ranks know.
+// Returns the key for one host under torchrun or srun. No secret was passed to this process, and none is
+// needed, because the kernel tells the server whose process connects. The handshake's key is derived from
+// what all ranks know.
 JobKey key_of_this_host(const Environment& environment) {
   const std::string text = fmt::format("starling one host {} {}", ::getuid(), job_id_of(environment));
   std::array<std::byte, JobKey::kBytes> bytes{};
@@ -44,28 +47,35 @@ JobKey job_key(const CommSpec& spec, const Environment& environment) {
   if (several_hosts(environment)) {
     throw ConfigError(
         "comm.key_file",
-        "the ranks are on several hosts, and what crosses a network must prove a job key: make one with "
+        "the ranks are on several hosts, and connections between hosts need a job key. Make one with "
         "`(umask 077; head -c32 /dev/urandom | xxd -p -c64 > job.key)`, copy it to every host, and give "
-        "--set "
-        "comm.key_file=job.key");
+        "--set comm.key_file=job.key");
   }
   return key_of_this_host(environment);
+}
+
+Milliseconds milliseconds_of(double seconds) {
+  return Milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
 std::unique_ptr<StoreServer> serve_job(const std::string& address, const JobIdentity& identity) {
   try {
     return std::make_unique<StoreServer>(std::vector<std::string>{address}, identity);
   } catch (const CommError& error) {
-    throw CommError(fmt::format("the ranks meet at MASTER_ADDR, MASTER_PORT + 1: {}", error.what()));
+    throw CommError(fmt::format(
+        "rank 0 cannot serve the rendezvous of the ranks at {} (MASTER_ADDR, MASTER_PORT + 1): {}", address,
+        error.what()));
   }
 }
 
 }  // namespace
 
 JobStore::JobStore(const CommSpec& spec, const Environment& environment)
-    : identity_{job_key(spec, environment), job_id_of(environment), security_named(spec.security)} {
+    : identity_{job_key(spec, environment), job_id_of(environment), security_named(spec.security),
+                milliseconds_of(spec.dead_after_s)} {
+  raise_descriptor_limit();
   StoreClientOptions options;
-  options.connect_timeout = Milliseconds(static_cast<int64_t>(spec.timeout_s * 1000));
+  options.connect_timeout = milliseconds_of(spec.timeout_s);
   std::string host_address = environment.store;
   if (host_address.empty()) {
     host_address = fmt::format("@starling-{}-{}-{}", ::getuid(), identity_.job_id, environment.master_port);
@@ -80,9 +90,9 @@ JobStore::JobStore(const CommSpec& spec, const Environment& environment)
     if (environment.master_host.empty())
       throw ConfigError(
           "MASTER_ADDR",
-          "not set although the ranks are on several hosts; set it to the host of rank 0, as in "
+          "the ranks are on several hosts, and the variable is not set. Set it to the host of rank 0, as in "
           "mpiexec -x MASTER_ADDR=node-a (MPICH: -genv MASTER_ADDR node-a)");
-    const std::string address = fmt::format("{}:{}", environment.master_host, environment.master_port + 1);
+    const std::string address = host_port_text(environment.master_host, environment.master_port + 1);
     if (environment.identity.rank == 0) job_server_ = serve_job(address, identity_);
     job_store_ = std::make_unique<StoreClient>(address, identity_, options);
   }
@@ -103,7 +113,7 @@ JobStore::~JobStore() {
   try {
     (job_store_ ? *job_store_ : *host_store_).goodbye();
   } catch (const Error&) {
-    // The server is gone already: nobody is left to be told.
+    // The server has ended already, so no rank needs the message.
   }
 }
 

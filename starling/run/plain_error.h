@@ -1,4 +1,4 @@
-// libtorch's exceptions in Starling's words.
+// Converts libtorch's exceptions into Starling's errors.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -7,7 +7,8 @@
 
 namespace starling {
 
-// The message without libtorch's stack trace; kMemory with a remedy where memory was refused, else kInternal.
+// Returns an error with the message of `error` but without libtorch's stack trace. The code is kMemory, with
+// a remedy in the message, if an allocation failed. Otherwise it is kInternal.
 Error plain_error(const c10::Error& error);
 
 }  // namespace starling

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -15,12 +17,14 @@
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
 #include "starling/launch/fault.h"
+#include "starling/launch/launch_rendezvous.h"
 #include "starling/launch/launcher.h"
 #include "starling/launch/remote_command.h"
-#include "starling/launch/rendezvous.h"
 #include "starling/run/diagnosis.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/plain_error.h"
+#include "starling/run/run_lock.h"
+#include "starling/run/thread_waiting.h"
 #include "starling/spec/hosts.h"
 #include "starling/spec/on_failure.h"
 #include "starling/telemetry/output.h"
@@ -34,7 +38,7 @@ bool must_launch(const RunSpec& spec, const Environment& environment) {
 
 namespace {
 
-// The hosts of the run, and how each is reached; none: this one.
+// Returns the hosts of the run and how each is reached. No hosts means this host.
 HostsOptions hosts_for(const RunSpec& spec, int processes) {
   HostsOptions options;
   const std::vector<HostSlots> named = hosts_of(spec.launch);
@@ -45,10 +49,11 @@ HostsOptions hosts_for(const RunSpec& spec, int processes) {
   options.program = spec.launch.program;
   options.interface = spec.comm.interface;
   options.security = security_named(spec.comm.security);
+  options.dead_after = std::chrono::milliseconds(static_cast<int64_t>(spec.comm.dead_after_s * 1000));
   return options;
 }
 
-// What every program that is launched has in common.
+// Returns the options that all launched programs share.
 LaunchOptions launch_options(const RunSpec& spec, const RankProgram& program,
                              const Environment& environment) {
   LaunchOptions options;
@@ -60,9 +65,18 @@ LaunchOptions launch_options(const RunSpec& spec, const RankProgram& program,
   options.color = program.output.color == "always" ||
                   (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
   options.quiet = program.output.verbosity < 0;
+  options.json = program.output.json;
   options.rendezvous = start_local_rendezvous;
   options.status_of = [](ErrorCode code) -> int { return exit_status(code); };
   return options;
+}
+
+// Waits until no other run uses the folder, before the ranks' logs and recordings in it are replaced. Rank 0
+// then takes the lock for itself. Errors: those of RunLock.
+void require_free_folder(const std::string& run_dir) {
+  RunLockOptions options;
+  options.say = [](const std::string& text) { FdOutput(2).write("starling: warning: " + text + "\n"); };
+  const RunLock free(run_dir, new_incarnation(), options);
 }
 
 }  // namespace
@@ -76,7 +90,10 @@ int launch_program(const RunSpec& spec, const RankProgram& program, const Enviro
     options.program = program_to_start(options.program, variables);
   }
   options.run_dir = spec.run.dir;
-  if (program.keep) make_run_folder(options.run_dir);
+  if (program.keep) {
+    make_run_folder(options.run_dir);
+    require_free_folder(options.run_dir);
+  }
   return launch(options, SystemClock());
 }
 
@@ -85,21 +102,23 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
     throw ConfigError(
         "comm.engine",
         fmt::format("the ranks of an MPI job are started by mpiexec (or srun): mpiexec -n {} {} …, "
-                    "without -n behind it",
+                    "without -n after the program",
                     spec.train.ranks + servers_of(spec), program.argv.front()));
   LaunchOptions options = launch_options(spec, program, environment);
-  if (!options.hosts.hosts
-           .empty())  // the ranks do not read the hostfile, and may have got their number from it
-    options.argv.insert(options.argv.end(), {"--set", fmt::format("train.ranks={}", spec.train.ranks)});
+  // The ranks do not read the hostfile, which may determine their number.
+  if (!options.hosts.hosts.empty())
+    options.argv.insert(std::find(options.argv.begin(), options.argv.end(), "--"),
+                        {"--set", fmt::format("train.ranks={}", spec.train.ranks)});
   if (program.keep) {
     options.run_dir = run_folder_of(spec, environment);
     make_run_folder(options.run_dir);
   }
+  if (program.keep) require_free_folder(options.run_dir);
   if (goes_on_after_loss(spec)) options.expendable = static_cast<int>(spec.train.ranks);
   if (program.keep) {
     const std::filesystem::path recorders = recorder_folder(options.run_dir);
     std::error_code ignored;
-    std::filesystem::remove_all(recorders, ignored);  // of an earlier run, perhaps of more ranks
+    std::filesystem::remove_all(recorders, ignored);  // left by an earlier run, perhaps of more ranks
     options.diagnosis = [recorders] { return who_waits_here(recorders); };
   }
   return launch(options, SystemClock());
@@ -107,7 +126,7 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
 
 namespace {
 
-// False where somebody holds it for long.
+// Returns false if another process holds the lock for long.
 bool lock(int fd) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -117,8 +136,9 @@ bool lock(int fd) {
   return true;
 }
 
-// Where no launcher of ours hears of a fault, the first rank that gives up (of those that share the folder) says who waited for whom on its
-// host; the others wait meanwhile, for the end of one may be the end of all.
+// Prints which rank waited for which, if our launcher does not handle faults. Of the ranks that share the
+// folder, only the first that fails prints, for its host. All other ranks wait meanwhile, because the end of
+// one rank may end the whole job.
 void say_who_waits(const Environment& environment) {
   if (environment.error_fd >= 0 || environment.run_dir.empty()) return;
   const UniqueFd said(::open(said_file(environment.run_dir).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
@@ -136,7 +156,7 @@ void say_who_waits(const Environment& environment) {
 int work_in_session(const RunSpec& spec, const Environment& environment, const RankProgram& program,
                     const std::function<int(Session&)>& work) {
   try {
-    Session session(spec, environment, program.output, program.keep);
+    Session session(spec, environment, program.output, program.keep, program.argv);
     try {
       return work(session);
     } catch (const CommError&) {
@@ -150,13 +170,21 @@ int work_in_session(const RunSpec& spec, const Environment& environment, const R
 
 }  // namespace
 
+int interrupted_status(const Environment& environment, const RunResult& result) {
+  const Error interrupted(ErrorCode::kInterrupted, "a signal interrupted the run, which ends in order");
+  if (report_fatal(environment, interrupted) || result.signal == 0) return 128 + SIGTERM;
+  return 128 + result.signal;
+}
+
 int run_rank_program(const RunSpec& spec, const RankProgram& program,
                      const std::function<int(Session&)>& work) {
   const Environment environment = read_environment(::environ);
   if (must_launch(spec, environment)) return launch_ranks(spec, program, environment);
+  wait_briefly(spec, environment, program.argv);
   try {
     return work_in_session(spec, environment, program, work);
-  } catch (const Error& error) {  // the edge of a rank: the launcher says the first fault of all ranks
+  } catch (const Error& error) {
+    // This is the outermost level of a rank. The launcher reports the first fault of all ranks.
     if (!report_fatal(environment, error)) throw;
     return exit_status(error.code());
   } catch (const std::exception& error) {

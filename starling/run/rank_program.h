@@ -1,5 +1,5 @@
-// RankProgram: a program that is both the launcher of its ranks and each of them, as `starling train -n 4` and every
-// program that calls starling::init are.
+// RankProgram is a program that starts its own ranks and is also each of these ranks. `starling train -n 4`
+// and every program that calls starling::init are of this kind.
 #pragma once
 
 #include <functional>
@@ -8,27 +8,34 @@
 
 #include "starling/run/session.h"
 #include "starling/spec/run_spec.h"
+#include "starling/telemetry/event.h"
 
 namespace starling {
 
 struct RankProgram {
-  std::vector<std::string> argv;  // this process's command line, which the ranks get too
+  std::vector<std::string> argv;  // the command line of this process, which each rank gets too
   OutputOptions output;
-  bool keep = true;  // a run folder with logs, telemetry and checkpoints
+  bool keep = true;  // whether there is a run folder with logs, events and checkpoints
 };
 
-// True if this process has to start the ranks: it is alone and the spec asks for several.
+// Returns true if this process must start the ranks: it is alone, and the configuration asks for several
+// ranks.
 bool must_launch(const RunSpec& spec, const Environment& environment);
 
-// Starts spec.train.ranks copies of this program and waits for them. Returns their exit status.
+// Starts spec.train.ranks copies of this program, waits for them, and returns their exit status.
 int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment);
 
-// The same for any program: program.argv, its name or path first. Logs only where run.dir says so. The ranks have torchrun's environment
-// beside ours; a program of ours among them meets as under `starling train`. ConfigError where it is not found.
+// Like launch_ranks(), for any program. program.argv begins with its name or path. There are logs only if
+// run.dir is set. The ranks have torchrun's environment variables beside ours, so a program that calls
+// starling::init works as under `starling train`. Errors: ConfigError if the program is not found.
 int launch_program(const RunSpec& spec, const RankProgram& program, const Environment& environment);
 
-// Launches, or makes the session of this rank and calls `work` with it. A fault is told to the launcher, if there is one,
-// which prints the first of them; without a launcher it is rethrown. Returns the exit status.
+// Returns the exit status of a rank whose run a signal interrupted: 128 + the signal. Tells our launcher, if
+// it started the rank, that the rank ends in order. The launcher then determines the status of the program.
+int interrupted_status(const Environment& environment, const RunResult& result);
+
+// Starts the ranks, or makes the session of this rank and calls `work` with it. Returns the exit status. A
+// fault of a rank goes to the launcher, which prints the first one. Without a launcher the fault is rethrown.
 int run_rank_program(const RunSpec& spec, const RankProgram& program,
                      const std::function<int(Session&)>& work);
 

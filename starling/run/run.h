@@ -1,71 +1,288 @@
-// The library's face: a program of a user's own that trains like `starling train`, with the same configuration.
+// The library's face. A user's own program trains like `starling train`, with the same configuration.
 //
 //   int main(int argc, char** argv) {
 //     starling::Run run = starling::init(argc, argv);
 //     run.fit(starling::model<Net>(), starling::cross_entropy, starling::tensor_source(x, y));
 //   }
 //
-// Nothing in it knows of ranks. The program alone is one rank; `-n 4` makes init() start four copies of it; under torchrun
-// and srun each process finds its rank in the environment.
+// The program does not mention ranks. Started alone, it is one rank. With `-n 4`, init() starts four copies
+// of it. Under torchrun and srun each process finds its rank in the environment.
+//
+// The command line holds the flags of `starling train` and, after "--", the program's own arguments:
+//
+//   ./app --epochs 20 -n 4 -- --width 64
 #pragma once
 
+#include <concepts>
 #include <functional>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include <torch/nn/pimpl.h>
+
+#include "starling/data/data_sets.h"
+#include "starling/data/nest.h"
 #include "starling/data/source.h"
 #include "starling/nn/model.h"
+#include "starling/run/data_loader.h"
+#include "starling/run/program_checkpoint.h"
 #include "starling/spec/run_spec.h"
 #include "starling/telemetry/event.h"
+#include "starling/train/fit_options.h"
 
 namespace starling {
 
-// loss(output, target): a scalar, the mean over the samples.
-using Loss = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
-// Makes a fresh module and its forward; called once a replica.
-using ModuleFactory = std::function<Model()>;
+// The loss of a batch. A function converts to it that takes the output of the model and the target of the
+// batch, several of them, or nests of them (call_on_batch() in starling/data/nest.h). It returns
+//
+//   at::Tensor     the mean over the samples, a scalar;
+//   WeightedLoss   a sum and a weight, for a mean over tokens or another mean with weights.
+//
+// If an output and a target have different floating-point types, the loss receives all of them in the widest
+// type.
+class Loss : public ModelLoss {
+ public:
+  using ModelLoss::ModelLoss;
+  Loss() = default;
+  // Takes the loss of a model.
+  Loss(ModelLoss loss) : ModelLoss(std::move(loss)) {}
+  // Wraps a function. A generic lambda takes (output, target).
+  template <typename F>
+    requires(nest::HasSignature<F> && !std::is_base_of_v<ModelLoss, F> &&
+             !std::is_invocable_v<F&, const at::Tensor&, const at::Tensor&> &&
+             !std::is_invocable_v<F&, const Tensors&, const Tensors&>)
+  Loss(F loss) : ModelLoss(wrapped(std::move(loss))) {}
 
-// The factory of a module class with `at::Tensor forward(at::Tensor)`; `arguments` go to its constructor.
-template <typename Net, typename... Arguments>
-ModuleFactory model(Arguments... arguments) {
-  return [=] {
-    auto net = std::make_shared<Net>(arguments...);
-    return Model{net, [net](const at::Tensor& input) { return net->forward(input); }, nullptr};
-  };
+ private:
+  template <typename F>
+  static ModelLoss wrapped(F loss) {
+    using Result = std::remove_cvref_t<ResultOnBatch<F>>;
+    static_assert(std::is_same_v<Result, at::Tensor> || std::is_same_v<Result, WeightedLoss>,
+                  "a loss returns an at::Tensor, the mean over the samples, or a starling::WeightedLoss");
+    return {[loss = std::move(loss)](const Tensors& outputs, const Tensors& targets) mutable -> WeightedLoss {
+              if constexpr (std::is_same_v<Result, WeightedLoss>) {
+                return call_on_batch(loss, outputs, targets, "the loss");
+              } else {
+                return {call_on_batch(loss, outputs, targets, "the loss"), 1.0};
+              }
+            },
+            std::is_same_v<Result, WeightedLoss>};
+  }
+};
+
+// Returns a module as a model: its forward function takes the inputs of a batch (call_forward() in
+// starling/data/nest.h) and returns a tensor or a nest of tensors. If the class has a member
+//
+//   static constexpr int kExactInputs[] = {1};
+//
+// the inputs of these numbers, from 0, keep their floating-point type. All other floating-point inputs are
+// converted to the type in which the run computes. Integers always stay integers.
+template <typename Net>
+Model model_of_module(std::shared_ptr<Net> net) {
+  Model made{net, [net](const Tensors& inputs) { return call_forward(*net, inputs); }, nullptr};
+  if constexpr (requires { Net::kExactInputs; }) {
+    for (const auto input : Net::kExactInputs) made.exact_inputs.push_back(static_cast<size_t>(input));
+  }
+  return made;
 }
 
-class Session;
+// Makes a fresh module with its forward function. It is called once per replica.
+using ModuleFactory = std::function<Model()>;
 
+// Returns the factory of a module class that has a forward function (model_of_module()). `arguments` go to
+// its constructor.
+template <typename Net, typename... Arguments>
+ModuleFactory model(Arguments... arguments) {
+  return [=] { return model_of_module(std::make_shared<Net>(arguments...)); };
+}
+
+// The result of Run::fit<Net>().
+template <typename Net>
+struct Trained {
+  // The trained module, with equal values on every rank and in evaluation mode. It owns its memory. Its
+  // floating-point tensors are fp64 if the run computes in fp64, and fp32 otherwise.
+  std::shared_ptr<Net> model;
+  // The summary, complete on rank 0.
+  RunResult result;
+};
+
+// A value of a configuration key, written in code.
+using Setting = std::variant<bool, int64_t, double, std::string>;
+
+// Settings of a program, by configuration key: {{"optimizer.lr", 0.01}, {"train.epochs", 20}}.
+class Settings {
+ public:
+  Settings() = default;
+  // One key with its value: a bool, an integer, a floating-point number or a text.
+  struct Entry {
+    // Makes an entry. A number of another type than the key's is converted if its text allows it.
+    template <typename Value>
+    Entry(std::string_view name, Value&& of) : key(name), value(setting_of(std::forward<Value>(of))) {}
+    // The configuration key, for example "optimizer.lr".
+    std::string key;
+    // Its value.
+    Setting value;
+
+   private:
+    template <typename Value>
+    static Setting setting_of(Value&& of) {
+      using Plain = std::decay_t<Value>;
+      if constexpr (std::is_same_v<Plain, bool>)
+        return of;
+      else if constexpr (std::is_integral_v<Plain>)
+        return static_cast<int64_t>(of);
+      else if constexpr (std::is_floating_point_v<Plain>)
+        return static_cast<double>(of);
+      else
+        return std::string(std::forward<Value>(of));
+    }
+  };
+  // Makes settings of entries, in order.
+  Settings(std::initializer_list<Entry> entries) : entries_(entries) {}
+  // Adds a setting. A later one of the same key replaces an earlier one.
+  template <typename Value>
+  Settings& set(std::string_view key, Value&& value) {
+    entries_.emplace_back(key, std::forward<Value>(value));
+    return *this;
+  }
+  // The settings, in order.
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+struct RunState;
+
+// One rank of a run. Not thread-safe.
 class Run {
  public:
   ~Run();
   Run(Run&&) noexcept;
 
+  // The configuration of the run.
   const RunSpec& spec() const;
-  // The command line without what was configuration.
-  const std::vector<std::string>& arguments() const { return arguments_; }
+  // The arguments of the command line that follow "--", in order.
+  const std::vector<std::string>& arguments() const;
+  // The number of this rank, from 0.
   int rank() const;
+  // Returns true if this process is a server and no rank. Only the Run of join() may be one.
+  bool is_server() const;
+  // Serves until the workers have finished. fit() calls it in a server, and returns an empty result;
+  // fit<Net>() returns no model. Errors: Error if this process is no server; those of fit().
+  void serve();
+  // Opens the data that data.source names. It is for programs that add a data source (spec/extensions.h);
+  // in other programs data.source has its default. Faults: as for fit().
+  DataSets data() const;
+  // Asks the run to stop after the step, as a signal does: all ranks then stop, and fit() returns. The only
+  // function that any thread may call, also during fit().
+  void request_stop();
 
-  // Trains as configured, evaluates on `test` (may be null), saves where --save says. The summary is complete on rank 0.
-  // Collective over the ranks. A fault (starling::Error) is told to the launcher and ends this process with a message and
-  // the exit status of its kind; it is thrown instead where the program asked for it by throw_faults().
+  // Trains as configured, evaluates on `test` unless it is null, and saves the weights where --save says.
+  // Returns the summary, which is complete on rank 0. Collective over the ranks. A fault (starling::Error)
+  // goes to the launcher and ends this process with a message and the exit status of its kind. After
+  // throw_faults() it is thrown instead. With --dry-run, fit() makes the model, prints what it would train
+  // and ends the process with status 0. A run that SIGTERM or Ctrl-C interrupts saves its state and ends the
+  // process with status 128 + signal. After throw_faults() its result is returned, and RunResult::interrupted
+  // is true.
+  //
+  // The loss of a factory that sets Model::loss may be null. If both are null, the loss is cross_entropy().
+  // All ranks must pass the same data. `options` adds metrics and a callback after every epoch.
   RunResult fit(const ModuleFactory& module, const Loss& loss, std::shared_ptr<const Source> train,
-                std::shared_ptr<const Source> test = nullptr);
-  void throw_faults() { throw_faults_ = true; }
+                std::shared_ptr<const Source> test = nullptr, const FitOptions& options = {});
+  // Trains like the other fit(), and also returns the trained module on every rank. `make` returns a fresh
+  // Net: a std::shared_ptr<Net>, or a torch::nn::ModuleHolder<Net>. Its forward function takes one tensor or
+  // several (model_of_module()).
+  template <typename Net, typename Make>
+    requires std::invocable<const Make&>
+  Trained<Net> fit(const Make& make, const Loss& loss, std::shared_ptr<const Source> train,
+                   std::shared_ptr<const Source> test = nullptr, const FitOptions& options = {}) {
+    const ModuleFactory factory = [make] {
+      std::shared_ptr<Net> net;
+      if constexpr (std::is_convertible_v<decltype(make()), std::shared_ptr<Net>>) {
+        net = make();
+      } else {
+        net = make().ptr();
+      }
+      return model_of_module(std::move(net));
+    };
+    auto [module, result] = fit_module(factory, loss, std::move(train), std::move(test), options);
+    return {std::dynamic_pointer_cast<Net>(module), std::move(result)};
+  }
+  // Makes fit() throw faults instead of ending the process.
+  void throw_faults();
+
+  // The four members below are for a program that has a training loop of its own
+  // (run/distributed_optimizer.h).
+
+  // Gives every rank the parameters and buffers of rank 0, or those of --init if that is given, and returns
+  // the module. Collective. Errors: those of --init.
+  template <typename Net>
+  std::shared_ptr<Net> replicate(std::shared_ptr<Net> net) {
+    make_equal(*net);
+    return net;
+  }
+  // As above, for a module holder.
+  template <typename Net>
+  torch::nn::ModuleHolder<Net> replicate(torch::nn::ModuleHolder<Net> net) {
+    make_equal(*net);
+    return net;
+  }
+  // Returns the batches of this rank. A step of all ranks together takes `batch` samples, so that the loop
+  // learns the same on any number of ranks. The order of the samples is that of data.order (shuffled). Under
+  // an exchange whose samples belong to one rank each (ADMM, parallel SGD), or with data.partition, each rank
+  // sees its own samples only. Collective. Errors: ConfigError if the batch has fewer samples than there are
+  // ranks, or if the ranks have different data.
+  DataLoader loader(std::shared_ptr<const Source> source, int64_t batch);
+  // Returns the checkpoint of the program's own loop. Errors: those of the run folder.
+  ProgramCheckpoint checkpoint();
+  // Returns the mean of `value` over the ranks, for example of a loss that decides when to stop. Collective.
+  double mean(double value);
+  // True once the ranks have agreed to end the run after SIGTERM or Ctrl-C. All ranks see it after the same
+  // step. Loops over a DataLoader end then.
+  bool stopping() const;
+  // The number of ranks.
+  int world_size() const;
 
  private:
-  friend Run init(int argc, const char* const* argv);
-  Run(std::unique_ptr<Session> session, std::vector<std::string> arguments);
+  friend class LoopAccess;
+  friend Run init(int argc, const char* const* argv, const Settings& settings, const Extensions& extensions);
+  friend Run join(const Settings& settings, const Extensions& extensions);
+  explicit Run(std::unique_ptr<RunState> state);
+  std::pair<std::shared_ptr<torch::nn::Module>, RunResult> fit_module(const ModuleFactory& module,
+                                                                      const Loss& loss,
+                                                                      std::shared_ptr<const Source> train,
+                                                                      std::shared_ptr<const Source> test,
+                                                                      const FitOptions& options);
+  RunResult train(const ModuleFactory& module, const Loss& loss, std::shared_ptr<const Source> train,
+                  std::shared_ptr<const Source> test, const FitOptions& options,
+                  std::map<std::string, at::Tensor>* trained);
 
-  std::unique_ptr<Session> session_;
-  std::vector<std::string> arguments_;
-  bool throw_faults_ = false;
+  void make_equal(torch::nn::Module& module);
+
+  std::unique_ptr<RunState> state_;
 };
 
-// Reads -c FILE, --set key=value and the flags of `starling train` from the command line, and takes this process's place in
-// its job. Does not return in a process that starts the ranks (-n N): it exits with their status. A wrong configuration ends
-// the process with a message and status 2.
-Run init(int argc, const char* const* argv);
+// Reads -c FILE, --set key=value and the flags of `starling train` from the command line and joins the job.
+// Arguments after "--" are left to the program (Run::arguments()).
+//
+// In a process that starts the ranks (-n N) it does not return: the process exits with their status. --help
+// and --version print their text and end the process with status 0. A wrong configuration, an unknown flag
+// and a flag for the model or the data of `starling train`, such as --data, end it with a message and
+// status 2.
+//
+// `settings` are the program's own values of configuration keys. Files, --set and flags override them. An
+// unknown key or a value that the key cannot have ends the process with status 2.
+Run init(int argc, const char* const* argv, const Settings& settings = {});
+// Like init() above, for a program that adds exchanges, codecs, collectives or data sources
+// (spec/extensions.h).
+Run init(int argc, const char* const* argv, const Settings& settings, const Extensions& extensions);
 
 }  // namespace starling

@@ -5,34 +5,46 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "starling/base/error.h"
+#include "starling/c10d/cuda_library.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/mpi/mpi_group.h"
 #include "starling/comm/mpi/open.h"
-#include "starling/comm/tcp_mesh.h"
-#include "starling/comm/ucx_mesh.h"
+#include "starling/comm/network/tcp_connections.h"
+#include "starling/comm/network/ucx_connections.h"
 #include "starling/launch/cpu_share.h"
+#include "starling/launch/fault.h"
 #include "starling/net/address.h"
 #include "starling/run/broadcast_text.h"
+#include "starling/run/earlier_files.h"
+#include "starling/run/fenced_sink.h"
 #include "starling/run/freed_memory.h"
+#include "starling/run/resume_command.h"
+#include "starling/run/run_folder.h"
 #include "starling/run/tuning_file.h"
-#include "starling/run/ucx_devices.h"
+#include "starling/spec/batch_share.h"
 #include "starling/spec/emulation.h"
+#include "starling/spec/extensions.h"
 #include "starling/spec/on_failure.h"
+#include "starling/spec/validate.h"
 #include "starling/telemetry/async_sink.h"
 #include "starling/telemetry/jsonl_sink.h"
 #include "starling/telemetry/output.h"
 #include "starling/telemetry/progress_sink.h"
 #include "starling/telemetry/sqlite_sink.h"
+#include "starling/telemetry/tensorboard_sink.h"
+#include "starling/train/checkpoint_folder.h"
 
 namespace starling {
 namespace {
 
-// Tells the launcher the last step, for its message should this rank be killed.
+// Tells the launcher the rank's last step. The launcher's message names that step if the rank is killed.
 class BoardSink final : public EventSink {
  public:
   BoardSink(StepBoard& board, int rank) : board_(board), rank_(rank) {}
@@ -61,16 +73,69 @@ bool use_color(const std::string& option, const Environment& environment, int fd
   return ::isatty(fd) == 1;
 }
 
+// Returns the name of the interface that has the address `bind_address`, so that UCX listens only there.
+// Returns an empty string if UCX_NET_DEVICES is set, because UCX reads that variable itself. The variable is
+// needed for RDMA devices, which have names of their own, such as mlx5_0:1.
+std::string ucx_devices(const std::string& bind_address) {
+  if (std::getenv("UCX_NET_DEVICES") != nullptr) return "";
+  for (const Interface& interface : list_interfaces())
+    if (interface.address.host() == bind_address) return interface.name;
+  return "";
+}
+
+// Returns the address of an interface, if it has one. It is of the family (IPv4, IPv6) of the first of
+// `masters` that the interface has an address for.
+std::optional<std::string> address_of_interface(const std::string& name,
+                                                const std::vector<SocketAddress>& masters) {
+  std::vector<SocketAddress> own;
+  for (const Interface& interface : list_interfaces())
+    if (interface.name == name) own.push_back(interface.address);
+  for (const SocketAddress& master : masters)
+    for (const SocketAddress& address : own)
+      if (address.family() == master.family()) return address.host();
+  if (own.empty()) return std::nullopt;
+  return own.front().host();
+}
+
+// An all-reduce that the program adds leaves the other collectives to the automatic choice.
+Algorithm algorithm_of(const RunSpec& spec) {
+  const std::string& name = spec.comm.algorithm;
+  return find_added_all_reduce(spec.extensions.get(), name) ? Algorithm::kAuto : algorithm_named(name);
+}
+
 void warn_on_stderr(const std::string& text) {
   FdOutput(2).write(fmt::format("starling: warning: {}\n", text));
 }
+
+// Prints the warnings of this rank, for a program that embeds the run. The rank that leads also prints those
+// about the whole run, which other ranks may emit, too.
+class WarningSink final : public EventSink {
+ public:
+  // `leads` must outlive this object.
+  explicit WarningSink(const std::atomic<bool>& leads) : leads_(leads) {}
+  void emit(const Event& event) override {
+    const auto* message = std::get_if<Message>(&event);
+    if (message == nullptr || message->severity < Severity::kWarning) return;
+    if (message->rank >= 0 || leads_) warn_on_stderr(message->text);
+  }
+
+ private:
+  const std::atomic<bool>& leads_;
+};
 
 }  // namespace
 
 std::string run_folder_of(const RunSpec& spec, const Environment& environment) {
   if (!environment.run_dir.empty()) return environment.run_dir;
   if (!spec.run.dir.empty()) return spec.run.dir;
-  return fmt::format("runs/{}-{}", date_text(), spec.model.name);
+  const std::string name = fmt::format("runs/{}-{}", date_text(), spec.model.name);
+  std::error_code error;
+  std::filesystem::create_directories("runs", error);
+  for (int i = 2; !error; ++i) {
+    const std::string made = i == 2 ? name : fmt::format("{}-{}", name, i - 1);
+    if (std::filesystem::create_directory(made, error)) return made;
+  }
+  return name;  // it cannot be made; make_run_folder() says why
 }
 
 std::filesystem::path recorder_folder(const std::string& run_dir) {
@@ -105,17 +170,27 @@ RunSpec resolved(RunSpec spec, const Environment& environment) {
   }
   if (spec.train.threads == 0) {
     const int cores = count_cores(usable_cpus());
-    // A rank that the launcher pinned sees its own cores only.
+    // A rank that the launcher pinned sees only its own cores.
     const int ranks = environment.omp_num_threads > 0 ? 1 : environment.identity.local_world_size;
     spec.train.threads =
         environment.omp_num_threads > 0 ? environment.omp_num_threads : std::max(1, cores / ranks);
+    // What a rank computes at least depends on the number of threads.
+    if (spec.train.accumulate > 1 || has_unequal_shares(spec)) validate(spec);
   }
   return spec;
 }
 
-Session::Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep)
-    : spec_(resolved(std::move(spec), environment)), environment_(environment), output_(output), keep_(keep) {
+Session::Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep,
+                 std::vector<std::string> argv)
+    : spec_(resolved(std::move(spec), environment)),
+      environment_(environment),
+      output_(output),
+      keep_(keep),
+      argv_(std::move(argv)),
+      stop_(!output.embedded) {
   keep_freed_memory();
+  // Before the first question for CUDA. If it is impossible, run_device() reports the reason.
+  if (spec_.train.device == DeviceKind::kCuda || spec_.train.device == DeviceKind::kAuto) load_cuda_library();
   at::set_num_threads(
       spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
   if (spec_.model.conv == ConvAlgorithm::kIm2col) im2col_ = std::make_unique<Im2colConvolution>();
@@ -130,12 +205,18 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
   if (self.world_size > 1 && (!mpi_ || servers_of(spec_) > 0)) {
     store_ = std::make_unique<JobStore>(spec_.comm, environment_);
     store_->announce(self.rank);
+    put_cores(store_->store(), self.rank, this_host_id(), usable_cpus());
     if (spec_.comm.engine == "ucx") ucx_ = load_ucx(ucx_devices(bind_address()));
   }
-  members_ = all_members(static_cast<int>(spec_.train.ranks));
+  if (keep && self.rank == 0) begin_run_folder();
+  members_ = full_membership(static_cast<int>(spec_.train.ranks));
   if (self.rank >= spec_.train.ranks) server_ = self.rank - static_cast<int>(spec_.train.ranks);
   if (self.world_size > 1 && keep) open_recorder();
   group_ = server_ < 0 ? make_named_group("world") : make_single_group({});
+  if (keep && server_ < 0) incarnation_ = broadcast_text(*group_, incarnation_);
+  if (self.world_size == 1) local_cores_.cores = std::ssize(usable_cpus());
+  if (store_ && self.rank == 0)
+    local_cores_ = local_cores(store_->store(), 0, self.world_size, group_options().timeout);
   if (environment_.board_fd >= 0) {
     board_ = std::make_unique<StepBoard>(StepBoard::open(environment_.board_fd, self.world_size));
   }
@@ -143,12 +224,35 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
 }
 
 Session::~Session() {
-  if (std::uncaught_exceptions() == 0) return;
+  if (std::uncaught_exceptions() > 0) abandon();
+}
+
+void Session::abandon() {
   if (store_) store_->abandon();
   if (mpi_) mpi_->abandon();
 }
 
-// Collective: rank 0 names the folder of the run, and empties it of an earlier run's recordings, perhaps of more ranks.
+// Names and makes the run folder, takes its lock and sets the files of an earlier run aside. On rank 0.
+void Session::begin_run_folder() {
+  environment_.run_dir = run_folder_of(spec_, environment_);
+  make_run_folder(environment_.run_dir);
+  incarnation_ = new_incarnation();
+  lock_run_folder();
+  require_startable(spec_);  // an error leaves the files of an earlier run where they are
+  set_aside_ = set_aside_earlier_files(environment_.run_dir, spec_.run.resume);
+}
+
+// Takes the lock of the run folder. If another process takes it later, this rank asks all ranks to stop.
+void Session::lock_run_folder() {
+  RunLockOptions options;
+  options.say = warn_on_stderr;
+  options.replaced = [this] { stop_.raise(); };
+  lock_ = std::make_unique<RunLock>(environment_.run_dir, incarnation_, options);
+  remove_leftovers(environment_.run_dir);
+}
+
+// Returns the folder of the run, which rank 0 names. Rank 0 also removes an earlier run's recordings from the
+// folder, perhaps of more ranks. Collective.
 std::string Session::folder_from_rank_0() {
   constexpr const char* kKey = "run folder";
   std::string folder;
@@ -163,9 +267,10 @@ std::string Session::folder_from_rank_0() {
   return folder;
 }
 
-// A rank that cannot keep one trains without.
+// Opens the flight recorder. A rank that cannot open one trains without it.
 void Session::open_recorder() {
-  // Our launcher tells all ranks the folder, or none; of others, each host or process may have its own STARLING_RUN_DIR, or none.
+  // Our launcher gives all ranks one folder or none. With other launchers, each host or process may have its
+  // own STARLING_RUN_DIR or none.
   if (environment_.identity.origin != ProcessOrigin::kLauncher || environment_.run_dir.empty())
     environment_.run_dir = folder_from_rank_0();
   const ProcessIdentity& self = environment_.identity;
@@ -176,22 +281,20 @@ void Session::open_recorder() {
         std::make_shared<FlightRecorder>(recorder_file(recorder_folder(environment_.run_dir), self.rank),
                                          self.rank, self.world_size, host_name());
   } catch (const Error& error) {
-    warn_on_stderr(error.what());
+    warn_on_stderr(fmt::format("{}. The run goes on without it", error.what()));
   }
 }
 
-// The address of this host that ranks of other hosts reach: comm.interface, else that of the route to rank 0.
+// Returns the address of this host that ranks of other hosts reach: comm.interface, otherwise that of the
+// route to rank 0.
 std::string Session::bind_address() const {
-  const std::string& wanted = spec_.comm.interface;
-  for (const Interface& interface : list_interfaces()) {
-    if (interface.name == wanted) return interface.address.host();
-  }
-  if (!wanted.empty()) return wanted;
   const bool one_host = environment_.identity.local_world_size == environment_.identity.world_size;
-  if (one_host || environment_.master_host.empty()) return "127.0.0.1";
-  return local_address_towards(
-             resolve({environment_.master_host, static_cast<uint16_t>(environment_.master_port)}))
-      .host();
+  std::vector<SocketAddress> masters;  // the addresses of rank 0's host
+  if (!one_host && !environment_.master_host.empty())
+    masters = resolve_all({environment_.master_host, static_cast<uint16_t>(environment_.master_port)});
+  const std::string& wanted = spec_.comm.interface;
+  if (!wanted.empty()) return address_of_interface(wanted, masters).value_or(wanted);
+  return masters.empty() ? "127.0.0.1" : local_address_towards_any(masters).host();
 }
 
 std::string Session::link_name() const {
@@ -208,10 +311,12 @@ GroupOptions Session::group_options() const {
   GroupOptions options;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec_.comm.timeout_s * 1000));
   options.shared_memory = spec_.comm.shared_memory && !link_;
-  options.algorithm = algorithm_named(spec_.comm.algorithm);
+  options.algorithm = algorithm_of(spec_);
+  if (const AddedAllReduce* added = find_added_all_reduce(spec_.extensions.get(), spec_.comm.algorithm))
+    options.all_reduce = added->run;
   options.recorder = recorder_;
   options.warn = warn_on_stderr;
-  // One host in shared memory has nothing to choose.
+  // On one host, shared memory offers no choice of algorithms.
   const ProcessIdentity& self = environment_.identity;
   if (!options.shared_memory || self.local_world_size < self.world_size) {
     options.link = link_name();
@@ -221,10 +326,10 @@ GroupOptions Session::group_options() const {
 }
 
 Connector Session::connector() const {
-  if (ucx_) return ucx_mesh(ucx_, bind_address(), store_->identity());
-  if (!link_) return tcp_mesh(bind_address(), store_->identity());
-  return tcp_mesh(bind_address(), store_->identity(),
-                  [link = link_.get()](UniqueFd socket) { return link->attach(std::move(socket)); });
+  if (ucx_) return ucx_connector(ucx_, bind_address(), store_->identity());
+  if (!link_) return tcp_connector(bind_address(), store_->identity());
+  return tcp_connector(bind_address(), store_->identity(),
+                       [link = link_.get()](UniqueFd socket) { return link->attach(std::move(socket)); });
 }
 
 GroupSetup Session::setup_of_workers(const std::string& name) const {
@@ -245,7 +350,7 @@ GroupSetup Session::setup_of_workers(const std::string& name) const {
 }
 
 std::unique_ptr<Group> Session::make_named_group(const std::string& name) {
-  return make_group_by(algorithm_named(spec_.comm.algorithm), name);
+  return make_group_by(algorithm_of(spec_), name);
 }
 
 std::unique_ptr<Group> Session::make_group_by(Algorithm algorithm, const std::string& name) {
@@ -269,75 +374,107 @@ std::unique_ptr<Group> Session::make_subgroup(const std::string& name, const std
 void Session::open_sinks() {
   std::vector<std::unique_ptr<EventSink>> sinks;
   if (board_) sinks.push_back(std::make_unique<BoardSink>(*board_, environment_.identity.rank));
-  if (server_ >= 0) {  // trains nothing, but tells which workers it lost
+  if (output_.embedded) {
+    sinks.push_back(std::make_unique<WarningSink>(leads_));
+  } else if (server_ >= 0) {  // a server does not train, but reports the workers that it lost
     sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(2), clock_, ProgressOptions{}));
   }
   sink_ = std::make_unique<FanoutSink>(std::move(sinks));
-  // Where the launcher has decided on the folder every rank knows it, should it have to lead.
+  // If the launcher chose the folder, every rank knows it, in case the rank has to lead.
   if (keep_ && server_ < 0 && !environment_.run_dir.empty()) run_dir_ = environment_.run_dir;
   if (group_->rank() == 0 && server_ < 0) lead();
+  if (!set_aside_.empty()) sink_->emit(Message{Severity::kInfo, 0, set_aside_});
 }
 
 bool Session::lead() {
   if (leads_) return false;
   leads_ = true;
+  if (keep_ && !lock_) {  // the former leader was lost
+    environment_.run_dir = run_folder_of(spec_, environment_);
+    make_run_folder(environment_.run_dir);
+    lock_run_folder();
+  }
   for (auto& sink : leaders_sinks()) sink_->add(std::move(sink));
   return true;
 }
 
 std::vector<std::unique_ptr<EventSink>> Session::leaders_sinks() {
   std::vector<std::unique_ptr<EventSink>> sinks;
-  const int fd = output_.json ? 2 : 1;  // standard output belongs to the JSON lines
+  const int fd = output_.json ? 2 : 1;  // standard output is reserved for the JSON lines
+  const std::string run_id = incarnation_.empty() ? new_incarnation() : incarnation_;
   ProgressOptions progress;
   progress.terminal = ::isatty(fd) == 1 && environment_.term != "dumb";
   progress.color = use_color(output_.color, environment_, fd);
   progress.verbosity = output_.verbosity < 0   ? Verbosity::kQuiet
                        : output_.verbosity > 0 ? Verbosity::kVerbose
                                                : Verbosity::kNormal;
-  if (!output_.json || progress.terminal)
+  if (!output_.embedded && (!output_.json || progress.terminal))
     sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress));
-  if (output_.json)
-    sinks.push_back(std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output"));
+  if (output_.json && !output_.embedded)
+    sinks.push_back(std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output",
+                                                std::chrono::milliseconds(200), run_id));
   if (keep_) {
-    run_dir_ = run_folder_of(spec_, environment_);
-    make_run_folder(run_dir_);
-    sinks.push_back(open_jsonl_file(run_dir_ + "/events.jsonl", clock_));
-    sinks.push_back(open_run_store(run_dir_, clock_));
+    run_dir_ = environment_.run_dir;
+    const auto held = [this] { return lock_->held(); };
+    // Files are written by threads of their own, so that a disk that does not answer delays no step.
+    sinks.push_back(std::make_unique<AsyncSink>(
+        open_jsonl_file(run_dir_ + "/events.jsonl", clock_, held, run_id), 1 << 16));
+    sinks.push_back(std::make_unique<AsyncSink>(
+        std::make_unique<FencedSink>(open_sqlite_sink(run_dir_ + "/run.sqlite", clock_), held, clock_)));
+    if (spec_.run.tensorboard)
+      sinks.push_back(std::make_unique<AsyncSink>(
+          open_tensorboard_sink(run_dir_ + "/tensorboard", clock_, held), 1 << 16));
   }
   return sinks;
 }
 
-Meeting Session::meeting() const {
-  Meeting meeting;
-  meeting.workers = static_cast<int>(spec_.train.ranks);
-  meeting.servers = static_cast<int>(servers_of(spec_));
-  meeting.group = group_options();
+ServerRendezvous Session::rendezvous() const {
+  ServerRendezvous rendezvous;
+  rendezvous.workers = static_cast<int>(spec_.train.ranks);
+  rendezvous.servers = static_cast<int>(servers_of(spec_));
+  rendezvous.group = group_options();
   if (store_) {
-    meeting.host_id = host_id();
-    meeting.connect = connector();
+    rendezvous.host_id = host_id();
+    rendezvous.connect = connector();
   }
-  if (mpi_) meeting.make = [mpi = mpi_](const GroupSetup& setup) { return make_mpi_group(mpi, setup); };
-  return meeting;
+  if (mpi_) rendezvous.make = [mpi = mpi_](const GroupSetup& setup) { return make_mpi_group(mpi, setup); };
+  return rendezvous;
 }
 
-Surroundings Session::regroup(const CommError& why) {
+// `fault` is why the ranks have to agree. A rank that was awaited in vain for comm.timeout_s gets a tenth of
+// that time again, in case its step has just ended.
+MembershipRules Session::membership_rules(const CommError& fault) const {
+  MembershipRules rules;
+  rules.patience = group_options().timeout;
+  const auto late = static_cast<size_t>(std::max(fault.peer(), 0));
+  if (fault.code() == ErrorCode::kTimeout && fault.peer() >= 0 && late < members_.ranks.size())
+    rules.suspect = members_.ranks[late];
+  rules.suspect_patience = rules.patience / 10;
+  rules.majority = spec_.train.quorum == Quorum::kMajority;
+  if (environment_.error_fd < 0) return rules;
+  rules.evict = [this](int rank, const std::string& why) { report_stuck(environment_, rank, why); };
+  return rules;
+}
+
+RunEnvironment Session::regroup(const CommError& why) {
   CommError fault = why;
   for (;;) {
-    const Members next = agree_on_members(store_->store(), environment_.identity.rank, members_,
-                                          setup_of_workers("").options.timeout);
+    const Membership next =
+        agree_on_membership(store_->store(), environment_.identity.rank, members_, membership_rules(fault));
     if (next.ranks == members_.ranks) throw fault;
     members_ = next;
     group_.reset();
     try {
       group_ = make_named_group("world");
-      return surroundings();
-    } catch (const CommError& error) {  // one more was lost meanwhile
+      for (; forgotten_ < members_.generation; ++forgotten_) forget_generation(store_->store(), forgotten_);
+      return run_environment();
+    } catch (const CommError& error) {  // one more rank was lost meanwhile
       fault = error;
     }
   }
 }
 
-Surroundings Session::surroundings() {
+RunEnvironment Session::run_environment() {
   return {
       *group_,
       [this](const std::string& name) { return make_named_group(name); },
@@ -347,11 +484,19 @@ Surroundings Session::surroundings() {
       stop_.flag(),
       run_dir_,
       store_ ? &store_->store() : nullptr,
-      meeting(),
-      [this] { return leads_; },
+      rendezvous(),
+      [this] { return leads_.load(); },
       [this] { return lead(); },
       members_.ranks,
-      [this](const CommError& why) { return regroup(why); }};
+      [this](const CommError& why) { return regroup(why); },
+      local_cores_,
+      resume_hint(argv_, spec_, environment_, run_dir_),
+      incarnation_,
+      [this]() -> int64_t { return lock_ ? lock_->epoch() : 0; },
+      [this] {
+        if (lock_) lock_->require();
+      },
+      &stop_.requests()};
 }
 
 }  // namespace starling

@@ -1,7 +1,9 @@
-// Session: one rank's place in its job, from the environment to the group: it finds the others (launcher, torchrun, srun,
-// or nobody), sets the threads and the algorithm of convolutions, opens the sinks, and turns signals into a flag.
+// Session is the place of one rank in its job. It reads the environment of our launcher, of torchrun or of
+// srun, if there is one. It makes the group, sets the number of threads and the algorithm of convolutions,
+// and opens the event sinks. It turns signals into a flag.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -10,17 +12,18 @@
 #include "starling/base/clock.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/group.h"
-#include "starling/comm/mesh.h"
-#include "starling/comm/mpi/plugin.h"
-#include "starling/comm/recorder.h"
+#include "starling/comm/membership.h"
+#include "starling/comm/mpi/mpi_plugin.h"
+#include "starling/comm/network/peer_connections.h"
+#include "starling/comm/recorder/flight_recorder.h"
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
-#include "starling/net/emulated_link.h"
-#include "starling/nn/conv_im2col.h"
+#include "starling/net/emulation/emulated_link.h"
+#include "starling/nn/layers/conv_im2col.h"
 #include "starling/run/job_store.h"
-#include "starling/run/members.h"
+#include "starling/run/run_environment.h"
+#include "starling/run/run_lock.h"
 #include "starling/run/stop_signal.h"
-#include "starling/run/surroundings.h"
 #include "starling/spec/run_spec.h"
 #include "starling/telemetry/sink.h"
 
@@ -32,35 +35,47 @@ struct OutputOptions {
   bool json = false;
   int verbosity = 0;           // -1 quiet
   std::string color = "auto";  // auto always never
+  // The program embeds the run (run/join.h): nothing is printed but warnings, on standard error, and signals
+  // are left alone.
+  bool embedded = false;
 };
 
 class Session {
  public:
-  // Collective over the job. spec.train.ranks and threads are set to what the environment says. keep: make the run
-  // folder and its logs. Errors: ConfigError, CommError.
-  Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep);
+  // Collective over the job. spec.train.ranks and threads are set to what the environment says. keep: make
+  // the run folder and its logs. argv: the command line of this process, for the command that resumes the
+  // run. Errors: ConfigError, CommError.
+  Session(RunSpec spec, const Environment& environment, const OutputOptions& output, bool keep,
+          std::vector<std::string> argv);
   ~Session();
 
   const RunSpec& spec() const { return spec_; }
   const Environment& environment() const { return environment_; }
   Group& group() { return *group_; }
   EventSink& sink() { return *sink_; }
-  // The shard that this process serves, -1 where it is a worker.
+  // The server shard that this process is, or -1 for a rank.
   int server() const { return server_; }
   Store& store() { return store_->store(); }  // servers and workers of a job of several processes
-  Surroundings surroundings();
-  // Another group of all workers, with this algorithm between hosts. Collective.
+  RunEnvironment run_environment();
+  // Makes another group of all workers that uses `algorithm` between hosts. Collective.
   std::unique_ptr<Group> make_group_by(Algorithm algorithm, const std::string& name);
-  // How the tuning file names what is between hosts: tcp, loopback, or the emulation; mpi, of which it has nothing.
+  // The name of the link between hosts in the tuning file: tcp, loopback, the emulation, or mpi. The file
+  // never has rows for mpi.
   std::string link_name() const;
   bool by_mpi() const { return mpi_ != nullptr; }
-  // This rank speaks for the run from now on; false if it did before.
+  // Makes this rank report the run from now on. Returns false if it already did.
   bool lead();
-  // See Surroundings::regroup.
-  Surroundings regroup(const CommError& why);
+  // See RunEnvironment::regroup.
+  RunEnvironment regroup(const CommError& why);
+  // Asks the run to stop after the step, as a signal does. Any thread may call this.
+  void request_stop() { stop_.raise(); }
+  // Says that this rank ends with a fault. When the session ends, all other ranks learn that it is lost.
+  void abandon();
 
  private:
   std::string folder_from_rank_0();
+  void begin_run_folder();
+  void lock_run_folder();
   void open_recorder();
   void open_sinks();
   std::vector<std::unique_ptr<EventSink>> leaders_sinks();
@@ -70,13 +85,15 @@ class Session {
   std::unique_ptr<Group> make_named_group(const std::string& name);
   std::unique_ptr<Group> make_subgroup(const std::string& name, const std::vector<int>& ranks);
   GroupOptions group_options() const;
+  MembershipRules membership_rules(const CommError& fault) const;
   Connector connector() const;
-  Meeting meeting() const;
+  ServerRendezvous rendezvous() const;
 
   RunSpec spec_;
   Environment environment_;
   const OutputOptions output_;
   const bool keep_;
+  const std::vector<std::string> argv_;
   std::unique_ptr<Im2colConvolution> im2col_;  // model.conv = im2col
   SystemClock clock_;
   StopSignal stop_;                     // before everything that has threads
@@ -85,28 +102,37 @@ class Session {
   std::shared_ptr<MpiLibrary> mpi_;     // comm.engine=mpi; then a store only where there are servers
   std::shared_ptr<FlightRecorder> recorder_;
   std::unique_ptr<JobStore> store_;
-  Members members_;
+  Membership members_;
+  int64_t forgotten_ = 0;  // the generations below it have left nothing in the store
   std::unique_ptr<Group> group_;
+  LocalCores local_cores_;
   std::unique_ptr<StepBoard> board_;
+  std::unique_ptr<RunLock> lock_;  // on the run folder, on the rank that leads; before what writes into it
+  std::atomic<bool> leads_{false};
   std::unique_ptr<FanoutSink> sink_;
-  bool leads_ = false;
   std::string run_dir_;
+  std::string incarnation_;  // of this start of the run; empty if nothing is kept
+  std::string set_aside_;    // what was done with the files of an earlier run, for the user
   int server_ = -1;
 };
 
-// Processes beside the ranks that hold parameters: exchange.servers, 0 for exchanges without servers.
+// Returns the number of server processes beside the ranks: exchange.servers, or 0 for an exchange without
+// servers.
 int64_t servers_of(const RunSpec& spec);
 
-// Where the run's files go: STARLING_RUN_DIR (our launcher, or the user on rank 0, has decided), run.dir, or runs/<date>-<model>.
+// Returns the folder of the run: STARLING_RUN_DIR, else run.dir, else runs/<date>-<model>. Our launcher sets
+// STARLING_RUN_DIR. The last one is made here, with a number behind it if the folder exists, so that runs
+// that begin in one second have different folders.
 std::string run_folder_of(const RunSpec& spec, const Environment& environment);
-// Where its ranks keep their flight recorders.
+// Returns the folder of the ranks' flight recorders.
 std::filesystem::path recorder_folder(const std::string& run_dir);
-// What a rank said of them when it gave up.
+// Returns the file in which a rank that gave up has written who waited for whom.
 std::filesystem::path said_file(const std::string& run_dir);
-// Makes the folder. Errors: ConfigError naming it where it cannot be made or written.
+// Makes the folder. Errors: ConfigError that names the folder if it cannot be made or written.
 void make_run_folder(const std::string& path);
 
-// Ranks and threads as the environment and the machine say: train.ranks = world size, train.threads = cores / local ranks.
+// Returns the configuration with the ranks and threads of this job. train.ranks is the world size, and
+// train.threads is the number of cores per local rank.
 RunSpec resolved(RunSpec spec, const Environment& environment);
 
 }  // namespace starling

@@ -5,14 +5,23 @@
 
 namespace starling {
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal(bool watches) {
+  if (!watches) return;
+  signals_.emplace(/*requests=*/true);
   thread_ = std::thread([this] {
     while (!ending_) {
-      pollfd descriptor{signals_.fd(), POLLIN, 0};
-      ::poll(&descriptor, 1, 50);  // the destructor is seen at the next turn
-      while (const auto signal = signals_.take()) {
+      pollfd descriptor{signals_->fd(), POLLIN, 0};
+      ::poll(&descriptor, 1, 50);  // wakes up regularly to notice the destructor
+      while (const auto signal = signals_->take()) {
         if (*signal == SIGTSTP || *signal == SIGCHLD) continue;
-        if (flag_.exchange(true) && *signal == SIGINT) ::_exit(130);
+        if (*signal == SIGUSR1) {
+          requests_.save = true;
+        } else if (*signal == SIGUSR2) {
+          requests_.end = true;
+        } else {
+          requests_.signal = *signal;
+          if (flag_.exchange(true) && *signal == SIGINT) ::_exit(128 + SIGINT);
+        }
       }
     }
   });
@@ -20,7 +29,7 @@ StopSignal::StopSignal() {
 
 StopSignal::~StopSignal() {
   ending_ = true;
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 }  // namespace starling

@@ -1,65 +1,66 @@
-// The strategies by name: the one place that turns a RunSpec into the algorithm that trains. A further one is a file in
-// parallel/ and a line in make_strategy().
+// Composes the strategy of a run. The exchange is made by name (exchange_makers.h), inside stages,
+// tensor-parallel layers or a hybrid. Only this file turns a RunSpec into the algorithm that trains.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "starling/nn/model.h"
-#include "starling/parallel/all_reduce.h"
-#include "starling/parallel/built_strategy.h"
+#include "starling/nn/tensor_parallel/tensor_plan.h"
+#include "starling/parallel/all_reduce/all_reduce.h"
+#include "starling/parallel/exchange_parts.h"
+#include "starling/parallel/strategy.h"
 #include "starling/plan/pipeline_schedule.h"
 #include "starling/run/choices.h"
 #include "starling/run/mesh_groups.h"
-#include "starling/run/surroundings.h"
+#include "starling/run/run_environment.h"
 #include "starling/spec/run_spec.h"
 #include "starling/train/trainer.h"
 
 namespace starling {
 
-// What make_strategy() works with. Everything outlives the strategy.
+// The inputs of make_strategy(). Everything that they refer to must outlive the strategy.
 struct StrategyParts {
   const RunSpec& spec;
   const Choices& choices;
   const ModelFactory& factory;
   int64_t total_steps = 0;
-  const Surroundings& around;
+  const RunEnvironment& environment;
   const MeshGroups& axes;
-  std::function<void(int64_t, size_t, void*, size_t)> on_bucket;  // tests only, see AllReduceOptions
-  std::vector<std::string> hybrid_layers = {};                    // model-parallel ones (train.hybrid)
+  OnBucket on_bucket;                           // tests only
+  std::vector<std::string> hybrid_layers = {};  // names of the model-parallel layers (train.hybrid)
+  Batch held_out = {};                          // own_samples(): this rank's samples on which nobody trains
+  OwnOptimizerMaker optimizer = {};             // of the user's program; empty: that of the configuration
+  TensorPlan tensor_plan = {};                  // of the user's program
+  std::function<Batch()> sample = {};           // reads samples on which the plan is checked
 };
 
-// Reads the codecs' words. Errors: ConfigError for what is none.
+// Parses the names of the spec's codecs. Errors: ConfigError if a name is not a codec.
 void check_codecs(const RunSpec& spec);
 
-// Whether the model is cut into stages.
+// Returns true if the model is cut into stages.
 bool is_pipeline(const RunSpec& spec);
 
-// How the replicas of this run agree: exchange.name, "none" where there is one replica of several stages.
+// Returns the name of the exchange between the replicas, which is exchange.name. Returns "none" if there is
+// no server and only one replica of several ranks (or layers per core).
 std::string exchange_of(const RunSpec& spec);
 
-// The table that a pipeline of this spec runs. Errors: ConfigError naming file and line of one that cannot be read.
+// Returns the schedule of a pipeline. Errors: ConfigError that names the file and line of a schedule that
+// cannot be read.
 Schedule pipeline_schedule(const RunSpec& spec);
 
-// Collective. Errors: ConfigError where the spec asks for what cannot be.
-BuiltStrategy make_strategy(const StrategyParts& parts);
+// Makes the strategy of the run. Collective. Errors: ConfigError if the spec's settings contradict each other
+// or the model.
+std::unique_ptr<Strategy> make_strategy(const StrategyParts& parts);
 
-// The options of the all-reduce strategy that the spec and the choices come to.
-AllReduceOptions all_reduce_options(const RunSpec& spec, const Choices& choices);
+// Returns the options that all exchanges of the run share, for whole models.
+FlatReplicaOptions replica_options(const RunSpec& spec, const Choices& choices);
 
-// What a server shard does in a job of the parameter server: answers its workers until all have left. Returns the exit status.
-int serve(const RunSpec& spec, int shard, const Surroundings& around);
-
-// `starling strategies`.
-struct StrategyEntry {
-  std::string name;
-  std::string what;         // one line
-  std::string fingerprint;  // what result.strategy tells
-};
-const std::vector<StrategyEntry>& strategies();
+// Runs server shard `shard` of a parameter server: it answers its workers until all of them have left. The
+// workers tell it the optimizer and the type of numbers. If they train in a loop of their own, it serves each
+// of the models that they train, all at the same time. Returns the exit status of the process.
+int serve(const RunSpec& spec, int shard, const RunEnvironment& environment);
 
 }  // namespace starling

@@ -1,26 +1,40 @@
 #include "starling/run/training.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
-#include <numeric>
 #include <optional>
 #include <set>
 
-#include "starling/c10d/data_type.h"
-#include "starling/nn/direct_linear.h"
+#include "starling/base/error.h"
+#include "starling/comm/membership.h"
+#include "starling/nn/layers/direct_linear.h"
 #include "starling/nn/state.h"
+#include "starling/nn/tensor_parallel/plain_linear.h"
 #include "starling/parallel/delayed.h"
+#include "starling/parallel/replica/broadcast_tensor.h"
+#include "starling/parallel/replica/default_generator.h"
+#include "starling/run/broadcast_state.h"
 #include "starling/run/hybrid_choice.h"
-#include "starling/run/members.h"
 #include "starling/run/mesh_groups.h"
+#include "starling/run/own_optimizer_maker.h"
 #include "starling/run/own_samples.h"
+#include "starling/run/rank_generators.h"
+#include "starling/run/run_device.h"
 #include "starling/run/run_folder.h"
+#include "starling/run/run_started.h"
+#include "starling/run/same_data.h"
+#include "starling/run/share_measurement.h"
+#include "starling/run/start_values.h"
 #include "starling/run/strategies.h"
+#include "starling/run/timeline_file.h"
+#include "starling/spec/batch_share.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/on_failure.h"
-#include "starling/train/store_tally.h"
+#include "starling/train/store_gather.h"
 #include "starling/train/trainer.h"
 
 namespace starling {
@@ -42,23 +56,36 @@ ModelHooks model_hooks(Group* group) {
   ModelHooks hooks;
   if (group == nullptr) return hooks;
   hooks.all_reduce_sum = [group](at::Tensor& sum) {
-    const at::Tensor whole = sum.contiguous();
+    const at::Tensor whole = sum.to(at::kCPU).contiguous();
     const DataType type = whole.scalar_type() == at::kDouble ? DataType::kFp64 : DataType::kFp32;
-    group->all_reduce(whole.data_ptr(), whole.numel(), type, ReduceOp::kSum);
+    all_reduce(*group, whole.data_ptr(), whole.numel(), type, ReduceOp::kSum);
     if (!whole.is_same(sum)) sum.copy_(whole);
   };
   return hooks;
 }
 
+void load_initial(torch::nn::Module& module, const RunSpec& spec) {
+  if (spec.model.init.empty()) return;
+  if (spec.train.precision == Precision::kFp64) {
+    for (const auto& tensors : {module.parameters(), module.buffers()}) {
+      for (const at::Tensor& tensor : tensors) {
+        if (tensor.is_floating_point()) tensor.set_data(tensor.detach().to(at::kDouble));
+      }
+    }
+  }
+  load_model(module, spec.model.init);
+}
+
 SyncedModelFactory zoo_factory(const RunSpec& spec, const SourceInfo& data) {
   const ModelShape shape{data.input_shape, data.classes, data.text};
-  zoo_model(spec.model, shape);  // refuses what does not fit now, not on the first rank that makes one
-  return [model = spec.model, shape](const ModelHooks& hooks) -> ModelFactory {
-    ModelFactory make = zoo_model(model, shape, hooks);
-    if (model.init.empty()) return make;
-    return [make, init = model.init] {
+  // throws here, and not on the first rank that makes a model, if the model does not fit
+  zoo_model(spec.model, shape);
+  return [spec, shape](const ModelHooks& hooks) -> ModelFactory {
+    ModelFactory make = zoo_model(spec.model, shape, hooks);
+    if (spec.model.init.empty()) return make;
+    return [make, spec] {
       Model made = make();
-      load_model(*made.module, init);
+      load_initial(*made.module, spec);
       return made;
     };
   };
@@ -66,71 +93,17 @@ SyncedModelFactory zoo_factory(const RunSpec& spec, const SourceInfo& data) {
 
 namespace {
 
-Batch first_samples(const Source& source, int64_t count) {
-  std::vector<int64_t> indices(std::min(count, source.size()));
-  std::iota(indices.begin(), indices.end(), int64_t{0});
-  Batch batch = source.read(indices, 0);
-  batch.keys = at::arange(batch.size(), at::kLong);  // a model with dropout draws from them
-  return batch;
+// Makes the gather for what ranks report to each other. Workers of servers may be lost one by one while all
+// other workers go on, so they use no group for it.
+std::unique_ptr<RankGather> rank_gather_of(const RunSpec& spec, const RunEnvironment& environment,
+                                           const std::function<void()>& lead) {
+  if (!has_servers(spec) || !goes_on_after_loss(spec) || environment.store == nullptr)
+    return std::make_unique<GroupGather>(environment.group);
+  return std::make_unique<StoreGather>(*environment.store, environment.group.rank(), environment.group.size(),
+                                       environment.rendezvous.group.timeout, lead);
 }
 
-RunStarted started(const RunSpec& spec, const TrainLength& length, const Choices& choices,
-                   const Surroundings& around, int64_t parameters) {
-  RunStarted event;
-  event.run_dir = around.run_dir;
-  event.model = spec.model.name;
-  event.data = spec.data.source;
-  event.ranks = around.group.size();
-  event.threads = spec.train.threads;
-  event.global_batch = spec.train.global_batch;
-  event.total_steps = length.total_steps;
-  event.first_step = length.first_step;
-  event.params = parameters;
-  event.choices = choices;
-  return event;
-}
-
-std::map<std::string, double> with_shuffle(std::map<std::string, double> print, const OwnSamples& own,
-                                           Group& group, double run_s) {
-  if (!own.shuffle.samples) return print;
-  double sums[2] = {static_cast<double>(own.shuffle.moved), static_cast<double>(own.shuffle.bytes)};
-  group.all_reduce(sums, 2, DataType::kFp64, ReduceOp::kSum);
-  print["samples_moved"] = sums[0];
-  print["shuffle_bytes"] = sums[1];
-  print["shuffle_s"] = own.shuffle.seconds;
-  print["shuffle_share"] = own.shuffle.seconds / (own.shuffle.seconds + run_s);
-  return print;
-}
-
-// Collective. What the ranks of a pipeline did in the last step, for people: timeline.json in the run folder.
-void keep_timeline(const BuiltStrategy& built, const RunResult& result, const Surroundings& around) {
-  if (built.write_timeline && result.steps > 0)
-    built.write_timeline(around.run_dir.empty() || !around.leads() ? "" : around.run_dir + "/timeline.json");
-}
-
-// Workers of servers that are lost one by one while the others go on need no group for what they tell each other.
-std::unique_ptr<Tally> tally_of(const RunSpec& spec, const Surroundings& around,
-                                const std::function<void()>& lead) {
-  if (!has_servers(spec) || !goes_on_after_loss(spec) || around.store == nullptr)
-    return std::make_unique<GroupTally>(around.group);
-  return std::make_unique<StoreTally>(*around.store, around.group.rank(), around.group.size(),
-                                      around.meeting.group.timeout, lead);
-}
-
-// `state` has the same names and shapes on all ranks; that of rank `source` comes to all.
-void broadcast_state(Group& group, int source, StrategyState& state) {
-  if (group.size() == 1) return;
-  at::NoGradGuard no_grad;
-  for (auto* tensors : {&state.parameters, &state.buffers, &state.optimizer}) {
-    for (auto& [name, tensor] : *tensors) {
-      tensor = tensor.contiguous();
-      group.broadcast(tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
-                      data_type_of(tensor.scalar_type()), source);
-    }
-  }
-}
-
-// The model as it stands, for a file of weights.
+// Returns the current model, for a file of weights.
 StrategyState shown(const Replica& replica) {
   StrategyState state;
   for (const NamedTensor& p : replica.parameters) state.parameters[p.name] = p.tensor.detach().contiguous();
@@ -138,17 +111,15 @@ StrategyState shown(const Replica& replica) {
   return state;
 }
 
-int64_t parameters_of(const BuiltStrategy& built) {
-  return built.parameters > 0 ? built.parameters : parameter_count(*built.evaluated);
-}
-
-// A run, over the generations of its members.
+// A run over all generations of its group.
 class Training {
  public:
   Training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
-           const Surroundings& around)
-      : spec_(spec), factory_(factory), data_(data) {
-    around_.emplace(around);
+           const RunEnvironment& environment, const FitOptions& options, TensorMap* trained)
+      : spec_(spec), factory_(factory), data_(data), options_(options), trained_(trained) {
+    environment_.emplace(environment);
+    start_of_run_ = environment.clock.now();
+    if (!options.tensor_plan().empty()) plain_.emplace();
   }
 
   RunResult run() {
@@ -157,126 +128,255 @@ class Training {
       try {
         return generation();
       } catch (const CommError& error) {
-        if (!begun_ || !can_take_over() || !around_->regroup) throw;
+        if (!begun_ || !can_take_over() || !environment_->regroup) throw;
         regroup(error);
       }
     }
   }
 
  private:
-  // Whether a replica is divided over several ranks.
+  friend class Generation;
+
+  // True if a replica is sharded over several ranks.
   bool cut() const { return !has_whole_models(spec_); }
-  // Strategies that answer a loss by a new generation, which takes their state over.
+  // True if the strategy answers a loss by a new generation, which takes over its state.
   bool can_take_over() const { return goes_on_after_loss(spec_) && !has_servers(spec_); }
+  // True if the ranks are workers of servers, which leave one by one.
   bool retires() const {
-    return goes_on_after_loss(spec_) && has_servers(spec_) && around_->store != nullptr;
+    return goes_on_after_loss(spec_) && has_servers(spec_) && environment_->store != nullptr;
   }
   std::vector<int> members() const {
-    return around_->members.empty() ? all_members(around_->group.size()).ranks : around_->members;
+    return environment_->members.empty() ? full_membership(environment_->group.size()).ranks
+                                         : environment_->members;
   }
 
   void prepare();
+  ModelFactory model_factory(Group* norm_group) const;
   RunResult generation();
   void regroup(const CommError& error);
-  void take_over_state(const BuiltStrategy& built, TrainParts& parts);
-  void announce(const BuiltStrategy& built);
-  void lead(const BuiltStrategy& built);
-  Takeover after_loss(const BuiltStrategy& built, int64_t step);
-  RunResult train_to_the_end(const BuiltStrategy& built, Delayed* delayed, const MeshGroups& axes,
-                             TrainParts& parts, Tally& tally);
 
   const RunSpec& spec_;
   const SyncedModelFactory& factory_;
   const DataSets& data_;
+  const FitOptions& options_;
+  TensorMap* trained_;  // null if nobody wants the trained model
   const DirectLinear direct_;
-  std::optional<Surroundings> around_;  // of the generation; RunFolder keeps a reference to what is inside
-  std::optional<RunFolder> folder_;     // finds the checkpoint to resume from, if any
-  std::vector<std::string> hybrid_;     // layers that are model-parallel
+  std::optional<PlainLinears> plain_;  // of a user's tensor plan
+  std::optional<RunEnvironment>
+      environment_;  // environment of the generation; RunFolder keeps a reference to what is inside
+  std::optional<RunFolder> folder_;  // finds the checkpoint to resume from, if there is one
+  std::vector<std::string> hybrid_;  // names of the model-parallel layers
   Choices choices_;
+  std::optional<StartValues> start_;  // of a user's program, and of a model with initial weights
   OwnSamples own_;
   TrainLength length_;
   TrainProgress progress_;
   std::unique_ptr<Loader> loader_;
   bool begun_ = false;
-  std::set<int> lost_;  // server modes: that were told of
+  Nanoseconds start_of_run_{};
+  std::set<int> lost_;  // with servers: the ranks whose loss has been reported
 
-  // From one generation to the next.
+  // The state that passes from one generation to the next.
   std::optional<StrategyState> state_;
   std::vector<int> just_lost_;
 };
 
+// One generation of a run: the groups of its axes, its strategy and its hooks for the training loop.
+class Generation final : public TrainHooks {
+ public:
+  explicit Generation(Training& run);
+
+  // The first generation of a run resumes from a checkpoint if there is one.
+  void begin();
+  // Begins a later generation, which takes over the state of the survivor that has taken the most steps.
+  void take_over();
+  // Runs the remaining steps and ends the run.
+  RunResult train_to_the_end();
+  // Called when a step fails. Keeps what the next generation needs.
+  void break_off(const CommError& error);
+
+  void save_checkpoint(int64_t step, bool must) override;
+  bool ready_to_save() override { return run_.folder_->ready_to_save(); }
+  StrategyStats statistics() override;
+  Takeover after_loss(int64_t step) override;
+  void step_done(int64_t step, const StepReport& report) override;
+  void leave() override;
+
+ private:
+  std::unique_ptr<Loader> own_loader(int64_t first);
+  void begin_measurement();
+  void take_frozen();
+  StrategyState with_frozen(StrategyState state);
+  void lead();
+  // Ends a run whose ranks finish together, or a run whose workers leave one by one.
+  void finish_together(const RunResult& result);
+  void finish_alone(const RunResult& result);
+  std::exception_ptr finish(const RunResult& result);
+  std::map<std::string, std::string> metadata(const RunResult& result) const;
+  void wait_until_saved();
+  // Returns the trained model on every rank.
+  TensorMap trained_model();
+
+  Training& run_;
+  const RunSpec& spec_;
+  const RunEnvironment& environment_;
+  const MeshGroups axes_;
+  std::unique_ptr<Group> norm_group_;
+  const ModelFactory model_;
+  std::unique_ptr<Strategy> made_;
+  std::optional<Delayed> delayed_;  // set if train.emulate slows this rank down
+  Strategy& strategy_;
+  std::unique_ptr<RankGather> rank_gather_;
+  GroupGather evaluators_;
+  bool close_first_ = false;
+  Nanoseconds begin_{};
+  std::optional<ShareMeasurement> shares_;  // set while the ranks measure their shares of a batch
+};
+
 void Training::prepare() {
-  folder_.emplace(spec_, *around_);
-  hybrid_ = hybrid_layers_of(spec_, factory_, *data_.train, *around_);
+  const KeptGenerator kept;  // what is measured here may draw from the user's generator
+  folder_.emplace(spec_, *environment_);
+  require_same_data(data_, environment_->group);
+  require_same_options(options_, environment_->group);
+  hybrid_ = hybrid_layers_of(spec_, factory_, *data_.train, *environment_);
   choices_ = make_choices(spec_, factory_(ModelHooks{}), first_samples(*data_.train, measured_samples(spec_)),
-                          folder_->earlier_choices(), around_->group, around_->clock);
+                          folder_->earlier_choices(), environment_->group, environment_->clock);
   apply_choices(choices_);
+  // Models of the zoo begin equal by the seed. A file of initial weights may differ from host to host.
+  if (spec_.model.name != kUserModel && spec_.model.init.empty()) return;
+  start_.emplace(factory_(ModelHooks{}), spec_.train.seed, environment_->group);
+  if (folder_->resumed() != nullptr) start_->resume(*folder_->resumed());
+}
+
+// Returns the factory of the models that strategies train.
+ModelFactory Training::model_factory(Group* norm_group) const {
+  ModelFactory factory = factory_(model_hooks(norm_group));
+  return on_run_device(spec_, *environment_, start_ ? start_->in_factory(std::move(factory)) : factory);
 }
 
 RunResult Training::generation() {
-  const Surroundings& around = *around_;
-  Group& group = around.group;
-  const MeshGroups axes(spec_, around);
-  std::unique_ptr<Group> norm_group;
-  if (spec_.model.batch_norm == BatchNorm::kSync && axes.mesh().replica > 1)
-    norm_group = axes.make_replica_group("batch-norm");
-  if (!begun_) {
-    own_ = own_samples(spec_, data_, axes, around.clock);
-    length_ = train_length(spec_, data_.train->size() / spec_.train.global_batch);
-    length_.first_step = folder_->first_step();
-  }
-  const ModelFactory model = factory_(model_hooks(norm_group.get()));
-  const BuiltStrategy built =
-      make_strategy({spec_, choices_, model, length_.total_steps, around, axes, {}, hybrid_});
-  const Emulation emulation = parse_emulation(spec_.train.emulate);
-  Delayed delayed(*built.strategy, emulation, around.world_rank(), spec_.train.seed, around.clock);
-  Strategy& strategy = emulation.any() ? static_cast<Strategy&>(delayed) : *built.strategy;
-  const auto tally = tally_of(spec_, around, [&] { lead(built); });
-  GroupTally evaluators(axes.evaluators());
-
   loader_ = nullptr;
-  TrainParts parts{strategy, *built.evaluated, loader_,      data_.test.get(), group,
-                   *tally,   around.sink,      around.clock, around.stop};
-  if (cut()) parts.evaluators = &evaluators;
+  std::optional<KeptGenerator> kept(std::in_place);  // strategies make models
+  Generation generation(*this);
+  kept.reset();
   if (begun_) {
-    take_over_state(built, parts);
+    generation.take_over();
   } else {
-    folder_->restore(*built.strategy);
+    generation.begin();
   }
-  loader_ = cut() ? first_loader(spec_, own_, axes.replicas(), axes.replicas().rank(),
-                                 all_members(axes.replicas().size()).ranks, length_.first_step)
-                  : first_loader(spec_, own_, group, around.world_rank(), members(), length_.first_step);
-  announce(built);
   try {
-    return train_to_the_end(built, emulation.any() ? &delayed : nullptr, axes, parts, *tally);
+    return generation.train_to_the_end();
   } catch (const CommError& error) {
-    if (can_take_over()) {
-      group.abort(error.what());  // those that still compute learn of it at their next collective
-      state_ = built.own_state();
-      const TrafficCount traffic = group.traffic();
-      progress_.bytes_sent += traffic.socket_sent + traffic.window_written;
-    }
+    generation.break_off(error);
     throw;
   }
 }
 
 void Training::regroup(const CommError& error) {
   const std::vector<int> before = members();
-  around_.emplace(around_->regroup(error));
+  environment_.emplace(environment_->regroup(error));
   const std::vector<int> now = members();
   just_lost_.clear();
   std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(just_lost_));
 }
 
-// The survivor that is furthest has the state that counts: who has made a step has made it whole.
-void Training::take_over_state(const BuiltStrategy& built, TrainParts& parts) {
-  Group& group = around_->group;
-  const int64_t mine[2] = {state_->step, progress_.closed_step};
-  std::vector<int64_t> all(2 * static_cast<size_t>(group.size()));
-  all.assign(mine, mine + 2);
+std::unique_ptr<Group> norm_group_of(const RunSpec& spec, const MeshGroups& axes) {
+  if (spec.model.batch_norm != BatchNorm::kSync || axes.mesh().replica == 1) return nullptr;
+  return axes.make_replica_group("batch-norm");
+}
+
+Strategy& delayed_or(std::optional<Delayed>& delayed, Strategy& made, const RunSpec& spec,
+                     const RunEnvironment& environment) {
+  const Emulation emulation = parse_emulation(spec.train.emulate);
+  if (!emulation.any()) return made;
+  const double equal = static_cast<double>(spec.train.global_batch) / static_cast<double>(spec.train.ranks);
+  return delayed.emplace(made, emulation, environment.world_rank(), spec.train.seed, environment.clock,
+                         has_unequal_shares(spec) ? equal : 0);
+}
+
+Generation::Generation(Training& run)
+    : run_(run),
+      spec_(run.spec_),
+      environment_(*run.environment_),
+      axes_(spec_, environment_),
+      norm_group_(norm_group_of(spec_, axes_)),
+      model_(run.model_factory(norm_group_.get())),
+      made_([&] {
+        if (!run.begun_) {
+          run.own_ = own_samples(spec_, run.data_, axes_, environment_.clock);
+          run.own_.shares = known_parts(spec_, run.choices_);
+          run.length_ = train_length(spec_, run.data_.train->size() / spec_.train.global_batch);
+          run.length_.first_step = run.folder_->first_step();
+        }
+        return make_strategy(
+            {spec_,
+             run.choices_,
+             model_,
+             run.length_.total_steps,
+             environment_,
+             axes_,
+             {},
+             run.hybrid_,
+             run.own_.held_out,
+             own_optimizer_of(run.options_, spec_),
+             run.options_.tensor_plan(),
+             [&run] { return first_samples(*run.data_.train, measured_samples(run.spec_)); }});
+      }()),
+      strategy_(delayed_or(delayed_, *made_, spec_, environment_)),
+      rank_gather_(rank_gather_of(spec_, environment_, [this] { lead(); })),
+      evaluators_(axes_.evaluators()) {}
+
+std::unique_ptr<Loader> Generation::own_loader(int64_t first) {
+  if (!run_.cut()) {
+    return first_loader(spec_, run_.own_, environment_.group, environment_.world_rank(), run_.members(),
+                        first);
+  }
+  // All ranks of a replica read the replica's samples.
+  Group& replicas = axes_.replicas();
+  return first_loader(spec_, run_.own_, replicas, replicas.rank(), full_membership(replicas.size()).ranks,
+                      first);
+}
+
+void Generation::begin() {
+  run_.folder_->restore(*made_);
+  take_frozen();
+  begin_generator(spec_, environment_.world_rank(), run_.folder_->resumed());
+  run_.loader_ = own_loader(run_.length_.first_step);
+  run_.begun_ = true;
+  RunStarted event = run_started(spec_, *run_.data_.train, run_.length_, run_.choices_, environment_,
+                                 strategy_.whole_parameters());
+  event.startup_s = to_seconds(environment_.clock.now() - run_.start_of_run_);
+  environment_.sink.emit(event);
+  begin_measurement();
+}
+
+void Generation::begin_measurement() {
+  if (!measures_shares(spec_, run_.choices_, environment_.group)) return;
+  shares_.emplace(shares_of_members(spec_, run_.own_.shares, run_.members()), least_samples(spec_),
+                  environment_.group);
+  if (environment_.leads()) environment_.sink.emit(ShareMeasurement::begins());
+}
+
+void Generation::step_done(int64_t step, const StepReport& report) {
+  if (!shares_ || !shares_->add(report.compute_s)) return;
+  const std::vector<int64_t> all = shares_of_ranks(spec_, shares_->shares(), run_.members());
+  run_.own_.shares.assign(all.begin(), all.end());
+  run_.loader_ = own_loader(step);
+  if (environment_.leads()) environment_.sink.emit(shares_->message());
+  if (!shares_->done()) return;
+  run_.choices_["share"] = shares_text(all);
+  shares_.reset();
+}
+
+void Generation::take_over() {
+  Group& group = environment_.group;
+  StrategyState& kept = *run_.state_;
+  TrainProgress& progress = run_.progress_;
+  const int64_t mine[2] = {kept.step, progress.closed_step};
+  std::vector<int64_t> all(mine, mine + 2);
   if (group.size() > 1) {
     all.resize(2 * static_cast<size_t>(group.size()));
-    group.all_gather(mine, all.data(), 2, DataType::kInt64);
+    all_gather(group, mine, all.data(), 2, DataType::kInt64);
   }
   int furthest = 0;
   bool closed = true;
@@ -285,99 +385,216 @@ void Training::take_over_state(const BuiltStrategy& built, TrainParts& parts) {
   }
   const int64_t step = all[2 * furthest];
   for (int r = 0; r < group.size(); ++r) closed = closed && all[2 * r + 1] >= step;
-  StrategyState state = furthest == group.rank() ? *state_ : built.own_state();
+  StrategyState state = furthest == group.rank() ? kept : strategy_.recoverable()->own_state();
   state.step = step;
   broadcast_state(group, furthest, state);
-  built.strategy->load_state(state);
-  length_.first_step = progress_.result.steps = step;
-  parts.close_first = !closed;
+  made_->load_state(state);
+  take_frozen();
+  run_.length_.first_step = progress.result.steps = step;
+  agree_on_shares(spec_, group, run_.choices_, run_.own_.shares);
+  close_first_ = !closed;
+  run_.loader_ = own_loader(run_.length_.first_step);
+
+  if (group.rank() == 0) lead();
+  RanksLost lost{step, run_.just_lost_, group.size(), 0};
+  lost.seconds = to_seconds(environment_.clock.now() - progress.last_end);
+  std::vector<int>& ranks = progress.result.lost_ranks;
+  ranks.insert(ranks.end(), run_.just_lost_.begin(), run_.just_lost_.end());
+  progress.result.recovery_s += lost.seconds;
+  if (environment_.leads()) environment_.sink.emit(lost);
+  begin_measurement();
 }
 
-// The first generation begins, or a later one goes on.
-void Training::announce(const BuiltStrategy& built) {
-  const Surroundings& around = *around_;
-  if (!begun_) {
-    begun_ = true;
-    around.sink.emit(started(spec_, length_, choices_, around, parameters_of(built)));
-    return;
-  }
-  if (around.group.rank() == 0) lead(built);
-  RanksLost lost{length_.first_step, just_lost_, around.group.size(), 0};
-  lost.seconds = to_seconds(around.clock.now() - progress_.last_end);
-  std::vector<int>& ranks = progress_.result.lost_ranks;
-  ranks.insert(ranks.end(), just_lost_.begin(), just_lost_.end());
-  progress_.result.recovery_s += lost.seconds;
-  if (around.leads()) around.sink.emit(lost);
+void Generation::break_off(const CommError& error) {
+  if (!run_.can_take_over()) return;
+  Group& group = environment_.group;
+  group.abort(error.what());  // ranks that still compute learn of the error at their next collective
+  run_.state_ = strategy_.recoverable()->own_state();
+  take_frozen();
+  run_.progress_.bytes_sent += group.traffic().sent();
 }
 
-void Training::lead(const BuiltStrategy& built) {
-  if (!around_->lead || !around_->lead()) return;
-  TrainLength from_here = length_;
-  from_here.first_step = progress_.result.steps;
-  around_->sink.emit(started(spec_, from_here, choices_, *around_, parameters_of(built)));
+void Generation::lead() {
+  if (!environment_.lead || !environment_.lead()) return;
+  TrainLength from_here = run_.length_;
+  from_here.first_step = run_.progress_.result.steps;
+  environment_.sink.emit(run_started(spec_, *run_.data_.train, from_here, run_.choices_, environment_,
+                                     strategy_.whole_parameters()));
 }
 
-Takeover Training::after_loss(const BuiltStrategy& built, int64_t step) {
+void Generation::take_frozen() {
+  if (run_.start_) run_.start_->take_frozen(strategy_.evaluated());
+}
+
+// A state without parameters is that of a rank that does not write.
+StrategyState Generation::with_frozen(StrategyState state) {
+  take_frozen();
+  if (run_.start_ && !state.parameters.empty()) run_.start_->add_frozen(state);
+  return state;
+}
+
+void Generation::save_checkpoint(int64_t step, bool must) {
+  CheckpointState checkpoint = checkpoint_of(with_frozen(strategy_.state()));
+  // Workers that leave one by one share no collective for the states of their generators.
+  if (!run_.retires())
+    checkpoint.ranks = generators_of_ranks(spec_, environment_.world_rank(), environment_.group);
+  checkpoint.total_steps = run_.length_.total_steps;
+  checkpoint.batches = step;
+  checkpoint.epoch = step / run_.length_.steps_per_epoch;
+  checkpoint.choices = run_.choices_;
+  run_.folder_->save_checkpoint(std::move(checkpoint), must);
+}
+
+StrategyStats Generation::statistics() {
+  StrategyStats stats = with_shuffle(strategy_.strategy_stats(), run_.own_, axes_.replicas(),
+                                     to_seconds(environment_.clock.now() - begin_));
+  // This is collective, so it is skipped if a worker may be missing.
+  if (delayed_ && (!run_.retires() || strategy_.recoverable()->lost_ranks().empty()))
+    stats.merge(delayed_->times(environment_.group));
+  return stats;
+}
+
+Takeover Generation::after_loss(int64_t step) {
   Takeover takeover;
-  const std::set<int> now = built.lost();
-  std::set_difference(now.begin(), now.end(), lost_.begin(), lost_.end(), std::back_inserter(takeover.lost));
-  lost_ = now;
-  std::vector<int> left = members();
-  std::erase_if(left, [&](int rank) { return lost_.count(rank) > 0; });
+  const std::set<int> now = strategy_.recoverable()->lost_ranks();
+  std::set_difference(now.begin(), now.end(), run_.lost_.begin(), run_.lost_.end(),
+                      std::back_inserter(takeover.lost));
+  run_.lost_ = now;
+  std::vector<int> left = run_.members();
+  std::erase_if(left, [&](int rank) { return now.count(rank) > 0; });
   takeover.left = std::ssize(left);
-  if (!takes_leases(spec_, own_)) loader_ = loader_of(spec_, own_, around_->world_rank(), left, step);
-  if (left.front() == around_->world_rank()) lead(built);
+  const int own = environment_.world_rank();
+  if (!takes_leases(spec_, run_.own_)) run_.loader_ = loader_of(spec_, run_.own_, own, left, step);
+  if (left.front() == own) lead();
   return takeover;
 }
 
-RunResult Training::train_to_the_end(const BuiltStrategy& built, Delayed* delayed, const MeshGroups& axes,
-                                     TrainParts& parts, Tally& tally) {
-  const Surroundings& around = *around_;
-  Strategy& strategy = parts.strategy;
-  const Nanoseconds begin = around.clock.now();
-  parts.save_checkpoint = [&](int64_t step) {
-    folder_->save_checkpoint(strategy, choices_, step, length_.steps_per_epoch, length_.total_steps);
-  };
-  parts.fingerprint = [&] {
-    auto print =
-        with_shuffle(built.fingerprint(), own_, axes.replicas(), to_seconds(around.clock.now() - begin));
-    // Collective, so not where a worker may be missing.
-    if (delayed != nullptr && (!retires() || built.lost().empty())) print.merge(delayed->times(around.group));
-    return print;
-  };
-  parts.after_loss = [&](int64_t step) { return after_loss(built, step); };
-  if (retires()) {
-    parts.leave = [&] {
-      strategy.consensus();  // the last that workers ask of the servers: each has the whole model now
-      built.leave();
-    };
+void Generation::leave() {
+  if (!run_.retires()) return;
+  strategy_.consensus();  // the last request to the servers: each worker now has the whole model
+  strategy_.recoverable()->leave();
+}
+
+void Generation::finish_together(const RunResult& result) {
+  strategy_.consensus();
+  if (result.interrupted) wait_until_saved();
+  run_.folder_->finish([&] { return with_frozen(strategy_.state()); }, result.interrupted, metadata(result));
+}
+
+void Generation::finish_alone(const RunResult& result) {
+  run_.folder_->finish([&] { return with_frozen(shown(strategy_.evaluated())); }, result.interrupted,
+                       metadata(result));
+}
+
+// Returns what model.safetensors says about the weights.
+std::map<std::string, std::string> Generation::metadata(const RunResult& result) const {
+  std::map<std::string, std::string> metadata = {{"format", "pt"}, {"step", std::to_string(result.steps)}};
+  const SourceInfo& data = run_.data_.train->info();
+  if (data.text) metadata["vocabulary"] = data.vocabulary;
+  return metadata;
+}
+
+// Waits on all ranks until the leading rank has written its checkpoint. Launchers such as srun
+// --kill-on-bad-exit end all ranks when the first one ends with the status of an interruption. The leading
+// rank answers often, because a slow disk must not look like a lost rank.
+void Generation::wait_until_saved() {
+  Group& group = environment_.group;
+  if (group.size() == 1) return;
+  for (double writing = 1; writing > 0;) {
+    writing = run_.folder_->written_within(std::chrono::milliseconds(200)) ? 0 : 1;
+    all_reduce(group, &writing, 1, DataType::kFp64, ReduceOp::kMax);
   }
-  RunResult result = train(spec_, length_, parts, progress_);
+}
+
+// Writes what the run was asked to keep. Returns the error of what could not be written, on the rank that
+// writes. The run then reports its result before it ends with this error.
+std::exception_ptr Generation::finish(const RunResult& result) {
+  try {
+    run_.retires() ? finish_alone(result) : finish_together(result);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCheckpoint) throw;
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+TensorMap Generation::trained_model() {
+  // The workers of servers share no collective at the end, and each of them has the whole model.
+  const StrategyState state = with_frozen(run_.retires() ? shown(strategy_.evaluated()) : strategy_.state());
+  const at::ScalarType type = spec_.train.precision == Precision::kFp64 ? at::kDouble : at::kFloat;
+  TensorMap trained;
+  for (const auto* tensors : {&state.parameters, &state.buffers}) {
+    for (const auto& [name, tensor] : *tensors) {
+      at::Tensor copy = tensor.detach().clone(at::MemoryFormat::Contiguous);
+      trained[name] = copy.is_floating_point() ? copy.to(type) : copy;
+    }
+  }
+  if (!run_.retires()) broadcast_tensors(environment_.group, trained);
+  return trained;
+}
+
+RunResult Generation::train_to_the_end() {
+  begin_ = environment_.clock.now();
+  TrainParts parts{strategy_,
+                   *this,
+                   run_.loader_,
+                   run_.data_.test.get(),
+                   environment_.group,
+                   *rank_gather_,
+                   environment_.sink,
+                   environment_.clock,
+                   environment_.stop,
+                   close_first_,
+                   nullptr,
+                   run_.options_,
+                   environment_.requests};
+  if (run_.cut()) parts.evaluators = &evaluators_;
+  RunResult result = train(spec_, run_.length_, parts, run_.progress_);
   result.exchange = exchange_of(spec_);
-  if (!retires()) strategy.consensus();
-  result.params = parameters_of(built);
-  folder_->finish([&] { return retires() ? shown(*built.evaluated) : strategy.state(); });
-  keep_timeline(built, result, around);
-  if (around.leads()) around.sink.emit(result);
-  around.sink.flush();
-  tally.reported();
-  if (can_take_over() && around.store != nullptr) leave_members(*around.store, around.world_rank());
+  result.share = shares_of_run(spec_, run_.own_.shares, run_.members());
+  const std::exception_ptr unwritten = finish(result);
+  if (run_.trained_ != nullptr) *run_.trained_ = trained_model();
+  if (result.interrupted && run_.folder_->saved(result.steps)) result.resume = environment_.resume;
+  if (strategy_.traced() != nullptr && result.steps > result.first_step) {
+    const bool writes = !environment_.run_dir.empty() && environment_.leads();
+    write_timeline_file(*strategy_.traced(), writes ? environment_.run_dir + "/timeline.json" : "");
+  }
+  if (environment_.leads()) environment_.sink.emit(result);
+  run_.folder_->write_result(result);
+  environment_.sink.flush();
+  rank_gather_->reported();
+  if (result.interrupted && !run_.retires()) barrier(environment_.group);  // see wait_until_saved()
+  if (run_.can_take_over() && environment_.store != nullptr)
+    leave_membership(*environment_.store, environment_.world_rank());
+  if (unwritten) std::rethrow_exception(unwritten);
   return result;
 }
 
 }  // namespace
 
 std::vector<std::string> hybrid_layers_of(const RunSpec& spec, const SyncedModelFactory& factory,
-                                          const Source& data, const Surroundings& around) {
+                                          const Source& data, const RunEnvironment& environment) {
   if (spec.train.hybrid == "none") return {};
-  const HybridChoice choice = choose_hybrid(spec, factory(ModelHooks{}), data.info());
-  around.sink.emit(Message{Severity::kInfo, around.group.rank(), "hybrid: " + choice.why});
+  if (spec.train.hybrid == "auto" && data.read({0}, /*epoch=*/0).inputs().size() > 1)
+    throw ConfigError(
+        "train.hybrid",
+        "auto chooses layers of models of one input, and this data set has several; name the layers: "
+        "--hybrid LAYER,…");
+  const HybridChoice choice =
+      choose_hybrid(spec, factory(ModelHooks{}), data.info(), environment.group.size());
+  environment.sink.emit(Message{Severity::kInfo, environment.group.rank(), "hybrid: " + choice.why});
   return choice.layers;
 }
 
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
-                       const Surroundings& around) {
-  return Training(spec, factory, data, around).run();
+                       const RunEnvironment& environment, const FitOptions& options, TensorMap* trained) {
+  return Training(spec, factory, data, environment, options, trained).run();
+}
+
+FitOptions zoo_options(const SourceInfo& data) {
+  FitOptions options;
+  if (!data.text) options.metric("accuracy", top1);
+  return options;
 }
 
 }  // namespace starling

@@ -8,12 +8,14 @@
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
-#include "starling/data/factory.h"
 #include "starling/data/loader.h"
+#include "starling/data/source_factory.h"
 #include "starling/nn/model.h"
+#include "starling/nn/safetensors/safetensors.h"
 #include "starling/run/choices.h"
-#include "starling/run/surroundings.h"
+#include "starling/run/run_environment.h"
 #include "starling/spec/run_spec.h"
+#include "starling/train/fit_options.h"
 
 namespace starling {
 
@@ -25,16 +27,27 @@ LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t f
 // The hooks of a model in this run; group must outlive the models.
 ModelHooks model_hooks(Group* group);
 
+// Loads the weights of model.init into the module, if that is given. In an fp64 run the module's
+// floating-point tensors become fp64 first, so fp64 values of the file keep all their digits. Errors: those
+// of load_model().
+void load_initial(torch::nn::Module& module, const RunSpec& spec);
+
 // Models of the zoo that fit the data, with the weights of model.init where that is given.
 SyncedModelFactory zoo_factory(const RunSpec& spec, const SourceInfo& data);
 
-// The model-parallel layers of a hybrid run, told to the sink; none where train.hybrid is "none". Before anything else of the
-// run computes.
+// Returns the model-parallel layers of a hybrid run and reports them to the sink. Returns none if
+// train.hybrid is "none". Call it before anything else of the run computes.
 std::vector<std::string> hybrid_layers_of(const RunSpec& spec, const SyncedModelFactory& factory,
-                                          const Source& data, const Surroundings& around);
+                                          const Source& data, const RunEnvironment& environment);
 
-// Collective. Trains as the spec says and returns the summary, complete on rank 0.
+// Collective. Trains as the spec says and returns the summary, complete on rank 0. If `trained` is not null,
+// it receives the parameters and buffers at the end, by name and whole, on every rank: fp64 in a run in fp64,
+// and fp32 otherwise. Every rank must then pass it. Errors: ConfigError if the ranks have different data.
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
-                       const Surroundings& around);
+                       const RunEnvironment& environment, const FitOptions& options = {},
+                       TensorMap* trained = nullptr);
+
+// Returns the metrics of `starling train`: the accuracy for images, and none for text.
+FitOptions zoo_options(const SourceInfo& data);
 
 }  // namespace starling

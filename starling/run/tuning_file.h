@@ -1,19 +1,21 @@
-// Where tuned algorithms are kept: $XDG_CACHE_HOME/starling/tuning, else ~/.cache/starling/tuning (docs/communication.md).
+// The file that keeps tuned algorithms: $XDG_CACHE_HOME/starling/tuning, or ~/.cache/starling/tuning
+// (docs/reference/collectives.md).
 #pragma once
 
 #include <filesystem>
 
-#include "starling/comm/tuning.h"
+#include "starling/comm/choice/tuning.h"
 
 namespace starling {
 
-// Empty where the environment names no folder.
+// Returns the path of the file. Empty if the environment names no folder.
 std::filesystem::path tuning_file();
 
-// Empty where there is no file. ConfigError for a file that is none.
+// Reads the file. The result is empty if the file does not exist. Errors: ConfigError if the file is
+// malformed.
 Tuning read_tuning(const std::filesystem::path& file);
 
-// Replaces the file in one step. Error(internal) naming it where that is impossible.
+// Replaces the file atomically. Errors: Error (kInternal) that names the file if it cannot be written.
 void write_tuning(const std::filesystem::path& file, const Tuning& tuning);
 
 }  // namespace starling

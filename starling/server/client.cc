@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -16,21 +17,21 @@ template <typename Work>
 auto ServerClient<T>::with(int shard, const char* what, const Work& work) {
   const auto where = [&](const CommError& error) {
     return fmt::format("server {} (rank {}) failed worker {} in {} at clock {}: {}", shard,
-                       meeting_.rank_of_server(shard), worker_, what, shards_[shard].clock, error.what());
+                       rendezvous_.rank_of_server(shard), worker_, what, shards_[shard].clock, error.what());
   };
   try {
     return work(shards_[shard]);
   } catch (const TimeoutError& error) {
-    throw TimeoutError(where(error), meeting_.rank_of_server(shard));
+    throw TimeoutError(where(error), rendezvous_.rank_of_server(shard));
   } catch (const CommError& error) {
-    throw CommError(where(error), meeting_.rank_of_server(shard));
+    throw CommError(where(error), rendezvous_.rank_of_server(shard));
   }
 }
 
 template <typename T>
-ServerClient<T>::ServerClient(Store& store, const Meeting& meeting, int worker, Partitioning partitioning,
-                              ClientLayout layout)
-    : meeting_(meeting),
+ServerClient<T>::ServerClient(Store& store, const ServerRendezvous& rendezvous, int worker,
+                              Partitioning partitioning, ClientLayout layout)
+    : rendezvous_(rendezvous),
       worker_(worker),
       partitioning_(std::move(partitioning)),
       layout_(std::move(layout)),
@@ -43,7 +44,7 @@ ServerClient<T>::ServerClient(Store& store, const Meeting& meeting, int worker, 
     shards_[partition.shard].count += partition.count;
   }
   for (size_t s = 0; s < shards_.size(); ++s) {
-    shards_[s].link = meet_server(store, meeting, worker, static_cast<int>(s));
+    shards_[s].link = meet_server(store, rendezvous, worker, static_cast<int>(s));
     greet(static_cast<int>(s));
   }
 }
@@ -51,7 +52,7 @@ ServerClient<T>::ServerClient(Store& store, const Meeting& meeting, int worker, 
 template <typename T>
 ServerClient<T>::~ServerClient() = default;
 
-// The parameter's, where the partition is all of it.
+// Returns the shape of the parameter if the partition is the whole parameter.
 template <typename T>
 TensorShape ServerClient<T>::shape_of(const Partition& partition) const {
   if (!layout_.shapes.empty() && layout_.shapes[partition.parameter].size() == partition.count)
@@ -104,6 +105,7 @@ void ServerClient<T>::scatter(const Shard& shard, T* to) const {
 
 template <typename T>
 void ServerClient<T>::load(const T* parameters, const std::vector<const T*>& states, int64_t updates) {
+  forget();
   ++loads_;
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (shards_[i].count == 0) continue;
@@ -119,6 +121,7 @@ void ServerClient<T>::load(const T* parameters, const std::vector<const T*>& sta
 
 template <typename T>
 void ServerClient<T>::push(const T* gradients, const PushNotes& notes) {
+  rate_ = notes.lr;
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (shards_[i].count == 0) continue;
     with(static_cast<int>(i), "push", [&](Shard& s) {
@@ -132,9 +135,10 @@ void ServerClient<T>::push(const T* gradients, const PushNotes& notes) {
                     .count = s.count,
                     .rate = notes.lr,
                     .loss = notes.loss,
-                    .extra = notes.samples},
+                    .extra = std::bit_cast<int64_t>(notes.weight)},
                    body);
       ++s.clock;
+      s.unread = true;
       ++pushes_[i];
     });
   }
@@ -152,7 +156,8 @@ ServerMessage ServerClient<T>::receive(int shard, uint64_t count, ValueCoder<T>&
   });
 }
 
-// An answer that tells of more losses than before: who they are is asked for, outside any other conversation.
+// If an answer reports more losses than before, asks who they are. No other request of this worker may be
+// open.
 template <typename T>
 void ServerClient<T>::note_lost(int shard, int lost) {
   Shard& s = shards_[shard];
@@ -163,45 +168,113 @@ void ServerClient<T>::note_lost(int shard, int lost) {
   lost_.insert(all.begin(), all.begin() + std::min<ptrdiff_t>(lost, std::ssize(all)));
 }
 
+// The first shard of which this worker owns partitions decides when an asynchronous run ends: the shards
+// learn of the wish at different clocks.
+template <typename T>
+void ServerClient<T>::note_stop(size_t shard, const ServerMessage& answer, PullReport& report) {
+  if (!answer.stop) return;
+  if (answer.rate < 1) {
+    report.stop = true;
+  } else if (shard == first_shard() && answer.rate < 1e15) {
+    report.stop_at = static_cast<int64_t>(answer.rate);
+    last_report_.stop_at = report.stop_at;
+  }
+}
+
+template <typename T>
+size_t ServerClient<T>::first_shard() const {
+  size_t first = 0;
+  while (first + 1 < shards_.size() && shards_[first].count == 0) ++first;
+  return first;
+}
+
+template <typename T>
+int64_t ServerClient<T>::push_clock() const {
+  return shards_[first_shard()].clock;
+}
+
+// Returns whether the parameters of the shard, with the own updates, may be read at the present clock.
+template <typename T>
+bool ServerClient<T>::cached(const Shard& shard) const {
+  return layout_.staleness > 0 && shard.complete >= 0 && shard.complete >= shard.clock - layout_.staleness;
+}
+
+// Ends the use of the cache until the next answers.
+template <typename T>
+void ServerClient<T>::forget() {
+  for (Shard& s : shards_) s.complete = -1;
+}
+
+// Subtracts the gradient of the last push, which is in shard.values.
+template <typename T>
+void ServerClient<T>::add_own(const Shard& shard, T* parameters) const {
+  const double left = rendezvous_.workers - static_cast<double>(lost_.size());
+  const auto step = static_cast<T>(rate_ * (layout_.lambda > 0 ? layout_.lambda : 1.0 / left));
+  const T* from = shard.values.data();
+  for (const size_t p : shard.partitions) {
+    const Partition& partition = partitioning_.partitions[p];
+    T* to = parameters + layout_.offset[partition.parameter] + partition.begin;
+    for (size_t i = 0; i < partition.count; ++i) to[i] -= step * from[i];
+    from += partition.count;
+  }
+}
+
 template <typename T>
 PullReport ServerClient<T>::pull(T* parameters) {
-  // All are asked before the first is waited for: shards work at the same time.
+  // Requests from all shards precede the first answer, so that the shards work at the same time.
+  std::vector<size_t> asked;
+  int64_t staleness = 0;
   for (size_t i = 0; i < shards_.size(); ++i) {
-    if (shards_[i].count == 0) continue;
+    Shard& shard = shards_[i];
+    if (shard.count == 0) continue;
+    const bool unread = std::exchange(shard.unread, false);
+    if (cached(shard)) {
+      if (unread) add_own(shard, parameters);
+      staleness = std::max(staleness, shard.clock - shard.complete);
+      ++cached_reads_;
+      continue;
+    }
+    asked.push_back(i);
     with(static_cast<int>(i), "pull",
          [&](Shard& s) { s.link->send({.code = MessageCode::kPull, .clock = s.clock, .extra = loads_}); });
   }
-  PullReport report;
+  PullReport report = last_report_;
+  report.staleness = staleness;
+  report.redo = false;
+  if (!asked.empty()) report.stop = false;  // the answers say it again
   bool first = true;
-  for (size_t i = 0; i < shards_.size(); ++i) {
+  for (const size_t i : asked) {
     Shard& s = shards_[i];
-    if (s.count == 0) continue;
     const ServerMessage answer = receive(static_cast<int>(i), s.count, s.pulled);
     scatter(s, parameters);
     pulled_.bytes += answer.bytes;
     report.redo = report.redo || answer.clock < s.clock;
     s.clock = answer.clock;
+    s.complete = answer.clock - answer.extra;
     if (std::exchange(first, false)) report.loss = answer.loss;
-    report.stop = report.stop || answer.stop;
+    note_stop(i, answer, report);
     report.staleness = std::max(report.staleness, answer.extra);
     note_lost(static_cast<int>(i), answer.lost);
   }
-  ++pulled_.messages;
+  if (!asked.empty()) ++pulled_.messages;
+  last_report_ = report;
   return report;
 }
 
 template <typename T>
 PullReport ServerClient<T>::snapshot(T* parameters) {
   const SnapshotWant want = parameters == nullptr ? SnapshotWant::kNothing : SnapshotWant::kOwn;
+  forget();  // the answers take the place of the last gradients
   for (size_t i = 0; i < shards_.size(); ++i) {
     with(static_cast<int>(i), "snapshot",
          [&](Shard& s) { s.link->send({.code = MessageCode::kSnapshot, .want = want}); });
   }
   PullReport report;
+  report.stop_at = last_report_.stop_at;
   for (size_t i = 0; i < shards_.size(); ++i) {
     Shard& s = shards_[i];
     const ServerMessage answer = receive(static_cast<int>(i), parameters == nullptr ? 0 : s.count, plain_);
-    report.stop = report.stop || answer.stop;
+    note_stop(i, answer, report);
     report.updates = std::max(report.updates, answer.extra);
     if (i == 0) report.loss = answer.loss;
     if (parameters != nullptr) {
@@ -215,6 +288,7 @@ PullReport ServerClient<T>::snapshot(T* parameters) {
 
 template <typename T>
 PullReport ServerClient<T>::snapshot_whole(const Visit& visit) {
+  forget();
   for (size_t i = 0; i < shards_.size(); ++i) {
     with(static_cast<int>(i), "snapshot",
          [&](Shard& s) { s.link->send({.code = MessageCode::kSnapshot, .want = SnapshotWant::kWhole}); });
@@ -233,7 +307,7 @@ PullReport ServerClient<T>::snapshot_whole(const Visit& visit) {
         from += partitioning_.partitions[p].count;
       }
     }
-    shards_[i].values = {};  // it may be much larger than what this worker owns
+    shards_[i].values = {};  // frees the buffer, which may be much larger than what this worker owns
     note_lost(static_cast<int>(i), answer.lost);
   }
   return report;
@@ -254,8 +328,8 @@ std::vector<int64_t> ServerClient<T>::ask_report(int shard, MessageCode code) {
 }
 
 template <typename T>
-std::vector<TableStats> ServerClient<T>::stats() {
-  std::vector<TableStats> out;
+std::vector<ServerTableStats> ServerClient<T>::stats() {
+  std::vector<ServerTableStats> out;
   for (size_t i = 0; i < shards_.size(); ++i) {
     const auto body = ask_report(static_cast<int>(i), MessageCode::kStatistics);
     out.push_back(decode_stats(body, shards_[i].link->peer()));
@@ -264,7 +338,7 @@ std::vector<TableStats> ServerClient<T>::stats() {
 }
 
 template <typename T>
-std::vector<TableEvent> ServerClient<T>::events(int shard) {
+std::vector<ServerTableEvent> ServerClient<T>::events(int shard) {
   return decode_events(ask_report(shard, MessageCode::kEvents), shards_[shard].link->peer());
 }
 
@@ -345,8 +419,8 @@ TrafficCount ServerClient<T>::traffic() const {
     const TrafficCount t = s.link->traffic();
     sum.socket_sent += t.socket_sent;
     sum.socket_received += t.socket_received;
-    sum.window_written += t.window_written;
-    sum.window_read += t.window_read;
+    sum.window_published += t.window_published;
+    sum.window_received += t.window_received;
   }
   return sum;
 }

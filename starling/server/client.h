@@ -1,17 +1,31 @@
-// ServerClient: a worker's access to the shards of the parameter server. Gathers what belongs to a shard from flat memory,
-// sends it, and puts what comes back into place.
+// ServerClient is a worker's access to the shards of the parameter server. It gathers the values of a shard
+// from flat memory, sends them, and writes the answers to their places.
 //
-//   ServerClient<float> client(store, meeting, worker, partitioning, layout);
-//   client.load(parameters, {}, 0);                // one worker for each parameter; the others: client.expect_load()
+//   ServerClient<float> client(store, rendezvous, worker, partitioning, layout);
+//   client.load(parameters, {}, 0);   // one worker per parameter; other workers: client.expect_load()
 //   for each step: client.pull(parameters);  …;  client.push(gradients, {.lr = lr, .loss = loss});
 //   client.goodbye();
 //
-// Bytes of a step with push and pull, heads included, summed over the shards on which this worker owns something:
-// step_bytes() = 2 · |W| · sizeof(T) + 3 · 56 a shard; with codecs their encoded_bytes() (the most, where these vary). Nothing
-// goes to a shard on which it owns nothing.
+// Bytes: a step with push and pull takes step_bytes(). These are 2 · |W| · sizeof(T) + 3 · 56 bytes per
+// shard, heads included, summed over the shards on which this worker owns something. With codecs, their
+// encoded_bytes() take the place of |W| · sizeof(T); they are an upper bound if messages vary in length. A
+// shard on which the worker owns nothing receives nothing.
 //
-// One thread at a time. Errors: CommError (TimeoutError) naming the server, its rank, and what was asked for; a server that is
-// dead is known within 5 s of the next pull.
+// Client cache (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server",
+// NIPS 2013, section 3): with a bound s of the staleness, a worker keeps what a shard has sent. A shard's
+// answer at clock c with staleness d contains every worker's updates of clocks below r = c - d. A read at
+// clock c is answered from the cache if r >= c - s, and otherwise by the shard. All partitions of a shard are
+// pulled together, so they have one age. A cached read also contains the worker's own updates since:
+//
+//   x ← x − lr λ g        for each own push
+//
+// This is the server's update for SGD without momentum. For any other rule it stands for the server's update
+// until the next answer.
+//
+// Threads: one thread at a time uses a client.
+//
+// Errors: CommError and TimeoutError name the server, its rank, and the request. The next pull reports a
+// server whose process died within 5 s.
 #pragma once
 
 #include <cstdint>
@@ -21,94 +35,135 @@
 #include <span>
 #include <vector>
 
-#include "starling/server/meeting.h"
-#include "starling/server/partition.h"
-#include "starling/server/table.h"
+#include "starling/server/parameter_partition.h"
+#include "starling/server/server_rendezvous.h"
+#include "starling/server/server_table.h"
 #include "starling/server/value_coder.h"
 
 namespace starling {
 
-// Where this worker has which parameters.
+// Where the memory of this worker holds which parameters.
 struct ClientLayout {
-  std::vector<size_t> offset;  // of each parameter in flat memory, in elements
-  std::vector<bool> owned;     // by parameter; empty: all. The others are neither pushed nor pulled.
-  // The rest as the servers have it (ServerOptions).
+  // The offset of each parameter in flat memory, in elements.
+  std::vector<size_t> offset;
+  // Whether this worker owns a parameter, by parameter. Empty: it owns all. Parameters that it does not own
+  // are neither pushed nor pulled.
+  std::vector<bool> owned;
+  // The codecs of gradients and of weights, equal to those of the servers (ServerOptions).
   CodecSpec push_codec;
   CodecSpec pull_codec;
-  std::vector<TensorShape> shapes;  // of each parameter, for codecs that see matrices; empty: vectors
+  // The shape of each parameter, for codecs that use matrices. Empty: all are vectors.
+  std::vector<TensorShape> shapes;
+  // The bound s of the staleness, for which reads may come from the cache. 0: every read asks the shards.
+  int64_t staleness = 0;
+  // λ of this worker's pushes, as in ServerOptions. 0: 1 / (number of workers that are not lost).
+  double lambda = 0;
 };
 
+// What the servers tell with the parameters.
 struct PullReport {
-  double loss = 0;        // mean over the workers, of their last pushes
-  bool stop = false;      // some worker wished to stop
-  int64_t staleness = 0;  // the largest of the shards'
-  int64_t updates = 0;    // snapshots: made so far
-  bool redo = false;  // pulls: the update of the last push was not made; it is to be pushed again (table.h)
+  double loss = 0;    // mean over the workers of the losses of their last pushes
+  bool stop = false;  // true if some worker asked the run to end, and the run ends after this step
+  // Asynchronous, after some worker asked the run to end: all workers end it after this number of pushes.
+  // Otherwise 0.
+  int64_t stop_at = 0;
+  int64_t staleness = 0;  // the largest staleness of the shards' answers
+  int64_t updates = 0;    // snapshots: the number of updates made so far
+  // pulls: the update of the last push was not made, and the worker must push again (server_table.h)
+  bool redo = false;
 };
 
+// The number of messages and the sum of their bytes.
 struct MessageCount {
   uint64_t bytes = 0;
   uint64_t messages = 0;
+  // Returns the mean bytes of a message, or 0 if there was none.
   double mean() const {
     return messages > 0 ? static_cast<double>(bytes) / static_cast<double>(messages) : 0;
   }
 };
 
+// The client of one worker. T: float or double.
 template <typename T>
 class ServerClient {
  public:
   using Value = T;
 
-  // Meets all servers. The store must stay until the client has gone.
-  ServerClient(Store& store, const Meeting& meeting, int worker, Partitioning partitioning,
+  // Connects to all servers. Blocks. The store must outlive the client.
+  ServerClient(Store& store, const ServerRendezvous& rendezvous, int worker, Partitioning partitioning,
                ClientLayout layout);
   ~ServerClient();
 
-  // Sets the owned parameters on the servers, and the optimizer's states (none: zeros), that `updates` updates have made.
+  // Sets the owned parameters on the servers, and the states of the optimizer after `updates` updates.
+  // Without states they are zeros.
   void load(const T* parameters, const std::vector<const T*>& states, int64_t updates);
-  // Another worker loads: the next pull waits until it has.
-  void expect_load() { ++loads_; }
+  // Tells that another worker loads. The next pull waits until that worker has loaded.
+  void expect_load() { forget(), ++loads_; }
 
+  // Pushes the gradients of the owned parameters. Returns when they are sent.
   void push(const T* gradients, const PushNotes& notes);
+  // The number of pushes so far, of this run.
+  int64_t push_clock() const;
+  // Pulls the owned parameters. Blocks until the staleness allows the read on every shard.
   PullReport pull(T* parameters);
 
-  // Collective: a state that is equal for all workers (table.h). `parameters` null: only takes part.
+  // Pulls a state that is equal for all workers (server_table.h). Collective over the workers. If
+  // `parameters` is null, the worker takes part and receives nothing.
   PullReport snapshot(T* parameters);
-  // The same for one worker that takes everything, owned or not. section: 0 the parameters, k the k-th state.
+  // Receives the values of one partition. section: 0 for the parameters, k for the k-th state of the
+  // optimizer.
   using Visit = std::function<void(int section, const Partition& partition, const T* values)>;
+  // Like snapshot(), for one worker that takes all partitions, owned or not.
   PullReport snapshot_whole(const Visit& visit);
 
-  std::vector<TableStats> stats();
-  std::vector<TableEvent> events(int shard);
-  // What the codec of pushes carries from one to the next (Q of PowerSGD, residuals of error feedback), for a checkpoint; empty
-  // for most. It fits a client of the same layout. Errors: Error(kCheckpoint) where it has another length.
+  // Asks the shards for their counts and returns them by shard.
+  std::vector<ServerTableStats> stats();
+  // Asks a shard for its recorded events (ServerOptions::record_events).
+  std::vector<ServerTableEvent> events(int shard);
+  // Returns what the codec of pushes keeps from one push to the next (Q of PowerSGD, residuals of error
+  // feedback), for a checkpoint. It is empty for most codecs and fits a client of the same layout.
   std::vector<float> push_state() const;
+  // Restores push_state(). Errors: Error(kCheckpoint) if the length differs.
   void load_push_state(std::span<const float> values);
-  // Bodies of pushes and of pulled weights, as they travelled, and how many there were (one a step, over all shards).
+  // Returns the number and bytes of the bodies of pushes, as they were sent. The bodies of one step count as
+  // one message over all shards.
   const MessageCount& pushed() const { return pushed_; }
+  // Returns the number and bytes of the bodies of pulled weights. The bodies of one step count as one message
+  // over all shards.
   const MessageCount& pulled() const { return pulled_; }
-  // ‖residual‖ over all shards.
+  // Returns ‖residual‖ over all shards.
   double residual_norm() const;
-  // Leaves the servers; only destruction is allowed after it.
+  // Leaves the servers. Only destruction is allowed afterwards.
   void goodbye();
 
+  // Returns the number of states of the optimizer per parameter.
   int state_count() const { return states_; }
-  // The workers that the servers have lost, as the last answers to pulls and snapshots tell.
+  // Returns the workers that the servers have lost, as the last answers to pulls and snapshots told.
   const std::set<int>& lost() const { return lost_; }
-  // How often this worker has pushed to each shard: a row of the matrix (rank, shard).
+  // Returns how often this worker has pushed to each shard: a row of the matrix (rank, shard).
   const std::vector<uint64_t>& pushes() const { return pushes_; }
+  // Returns how many reads of a shard were answered from the cache.
+  uint64_t cached_reads() const { return cached_reads_; }
+  // Returns the bytes of one push and one pull, heads included. The value is an upper bound if the codecs'
+  // messages vary in length, or if reads come from the cache.
   uint64_t step_bytes() const;
-  uint64_t owned_bytes() const;  // of the parameters that this worker pushes and pulls, uncoded
-  uint64_t bytes_sent() const;   // heads and bodies
+  // Returns the bytes of the parameters that this worker pushes and pulls, before coding.
+  uint64_t owned_bytes() const;
+  // Returns the bytes of all heads and bodies that this worker has sent.
+  uint64_t bytes_sent() const;
+  // Returns the bytes of all heads and bodies that this worker has received.
   uint64_t bytes_received() const;
+  // Returns the traffic of the worker's groups with the servers.
   TrafficCount traffic() const;
 
  private:
   struct Shard {
     std::unique_ptr<Link> link;
-    std::vector<size_t> partitions;  // owned, indices into partitioning
-    size_t count = 0;                // elements of these
+    std::vector<size_t> partitions;  // the owned ones, as indices into partitioning_
+    size_t count = 0;                // their elements
     int64_t clock = 0;
+    int64_t complete = -1;  // r of what the parameters hold of this shard; -1: nothing to read again
+    bool unread = false;    // whether `values` is a gradient that was pushed since the last read
     int lost = 0;
     ValueCoder<T> pushed, pulled;
     std::vector<T> values;
@@ -119,19 +174,28 @@ class ServerClient {
   void scatter(const Shard& shard, T* to) const;
   ServerMessage receive(int shard, uint64_t count, ValueCoder<T>& coder);
   void note_lost(int shard, int lost);
+  void note_stop(size_t shard, const ServerMessage& answer, PullReport& report);
+  size_t first_shard() const;
+  void forget();
+  bool cached(const Shard& shard) const;
+  void add_own(const Shard& shard, T* parameters) const;
   TensorShape shape_of(const Partition& partition) const;
   std::vector<int64_t> ask_report(int shard, MessageCode code);
   // Calls work() and adds to an error which server it was, and at which clock.
   template <typename Work>
+  // Calls work() and adds to its errors the server, the request and the clock.
   auto with(int shard, const char* what, const Work& work);
 
-  const Meeting meeting_;
+  const ServerRendezvous rendezvous_;
   const int worker_;
   const Partitioning partitioning_;
   const ClientLayout layout_;
   std::vector<Shard> shards_;
   std::vector<uint64_t> pushes_;
   MessageCount pushed_, pulled_;
+  double rate_ = 0;         // of the last push
+  PullReport last_report_;  // of the last pull that a shard answered
+  uint64_t cached_reads_ = 0;
   ValueCoder<T> plain_;
   int states_ = 0;
   int64_t loads_ = 0;

@@ -20,7 +20,7 @@ constexpr int kMostLost = (1 << (16 - kLostShift)) - 1;
 constexpr size_t kStatNumbers = 7;
 
 [[noreturn]] void refuse(const std::string& peer, const std::string& why) {
-  throw CommError(fmt::format("{} sent no message of a parameter server: {}", peer, why));
+  throw CommError(fmt::format("{} sent an invalid message of the parameter-server protocol: {}", peer, why));
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ ServerMessage decode(std::span<const std::byte, kHeadBytes> head, const std::str
 void expect(const ServerMessage& message, MessageCode code, const std::string& peer) {
   if (message.code == code) return;
   throw CommError(
-      fmt::format("{} sent '{}' where '{}' must come", peer, name_of(message.code), name_of(code)));
+      fmt::format("{} sent '{}' where '{}' was expected", peer, name_of(message.code), name_of(code)));
 }
 
 void expect_count(const ServerMessage& message, uint64_t count, const std::string& peer) {
@@ -122,7 +122,7 @@ ServerHello decode_hello(std::span<const uint64_t> body, const std::string& peer
   return hello;
 }
 
-std::vector<int64_t> encode_stats(const TableStats& s) {
+std::vector<int64_t> encode_stats(const ServerTableStats& s) {
   std::vector<int64_t> out = {s.max_staleness,
                               static_cast<int64_t>(s.reads),
                               static_cast<int64_t>(s.updates),
@@ -139,13 +139,13 @@ std::vector<int64_t> encode_stats(const TableStats& s) {
   return out;
 }
 
-TableStats decode_stats(std::span<const int64_t> body, const std::string& peer) {
+ServerTableStats decode_stats(std::span<const int64_t> body, const std::string& peer) {
   const auto wrong = [&] { refuse(peer, fmt::format("statistics of {} numbers", body.size())); };
   if (body.size() < kStatNumbers || body[5] < 0 || body[6] < 0) wrong();
   const size_t listed = body.size() - kStatNumbers;
   const auto workers = static_cast<size_t>(body[5]), lost_count = static_cast<size_t>(body[6]);
   if (workers > listed || lost_count > listed - workers || (listed - workers - lost_count) % 2 != 0) wrong();
-  TableStats s;
+  ServerTableStats s;
   s.max_staleness = body[0];
   s.reads = static_cast<uint64_t>(body[1]);
   s.updates = static_cast<uint64_t>(body[2]);
@@ -163,21 +163,21 @@ TableStats decode_stats(std::span<const int64_t> body, const std::string& peer) 
   return s;
 }
 
-std::vector<int64_t> encode_events(const std::vector<TableEvent>& events) {
+std::vector<int64_t> encode_events(const std::vector<ServerTableEvent>& events) {
   std::vector<int64_t> out;
-  for (const TableEvent& e : events) {
+  for (const ServerTableEvent& e : events) {
     out.insert(out.end(), {static_cast<int64_t>(e.action), e.worker, e.clock, e.value});
   }
   return out;
 }
 
-std::vector<TableEvent> decode_events(std::span<const int64_t> body, const std::string& peer) {
+std::vector<ServerTableEvent> decode_events(std::span<const int64_t> body, const std::string& peer) {
   if (body.size() % 4 != 0) refuse(peer, fmt::format("events of {} numbers", body.size()));
-  std::vector<TableEvent> events;
+  std::vector<ServerTableEvent> events;
   for (size_t i = 0; i < body.size(); i += 4) {
-    if (body[i] < 0 || body[i] > static_cast<int64_t>(TableAction::kRetire))
+    if (body[i] < 0 || body[i] > static_cast<int64_t>(ServerTableAction::kRetire))
       refuse(peer, fmt::format("an event of kind {}", body[i]));
-    events.push_back({static_cast<TableAction>(body[i]), body[i + 1], body[i + 2], body[i + 3]});
+    events.push_back({static_cast<ServerTableAction>(body[i]), body[i + 1], body[i + 2], body[i + 3]});
   }
   return events;
 }

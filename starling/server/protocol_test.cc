@@ -57,7 +57,7 @@ TEST(ServerProtocol, HeadsComeBackAsTheyWere) {
 
 TEST(ServerProtocol, RefusesHostileHeads) {
   EXPECT_EQ(refusal(push_with(0, {})), "");
-  EXPECT_THAT(refusal(push_with(0, {0})), HasSubstr("worker 3 sent no message of a parameter server"));
+  EXPECT_THAT(refusal(push_with(0, {0})), HasSubstr("worker 3 sent an invalid message"));
   EXPECT_THAT(refusal(push_with(4, {0, 0})), HasSubstr("kind 0"));
   EXPECT_THAT(refusal(push_with(4, {99, 0})), HasSubstr("kind 99"));
   EXPECT_THAT(refusal(push_with(6, {8, 0})), HasSubstr("flags 8"));
@@ -93,7 +93,7 @@ TEST(ServerProtocol, BodiesHaveTheLengthThatIsExpected) {
   EXPECT_THAT(fault([&] { expect_count(push, 10, "worker 2"); }),
               HasSubstr("worker 2 sent 'push' with 11 elements; it must have 10"));
   EXPECT_THAT(fault([&] { expect(push, MessageCode::kHello, "worker 2"); }),
-              HasSubstr("worker 2 sent 'push' where 'hello' must come"));
+              HasSubstr("worker 2 sent 'push' where 'hello' was expected"));
 }
 
 TEST(ServerProtocol, HelloIsReadWithCare) {
@@ -116,7 +116,7 @@ TEST(ServerProtocol, HelloIsReadWithCare) {
 }
 
 TEST(ServerProtocol, ReportsComeBackAsTheyWereAndAreReadWithCare) {
-  TableStats stats;
+  ServerTableStats stats;
   stats.staleness = {{0, 10}, {3, 2}};
   stats.max_staleness = 3;
   stats.reads = 12;
@@ -125,14 +125,15 @@ TEST(ServerProtocol, ReportsComeBackAsTheyWereAndAreReadWithCare) {
   stats.retired = 1;
   stats.lost = {1};
   stats.pushes = {4, 0, 6};
-  const TableStats back = decode_stats(encode_stats(stats), "server 0");
+  const ServerTableStats back = decode_stats(encode_stats(stats), "server 0");
   EXPECT_EQ(back.staleness, stats.staleness);
   EXPECT_EQ(back.max_staleness, 3);
   EXPECT_EQ(back.pushes, stats.pushes);
   EXPECT_EQ(back.requests(), 22u);
   EXPECT_EQ(back.lost, stats.lost);
   EXPECT_EQ(back.late_dropped + back.retired + back.updates, 11u);
-  const std::vector<TableEvent> events = {{TableAction::kPush, 1, 2, 3}, {TableAction::kRetire, 0, 1, 0}};
+  const std::vector<ServerTableEvent> events = {{ServerTableAction::kPush, 1, 2, 3},
+                                                {ServerTableAction::kRetire, 0, 1, 0}};
   EXPECT_EQ(decode_events(encode_events(events), "server 0"), events);
   const std::vector<std::vector<int64_t>> hostile = {
       {}, {0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 5}, {0, 0, 0, 0, 0, -1}, {0, 0, 0, 0, 0, 0, 1}};

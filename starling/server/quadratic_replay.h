@@ -1,15 +1,18 @@
-// For tests: the distributed problem f_k(x) = ½‖A_k x − b_k‖², and a naive replay of a parameter server's recorded events
-// on it, written apart from the server: element by element, in the order of the equations.
+// For tests: the distributed problem f_k(x) = ½‖A_k x − b_k‖², and a naive replay of the events that a
+// parameter server recorded. The replay shares no code with the server. It computes element by element, in
+// the order of the equations.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "starling/server/table_stats.h"
+#include "starling/server/server_table_stats.h"
 
 namespace starling {
 
@@ -32,7 +35,7 @@ class Quadratic {
   const Values& start() const { return start_; }
   const Values& a(int k) const { return a_[k]; }  // row by row
   const Values& b(int k) const { return b_[k]; }
-  // A_kᵀ (A_k x − b_k)
+  // Returns A_kᵀ (A_k x − b_k).
   Values gradient(int k, const Values& x) const {
     Values g(n_, 0.0);
     for (size_t row = 0; row < n_; ++row) {
@@ -49,7 +52,7 @@ class Quadratic {
   Values start_;
 };
 
-// The rule of one element: "sgd" with momentum 0.9, or "adagrad".
+// The update rule of one element: "sgd" with momentum 0.9, or "adagrad".
 struct NaiveRule {
   std::string name;
   double state = 0;
@@ -68,11 +71,13 @@ struct ReplayOptions {
   int workers = 4;
   std::string rule = "sgd";
   double lr = 0.1;
-  Values lambda;  // empty: 1 / the workers that are not lost
+  Values lambda;  // empty: 1 / (number of workers that are not lost)
   bool weight_by_staleness = false;
-  int steps_a_push = 1;                  // downpour: gradients added up while the replica goes on by itself
-  std::vector<int> shard_of;             // of each element of x
-  std::vector<std::vector<bool>> owned;  // by worker and element; empty: all
+  // Whether a read that is in no log came from the worker's cache: its last view, less its own gradient.
+  bool client_cache = false;
+  int steps_a_push = 1;       // downpour: gradients that are summed while the replica continues alone
+  std::vector<int> shard_of;  // of each element of x
+  std::vector<std::vector<bool>> owned;  // by worker and element; empty: a worker owns all elements
 };
 
 class Replay {
@@ -84,11 +89,17 @@ class Replay {
         rules_(x_.size(), NaiveRule{options.rule}),
         read_of_(options.workers) {}
 
-  // Replays the shards' logs: each in its own order, an event when what it needs has happened. False: there is no such order.
-  bool run(const std::vector<std::vector<TableEvent>>& logs) {
+  // Replays the logs of the shards, each in its own order. An event is replayed when what it needs has
+  // happened. Returns false if no such order exists.
+  bool run(const std::vector<std::vector<ServerTableEvent>>& logs) {
     std::vector<size_t> next(logs.size(), 0);
-    changes_.assign(logs.size(), 0);
+    updates_.assign(options_.workers, std::vector<int64_t>(x_.size(), 0));
     held_.assign(logs.size(), {});
+    for (size_t s = 0; s < logs.size(); ++s) {
+      for (const ServerTableEvent& e : logs[s]) {
+        if (e.action == ServerTableAction::kRead) answered_.insert({{s, e.worker}, e.clock});
+      }
+    }
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t s = 0; s < logs.size(); ++s) {
@@ -106,39 +117,46 @@ class Replay {
   const Values& x() const { return x_; }
 
  private:
-  // What a worker saw at a clock of its own, and how many updates a shard had made then.
+  // What a worker saw at one of its clocks, and how often other workers had then updated each element.
   struct View {
     Values x;
     std::vector<bool> known;
-    std::map<int, int64_t> changes;
+    std::vector<int64_t> of_others;
   };
 
   bool owns(int worker, size_t i) const { return options_.owned.empty() || options_.owned[worker][i]; }
 
-  bool carry_out(int shard, const TableEvent& e) {
+  // Returns how often workers other than `worker` have updated element i.
+  int64_t updates_of_others(int worker, size_t i) const {
+    int64_t sum = 0;
+    for (int other = 0; other < options_.workers; ++other)
+      if (other != worker) sum += updates_[other][i];
+    return sum;
+  }
+
+  bool carry_out(int shard, const ServerTableEvent& e) {
     const int w = static_cast<int>(e.worker);
     switch (e.action) {
-      case TableAction::kRead: {
-        View& view = read_of_[w][e.clock];
-        if (view.x.empty()) view = {Values(x_.size(), 0.0), std::vector<bool>(x_.size(), false), {}};
+      case ServerTableAction::kRead: {
+        View& view = view_of(w, e.clock);
         for (size_t i = 0; i < x_.size(); ++i) {
           if (options_.shard_of[i] != shard || !owns(w, i)) continue;
           view.x[i] = x_[i];
           view.known[i] = true;
+          view.of_others[i] = updates_of_others(w, i);
         }
-        view.changes[shard] = changes_[shard];
         return true;
       }
-      case TableAction::kPush:
+      case ServerTableAction::kPush:
         return push(shard, e);
-      case TableAction::kHold:
+      case ServerTableAction::kHold:
         if (!whole(w, e.clock)) return false;
         held_[shard][w] = pushed(w, read_of_[w][e.clock].x);
         return true;
-      case TableAction::kUpdate:
+      case ServerTableAction::kUpdate:
         update(shard);
         return true;
-      case TableAction::kRetire:
+      case ServerTableAction::kRetire:
         lost_[shard] += static_cast<double>(e.value);
         return true;
       default:
@@ -158,7 +176,35 @@ class Replay {
     return sum;
   }
 
+  View& view_of(int worker, int64_t clock) {
+    View& view = read_of_[worker][clock];
+    if (view.x.empty())
+      view = {Values(x_.size(), 0.0), std::vector<bool>(x_.size(), false),
+              std::vector<int64_t>(x_.size(), 0)};
+    return view;
+  }
+
+  // Fills in what no shard has sent at this clock.
+  void take_from_cache(int worker, int64_t clock) {
+    View& view = view_of(worker, clock);
+    std::vector<size_t> cached;
+    for (size_t i = 0; i < x_.size(); ++i) {
+      const std::pair<int64_t, int64_t> asked{options_.shard_of[i], worker};
+      if (owns(worker, i) && !view.known[i] && !answered_.contains({asked, clock})) cached.push_back(i);
+    }
+    if (cached.empty() || !whole(worker, clock - 1)) return;
+    const View& before = read_of_[worker][clock - 1];
+    const Values g = problem_.gradient(worker, before.x);
+    const double lambda = options_.lambda.empty() ? 1.0 / options_.workers : options_.lambda[worker];
+    for (const size_t i : cached) {
+      view.x[i] = before.x[i] - options_.lr * lambda * g[i];
+      view.known[i] = true;
+      view.of_others[i] = before.of_others[i];
+    }
+  }
+
   bool whole(int worker, int64_t clock) {
+    if (options_.client_cache && clock > 0) take_from_cache(worker, clock);
     const View& view = read_of_[worker][clock];
     if (view.x.empty()) return false;
     for (size_t i = 0; i < x_.size(); ++i) {
@@ -167,19 +213,19 @@ class Replay {
     return true;
   }
 
-  bool push(int shard, const TableEvent& e) {
+  bool push(int shard, const ServerTableEvent& e) {
     const int w = static_cast<int>(e.worker);
     if (!whole(w, e.clock)) return false;
     const View& view = read_of_[w][e.clock];
     const Values g = pushed(w, view.x);
-    double lr = options_.lr *
-                (options_.lambda.empty() ? 1.0 / (options_.workers - lost_[shard]) : options_.lambda[w]);
-    if (options_.weight_by_staleness)
-      lr /= 1.0 + static_cast<double>(changes_[shard] - view.changes.at(shard));
+    const double lr = options_.lr * (options_.lambda.empty() ? 1.0 / (options_.workers - lost_[shard])
+                                                             : options_.lambda[w]);
     for (size_t i = 0; i < x_.size(); ++i) {
-      if (options_.shard_of[i] == shard && owns(w, i)) rules_[i].apply(x_[i], g[i], lr);
+      if (options_.shard_of[i] != shard || !owns(w, i)) continue;
+      const auto tau = static_cast<double>(updates_of_others(w, i) - view.of_others[i]);
+      rules_[i].apply(x_[i], g[i], options_.weight_by_staleness ? lr / (1.0 + tau) : lr);
+      ++updates_[w][i];
     }
-    ++changes_[shard];
     return true;
   }
 
@@ -191,7 +237,6 @@ class Replay {
       rules_[i].apply(x_[i], sum / static_cast<double>(held_[shard].size()), options_.lr);
     }
     held_[shard].clear();
-    ++changes_[shard];
   }
 
   const Quadratic& problem_;
@@ -199,9 +244,10 @@ class Replay {
   Values x_;
   std::vector<NaiveRule> rules_;
   std::vector<std::map<int64_t, View>> read_of_;  // by worker, then clock
-  std::vector<int64_t> changes_;                  // by shard
+  std::vector<std::vector<int64_t>> updates_;     // by worker that pushed and element
   std::map<int, double> lost_;                    // by shard
   std::vector<std::map<int, Values>> held_;
+  std::set<std::pair<std::pair<int64_t, int64_t>, int64_t>> answered_;  // reads: shard, worker, clock
 };
 
 }  // namespace starling

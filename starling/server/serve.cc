@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -9,7 +10,7 @@
 #include <utility>
 
 #include "starling/base/error.h"
-#include "starling/server/table.h"
+#include "starling/server/server_table.h"
 #include "starling/server/value_coder.h"
 
 namespace starling {
@@ -17,11 +18,12 @@ namespace {
 
 constexpr uint64_t kMaxHello = uint64_t{1} << 22;
 
-// What the threads of a shard share.
+// The state that the threads of a shard share.
 template <typename T>
 class Shard {
  public:
-  Shard(const ServerOptions& options, const Meeting& meeting) : options_(options), meeting_(meeting) {}
+  Shard(const ServerOptions& options, const ServerRendezvous& rendezvous)
+      : options_(options), rendezvous_(rendezvous) {}
 
   void join(int worker, const ServerHello& hello) {
     change([&] {
@@ -34,7 +36,7 @@ class Shard {
       }
       if (hello.element_bytes != sizeof(T) || hello.shapes != shapes_) {
         throw CommError(
-            fmt::format("worker {} has another model than those before it: {} partitions of {}-byte "
+            fmt::format("worker {} has another model than earlier workers: {} partitions of {}-byte "
                         "numbers, not {} of {}",
                         worker, hello.shapes.size(), hello.element_bytes, shapes_.size(), sizeof(T)),
             worker);
@@ -51,7 +53,7 @@ class Shard {
     });
   }
 
-  // Runs `work` alone; wakes those who wait for a change.
+  // Calls `work` under the mutex and then wakes the threads that wait for a change.
   template <typename Work>
   auto change(const Work& work) {
     struct Wake {
@@ -63,22 +65,21 @@ class Shard {
     return work();
   }
 
-  // Runs `attempt` alone, again after each change, until it returns something.
+  // Calls `attempt` under the mutex, and again after each change, until it returns a value.
   template <typename Attempt>
   auto await(int worker, const char* what, const Attempt& attempt) {
-    const Deadline deadline = deadline_in(meeting_.idle_timeout);
+    const Deadline deadline = deadline_in(rendezvous_.idle_timeout);
     std::unique_lock lock(mutex_);
     for (;;) {
       if (auto result = attempt()) {
-        changed_.notify_all();  // a snapshot that was given lets others push
+        changed_.notify_all();  // other workers may push once a snapshot is given
         return result;
       }
       if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && has_passed(deadline)) {
-        throw TimeoutError(
-            fmt::format("{} of worker {} could not be answered within {} ms: the others did not "
-                        "come so far",
-                        what, worker, meeting_.idle_timeout.count()),
-            worker);
+        throw TimeoutError(fmt::format("{} of worker {} could not be answered within {} ms: the other "
+                                       "workers did not reach its clock",
+                                       what, worker, rendezvous_.idle_timeout.count()),
+                           worker);
       }
     }
   }
@@ -91,8 +92,8 @@ class Shard {
   }
 
   const ServerOptions& options() const { return options_; }
-  // Call within change() or await(), or when no thread is left; after the first join.
-  Table<T>& table() { return *table_; }
+  // Returns the table. Call it after the first join, within change() or await(), or when no thread is left.
+  ServerTable<T>& table() { return *table_; }
   ServeReport take_report() {
     if (table_) {
       report_.stats = table_->stats();
@@ -103,10 +104,10 @@ class Shard {
 
  private:
   const ServerOptions& options_;
-  const Meeting& meeting_;
+  const ServerRendezvous& rendezvous_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Table<T>> table_;  // guarded by mutex_, as all below
+  std::optional<ServerTable<T>> table_;  // guarded by mutex_, like all members below
   std::vector<TensorShape> shapes_;
   std::vector<int> gone_;
   ServeReport report_;
@@ -118,7 +119,7 @@ class Conversation {
  public:
   Conversation(Shard<T>& shard, Link& link, int worker) : shard_(shard), link_(link), worker_(worker) {}
 
-  // Until goodbye.
+  // Answers requests until the worker says goodbye.
   void run() {
     greet();
     for (;;) {
@@ -129,7 +130,7 @@ class Conversation {
   }
 
  private:
-  using Want = typename Table<T>::Want;
+  using Want = typename ServerTable<T>::Want;
 
   void greet() {
     const ServerMessage hello = link_.recv_head();
@@ -166,8 +167,8 @@ class Conversation {
       case MessageCode::kEvents:
         return report(shard_.change([&] { return encode_events(shard_.table().events()); }));
       default:
-        throw CommError(
-            fmt::format("{} sent '{}', which a server does not take", link_.peer(), name_of(request.code)));
+        throw CommError(fmt::format("{} sent '{}', which is no request to a server", link_.peer(),
+                                    name_of(request.code)));
     }
   }
 
@@ -181,7 +182,7 @@ class Conversation {
   void push(const ServerMessage& request) {
     expect_count(request, own_, link_.peer());
     pushed_.receive(link_, request, gradient_);
-    const PushNotes notes{request.rate, request.loss, request.stop, request.extra};
+    const PushNotes notes{request.rate, request.loss, request.stop, std::bit_cast<double>(request.extra)};
     shard_.await(worker_, "push", [&] {
       if (!shard_.table().may_push(worker_)) return false;
       shard_.table().push(worker_, request.clock, notes, gradient_);
@@ -217,6 +218,7 @@ class Conversation {
                 .lost = grant.lost,
                 .clock = grant.clock,
                 .count = values_.size(),
+                .rate = static_cast<double>(grant.stop_at),
                 .loss = grant.loss,
                 .extra = extra},
                coder.encode(values_));
@@ -236,51 +238,52 @@ class Conversation {
   std::vector<T> values_;
 };
 
-// A worker's thread. What ends it is recorded: this is the edge of the thread.
+// The thread of one worker. It records the error that ends the conversation.
 template <typename T>
-void attend(Store& store, const Meeting& meeting, int shard_index, int worker, Shard<T>& shard) {
+void attend(Store& store, const ServerRendezvous& rendezvous, int shard_index, int worker, Shard<T>& shard) {
   std::unique_ptr<Link> link;
   std::string reason;
   try {
-    link = meet_worker(store, meeting, shard_index, worker);
+    link = meet_worker(store, rendezvous, shard_index, worker);
     Conversation<T>(shard, *link, worker).run();
   } catch (const std::exception& error) {
     reason = error.what();
   }
   shard.retire(worker, reason.empty() ? nullptr : &reason);
   if (!link) return;
-  if (!reason.empty()) link->abort(reason);  // a worker that lives learns why
+  if (!reason.empty()) link->abort(reason);  // tells the reason to a worker that still lives
   shard.count_bytes(*link);
 }
 
 template <typename T>
-ServeReport serve(Store& store, const Meeting& meeting, int shard_index, const ServerOptions& options) {
-  Shard<T> shard(options, meeting);
+ServeReport serve(Store& store, const ServerRendezvous& rendezvous, int shard_index,
+                  const ServerOptions& options) {
+  Shard<T> shard(options, rendezvous);
   {
     std::vector<std::jthread> threads;
-    for (int w = 0; w < meeting.workers; ++w)
-      threads.emplace_back([&, w] { attend(store, meeting, shard_index, w, shard); });
+    for (int w = 0; w < rendezvous.workers; ++w)
+      threads.emplace_back([&, w] { attend(store, rendezvous, shard_index, w, shard); });
   }
   return shard.take_report();
 }
 
 }  // namespace
 
-ServeReport serve_shard(Store& store, const Meeting& meeting, int shard, const ServerOptions& options,
-                        DataType type) {
+ServeReport serve_shard(Store& store, const ServerRendezvous& rendezvous, int shard,
+                        const ServerOptions& options, DataType type) {
   check_server_options(options);
-  if (options.workers != meeting.workers || (type != DataType::kFp32 && type != DataType::kFp64)) {
+  if (options.workers != rendezvous.workers || (type != DataType::kFp32 && type != DataType::kFp64)) {
     throw ConfigError("server",
                       fmt::format("{} workers in the options, {} in the job, numbers {}; a server keeps "
                                   "fp32 or fp64",
-                                  options.workers, meeting.workers, name_of(type)));
+                                  options.workers, rendezvous.workers, name_of(type)));
   }
-  // Refuses codecs that cannot be, before a worker waits.
+  // Refuses codecs that fp64 does not allow before a worker waits.
   if (type == DataType::kFp64) ValueCoder<double>(options.push_codec, {}, false);
   if (type == DataType::kFp64) ValueCoder<double>(options.pull_codec, {}, false);
-  announce_server(store, meeting, shard);
-  if (type == DataType::kFp64) return serve<double>(store, meeting, shard, options);
-  return serve<float>(store, meeting, shard, options);
+  announce_server(store, rendezvous, shard);
+  if (type == DataType::kFp64) return serve<double>(store, rendezvous, shard, options);
+  return serve<float>(store, rendezvous, shard, options);
 }
 
 }  // namespace starling

@@ -1,4 +1,5 @@
-// Servers that are not there, workers that say what they must not: threads as processes, over a store in memory.
+// Tests servers that do not exist and workers that send invalid messages. Threads stand for processes, with a
+// store in memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <string>
 
 #include "starling/base/error.h"
-#include "starling/net/store_server.h"
+#include "starling/net/store/store_server.h"
 #include "starling/server/client.h"
 #include "starling/server/serve.h"
 #include "starling/testing/run_ranks.h"
@@ -17,8 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-Meeting meeting_of(int workers) {
-  Meeting m;
+ServerRendezvous rendezvous_of(int workers) {
+  ServerRendezvous m;
   m.workers = workers;
   m.server_timeout = milliseconds(20'000);
   m.host_name = "node-a";
@@ -53,7 +54,7 @@ const Partitioning kOne = make_partitioning({4}, 8, 1);
 
 TEST(ServerFaults, AServerThatIsNotThereIsNamed) {
   run_ranks(1, [](const ThreadRank& at) {
-    Meeting m = meeting_of(2);
+    ServerRendezvous m = rendezvous_of(2);
     m.server_timeout = milliseconds(50);
     EXPECT_THAT(fault_of([&] { ServerClient<double>(*at.store, m, 0, kOne, at_zero()); }),
                 testing::AllOf(HasSubstr("server 0 (rank 2) is not there"), HasSubstr("within 50 ms")));
@@ -64,11 +65,11 @@ TEST(ServerFaults, AServerThatIsNotThereIsNamed) {
   });
 }
 
-// Worker 1 greets, says something wrong and hears why; worker 0 trains to the end.
+// Worker 1 greets, sends something invalid and receives the reason. Worker 0 trains to the end.
 std::string refusal_of(const std::function<void(Link&)>& misbehave) {
   std::string heard;
   run_ranks(3, [&](const ThreadRank& at) {
-    const Meeting m = meeting_of(2);
+    const ServerRendezvous m = rendezvous_of(2);
     if (at.rank == 2) {
       const ServeReport report = serve_shard(*at.store, m, 0, options_of(2), DataType::kFp64);
       ASSERT_EQ(report.lost.size(), 1u);
@@ -106,7 +107,7 @@ void greet(Link& link, const ServerHello& hello) {
 TEST(ServerFaults, AWorkerThatSaysWhatItMustNotIsToldAndRetired) {
   const std::vector<double> four(4);
   EXPECT_THAT(refusal_of([&](Link& link) { link.send({.code = MessageCode::kPull}); }),
-              HasSubstr("worker 1 sent 'pull' where 'hello' must come"));
+              HasSubstr("worker 1 sent 'pull' where 'hello' was expected"));
   EXPECT_THAT(
       refusal_of([&](Link& link) { link.send({.code = MessageCode::kHello, .count = kMaxElements}); }),
       HasSubstr("'hello' with"));
@@ -126,12 +127,12 @@ TEST(ServerFaults, AWorkerThatSaysWhatItMustNotIsToldAndRetired) {
                 greet(link, {8, {{1, 4}}, {0}});
                 link.send({.code = MessageCode::kWelcome});
               }),
-              HasSubstr("'welcome', which a server does not take"));
+              HasSubstr("'welcome', which is no request to a server"));
 }
 
 TEST(ServerFaults, AWorkerWithAnotherModelIsRefused) {
   run_ranks(3, [](const ThreadRank& at) {
-    const Meeting m = meeting_of(2);
+    const ServerRendezvous m = rendezvous_of(2);
     if (at.rank == 2) {
       const ServeReport report = serve_shard(*at.store, m, 0, options_of(2), DataType::kFp64);
       EXPECT_EQ(report.lost.size(), 1u);
@@ -154,8 +155,8 @@ TEST(ServerFaults, AWorkerWithAnotherModelIsRefused) {
 
 TEST(ServerFaults, OptionsThatCannotBeAreRefusedBeforeAnythingIsServed) {
   run_ranks(1, [](const ThreadRank& at) {
-    EXPECT_THROW(serve_shard(*at.store, meeting_of(2), 0, options_of(3), DataType::kFp64), ConfigError);
-    EXPECT_THROW(serve_shard(*at.store, meeting_of(2), 0, options_of(2), DataType::kBf16), ConfigError);
+    EXPECT_THROW(serve_shard(*at.store, rendezvous_of(2), 0, options_of(3), DataType::kFp64), ConfigError);
+    EXPECT_THROW(serve_shard(*at.store, rendezvous_of(2), 0, options_of(2), DataType::kBf16), ConfigError);
   });
 }
 

@@ -1,7 +1,9 @@
-// Servers and workers as processes on a quadratic: what they compute equals a naive simulation, whoever dies.
+// Tests servers and workers as processes on a quadratic problem. Their results equal a naive simulation,
+// whichever process dies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -10,7 +12,7 @@
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/comm/tcp_mesh.h"
+#include "starling/comm/network/tcp_connections.h"
 #include "starling/server/client.h"
 #include "starling/server/quadratic_replay.h"
 #include "starling/server/serve.h"
@@ -34,8 +36,10 @@ constexpr size_t kFlat = 24;
 struct Job {
   ServerOptions options;
   bool tcp = false;
-  bool divided = false;  // downpour: workers 0 and 2 own the first parameter, 1 and 3 the others
+  bool sharded = false;  // downpour: workers 0 and 2 own the first parameter, 1 and 3 the remaining ones
   int killed_worker = -1;
+  int64_t cache = 0;      // the bound for which workers read from their caches; 0: no cache
+  bool lockstep = false;  // all workers have pushed clock c before one reads at clock c + 1
   JobIdentity identity{make_job_key(), "server-test"};
 
   Job() {
@@ -43,24 +47,25 @@ struct Job {
     options.optimizer.momentum = 0.9;
     options.record_events = true;
   }
-  Meeting meeting() const {
-    Meeting m;
+  ServerRendezvous rendezvous() const {
+    ServerRendezvous m;
     m.workers = kWorkers;
     m.servers = kServers;
-    m.server_timeout = milliseconds(30'000);  // forked processes on a busy machine
+    m.server_timeout = milliseconds(30'000);  // allows for forked processes on a busy machine
     m.group.shared_memory = !tcp;
     m.host_name = "node-a";
-    m.connect = tcp_mesh("127.0.0.1", identity);
+    m.connect = tcp_connector("127.0.0.1", identity);
     return m;
   }
   std::vector<bool> owned(int worker) const {
-    if (!divided) return {true, true, true};
+    if (!sharded) return {true, true, true};
     return worker % 2 == 0 ? std::vector<bool>{true, false, false} : std::vector<bool>{false, true, true};
   }
 };
 
-ClientLayout layout_of(std::vector<bool> owned) {
+ClientLayout layout_of(std::vector<bool> owned, int64_t cache = 0) {
   ClientLayout layout;
+  layout.staleness = cache;
   layout.offset = kOffset;
   layout.owned = std::move(owned);
   return layout;
@@ -80,7 +85,7 @@ std::vector<T> get(Store& store, const std::string& name) {
   return out;
 }
 
-// Between x, element by element, and flat memory with gaps.
+// Converts between x and flat memory with gaps.
 Values flat_of(const Values& x) {
   Values flat(kFlat, 0.0);
   for (size_t p = 0, i = 0; p < kSizes.size(); ++p) {
@@ -103,28 +108,37 @@ void train(ServerClient<double>& client, const Job& job, const Quadratic& proble
     if (worker == 0 && round == 5) store.put("round 5", "reached");
     const Values gradient = flat_of(problem.gradient(worker, x_of(flat)));
     client.push(gradient.data(), {.lr = kLr, .loss = 1.0});
+    if (!job.lockstep) continue;
+    client.stats();  // each server has applied this push before it answers
+    store.put("applied/" + std::to_string(round) + key("", worker), "");
+    for (int w = 0; w < kWorkers; ++w)
+      store.get("applied/" + std::to_string(round) + key("", w), milliseconds(30'000));
   }
 }
 
 void work(const Job& job, const Quadratic& problem, int worker, Store& store) {
-  const Meeting meeting = job.meeting();
-  ServerClient<double> client(store, meeting, worker, make_partitioning(kSizes, 8, kServers),
-                              layout_of(job.owned(worker)));
+  const ServerRendezvous rendezvous = job.rendezvous();
+  ClientLayout layout = layout_of(job.owned(worker), job.cache);
+  if (!job.options.lambda.empty()) layout.lambda = job.options.lambda[worker];
+  ServerClient<double> client(store, rendezvous, worker, make_partitioning(kSizes, 8, kServers), layout);
   Values flat = flat_of(problem.start());
-  if (worker == 0 || (worker == 1 && job.divided)) {
+  if (worker == 0 || (worker == 1 && job.sharded)) {
     client.load(flat.data(), {}, 0);
   } else {
     client.expect_load();
   }
-  if (job.divided) flat.assign(kFlat, 0.0);  // what others own is not seen
+  if (job.sharded) flat.assign(kFlat, 0.0);  // parameters of other workers stay zero
   const uint64_t before = client.bytes_sent() + client.bytes_received();
   const TrafficCount t0 = client.traffic();
   train(client, job, problem, worker, store, flat);
   const TrafficCount t1 = client.traffic();
   const std::vector<uint64_t> bytes = {
-      client.bytes_sent() + client.bytes_received() - before, kRounds * client.step_bytes(),
-      t1.window_written - t0.window_written + t1.window_read - t0.window_read,
-      t1.socket_sent - t0.socket_sent + t1.socket_received - t0.socket_received};
+      client.bytes_sent() + client.bytes_received() - before,
+      kRounds * client.step_bytes(),
+      t1.window_published - t0.window_published + t1.window_received - t0.window_received,
+      t1.socket_sent - t0.socket_sent + t1.socket_received - t0.socket_received,
+      client.pulled().bytes,
+      client.cached_reads()};
   store.put(key("bytes", worker), text_of(bytes.data(), bytes.size() * 8));
   Values whole(kFlat, 0.0);
   if (worker == 0) {
@@ -140,7 +154,7 @@ void work(const Job& job, const Quadratic& problem, int worker, Store& store) {
 }
 
 void serve(const Job& job, int shard, Store& store) {
-  const ServeReport report = serve_shard(store, job.meeting(), shard, job.options, DataType::kFp64);
+  const ServeReport report = serve_shard(store, job.rendezvous(), shard, job.options, DataType::kFp64);
   const auto events = encode_events(report.events), stats = encode_stats(report.stats);
   store.put(key("events", shard), text_of(events.data(), events.size() * 8));
   store.put(key("stats", shard), text_of(stats.data(), stats.size() * 8));
@@ -150,9 +164,9 @@ void serve(const Job& job, int shard, Store& store) {
 }
 
 struct Outcome {
-  std::vector<Values> x;  // by worker; empty where it was killed
-  std::vector<std::vector<TableEvent>> events;
-  std::vector<TableStats> stats;
+  std::vector<Values> x;  // by worker; empty if the worker was killed
+  std::vector<std::vector<ServerTableEvent>> events;
+  std::vector<ServerTableStats> stats;
   std::vector<std::string> lost;
   std::vector<std::vector<uint64_t>> bytes, pushes;
 };
@@ -200,10 +214,11 @@ ReplayOptions replay_options(const Job& job) {
   options.lr = kLr;
   options.lambda = job.options.lambda;
   options.weight_by_staleness = job.options.weight_by_staleness;
+  options.client_cache = job.cache > 0;
   const Partitioning partitioning = make_partitioning(kSizes, 8, kServers);
   for (const Partition& p : partitioning.partitions)
     options.shard_of.insert(options.shard_of.end(), p.count, p.shard);
-  for (int w = 0; w < kWorkers && job.divided; ++w) {
+  for (int w = 0; w < kWorkers && job.sharded; ++w) {
     options.owned.emplace_back();
     for (size_t p = 0; p < kSizes.size(); ++p)
       options.owned.back().insert(options.owned.back().end(), kSizes[p], job.owned(w)[p]);
@@ -237,15 +252,15 @@ TEST(ServerProcesses, SynchronousEqualsOneProcess) {
   }
   EXPECT_LT(difference(out.x[0], x), 1e-10);
   for (int k = 1; k < kWorkers; ++k) EXPECT_EQ(out.x[k], out.x[0]) << "worker " << k;
-  for (const TableStats& stats : out.stats) {
+  for (const ServerTableStats& stats : out.stats) {
     EXPECT_EQ(stats.updates, static_cast<uint64_t>(kRounds));
     EXPECT_EQ(stats.requests(), 2u * kRounds * kWorkers);
     EXPECT_EQ(stats.max_staleness, 0);
   }
   for (const auto& bytes : out.bytes) {
-    EXPECT_EQ(bytes[1], kRounds * (2 * 10 * 8 + 2 * 3 * kHeadBytes));  // |W| there and back, six heads
+    EXPECT_EQ(bytes[1], kRounds * (2 * 10 * 8 + 2 * 3 * kHeadBytes));  // |W| in both directions, six heads
     EXPECT_EQ(bytes[0], bytes[1]);
-    EXPECT_EQ(bytes[2], bytes[1]);  // what was counted at the windows
+    EXPECT_EQ(bytes[2], bytes[1]);  // the count of the windows
     EXPECT_EQ(bytes[3], 0u);
   }
 }
@@ -258,12 +273,64 @@ TEST(ServerProcesses, StaleSynchronousEqualsAReplayAndKeepsItsBound) {
   const Outcome out = run(job, problem);
   ASSERT_EQ(out.stats.size(), 2u);
   expect_equals_replay(job, problem, out);
-  for (const TableStats& stats : out.stats) {
+  for (const ServerTableStats& stats : out.stats) {
     EXPECT_LE(stats.max_staleness, 2);
     uint64_t reads = 0;
     for (const auto& [staleness, count] : stats.staleness) reads += count;
     EXPECT_EQ(reads, static_cast<uint64_t>(kWorkers * kRounds));
     EXPECT_EQ(stats.updates, static_cast<uint64_t>(kWorkers * kRounds));
+  }
+}
+
+// Expects that what a worker reads at clock c, from a server or from its cache, contains all updates of
+// clocks below c - s (Ho et al. 2013).
+void expect_bound(const std::vector<ServerTableEvent>& log, int64_t staleness) {
+  std::vector<int64_t> pushes(kWorkers, 0), complete(kWorkers, 0);
+  for (const ServerTableEvent& e : log) {
+    const auto w = static_cast<size_t>(e.worker);
+    if (e.action == ServerTableAction::kRead) complete[w] = *std::min_element(pushes.begin(), pushes.end());
+    if (e.action != ServerTableAction::kPush) continue;
+    EXPECT_GE(complete[w], e.clock - staleness) << "worker " << w;
+    ++pushes[w];
+  }
+}
+
+TEST(ServerProcesses, ReadsFromTheClientCacheKeepTheBoundAndEqualAReplay) {
+  for (const char* rule : {"sgd", "adagrad"}) {
+    Job job;
+    job.options.staleness = job.cache = 2;
+    job.options.optimizer.name = rule;
+    job.options.lambda = {0.4, 0.3, 0.2, 0.1};
+    job.options.weight_by_staleness = true;
+    const Quadratic problem(kWorkers, 10);
+    const Outcome out = run(job, problem);
+    ASSERT_EQ(out.stats.size(), 2u);
+    expect_equals_replay(job, problem, out);
+    for (int s = 0; s < kServers; ++s) {
+      expect_bound(out.events[s], 2);
+      EXPECT_LE(out.stats[s].max_staleness, 2);
+      EXPECT_EQ(out.stats[s].updates, static_cast<uint64_t>(kWorkers * kRounds));
+    }
+  }
+}
+
+// Workers of equal speed ask each server once in s + 1 clocks, instead of at each clock.
+TEST(ServerProcesses, TheClientCachePullsOnlyWhatIsTooOld) {
+  Job job;
+  job.lockstep = true;
+  job.options.staleness = job.cache = 3;
+  const Quadratic problem(kWorkers, 10);
+  const Outcome out = run(job, problem);
+  ASSERT_EQ(out.stats.size(), 2u);
+  expect_equals_replay(job, problem, out);
+  constexpr uint64_t kReads = (kRounds + 3) / 4;
+  for (int s = 0; s < kServers; ++s) {
+    expect_bound(out.events[s], 3);
+    EXPECT_EQ(out.stats[s].reads, kReads * kWorkers);
+  }
+  for (const auto& bytes : out.bytes) {
+    EXPECT_EQ(bytes[4], kReads * 10 * 8);  // bytes of all pulled values; without a cache: 20 times |W|
+    EXPECT_EQ(bytes[5], kServers * (kRounds - kReads));
   }
 }
 
@@ -279,20 +346,20 @@ TEST(ServerProcesses, AsynchronousOverTcpEqualsAReplay) {
   expect_equals_replay(job, problem, out);
   for (const auto& bytes : out.bytes) {
     EXPECT_EQ(bytes[0], bytes[1]);
-    EXPECT_GE(bytes[3], bytes[1]);  // sockets carry frames around it
+    EXPECT_EQ(bytes[3], bytes[1]);  // the count of the sockets
   }
 }
 
 TEST(ServerProcesses, DownpourPushesOnlyWhereARankOwnsParameters) {
   Job job;
-  job.divided = true;
+  job.sharded = true;
   job.options.staleness.reset();
   job.options.optimizer.name = "adagrad";
   const Quadratic problem(kWorkers, 10);
   const Outcome out = run(job, problem);
   ASSERT_EQ(out.stats.size(), 2u);
   expect_equals_replay(job, problem, out);
-  // Shard 0 holds the first parameter, shard 1 the others.
+  // Shard 0 holds the first parameter, shard 1 the remaining ones.
   for (int w = 0; w < kWorkers; ++w) {
     const std::vector<uint64_t> row = {w % 2 == 0 ? uint64_t{kRounds} : 0,
                                        w % 2 == 0 ? 0 : uint64_t{kRounds}};
@@ -325,8 +392,9 @@ TEST(ServerProcesses, AKilledServerIsNamedByEveryWorker) {
   const Quadratic problem(kWorkers, 10);
   ForkedRanks ranks(kWorkers + kServers, [&](int rank, Store& store) {
     if (rank >= kWorkers) return serve(job, rank - kWorkers, store);
-    const Meeting meeting = job.meeting();
-    ServerClient<double> client(store, meeting, rank, make_partitioning(kSizes, 8, kServers), layout_of({}));
+    const ServerRendezvous rendezvous = job.rendezvous();
+    ServerClient<double> client(store, rendezvous, rank, make_partitioning(kSizes, 8, kServers),
+                                layout_of({}));
     Values flat = flat_of(problem.start());
     if (rank == 0) client.load(flat.data(), {}, 0);
     store.put(key("met", rank), "both servers");
@@ -341,7 +409,7 @@ TEST(ServerProcesses, AKilledServerIsNamedByEveryWorker) {
     ranks.store().get(key("met", w), milliseconds(30'000));  // asynchronous: not by then
   ranks.signal(kWorkers + 1, SIGKILL);
   for (int w = 0; w < kWorkers; ++w) {
-    // Far less than the timeout of 60 s: it is known dead, not late.
+    // The time is far less than the timeout of 60 s, because the process is detected as dead.
     const std::string fault = ranks.store().get(key("fault", w), milliseconds(10'000));
     EXPECT_THAT(fault, HasSubstr("5 server 1 (rank 5) failed worker " + std::to_string(w)));
     EXPECT_THAT(fault, HasSubstr("lost"));

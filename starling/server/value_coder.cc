@@ -14,7 +14,7 @@ ValueCoder<T>::ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>&
   if (spec.kind == CodecKind::kNone) return;
   if constexpr (!std::is_same_v<T, float>) {
     throw ConfigError("--codec",
-                      name_of(spec.kind) + " codes fp32 values; this run trains in fp64: use --codec none");
+                      name_of(spec) + " encodes fp32 values; this run trains in fp64: use --codec none");
   }
   codec_ = make_codec(spec, shapes);
   size_t count = 0;

@@ -1,6 +1,6 @@
-// ValueCoder: the values of a push or of a pull as the body of a message, through a codec where there is one
-// (--codec, --pull-codec; codec/codec.h): gradients that a worker pushes, with error feedback; weights that a server sends,
-// without.
+// ValueCoder writes the values of a push or a pull as the body of a message. If the run has a codec (--codec,
+// --pull-codec), the values go through it (codec/codec.h). Gradients that a worker pushes use error feedback.
+// Weights that a server sends do not.
 #pragma once
 
 #include <cstddef>
@@ -12,35 +12,38 @@
 
 #include "starling/codec/error_feedback.h"
 #include "starling/codec/make_codec.h"
-#include "starling/server/meeting.h"
+#include "starling/server/server_rendezvous.h"
 
 namespace starling {
 
-// T: float or double. One thread. A coder encodes, or it decodes.
+// Encodes, or decodes, the values of one connection; one coder does only one of the two. T: float or double.
+// Not thread-safe.
 template <typename T>
 class ValueCoder {
  public:
-  // Plain values.
+  // Makes a coder of plain values.
   ValueCoder() = default;
-  // feedback: what the codec drops is added to the next values (where the spec wants it). ConfigError for double.
+  // feedback: whether the coder may use error feedback, if the spec has it. Errors: ConfigError for a codec
+  // other than none with double.
   ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>& shapes, bool feedback);
 
-  // The body for `values`, valid until the next call or a change of `values`.
+  // Returns the body for `values`. It is valid until the next call or a change of `values`.
   std::span<const std::byte> encode(const std::vector<T>& values);
-  // Receives the body of `message`, which says count values. CommError where its length cannot be.
+  // Receives the body of `message`, which announces `count` values. Errors: CommError if the length is
+  // impossible.
   void receive(Link& link, const ServerMessage& message, std::vector<T>& values);
-  // What the next encode() depends on beside its values: the codec's state and the residual, one after another.
+  // Returns what the next encode() depends on besides its values: the codec's state, then the residual.
   std::vector<float> state() const;
-  // values: as many as state() has, of a coder for the same spec and shapes.
+  // Restores state(). values: as many as state() has, from a coder of an equal spec and equal shapes.
   void load_state(std::span<const float> values);
-  // ‖residual‖²; 0 without feedback.
+  // Returns ‖residual‖², or 0 without error feedback.
   double residual_squares() const;
 
-  // The bytes of `count` values: exact for codecs of fixed rate, else the most.
+  // Returns the bytes of `count` values: exact for codecs of fixed rate, otherwise the upper bound.
   uint64_t bytes_of(size_t count) const;
 
  private:
-  std::unique_ptr<Codec> codec_;  // null: plain
+  std::unique_ptr<Codec> codec_;  // null: plain values
   std::optional<ErrorFeedback> feedback_;
   std::vector<std::byte> bytes_;
 };

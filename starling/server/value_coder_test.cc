@@ -29,7 +29,8 @@ std::vector<float> decoded(const Codec& codec, std::span<const std::byte> bytes,
   return out;
 }
 
-// Two workers' synchronous SGD where gradients and weights go through codecs, with nothing of the server.
+// Simulates synchronous SGD of two workers whose gradients and weights pass through codecs, without code of
+// the server.
 std::vector<float> simulate(const CodecSpec& push, const CodecSpec& pull) {
   const std::vector<TensorShape> shapes = {{kRows, kCols}, {1, kRest}};
   const size_t n = kRows * kCols + kRest;
@@ -61,7 +62,7 @@ class CodedServer : public testing::TestWithParam<std::pair<const char*, const c
 TEST_P(CodedServer, EqualsASimulationAndItsBytesTheFormula) {
   const auto [push, pull] = GetParam();
   run_ranks(3, [&](const ThreadRank& at) {
-    Meeting m;
+    ServerRendezvous m;
     m.workers = 2;
     m.server_timeout = std::chrono::seconds(20);
     ServerOptions options;
@@ -115,7 +116,7 @@ TEST(ValueCoder, RefusesDoublesAndLengthsThatCannotBe) {
   ServerOptions options;
   options.push_codec = parse_codec("fp16");
   run_ranks(1, [&](const ThreadRank& at) {
-    EXPECT_THROW(serve_shard(*at.store, Meeting{}, 0, options, DataType::kFp64), ConfigError);
+    EXPECT_THROW(serve_shard(*at.store, ServerRendezvous{}, 0, options, DataType::kFp64), ConfigError);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 
@@ -11,9 +12,33 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-ParsedConfig parse(std::vector<const char*> arguments) {
+// Returns the configuration of a command line, as every command of `starling` reads it.
+Config parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "program");
-  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
+  CLI::App app;
+  ConfigFlags flags;
+  flags.add_sources(app);
+  flags.add_flags(app);
+  try {
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const CLI::ParseError& error) {
+    throw ConfigError("command line", parse_error_in_words(error.what()));
+  }
+  return flags.read();
+}
+
+ProgramLine program_line(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "program");
+  return ProgramOptions("program").parse(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string program_error_of(const std::vector<const char*>& arguments) {
+  try {
+    program_line(arguments);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
 }
 
 std::string error_of(const std::vector<const char*>& arguments) {
@@ -26,41 +51,41 @@ std::string error_of(const std::vector<const char*>& arguments) {
 }
 
 TEST(CommandLine, ReadsTheStableFlags) {
-  const ParsedConfig parsed = parse({"--model",
-                                     "mlp",
-                                     "--data=idx:/d",
-                                     "-n",
-                                     "4",
-                                     "--threads",
-                                     "2",
-                                     "--epochs",
-                                     "1.5",
-                                     "--steps",
-                                     "7",
-                                     "--global-batch",
-                                     "128",
-                                     "--optimizer",
-                                     "adamw",
-                                     "--lr",
-                                     "3e-4",
-                                     "--lr-schedule",
-                                     "cosine",
-                                     "--precision",
-                                     "bf16",
-                                     "--seed",
-                                     "5",
-                                     "--order",
-                                     "sequential",
-                                     "--init",
-                                     "a.safetensors",
-                                     "--save",
-                                     "b.safetensors",
-                                     "--run-dir",
-                                     "runs/x",
-                                     "--resume",
-                                     "never",
-                                     "--threads-mode",
-                                     "batch"});
+  const Config parsed = parse({"--model",
+                               "mlp",
+                               "--data=idx:/d",
+                               "-n",
+                               "4",
+                               "--threads",
+                               "2",
+                               "--epochs",
+                               "1.5",
+                               "--steps",
+                               "7",
+                               "--global-batch",
+                               "128",
+                               "--optimizer",
+                               "adamw",
+                               "--lr",
+                               "3e-4",
+                               "--lr-schedule",
+                               "cosine",
+                               "--precision",
+                               "bf16",
+                               "--seed",
+                               "5",
+                               "--order",
+                               "sequential",
+                               "--init",
+                               "a.safetensors",
+                               "--save",
+                               "b.safetensors",
+                               "--run-dir",
+                               "runs/x",
+                               "--resume",
+                               "never",
+                               "--threads-mode",
+                               "batch"});
   const RunSpec& spec = parsed.spec;
   EXPECT_EQ(spec.model.name, "mlp");
   EXPECT_EQ(spec.data.source, "idx:/d");
@@ -81,7 +106,6 @@ TEST(CommandLine, ReadsTheStableFlags) {
   EXPECT_EQ(spec.run.resume, "never");
   EXPECT_EQ(spec.train.threads_mode, ThreadsMode::kBatch);
   EXPECT_EQ(origin_text(parsed.origins, "train.ranks"), "--ranks");
-  EXPECT_TRUE(parsed.rest.empty());
 }
 
 TEST(CommandLine, OverridesInTheOrderOfSources) {
@@ -96,17 +120,57 @@ TEST(CommandLine, OverridesInTheOrderOfSources) {
   std::filesystem::remove(path);
 }
 
-TEST(CommandLine, LeavesTheRestToTheProgram) {
-  const auto parsed = parse({"file.txt", "-n2", "--depth", "3", "--lr", "0.1", "--lr", "0.2", "--", "--lr"});
-  EXPECT_THAT(parsed.rest, testing::Contains("file.txt"));
-  EXPECT_THAT(parsed.rest, testing::IsSupersetOf({"file.txt", "--depth", "3", "--lr"}));
-  EXPECT_EQ(parsed.spec.train.ranks, 2);
-  EXPECT_EQ(parsed.spec.optimizer.lr, 0.2);
+TEST(CommandLine, ALaterNumberOfEpochsReplacesEarlierSteps) {
+  const auto by_set = parse({"--epochs", "3", "--set", "train.steps=9"});
+  EXPECT_EQ(by_set.spec.train.steps, 0);
+  EXPECT_EQ(by_set.spec.train.epochs, 3);
+  EXPECT_FALSE(is_given(by_set.origins, "train.steps"));
+  EXPECT_EQ(parse({"--steps", "9", "--set", "train.epochs=3"}).spec.train.steps, 9);
+  EXPECT_EQ(parse({"--steps", "9", "--epochs", "3"}).spec.train.steps, 9);
 }
 
-TEST(CommandLine, SetTakesOneValueAndNoMore) {
-  EXPECT_THAT(parse({"--set", "train.ranks=2", "word"}).rest, ElementsAre("word"));
+TEST(CommandLine, TheLastOfEqualFlagsCounts) {
+  const Config parsed = parse({"-n2", "--lr", "0.1", "--lr", "0.2"});
+  EXPECT_EQ(parsed.spec.train.ranks, 2);
+  EXPECT_EQ(parsed.spec.optimizer.lr, 0.2);
   EXPECT_THAT(parse({"--set", "model.widths=[1,2]"}).spec.model.widths, ElementsAre(1, 2));
+}
+
+TEST(ProgramOptions, WhatFollowsTwoDashesBelongsToTheProgram) {
+  const ProgramLine line =
+      program_line({"-n2", "-q", "--json", "--dry-run", "--color", "never", "--", "--lr", "x", "--", "word"});
+  EXPECT_THAT(line.arguments, ElementsAre("--lr", "x", "--", "word"));
+  EXPECT_EQ(line.config.spec.train.ranks, 2);
+  EXPECT_FALSE(is_given(line.config.origins, "optimizer.lr"));
+  EXPECT_TRUE(line.options.json);
+  EXPECT_TRUE(line.options.dry_run);
+  EXPECT_EQ(line.options.verbosity, -1);
+  EXPECT_EQ(line.options.color, "never");
+  EXPECT_FALSE(line.help || line.version);
+  EXPECT_TRUE(program_line({"--help", "--", "x"}).help);
+  EXPECT_TRUE(program_line({"--version"}).version);
+  EXPECT_FALSE(program_line({"--", "--help"}).help);
+}
+
+TEST(ProgramOptions, RefusesWhatNobodyKnows) {
+  EXPECT_EQ(program_error_of({"--epoch", "3"}),
+            "--epoch: unknown flag: did you mean --epochs? Arguments of the program's own follow --");
+  EXPECT_EQ(
+      program_error_of({"--zzzzzzzzzzzz"}),
+      "--zzzzzzzzzzzz: unknown flag. --help lists the flags, and --set key=value sets any key. Arguments "
+      "of the program's own follow --");
+  EXPECT_EQ(program_error_of({"file.txt"}),
+            "file.txt: unexpected argument. Arguments of the program's own follow --");
+  EXPECT_EQ(program_error_of({"--epochs"}), "command line: --epochs needs E");
+}
+
+TEST(ProgramOptions, RefusesModelsAndDataOfStarlingTrain) {
+  EXPECT_EQ(program_error_of({"--data", "digits"}),
+            "--data: data.source does not apply, because this program brings its own data: leave it out");
+  EXPECT_EQ(program_error_of({"--set", "model.widths=[2,2]"}),
+            "--set: model.widths does not apply, because this program brings its own model: leave it out");
+  EXPECT_EQ(program_line({"--init", "a.safetensors"}).config.spec.model.init, "a.safetensors");
+  EXPECT_EQ(program_line({"--set", "data.order=sequential"}).config.spec.data.order, Order::kSequential);
 }
 
 TEST(CommandLine, RefusesWrongValues) {

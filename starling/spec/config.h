@@ -1,7 +1,11 @@
-// A configuration is put together from sources, each overriding those before it:
-//   defaults of RunSpec  <  TOML files (-c, in the order given)  <  --set key=value  <  flags
-// and remembers where each value came from. Every function throws ConfigError for what a user may have got
-// wrong, with file:line:column or the flag, and the key that was probably meant.
+// Config combines the sources of a configuration and remembers the origin of each value. Later sources
+// override earlier ones:
+//
+//   defaults of RunSpec  <  recipes (recipes.h)  <  the code of a program  <  TOML files (-c, in the order
+//   given)  <  --set  <  flags
+//
+// Every function throws ConfigError for a mistake of the user. The error names file:line:column or the flag,
+// and suggests the key that the user probably meant.
 #pragma once
 
 #include <map>
@@ -13,14 +17,14 @@
 
 namespace starling {
 
-enum class OriginKind { kDefault, kFile, kSet, kFlag };
+enum class OriginKind { kDefault, kRecipe, kCode, kFile, kSet, kFlag };
 
 struct Origin {
   OriginKind kind = OriginKind::kDefault;
-  std::string where;  // "digits.toml:3:8", "--set", "--lr"; empty for a default
+  std::string where;  // "recipe of lenet5", "digits.toml:3:8", "--set", "--lr"; empty for a default
 };
 
-// By dotted key; a key that is absent has its default.
+// Origins by dotted key. A key that is absent has its default value.
 using Origins = std::map<std::string, Origin, std::less<>>;
 
 struct Config {
@@ -28,18 +32,34 @@ struct Config {
   Origins origins;
 };
 
-// "default", or where it was written.
+// Returns true if the user wrote a value for the key: in the program, in a file, with --set or with a flag.
+bool is_given(const Origins& origins, std::string_view key);
+
+// Returns "default", the name of a recipe, or the place where the value was written.
 std::string origin_text(const Origins& origins, std::string_view key);
 
-// Reads the text of a TOML file; `name` is what messages call it.
+// Reads the text of a TOML file. Messages call the file `name`.
 void apply_toml(Config& config, std::string_view text, const std::string& name);
 void apply_toml_file(Config& config, const std::string& path);
 
-// "key=value". The value is written as in TOML, except that a text or word may be without quotes:
-// optimizer.name=adam.
+// Reads "key=value". The value is written as in TOML, but a string needs no quotes: optimizer.name=adam.
 void apply_set(Config& config, const std::string& assignment);
 
-// The text after a flag; the grammar is that of --set.
+// Stores the value that a program sets for a key. The value is written as for --set. `call` is the function
+// that the program calls, for messages.
+void apply_code(Config& config, const std::string& key, const std::string& text,
+                const std::string& call = "starling::init");
+
+// Stores the value that the configuration of an earlier run has for a key. Files, --set and flags override
+// it.
+void apply_earlier(Config& config, const SchemaEntry& entry, const RunSpec& earlier,
+                   const std::string& where);
+
+// Stores the value that a recipe has for a key.
+void apply_recipe(Config& config, const SchemaEntry& entry, const std::string& recipe,
+                  const std::string& text);
+
+// Reads the argument of a flag. The value is written as for --set.
 void apply_flag(Config& config, const SchemaEntry& entry, const std::string& flag, const std::string& text);
 
 }  // namespace starling

@@ -7,6 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/spec/schema.h"
+#include "starling/spec/strategy_table.h"
 
 namespace starling {
 namespace {
@@ -23,7 +24,7 @@ void add_range(Json& json, const Range& range, bool integer) {
   if (std::isfinite(range.max)) json[range.max_open ? "exclusiveMaximum" : "maximum"] = number(range.max);
 }
 
-// The type of an entry in the words of JSON Schema.
+// Returns the type of an entry in JSON Schema.
 Json type_json(const SchemaEntry& entry) {
   const ValueType type = type_of(entry);
   Json json = Json::object();
@@ -55,12 +56,12 @@ Json type_json(const SchemaEntry& entry) {
   return json;
 }
 
-// "-n, --ranks N"; empty without a flag.
+// Returns "-n, --ranks N", or an empty string if the entry has no flag.
 std::string flag_text(const SchemaEntry& entry) {
   if (entry.flags.empty()) return "";
   std::string text;
   for (const char c : entry.flags) text += c == ',' ? std::string(", ") : std::string(1, c);
-  return fmt::format("{} {}", text, entry.placeholder);
+  return entry.placeholder.empty() ? text : fmt::format("{} {}", text, entry.placeholder);
 }
 
 std::string explain_entry(const SchemaEntry& entry) {
@@ -75,7 +76,7 @@ std::string explain_entry(const SchemaEntry& entry) {
   line("flag", flag_text(entry));
   line("set by", fmt::format("--set {}={}", entry.key, to_toml(default_of(entry))));
   line("resume",
-       entry.shapes_training ? "must be as in the run that is resumed" : "may differ from the run resumed");
+       entry.shapes_training ? "must not change when a run is resumed" : "may change when a run is resumed");
   return out;
 }
 
@@ -86,11 +87,20 @@ const SchemaEntry& require_entry(std::string_view key) {
                                                    : fmt::format("no such key: did you mean {}?", near));
 }
 
-// Text inside a cell of a Markdown table.
+// Escapes the text of a cell in a Markdown table.
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
   return out;
+}
+
+// Returns a link from a page in docs/explanation to `page`, which is relative to docs/. `text` is code.
+std::string explanation_link(std::string_view text, std::string_view page) {
+  if (page.empty()) return fmt::format("`{}`", cell(text));
+  constexpr std::string_view kHere = "explanation/";
+  const std::string target =
+      page.starts_with(kHere) ? std::string(page.substr(kHere.size())) : fmt::format("../{}", page);
+  return fmt::format("[`{}`]({})", cell(text), target);
 }
 
 std::string table_title(std::string_view table) {
@@ -124,22 +134,20 @@ std::string json_schema() {
 std::string schema_markdown() {
   std::string out =
       "# Configuration\n\n"
-      "<!-- Written by `starling config schema --markdown`; a test compares the two. Edit "
-      "starling/spec/schema_table.cc. "
-      "-->\n\n"
-      "Every value of a run has one dotted key. It is read, each source overriding those before it, from\n\n"
-      "1. the default below,\n"
-      "2. the files of `-c FILE`, in TOML, in the order given,\n"
-      "3. `--set key=value`, written as in TOML; texts and words need no quotes: `--set "
-      "optimizer.name=adam`,\n"
-      "4. the flag, where there is one.\n\n"
-      "`starling config show` prints every value of a run and where it came from; what it prints is itself "
-      "a\n"
-      "configuration file. `starling config explain KEY` describes one key, and `starling config schema` "
-      "prints a JSON\n"
-      "Schema (draft 2020-12) that editors can check files by. Paths are relative to the folder that the "
-      "program is "
-      "started in.\n";
+      "<!-- `starling config schema --markdown` writes this page and a test compares the two.\n"
+      "     Edit starling/spec/schema_table.cc, not this file. -->\n\n"
+      "Every value of a run has one dotted key. Starling reads the value from these sources. A later source\n"
+      "overrides the earlier ones.\n\n"
+      "1. The default in the tables below.\n"
+      "2. The recipe of the model, the optimizer, the exchange or the codec.\n"
+      "3. The TOML files that `-c FILE` names, in the order of the command line.\n"
+      "4. `--set key=value`. The value is written as in TOML, but a text needs no quotes:\n"
+      "   `--set optimizer.name=adam`.\n"
+      "5. The flag of the key, if the key has one.\n\n"
+      "`starling config show` prints every value of a run and where the value came from. Its output is\n"
+      "itself a configuration file. `starling config explain KEY` describes one key. `starling config\n"
+      "schema` prints a JSON Schema (draft 2020-12) that an editor can use to check a file. A relative path\n"
+      "counts from the folder in which you start the program.\n";
   for (const std::string& table : table_names()) {
     out += "\n" + table_title(table);
     for (const SchemaEntry& entry : schema()) {
@@ -156,6 +164,27 @@ std::string schema_markdown() {
     }
   }
   return out;
+}
+
+std::string strategies_markdown() {
+  std::string exchanges =
+      "| `--exchange` | A step | Bytes that a rank sends | Statistics |\n|---|---|---|---|\n";
+  std::string flags = "| Flag | Meaning | Use it when | Statistics |\n|---|---|---|---|\n";
+  for (const StrategyRow& row : strategy_rows()) {
+    const std::string name = explanation_link(row.name, row.page);
+    if (row.exchange != nullptr) {
+      exchanges += fmt::format("| {} | {} | {} | {} |\n", name, cell(row.exchange->step),
+                               cell(row.exchange->bytes), cell(row.statistics));
+    } else {
+      flags += fmt::format("| {} | {} | {} | {} |\n", name, cell(row.summary), cell(row.use_when),
+                           cell(row.statistics));
+    }
+  }
+  return exchanges +
+         "\nThese flags change how a replica is stored, cut or sent. They combine with exchanges as each "
+         "page "
+         "says.\n\n" +
+         flags;
 }
 
 std::string explain(std::string_view key) {

@@ -15,10 +15,10 @@ namespace {
   throw ConfigError(
       "train.emulate",
       fmt::format(
-          "\"{}\" is no emulation: write slow-rank=1:2x (rank 1 takes twice as long), jitter=4x@10% (a step "
-          "in ten takes four times as long), compute=20ms (forward and backward take at least that), "
-          "bandwidth=1gbit (kbit, mbit, gbit), latency=5ms (us, ms, s) or "
-          "loss=0.1%, several between commas",
+          "\"{}\" is not an emulation. Write slow-rank=1:2x (rank 1 takes twice as long), jitter=4x@10% "
+          "(one step in ten takes four times as long), compute=20ms (forward and backward take at least 20 "
+          "ms), bandwidth=1gbit (kbit, mbit, gbit), latency=5ms (us, ms, s) or loss=0.1%. Separate several "
+          "with commas",
           part));
 }
 
@@ -27,7 +27,8 @@ struct Unit {
   double factor;
 };
 
-// The value of "5ms" in the units' base; nothing where it is not that. More than 0.
+// Returns the value of "5ms" in the base of the units, or nothing if the text has another form or is not
+// positive.
 std::optional<double> measure(const std::string& text, std::initializer_list<Unit> units) {
   double number = 0;
   int used = 0;
@@ -40,7 +41,7 @@ std::optional<double> measure(const std::string& text, std::initializer_list<Uni
   return std::nullopt;
 }
 
-// bandwidth=, latency=, loss= and compute=. False where it is none of them.
+// Parses bandwidth=, latency=, loss= and compute=. Returns false for any other text.
 bool parse_measured(const std::string& part, Emulation& result) {
   const size_t equals = part.find('=');
   if (equals == std::string::npos) return false;

@@ -25,6 +25,7 @@ TEST(Emulation, ReadsLinks) {
   EXPECT_DOUBLE_EQ(e.latency_s, 5e-3);
   EXPECT_DOUBLE_EQ(e.loss, 1e-3);
   EXPECT_DOUBLE_EQ(parse_emulation("bandwidth=2.5mbit").bandwidth, 2.5e6);
+  EXPECT_DOUBLE_EQ(parse_emulation("bandwidth=64kbit").bandwidth, 64e3);
   EXPECT_DOUBLE_EQ(parse_emulation("latency=80us").latency_s, 80e-6);
   EXPECT_DOUBLE_EQ(parse_emulation("latency=0.1s").latency_s, 0.1);
   EXPECT_TRUE(parse_emulation("jitter=4x@10%,loss=1%").any());

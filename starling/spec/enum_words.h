@@ -1,4 +1,4 @@
-// The words by which the configuration writes the enumerators of run_spec.h, in the order of the enumerators.
+// The words for the enumerators of run_spec.h in configurations, in the order of the enumerators.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ constexpr std::string_view words_of(BatchNorm) {
   return "local sync";
 }
 constexpr std::string_view words_of(CentralMode) {
-  return "divided master";
+  return "sharded master";
 }
 constexpr std::string_view words_of(ConvAlgorithm) {
   return "auto im2col";
@@ -34,14 +34,20 @@ constexpr std::string_view words_of(Shard) {
 constexpr std::string_view words_of(OnFailure) {
   return "auto stop continue";
 }
+constexpr std::string_view words_of(Quorum) {
+  return "majority any";
+}
+constexpr std::string_view words_of(DeviceKind) {
+  return "cpu auto cuda privateuseone";
+}
 constexpr std::string_view words_of(OptimizerShare) {
-  return "auto replicated divided";
+  return "auto replicated sharded";
 }
 
-// The words between single spaces.
+// Splits a text at single spaces.
 std::vector<std::string> split_words(std::string_view words);
 
-// The position of `word` in `words`, or nothing.
+// Returns the position of `word` in `words`, or nothing.
 std::optional<size_t> find_word(std::string_view words, std::string_view word);
 
 template <class E>

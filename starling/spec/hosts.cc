@@ -12,6 +12,7 @@
 
 #include "starling/base/error.h"
 #include "starling/spec/on_failure.h"
+#include "starling/spec/recipes.h"
 
 namespace starling {
 namespace {
@@ -25,7 +26,8 @@ std::optional<int> slots_in(std::string_view text) {
   return value;
 }
 
-// A name goes onto the command line of ssh: it must not look like an option, nor hold what a shell reads.
+// A name becomes an argument of ssh. It must not look like an option or contain characters with a meaning in
+// a shell.
 bool is_host_name(std::string_view name) {
   constexpr std::string_view kOthers = "._-@:%";
   return !name.empty() && name.front() != '-' && std::all_of(name.begin(), name.end(), [&](unsigned char c) {
@@ -33,7 +35,8 @@ bool is_host_name(std::string_view name) {
   });
 }
 
-// "b", "b:2", "[fe80::1]:2", "fe80::1" (more than one colon and no brackets: an address without slots).
+// Parses "b", "b:2", "[fe80::1]:2" or "fe80::1". A text with several colons and without brackets is an
+// address without slots.
 HostSlots parse_host(std::string_view text, const std::string& where) {
   HostSlots host;
   std::string_view name = text, slots;
@@ -48,12 +51,14 @@ HostSlots parse_host(std::string_view text, const std::string& where) {
   if (!slots.empty()) {
     const std::optional<int> number = slots.starts_with(':') ? slots_in(slots.substr(1)) : std::nullopt;
     if (!number) {
-      throw ConfigError(where, fmt::format("\"{}\" is no host with a number of ranks; write host:2", text));
+      throw ConfigError(where,
+                        fmt::format("\"{}\" is not a host with a number of ranks. Write host:2", text));
     }
     host.slots = *number;
   }
   if (!is_host_name(name)) {
-    throw ConfigError(where, fmt::format("\"{}\" is no host; write names or addresses, as in a,b:2", text));
+    throw ConfigError(where,
+                      fmt::format("\"{}\" is not a host. Write names or addresses, for example a,b:2", text));
   }
   return host;
 }
@@ -61,7 +66,7 @@ HostSlots parse_host(std::string_view text, const std::string& where) {
 void add_host(std::vector<HostSlots>& hosts, HostSlots host, const std::string& where) {
   for (const HostSlots& known : hosts) {
     if (known.name != host.name) continue;
-    throw ConfigError(where, fmt::format("host {0} is named twice; name it once with all its ranks, {0}:{1}",
+    throw ConfigError(where, fmt::format("host {0} is named twice. Name it once with all its ranks, {0}:{1}",
                                          host.name, known.slots + host.slots));
   }
   hosts.push_back(std::move(host));
@@ -93,19 +98,20 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
       const std::optional<int> slots =
           word.starts_with("slots=") ? slots_in(std::string_view(word).substr(6)) : std::nullopt;
       if (!slots)
-        throw ConfigError(where, fmt::format("\"{}\" is not understood; write {} slots=2", word, name));
+        throw ConfigError(where, fmt::format("\"{}\" is not understood. Write {} slots=2", word, name));
       host.slots = *slots;
     }
     add_host(hosts, std::move(host), where);
   }
-  if (hosts.empty()) throw ConfigError(path, "names no host; write a line for each, as in: node-a slots=2");
+  if (hosts.empty())
+    throw ConfigError(path, "names no host. Write one line per host, for example: node-a slots=2");
   return hosts;
 }
 
 std::vector<HostSlots> hosts_of(const LaunchSpec& spec) {
   if (spec.hostfile.empty()) return spec.hosts.empty() ? std::vector<HostSlots>{} : parse_hosts(spec.hosts);
   if (!spec.hosts.empty())
-    throw ConfigError("launch.hosts", "both --hosts and --hostfile name hosts; leave one of them out");
+    throw ConfigError("launch.hosts", "both --hosts and --hostfile name hosts. Leave out one of them");
   std::ifstream file(spec.hostfile);
   std::string text(std::istreambuf_iterator<char>(file), {});
   if (!file) throw ConfigError("launch.hostfile", fmt::format("cannot read {}", spec.hostfile));
@@ -114,10 +120,11 @@ std::vector<HostSlots> hosts_of(const LaunchSpec& spec) {
 
 void count_ranks(Config& config) {
   const std::vector<HostSlots> hosts = hosts_of(config.spec.launch);
-  if (hosts.empty() || config.origins.contains("train.ranks")) return;
+  if (hosts.empty() || is_given(config.origins, "train.ranks")) return;
   int64_t slots = has_servers(config.spec) ? -config.spec.exchange.servers : 0;
   for (const HostSlots& host : hosts) slots += host.slots;
   config.spec.train.ranks = std::max<int64_t>(1, slots);
+  apply_recipes(config);
 }
 
 std::vector<HostSlots> share_out(const std::vector<HostSlots>& hosts, int processes) {
@@ -132,10 +139,11 @@ std::vector<HostSlots> share_out(const std::vector<HostSlots>& hosts, int proces
   if (left > 0) {
     throw ConfigError(
         "launch.hosts",
-        fmt::format("{} slot{} on {} host{} are too few for {} processes; give hosts more, as in {}:{}, or "
-                    "start fewer with -n",
-                    slots, slots == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", processes,
-                    hosts.front().name, hosts.front().slots + left));
+        fmt::format(
+            "{} slot{} on {} host{} are too few for {} processes. Give hosts more slots, for example {}:{}, "
+            "or start fewer processes with -n",
+            slots, slots == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", processes,
+            hosts.front().name, hosts.front().slots + left));
   }
   return shares;
 }

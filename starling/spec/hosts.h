@@ -1,4 +1,4 @@
-// The hosts of a run: what launch.hosts and launch.hostfile say, and which ranks each of them gets.
+// The hosts of a run (launch.hosts, launch.hostfile) and the number of ranks on each host.
 #pragma once
 
 #include <string>
@@ -12,22 +12,25 @@ namespace starling {
 
 struct HostSlots {
   std::string name;  // as it was written: "node-a", "me@node-a", "10.0.0.1"
-  int slots = 1;     // ranks that it takes at most
+  int slots = 1;     // largest number of ranks on the host
 };
 
-// "a,b:2,[fe80::1]:4". ConfigError where that is no list of hosts, or names one twice.
+// Parses "a,b:2,[fe80::1]:4". Throws ConfigError if the text is not a list of hosts or names a host twice.
 std::vector<HostSlots> parse_hosts(std::string_view text);
-// A line each: "name slots=N", "name:N" or "name"; # begins a comment. `path` is for messages. ConfigError as above.
+// Parses a file with one host per line: "name slots=N", "name:N" or "name". A comment starts with #. `path`
+// is for messages. Throws ConfigError as parse_hosts() does.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& path);
-// The hosts that the run names; none: it stays on this one. Reads the hostfile. ConfigError, also where both are named.
+// Returns the hosts that the run names, or an empty list if all ranks run on this host. Reads the hostfile.
+// Throws ConfigError, also if both keys are set.
 std::vector<HostSlots> hosts_of(const LaunchSpec& spec);
 
-// Where hosts are named and train.ranks is not: one rank a slot, servers aside. In the process that launches only: the hostfile
-// need not be on the other hosts.
+// If hosts are named and train.ranks is not set, sets train.ranks to the number of slots minus the number of
+// servers, and applies the recipes to the new number. Must be called only in the process that launches ranks,
+// because other hosts may not have the hostfile.
 void count_ranks(Config& config);
 
-// How many of `processes` each host gets: hosts are filled in order, and those that get none are left out. ConfigError where the slots are
-// too few.
+// Divides `processes` among the hosts. Hosts are filled in order, and hosts without processes are left out.
+// Throws ConfigError if there are too few slots.
 std::vector<HostSlots> share_out(const std::vector<HostSlots>& hosts, int processes);
 
 }  // namespace starling

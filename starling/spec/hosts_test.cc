@@ -26,11 +26,12 @@ TEST(Hosts, AList) {
 }
 
 TEST(Hosts, WhatIsNoList) {
-  for (const char* bad : {"", "a,", "a,,b", "a b", "a;reboot", "$(x)", "-oProxyCommand=x", "[]:2", "[a"})
-    EXPECT_THAT(error_of<ConfigError>([&] { parse_hosts(bad); }), HasSubstr("is no host; write names"))
+  for (const char* bad :
+       {"", "a,", "a,,b", "a b", "a;reboot", "$(x)", "-oProxyCommand=x", "-v", "-F:2", "[]:2", "[a"})
+    EXPECT_THAT(error_of<ConfigError>([&] { parse_hosts(bad); }), HasSubstr("is not a host. Write names"))
         << bad;
   for (const char* bad : {"a:", "a:0", "a:-1", "a:two", "a:2x", "[::1]2", "a:99999999999"})
-    EXPECT_THAT(error_of<ConfigError>([&] { parse_hosts(bad); }), HasSubstr("number of ranks; write host:2"))
+    EXPECT_THAT(error_of<ConfigError>([&] { parse_hosts(bad); }), HasSubstr("number of ranks. Write host:2"))
         << bad;
   EXPECT_THAT(error_of<ConfigError>([] { parse_hosts("a:2,b,a"); }),
               StartsWith("launch.hosts: host a is named twice"));
@@ -41,7 +42,7 @@ TEST(Hosts, AFile) {
   EXPECT_THAT(texts(parse_hostfile("# two\nnode-a slots=2\n\n node-b # one\nnode-c:3\n", "hosts")),
               ElementsAre("node-a 2", "node-b 1", "node-c 3"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_hostfile("a slots=2\nb slot=2\n", "hosts"); }),
-              StartsWith("hosts:2: \"slot=2\" is not understood; write b slots=2"));
+              StartsWith("hosts:2: \"slot=2\" is not understood. Write b slots=2"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_hostfile("a\nb\na slots=2\n", "hosts"); }),
               StartsWith("hosts:3: host a"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_hostfile("# none\n", "hosts"); }),

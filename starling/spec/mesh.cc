@@ -15,8 +15,9 @@ constexpr const char* kKey = "train.mesh";
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
   throw ConfigError(
       kKey,
-      fmt::format("\"{}\" is no mesh: {}; write for example replica=2,stage=2 (axes: replica, stage, tensor)",
-                  text, why));
+      fmt::format(
+          "\"{}\" is not a mesh: {}. Write for example replica=2,stage=2 (axes: replica, stage, tensor)",
+          text, why));
 }
 
 struct Axis {
@@ -35,7 +36,7 @@ Axis parse_axis(const std::string& text, const std::string& part) {
   return axis;
 }
 
-// Axes that are not named are 1.
+// Parses the axes. An axis that is not named has size 1.
 MeshSpec named_axes(const std::string& text, bool& replica_named) {
   MeshSpec mesh;
   for (size_t begin = 0; begin < text.size();) {
@@ -70,7 +71,7 @@ MeshSpec parse_mesh(const std::string& text, int64_t ranks) {
   if (!replica_named && ranks % others == 0) mesh.replica = ranks / others;
   if (mesh.ranks() != ranks) {
     throw ConfigError(
-        kKey, fmt::format("replica={} x stage={} x tensor={} is {} ranks, but there are {}: use -n {}",
+        kKey, fmt::format("replica={} x stage={} x tensor={} needs {} ranks, but there are {}: use -n {}",
                           mesh.replica, mesh.stage, mesh.tensor, mesh.ranks(), ranks, mesh.ranks()));
   }
   return mesh;

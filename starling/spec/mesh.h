@@ -1,4 +1,4 @@
-// The mesh of ranks as one validated value: replica × stage × tensor.
+// MeshSpec is the validated device mesh of a run: replica × stage × tensor.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,32 @@ struct MeshSpec {
   bool operator==(const MeshSpec&) const = default;
 };
 
-// "replica=2,stage=2"; axes that are not named are 1, but the replica axis, when it is not named, takes what the other axes
-// leave of `ranks`. Empty: replica = ranks. Errors: ConfigError ("train.mesh") that shows the form, or where the axes do not
-// multiply to `ranks`.
+// Parses "replica=2,stage=2". An axis that is not named has size 1. If the replica axis is not named, its
+// size is `ranks` divided by the sizes of the other axes. Throws ConfigError ("train.mesh") if the text has
+// another form, or if the product of the sizes is not `ranks`.
 MeshSpec parse_mesh(const std::string& text, int64_t ranks);
 
-// Where a rank stands: tensor is the innermost axis, replica the outermost, so that the ranks of one replica are neighbours:
+// The coordinates of a rank. The tensor axis is the innermost and the replica axis the outermost, so the
+// ranks of a replica are adjacent:
 //
 //   rank = (replica · S + stage) · T + tensor
 //
-// The lists hold ranks of the job, ascending, this one among them.
+// The lists hold ranks of the job in ascending order, including this rank.
 struct MeshPlace {
   int replica = 0;
   int stage = 0;
   int tensor = 0;
-  std::vector<int> replica_ranks;  // same stage and tensor slice: they hold the same parameters
-  std::vector<int> stage_ranks;    // same replica and tensor slice: a pipeline
-  std::vector<int> tensor_ranks;   // same replica and stage: they divide its layers
-  std::vector<int> model_ranks;    // same replica: they hold one model between them
+  std::vector<int> replica_ranks;  // equal stage and tensor slice: the ranks hold the same parameters
+  std::vector<int> stage_ranks;    // equal replica and tensor slice: the ranks form a pipeline
+  std::vector<int> tensor_ranks;   // equal replica and stage: the layers are sharded over the ranks
+  std::vector<int> model_ranks;    // equal replica: the ranks together hold one model
 };
 
-// rank: 0 … mesh.ranks() − 1.
+// Returns the coordinates of `rank`, which is in 0 … mesh.ranks() − 1.
 MeshPlace place_of(const MeshSpec& mesh, int rank);
 
-// The product of the axes that `text` names, 1 for none: the fewest ranks that it can be. Errors: those of parse_mesh.
+// Returns the product of the axes that `text` names, which is the smallest number of ranks for the mesh.
+// Throws the errors of parse_mesh().
 int64_t ranks_named(const std::string& text);
 
 }  // namespace starling

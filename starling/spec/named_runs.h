@@ -1,4 +1,4 @@
-// Runs that a configuration file describes by name, for `starling compare`.
+// Named runs in configuration files, for `starling compare`.
 #pragma once
 
 #include <string>
@@ -8,10 +8,13 @@
 
 namespace starling {
 
-// [runs.NAME] holds what differs in that run, by dotted keys (exchange.name = "gossip") or tables. apply_toml (config.h) checks
-// them and leaves them aside.
-std::vector<std::string> run_names(const std::string& path);  // in the order of the file
-// Errors: ConfigError at the place in the file, or where it has no such run.
+// A table [runs.NAME] holds the values of that run as dotted keys (exchange.name = "gossip") or tables.
+// apply_toml() (config.h) checks these tables but does not apply them.
+
+// Returns the names of the runs in the order of the file.
+std::vector<std::string> run_names(const std::string& path);
+
+// Applies the values of a run. Throws ConfigError at the place in the file, or if the file has no such run.
 void apply_run(Config& config, const std::string& path, const std::string& run);
 
 }  // namespace starling

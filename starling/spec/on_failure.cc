@@ -1,11 +1,12 @@
 #include "starling/spec/on_failure.h"
 
 #include "starling/spec/mesh.h"
+#include "starling/spec/strategy_table.h"
 
 namespace starling {
 
 bool has_servers(const RunSpec& spec) {
-  return spec.exchange.name == "parameter-server" || spec.exchange.name == "downpour";
+  return exchange_traits(spec).servers;
 }
 
 bool has_whole_models(const RunSpec& spec) {
@@ -20,8 +21,7 @@ bool goes_on_after_loss(const RunSpec& spec) {
     case OnFailure::kContinue:
       return true;
     case OnFailure::kAuto:
-      return has_servers(spec) && has_whole_models(spec) &&
-             (spec.exchange.name == "downpour" || spec.exchange.staleness != "0");
+      return has_servers(spec) && has_whole_models(spec) && !in_lockstep(spec);
   }
   return false;
 }

@@ -1,18 +1,18 @@
-// What train.on_failure comes to.
+// Decides what train.on_failure means for a run.
 #pragma once
 
 #include "starling/spec/run_spec.h"
 
 namespace starling {
 
-// Whether parameters are held by server processes: the exchange is parameter-server or downpour.
+// Returns true if server processes hold the parameters: the exchange is parameter-server or downpour.
 bool has_servers(const RunSpec& spec);
 
-// Whether each rank holds a whole replica of the model.
+// Returns true if each rank holds a complete replica of the model.
 bool has_whole_models(const RunSpec& spec);
 
-// Whether the other ranks go on when one is killed. `auto`: where workers of a server do not wait for each other (staleness
-// above 0, inf, downpour) and each has a whole model.
+// Returns true if the remaining ranks continue after a rank was killed. For kAuto, they continue if each
+// worker has a complete model and workers do not wait for each other (downpour, or a staleness above 0).
 bool goes_on_after_loss(const RunSpec& spec);
 
 }  // namespace starling

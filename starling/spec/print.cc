@@ -33,7 +33,7 @@ Value value_from_json(const SchemaEntry& entry, const nlohmann::json& json, cons
 std::string config_to_toml(const Config& config) {
   std::string out;
   for (const std::string& table : table_names()) {
-    std::vector<std::pair<std::string, std::string>> lines;  // the assignment, and where it came from
+    std::vector<std::pair<std::string, std::string>> lines;  // the assignment and its origin
     size_t leaf_width = 0, width = 0;
     for (const SchemaEntry& entry : schema()) {
       if (table_of(entry) == table) leaf_width = std::max(leaf_width, leaf_of(entry).size());
@@ -52,6 +52,23 @@ std::string config_to_toml(const Config& config) {
   return out;
 }
 
+std::string spec_to_toml(const RunSpec& spec) {
+  const bool of_program = spec.model.name == kUserModel;
+  std::string out = of_program
+                        ? "# The configuration of this run. The program reads it again with -c FILE.\n"
+                        : "# The configuration of this run. `starling train -c FILE` reads it again.\n";
+  std::string_view table;
+  for (const SchemaEntry& entry : schema()) {
+    if (of_program && program_brings(entry, spec.extensions.get())) continue;
+    if (table_of(entry) != table) {
+      table = table_of(entry);
+      out += fmt::format("\n[{}]\n", table);
+    }
+    out += fmt::format("{} = {}\n", leaf_of(entry), to_toml(read(entry, spec)));
+  }
+  return out;
+}
+
 nlohmann::json spec_to_json(const RunSpec& spec) {
   nlohmann::json json = nlohmann::json::object();
   for (const SchemaEntry& entry : schema()) {
@@ -60,17 +77,49 @@ nlohmann::json spec_to_json(const RunSpec& spec) {
   return json;
 }
 
+namespace {
+
+// Returns `value`, or its present name if an earlier version wrote the value under another name.
+nlohmann::json renamed(const std::string& key, const nlohmann::json& value) {
+  const bool shared = key == "optimizer.share" || key == "exchange.central";
+  return shared && value == "divided" ? nlohmann::json("sharded") : value;
+}
+
+}  // namespace
+
+namespace {
+
+bool is_of_own_program(const nlohmann::json& json) {
+  const auto model = json.find("model");
+  if (model == json.end() || !model->is_object()) return false;
+  const auto name = model->find("name");
+  return name != model->end() && *name == kUserModel;
+}
+
+}  // namespace
+
 RunSpec spec_from_json(const nlohmann::json& json, const std::string& where) {
   if (!json.is_object()) throw ConfigError(where, "the configuration is not a JSON object");
   RunSpec spec;
+  // A user's own program may have added the words. The program that resumes the run checks its own.
+  const bool own_program = is_of_own_program(json);
   for (const auto& [table, leaves] : json.items()) {
     if (!leaves.is_object()) throw ConfigError(where, fmt::format("{} is not a JSON object", table));
     for (const auto& [leaf, value] : leaves.items()) {
       const std::string key = fmt::format("{}.{}", table, leaf);
       const SchemaEntry* entry = find_entry(key);
       if (!entry)
-        throw ConfigError(where, fmt::format("unknown key {}: written by another version of Starling?", key));
-      write(*entry, spec, value_from_json(*entry, value, where), where);
+        throw ConfigError(
+            where, fmt::format("unknown key {}. Another version of Starling may have written it", key));
+      if (key == "model.name" && value == kUserModel) {  // the checkpoint of a user's own program
+        spec.model.name = kUserModel;
+        continue;
+      }
+      if (own_program && value.is_string() && (key == "exchange.name" || key == "comm.algorithm")) {
+        (key == "exchange.name" ? spec.exchange.name : spec.comm.algorithm) = value.get<std::string>();
+        continue;
+      }
+      write(*entry, spec, value_from_json(*entry, renamed(key, value), where), where);
     }
   }
   return spec;
@@ -86,13 +135,14 @@ std::string config_to_json_line(const Config& config) {
   return line.dump();
 }
 
-std::optional<Difference> first_difference(const RunSpec& a, const RunSpec& b) {
+std::vector<Difference> differences(const RunSpec& a, const RunSpec& b) {
+  std::vector<Difference> found;
   for (const SchemaEntry& entry : schema()) {
     if (!entry.shapes_training) continue;
     const Value in_a = read(entry, a), in_b = read(entry, b);
-    if (in_a != in_b) return Difference{std::string(entry.key), to_toml(in_a), to_toml(in_b)};
+    if (in_a != in_b) found.push_back({std::string(entry.key), to_toml(in_a), to_toml(in_b)});
   }
-  return std::nullopt;
+  return found;
 }
 
 }  // namespace starling

@@ -1,26 +1,31 @@
-// A configuration as text: for people, as TOML, as JSON.
+// Prints configurations as TOML and as JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "starling/spec/config.h"
 
 namespace starling {
 
-// Every key with its value, aligned, and where it came from as a comment: TOML that reads back as the same
+// Returns TOML with every key, its value, and its origin in a comment. Reading the text gives an equal
 // RunSpec.
 std::string config_to_toml(const Config& config);
 
-// {"model": {"name": "lenet5", …}, …}, for the run's manifest.
+// Returns TOML with every key and its value, for the run folder. Without the keys that a user's program
+// determines (program_brings()) if the run is one of a user's program. Reading the text gives an equal
+// RunSpec.
+std::string spec_to_toml(const RunSpec& spec);
+
+// Returns {"model": {"name": "lenet5", …}, …}, for the manifest of a run.
 nlohmann::json spec_to_json(const RunSpec& spec);
 
-// The inverse. A key that is absent has its default; an unknown one or a wrong value is a ConfigError at
-// `where`.
+// The inverse of spec_to_json(). A key that is absent has its default value. Throws ConfigError at `where`
+// for an unknown key or an invalid value.
 RunSpec spec_from_json(const nlohmann::json& json, const std::string& where);
 
-// {"event": "config", "values": as spec_to_json, "origins": {"optimizer.lr": "--lr", …}}; one line.
+// Returns one line: {"event": "config", "values": spec_to_json(), "origins": {"optimizer.lr": "--lr", …}}.
 std::string config_to_json_line(const Config& config);
 
 struct Difference {
@@ -28,8 +33,8 @@ struct Difference {
   std::string a, b;  // both values as TOML
 };
 
-// The first key, in schema order, whose values differ among those that shape training; paths of folders, the
-// length of the run, checkpoints and communication do not (SchemaEntry::shapes_training).
-std::optional<Difference> first_difference(const RunSpec& a, const RunSpec& b);
+// Returns the keys whose values differ, in the order of the schema. Ignores keys that do not shape training:
+// folders, the length of the run, checkpoints and communication (SchemaEntry::shapes_training).
+std::vector<Difference> differences(const RunSpec& a, const RunSpec& b);
 
 }  // namespace starling

@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A configuration in which something of each type differs from the default.
+// A configuration in which a value of each type differs from its default.
 Config example() {
   Config config;
   for (const char* assignment :
@@ -34,7 +34,8 @@ TEST(ConfigPrint, TomlReadsBackAsTheSame) {
 
 TEST(ConfigPrint, AlignsAndSaysWhereFrom) {
   const std::string text = config_to_toml(example());
-  EXPECT_THAT(text, HasSubstr("\n[checkpoint]\nevery = 0  # default\nkeep  = 2  # default\n"));
+  EXPECT_THAT(text, HasSubstr("\n[checkpoint]\nevery   = 0     # default\nminutes = 10.0  # default\nkeep    "
+                              "= 2     # default\n"));
   EXPECT_THAT(text, HasSubstr("\nlr           = 0.1     # --set\n"));
 }
 
@@ -52,6 +53,14 @@ TEST(ConfigPrint, JsonReadsBackAsTheSame) {
   EXPECT_EQ(line.at("origins").at("train.ranks"), "default");
 }
 
+TEST(ConfigPrint, JsonOfAUsersOwnProgramReadsBack) {
+  RunSpec spec;
+  spec.model.name = kUserModel;
+  const auto json = spec_to_json(spec);
+  EXPECT_EQ(spec_from_json(json, "manifest").model.name, kUserModel);
+  EXPECT_TRUE(differences(spec_from_json(json, "manifest"), spec).empty());
+}
+
 TEST(ConfigPrint, JsonOfTheManifestIsChecked) {
   const auto error_of = [](const char* text) -> std::string {
     try {
@@ -65,27 +74,30 @@ TEST(ConfigPrint, JsonOfTheManifestIsChecked) {
   EXPECT_EQ(error_of("3"), "manifest.json: the configuration is not a JSON object");
   EXPECT_EQ(error_of(R"({"train": 3})"), "manifest.json: train is not a JSON object");
   EXPECT_EQ(error_of(R"({"train": {"rnks": 3}})"),
-            "manifest.json: unknown key train.rnks: written by another version of Starling?");
+            "manifest.json: unknown key train.rnks. Another version of Starling may have written it");
   EXPECT_EQ(error_of(R"({"train": {"ranks": "a"}})"), "manifest.json: train.ranks is an integer, not \"a\"");
   EXPECT_EQ(error_of(R"({"train": {"ranks": null}})"), "manifest.json: train.ranks is an integer, not null");
 }
 
-TEST(FirstDifference, NamesTheFirstKeyThatShapesTraining) {
+TEST(Differences, AreTheKeysThatShapeTraining) {
   RunSpec a, b;
-  EXPECT_FALSE(first_difference(a, b));
+  EXPECT_TRUE(differences(a, b).empty());
   b.train.seed = 7;
   b.optimizer.lr = 0.1;
-  const auto difference = first_difference(a, b);
-  ASSERT_TRUE(difference);
-  EXPECT_EQ(difference->key, "optimizer.lr");
-  EXPECT_EQ(difference->a, "0.05");
-  EXPECT_EQ(difference->b, "0.1");
+  const auto found = differences(a, b);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].key, "optimizer.lr");
+  EXPECT_EQ(found[0].a, "0.05");
+  EXPECT_EQ(found[0].b, "0.1");
+  EXPECT_EQ(found[1].key, "train.seed");
+  EXPECT_EQ(found[1].b, "7");
 }
 
-TEST(FirstDifference, IgnoresWhatMayChangeOnResume) {
+TEST(Differences, IgnoreWhatMayChangeOnResume) {
   RunSpec a, b;
   b.run.dir = "elsewhere";
   b.run.resume = "never";
+  b.train.threads = 7;  // the default depends on the machine
   b.train.save = "x.safetensors";
   b.train.steps = 10;
   b.train.epochs = 7;
@@ -95,9 +107,18 @@ TEST(FirstDifference, IgnoresWhatMayChangeOnResume) {
   b.comm.interface = "eth0";
   b.comm.key_file = "key";
   b.comm.shared_memory = false;
-  EXPECT_FALSE(first_difference(a, b));
+  EXPECT_TRUE(differences(a, b).empty());
   b.train.ranks = 2;
-  EXPECT_EQ(first_difference(a, b)->key, "train.ranks");
+  ASSERT_EQ(differences(a, b).size(), 1u);
+  EXPECT_EQ(differences(a, b)[0].key, "train.ranks");
+}
+
+TEST(ConfigPrint, AWordOfAnEarlierVersionIsRead) {
+  const auto json =
+      nlohmann::json::parse(R"({"exchange": {"central": "divided"}, "optimizer": {"share": "divided"}})");
+  const RunSpec spec = spec_from_json(json, "state.json");
+  EXPECT_EQ(spec.exchange.central, CentralMode::kSharded);
+  EXPECT_EQ(spec.optimizer.share, OptimizerShare::kSharded);
 }
 
 }  // namespace

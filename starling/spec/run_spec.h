@@ -1,58 +1,85 @@
-// RunSpec: everything that decides how a run trains, as one value. Parsed, validated and printed through the schema
-// (schema.h); every field below has exactly one entry there, under the dotted key written beside it.
+// RunSpec holds everything that determines how a run trains. The schema (schema.h) is used to parse, validate
+// and print it. Each field below has one entry in the schema, with the dotted key in its comment.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace starling {
+
+class Extensions;
 
 enum class Precision { kFp32, kBf16, kFp64 };
 enum class ThreadsMode { kOp, kBatch, kLayer };
 enum class Order { kShuffled, kSequential };
 enum class BatchNorm { kLocal, kSync };
-enum class CentralMode { kDivided, kMaster };
-enum class ConvAlgorithm { kAuto, kIm2col };  // kAuto: libtorch's own
-// What the ranks of a replica axis divide among themselves instead of holding a copy each (ZeRO stages 1, 2, 3).
+enum class CentralMode { kSharded, kMaster };
+enum class ConvAlgorithm { kAuto, kIm2col };  // kAuto: libtorch chooses
+// What the replicas shard instead of holding a copy each (ZeRO stages 1, 2, 3).
 enum class Shard { kNone, kOptimizer, kGradients, kParameters };
-// What the others do when a rank dies. auto: continue where ranks do not wait for each other, else stop.
+// What the remaining ranks do when a rank fails. kAuto continues if the ranks do not wait for each other, and
+// stops otherwise.
 enum class OnFailure { kAuto, kStop, kContinue };
-// Who runs the optimizer pass over parameters that the ranks of a host hold: every rank over all of its own copy, or
-// every rank over its share of the one copy in shared memory.
-enum class OptimizerShare { kAuto, kReplicated, kDivided };
+enum class Quorum { kMajority, kAny };
+// Where a rank computes. kAuto: CUDA if there is a usable device and the strategy can use it, otherwise the
+// CPU. kOwn: the device that the program has registered with libtorch (PrivateUse1).
+enum class DeviceKind { kCpu, kAuto, kCuda, kOwn };
+// How the ranks of a host update the parameters. Every rank updates its own copy (replicated), or its shard
+// of one copy in shared memory (sharded).
+enum class OptimizerShare { kAuto, kReplicated, kSharded };
+
+// The value of ModelSpec::name for the model of a user's own program (run/run.h). No configuration can name
+// it; only a program that brings its model sets it.
+inline constexpr std::string_view kUserModel = "user";
 
 struct ModelSpec {
-  std::string name = "lenet5";                   // model.name: as `starling zoo ls`
+  std::string name = "lenet5";                   // model.name: a name that `starling zoo ls` prints
   std::vector<int64_t> widths = {784, 256, 10};  // model.widths: mlp only, inputs first, classes last
   std::string stem = "auto";                     // model.stem: auto imagenet cifar (resnets)
-  int64_t classes = 0;                           // model.classes: 0 = what the data has
-  int64_t layers = 6;                            // model.layers: gpt
-  int64_t width = 384;                           // model.width: gpt
-  int64_t heads = 6;                             // model.heads: gpt
-  int64_t tokens = 256;                          // model.tokens: gpt, context length
-  int64_t vocabulary = 0;                        // model.vocabulary: 0 = what the data has
-  double dropout = 0.0;                          // model.dropout: gpt and the networks that drop
+  int64_t classes = 0;                           // model.classes: 0 = from the data
+  int64_t layers = 6;                            // model.layers: gpt, llama
+  int64_t width = 384;                           // model.width: gpt, llama
+  int64_t heads = 6;                             // model.heads: gpt, llama
+  int64_t kv_heads = 0;                          // model.kv_heads: llama, 0 = heads
+  int64_t hidden = 0;                            // model.hidden: llama, 0 = from width
+  int64_t tokens = 256;                          // model.tokens: gpt, llama, context length
+  int64_t vocabulary = 0;                        // model.vocabulary: 0 = from the data
+  double rope_theta = 10000.0;                   // model.rope_theta: llama
+  double norm_eps = 1e-5;                        // model.norm_eps: llama
+  bool tied = false;                             // model.tied: llama
+  double dropout = 0.0;                          // model.dropout: networks with dropout
   BatchNorm batch_norm = BatchNorm::kLocal;      // model.batch_norm: local sync
   ConvAlgorithm conv = ConvAlgorithm::kAuto;     // model.conv: auto im2col (--conv)
-  std::string init;                              // model.init: FILE.safetensors (--init)
+  std::string init;                              // model.init: FILE.safetensors or .pt (--init)
+
+  // Whether the network is one of text.
+  bool reads_text() const { return name == "gpt" || name == "llama"; }
+  // The number of key and value heads in each block.
+  int64_t key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
 };
 
 struct DataSpec {
   std::string source = "digits";   // data.source: idx:DIR cifar-bin:DIR images:PATH text:FILE digits grammar
-  std::string test_source;         // data.test_source: empty = the test part that belongs to `source`
+  std::string test_source;         // data.test_source: empty = the test part of `source`
   Order order = Order::kShuffled;  // data.order
   int64_t samples = 0;             // data.samples: 0 = all (generated: 8192)
   int64_t test_samples = 0;        // data.test_samples: 0 = all (generated: 1024)
   bool augment = false;            // data.augment: flip and pad-crop
   int64_t pad = 4;                 // data.pad: pixels of the pad-crop
   bool normalize = true;           // data.normalize
-  int64_t workers = 1;             // data.workers: threads that decode ahead, a rank
-  int64_t prefetch = 4;            // data.prefetch: batches held ready, a rank
-  double validation = 0.1;         // data.validation: share of a text kept for validation
-  // data.partition (--partition): auto none iid by-label dirichlet=A. Which samples are a rank's own (data/partition.h);
-  // none: every batch is drawn from all of them. auto: iid for parallel-sgd and admm, else none.
+  int64_t workers = 1;             // data.workers: threads per rank that decode ahead
+  int64_t prefetch = 4;            // data.prefetch: batches per rank that are prepared ahead
+  double validation = 0.1;         // data.validation: fraction of a text for validation
+  // data.partition (--partition): auto none iid by-label dirichlet=A. Determines which samples belong to one
+  // rank only (data/sample_partition.h). none: every batch is drawn from all samples. auto: iid for exchanges
+  // whose ranks own their samples (parallel-sgd, admm), otherwise none.
   std::string partition = "auto";
+  // data.share (--share): the parts of a step's samples: empty (equal), auto (measured), or one number per
+  // rank between commas (spec/batch_share.h)
+  std::string share;
 };
 
 struct OptimizerSpec {
@@ -64,7 +91,8 @@ struct OptimizerSpec {
   double beta2 = 0.999;                          // optimizer.beta2
   double eps = 1e-8;                             // optimizer.eps
   double clip_norm = 0.0;                        // optimizer.clip_norm: 0 = off
-  OptimizerShare share = OptimizerShare::kAuto;  // optimizer.share: auto replicated divided
+  double clip_value = 0.0;                       // optimizer.clip_value: 0 = off
+  OptimizerShare share = OptimizerShare::kAuto;  // optimizer.share: auto replicated sharded
 };
 
 struct ScheduleSpec {
@@ -73,9 +101,11 @@ struct ScheduleSpec {
   std::vector<double> milestones;  // schedule.milestones: step, in epochs
   double gamma = 0.1;              // schedule.gamma: step
   int64_t warmup_steps = 0;        // schedule.warmup_steps
+  double warmup_share = 0.0;       // schedule.warmup_share: of the run's steps; used where warmup_steps is 0
   double min_lr = 0.0;             // schedule.min_lr: cosine
-  int64_t scale_base_batch =
-      0;  // schedule.scale_base_batch: lr is multiplied by global_batch / this; 0 = off
+  // schedule.scale_base_batch: lr is scaled for global_batch / scale_base_batch; 0 = off
+  int64_t scale_base_batch = 0;
+  std::string scale = "linear";  // schedule.scale: linear sqrt firecaffe
 };
 
 struct TrainSpec {
@@ -85,84 +115,94 @@ struct TrainSpec {
   double epochs = 1;                            // train.epochs: used when steps is 0
   int64_t steps = 0;                            // train.steps
   int64_t global_batch = 64;                    // train.global_batch: samples of one step over all ranks
+  int64_t accumulate = 1;                       // train.accumulate: parts of a step's batch
   Precision precision = Precision::kFp32;       // train.precision: fp32 bf16 fp64
   uint64_t seed = 0;                            // train.seed
-  std::string save;                             // train.save: FILE.safetensors (--save)
-  int64_t hash_every = 200;     // train.hash_every: steps between replica comparisons, 0 = never
-  int64_t eval_batch = 0;       // train.eval_batch: samples of one evaluation batch a rank; 0 = automatic
+  std::string save;                             // train.save: FILE.safetensors or .pt (--save)
+  int64_t hash_every = 200;     // train.hash_every: steps between comparisons of replicas; 0 = never
+  int64_t eval_batch = 0;       // train.eval_batch: samples per rank in an evaluation batch; 0 = automatic
   double bucket_mb = 8;         // train.bucket_mb: size of a gradient bucket
   std::string gemm = "auto";    // train.gemm: auto mkl onednn (fp32 matrix products)
   std::string layout = "auto";  // train.layout: auto contiguous channels-last
-  std::string mesh;             // train.mesh (--mesh): replica=R,stage=S,tensor=T (spec/mesh.h)
-  Shard shard = Shard::kNone;   // train.shard (--shard): none optimizer gradients parameters (docs/zero.md)
-  // train.hybrid (--hybrid): none, auto (each layer by bytes), or the names of the layers that are model-parallel
+  DeviceKind device = DeviceKind::kCpu;  // train.device (--device): cpu auto cuda privateuseone
+  bool tune = false;                     // train.tune (--tune): measure where gemm and layout are auto
+  std::string mesh;                      // train.mesh (--mesh): replica=R,stage=S,tensor=T (spec/mesh.h)
+  Shard shard =
+      Shard::kNone;  // train.shard (--shard): none optimizer gradients parameters (docs/explanation/zero.md)
+  // train.hybrid (--hybrid): none, auto (by bytes), or the names of the model-parallel layers
   std::string hybrid = "none";
   OnFailure on_failure = OnFailure::kAuto;  // train.on_failure (--on-failure): auto stop continue
-  std::string emulate;  // train.emulate (--emulate): slower ranks than there are (spec/emulation.h)
+  Quorum quorum = Quorum::kMajority;        // train.quorum (--quorum): majority any
+  std::string emulate;  // train.emulate (--emulate): emulated slow ranks and networks (spec/emulation.h)
 };
 
-// How replicas agree (docs/exchanges.md).
+// How replicas agree on the parameters.
 struct ExchangeSpec {
   std::string name =
       "all-reduce";    // exchange.name (--exchange): all-reduce central local-sgd parallel-sgd admm gossip
-  int64_t every = 8;   // exchange.every: local-sgd, parallel-sgd, admm: steps of a round
-  int64_t rounds = 0;  // exchange.rounds (--rounds): parallel-sgd: rounds of the run; 0 = by exchange.every
+  int64_t every = 8;   // exchange.every: local-sgd, parallel-sgd, admm: steps per synchronization round
+  int64_t rounds = 0;  // exchange.rounds (--rounds): parallel-sgd: number of rounds; 0 = by exchange.every
+  double block_momentum = 0;                    // exchange.block_momentum: local-sgd, admm
   std::string combine = "average";              // exchange.combine (--combine): parallel-sgd: average best
-  CentralMode central = CentralMode::kDivided;  // exchange.central (--central): divided master
+  CentralMode central = CentralMode::kSharded;  // exchange.central (--central): sharded master
   std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
   double rho = 0.1;                             // exchange.rho: admm: penalty
-  // exchange.codec (--codec): all-reduce: NAME[:KEY=VALUE,…], docs/codecs.md
+  // exchange.codec (--codec): all-reduce: NAME[:KEY=VALUE,…], docs/reference/codecs.md
   std::string codec = "none";
-  // exchange.pull_codec: parameter-server, downpour: how weights travel from a server
+  // exchange.pull_codec: parameter-server, downpour: compression of weights that a server sends
   std::string pull_codec = "none";
-  int64_t servers = 1;  // exchange.servers (--servers): parameter-server, downpour: shards, beside the ranks
+  int64_t servers = 1;  // exchange.servers (--servers): parameter-server, downpour: number of server shards
   std::string staleness = "0";  // exchange.staleness (--staleness): parameter-server: 0, a bound, or inf
-  int64_t backup = 0;           // exchange.backup (--backup): late workers that a clock does without
+  int64_t backup = 0;           // exchange.backup (--backup): slowest workers that each step ignores
   std::string reduction_order = "fixed";  // exchange.reduction_order: parameter-server: fixed arrival
-  bool staleness_weight = false;  // exchange.staleness_weight: steps are divided by 1 + their staleness
-  int64_t push_every = 1;         // exchange.push_every: downpour: n_push
-  int64_t fetch_every = 1;        // exchange.fetch_every: downpour: n_fetch
-  bool adaptive_rho = true;       // exchange.adaptive_rho: admm
+  bool staleness_weight = false;          // exchange.staleness_weight: divide updates by 1 + their staleness
+  std::vector<double> worker_weights;     // exchange.worker_weights: λ of each worker; empty = 1 / workers
+  int64_t push_every = 1;                 // exchange.push_every: downpour: n_push
+  int64_t fetch_every = 1;                // exchange.fetch_every: downpour: n_fetch
+  bool adaptive_rho = true;               // exchange.adaptive_rho: admm
 };
 
-// Pipeline parallelism (docs/pipeline.md): used where the mesh has stages, or threads_mode is layer.
+// Pipeline parallelism. Used if the mesh has stages or threads_mode is layer.
 struct PipelineSpec {
   std::string schedule =
       "1f1b";                 // pipeline.schedule (--schedule): naive gpipe 1f1b interleaved, or file:PATH
   int64_t micro_batches = 8;  // pipeline.micro_batches (--micro-batches)
-  int64_t chunks = 2;         // pipeline.chunks: interleaved: stages a rank
-  std::string activations =
-      "none";  // pipeline.activations: how they travel between stages: none fp16 bf16 int8
+  int64_t chunks = 2;         // pipeline.chunks: interleaved: stages per rank
+  std::string activations = "none";  // pipeline.activations: compression between stages: none fp16 bf16 int8
 };
 
 struct RunFolderSpec {
   std::string dir;              // run.dir (--run-dir); empty = runs/<date>-<model>
   std::string resume = "auto";  // run.resume: auto never PATH
+  bool tensorboard = false;     // run.tensorboard (--tensorboard): also write event files of TensorBoard
 };
 
 struct CheckpointSpec {
-  int64_t every = 0;  // checkpoint.every: steps, 0 = only at SIGTERM
-  int64_t keep = 2;   // checkpoint.keep: whole checkpoints kept
+  int64_t every = 0;    // checkpoint.every: steps; 0 = none by steps
+  double minutes = 10;  // checkpoint.minutes: minutes between checkpoints; 0 = none by time
+  int64_t keep = 2;     // checkpoint.keep: number of complete checkpoints to keep
 };
 
 struct CommSpec {
-  double timeout_s = 60;  // comm.timeout_s: of every wait
+  double timeout_s = 60;    // comm.timeout_s: timeout of every wait
+  double dead_after_s = 4;  // comm.dead_after_s: a host without an answer for this time is lost
   std::string
-      interface;  // comm.interface: name or address to bind between hosts; empty = the route to the store
+      interface;  // comm.interface: name or address for traffic between hosts; empty = route to the store
   std::string key_file;             // comm.key_file: 256-bit job key, mode 0600
-  std::string algorithm = "auto";   // comm.algorithm (--collective): all-reduce between hosts, by name
-  std::string security = "none";    // comm.security (--net-security): none auth encrypt: of data frames
-  bool shared_memory = true;        // comm.shared_memory: false = TCP between ranks of one host too
-  std::string engine = "starling";  // comm.engine: starling ucx mpi: what carries data between ranks
+  std::string algorithm = "auto";   // comm.algorithm (--collective): collectives between hosts
+  std::string security = "none";    // comm.security (--net-security): data frames: none auth encrypt
+  bool shared_memory = true;        // comm.shared_memory: false = TCP also between ranks of one host
+  std::string engine = "starling";  // comm.engine: transport of data: starling ucx mpi
 };
 
-// The hosts that `-n` ranks are started on (spec/hosts.h); none: this one.
+// The hosts on which ranks are started (spec/hosts.h). If none are named, ranks run on this host.
 struct LaunchSpec {
   std::string hosts;     // launch.hosts (--hosts): a,b:2
   std::string hostfile;  // launch.hostfile (--hostfile)
-  // launch.command (--launch-command): reaches a host, as `COMMAND HOST "SHELL COMMAND"`
+  // launch.command (--launch-command): reaches a host by `COMMAND HOST "SHELL COMMAND"`
   std::string command = "ssh -o BatchMode=yes -o ServerAliveInterval=15";
-  std::string program;  // launch.program: this program on the other hosts; empty = the same path as here
+  std::string
+      program;  // launch.program: path of this program on the other hosts; empty = the path on this host
 };
 
 struct VerifySpec {
@@ -183,6 +223,9 @@ struct RunSpec {
   CommSpec comm;
   LaunchSpec launch;
   VerifySpec verify;
+  // The exchanges, codecs, all-reduce algorithms and data sources that the program adds (spec/extensions.h).
+  // Null if it adds none. The field is not a key: every rank runs the same program, which adds the same.
+  std::shared_ptr<const Extensions> extensions;
 };
 
 }  // namespace starling

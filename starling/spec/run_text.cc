@@ -11,6 +11,7 @@
 #include "starling/spec/enum_words.h"
 #include "starling/spec/mesh.h"
 #include "starling/spec/named_runs.h"
+#include "starling/spec/recipes.h"
 
 namespace starling {
 namespace {
@@ -31,7 +32,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-// The names of an entry's flags, without dashes.
+// Returns the names of an entry's flags without dashes.
 std::vector<std::string> flag_names(const SchemaEntry& entry) {
   std::vector<std::string> names = split(entry.flags, ',');
   for (std::string& name : names) name.erase(0, name.find_first_not_of('-'));
@@ -52,7 +53,7 @@ const SchemaEntry& entry_of(const std::string& run, const std::string& key) {
   throw ConfigError(
       fmt::format("{} {}", kFlag, run),
       fmt::format("there is no key {}{}", key,
-                  near.empty() ? ": `starling config show` lists all" : ": did you mean " + near + "?"));
+                  near.empty() ? ": `starling config show` lists all keys" : ": did you mean " + near + "?"));
 }
 
 void apply_part(Config& config, const std::string& run, const std::string& part) {
@@ -67,7 +68,7 @@ void apply_part(Config& config, const std::string& run, const std::string& part)
     const std::string near = nearest(part, names);
     throw ConfigError(
         fmt::format("{} {}", kFlag, run),
-        fmt::format("\"{}\" is no run: {}name an exchange ({}), KEY=VALUE, or a table [runs.{}] of the "
+        fmt::format("\"{}\" is not a run: {}name an exchange ({}), KEY=VALUE, or a table [runs.{}] of the "
                     "file that -c names",
                     part, near.empty() ? "" : "did you mean " + near + "? ", fmt::join(names, ", "), part));
   }
@@ -83,7 +84,8 @@ bool makes_up(const std::string& mesh, int64_t ranks) {
 
 std::vector<std::string> split_runs(const std::string& text) {
   const std::vector<std::string> runs = split(text, text.find(';') == std::string::npos ? ',' : ';');
-  if (runs.empty()) throw ConfigError(kFlag, "names no run: for example --runs all-reduce,local-sgd:every=8");
+  if (runs.empty())
+    throw ConfigError(kFlag, "names no run. Write for example --runs all-reduce,local-sgd:every=8");
   for (size_t i = 0; i < runs.size(); ++i) {
     if (std::find(runs.begin(), runs.begin() + static_cast<ptrdiff_t>(i), runs[i]) !=
         runs.begin() + static_cast<ptrdiff_t>(i))
@@ -98,6 +100,7 @@ Config config_of_run(const Config& base, const std::vector<std::string>& files, 
     const std::vector<std::string> names = run_names(file);
     if (std::find(names.begin(), names.end(), run) == names.end()) continue;
     apply_run(config, file, run);
+    apply_recipes(config);
     return config;
   }
   for (size_t begin = 0; begin < run.size();) {
@@ -110,6 +113,7 @@ Config config_of_run(const Config& base, const std::vector<std::string>& files, 
   if (mesh != base.spec.train.mesh && config.spec.train.ranks == base.spec.train.ranks &&
       !makes_up(mesh, config.spec.train.ranks))
     config.spec.train.ranks = ranks_named(mesh);
+  apply_recipes(config);
   return config;
 }
 

@@ -64,7 +64,7 @@ TEST(RunText, PrefersARunOfTheFile) {
 }
 
 TEST(RunText, SaysWhatWasProbablyMeant) {
-  EXPECT_THAT(error_of("gosip"), HasSubstr("--runs gosip: \"gosip\" is no run: did you mean gossip?"));
+  EXPECT_THAT(error_of("gosip"), HasSubstr("--runs gosip: \"gosip\" is not a run: did you mean gossip?"));
   EXPECT_THAT(error_of("gossip:grap=ring"), HasSubstr("did you mean graph?"));
   EXPECT_THAT(error_of("gossip:graph=star"), HasSubstr("ring"));
   EXPECT_THAT(error_of("mesh=depth=2"), HasSubstr("no axis"));

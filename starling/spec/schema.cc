@@ -8,6 +8,8 @@
 
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
+#include "starling/base/utf8.h"
+#include "starling/spec/extensions.h"
 
 namespace starling {
 namespace {
@@ -32,13 +34,23 @@ void check_range(const SchemaEntry& entry, double x, const std::string& text, co
                                        allowed.empty() || !std::isfinite(x) ? "finite" : allowed));
 }
 
-void check_word(const SchemaEntry& entry, const std::string& word, const std::string& where) {
+// Returns true if a program can add words to those of the entry (spec/extensions.h).
+bool takes_added_words(const SchemaEntry& entry) {
+  return entry.key == "exchange.name" || entry.key == "comm.algorithm";
+}
+
+void check_word(const SchemaEntry& entry, const std::string& word, const std::string& where,
+                const Extensions* added) {
   if (entry.allowed.empty() || find_word(entry.allowed, word)) return;
-  const auto words = split_words(entry.allowed);
+  const auto words = allowed_words(entry, added);
+  if (std::find(words.begin(), words.end(), word) != words.end()) return;
   const std::string near = nearest(word, words);
-  throw ConfigError(where, fmt::format("{} = \"{}\" is unknown: {}use {}", entry.key, word,
-                                       near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
-                                       describe_allowed(entry)));
+  throw ConfigError(
+      where,
+      fmt::format("{} = \"{}\" is unknown: {}use {}{}", entry.key, word,
+                  near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
+                  describe_allowed(entry, added),
+                  takes_added_words(entry) ? ", or the program that adds it (starling::Extensions)" : ""));
 }
 
 template <class T>
@@ -65,7 +77,7 @@ const T& as(const SchemaEntry& entry, const Value& value, const std::string& whe
   refuse(entry, value, where);
 }
 
-// Checks a value and stores it through one kind of member.
+// Writer checks a value and stores it through one kind of member.
 struct Writer {
   const SchemaEntry& entry;
   RunSpec& spec;
@@ -87,11 +99,14 @@ struct Writer {
   }
   void operator()(const Member<std::string>& member) const {
     const std::string& text = as<std::string>(entry, value, where);
-    check_word(entry, text, where);
+    if (!is_utf8(text))  // checkpoints and events hold the configuration as JSON
+      throw ConfigError(
+          where, fmt::format("{} is not UTF-8 text: rename the file or give another value", entry.key));
+    check_word(entry, text, where, spec.extensions.get());
     member.write(spec) = text;
   }
   void operator()(const Member<std::vector<int64_t>>& member) const {
-    // An empty list of a file or of JSON has no element that could say its type.
+    // An empty list in a file or in JSON has no element that determines its type.
     const auto* none = std::get_if<std::vector<double>>(&value);
     const auto& integers =
         none && none->empty() ? std::vector<int64_t>{} : as<std::vector<int64_t>>(entry, value, where);
@@ -105,7 +120,7 @@ struct Writer {
   }
   void operator()(const EnumMember& member) const {
     const std::string& word = as<std::string>(entry, value, where);
-    check_word(entry, word, where);
+    check_word(entry, word, where, nullptr);
     member.write(spec, *find_word(entry.allowed, word));
   }
 };
@@ -146,6 +161,44 @@ const SchemaEntry* find_entry(std::string_view key) {
   return nullptr;
 }
 
+bool program_brings(const SchemaEntry& entry, const Extensions* added) {
+  // The keys of a model or of data that apply to a user's program, too.
+  static constexpr std::string_view kOfPrograms[] = {"model.batch_norm", "model.conv",   "model.init",
+                                                     "data.order",       "data.workers", "data.prefetch",
+                                                     "data.partition",   "data.share"};
+  const bool of_model = entry.section == Section::kModel, of_data = entry.section == Section::kData;
+  const bool adds_data = added != nullptr && !added->sources().empty();
+  if (adds_data && (of_data || entry.key == "model.tokens")) return false;
+  return (of_model || of_data) &&
+         std::find(std::begin(kOfPrograms), std::end(kOfPrograms), entry.key) == std::end(kOfPrograms);
+}
+
+const SchemaEntry* find_flag(std::string_view name) {
+  for (const SchemaEntry& entry : schema()) {
+    for (std::string_view flags = entry.flags; !flags.empty();) {
+      const size_t comma = std::min(flags.find(','), flags.size());
+      if (flags.substr(0, comma) == name) return &entry;
+      flags.remove_prefix(std::min(comma + 1, flags.size()));
+    }
+  }
+  return nullptr;
+}
+
+namespace {
+
+// Returns the first key of a table that has `part` as one of its words, or an empty string. The words of
+// "global_batch" are "global" and "batch".
+std::string key_with_part(std::string_view table, std::string_view part) {
+  for (const SchemaEntry& entry : schema()) {
+    const std::string words = fmt::format("_{}_", leaf_of(entry));
+    if (table_of(entry) == table && words.find(fmt::format("_{}_", part)) != std::string::npos)
+      return std::string(entry.key);
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string near_key(std::string_view key) {
   const size_t dot = key.find('.');
   const std::string_view table = key.substr(0, dot);
@@ -156,9 +209,11 @@ std::string near_key(std::string_view key) {
     if (leaf_of(entry) == leaf) same_leaf.emplace_back(entry.key);
     if (table_of(entry) == table) same_table.emplace_back(leaf_of(entry));
   }
-  if (same_leaf.size() == 1) return same_leaf.front();  // the right name in another table, or in none
+  if (same_leaf.size() == 1) return same_leaf.front();  // the right name with a wrong table, or without one
   const std::string in_table = nearest(leaf, same_table);
-  return in_table.empty() ? nearest(key, all) : fmt::format("{}.{}", table, in_table);
+  if (!in_table.empty()) return fmt::format("{}.{}", table, in_table);
+  const std::string in_all = nearest(key, all);
+  return in_all.empty() ? key_with_part(table, leaf) : in_all;
 }
 
 std::vector<std::string> table_names() {
@@ -188,8 +243,19 @@ Value default_of(const SchemaEntry& entry) {
   return read(entry, RunSpec{});
 }
 
-std::string describe_allowed(const SchemaEntry& entry) {
-  if (!entry.allowed.empty()) return fmt::format("one of {}", fmt::join(split_words(entry.allowed), ", "));
+std::vector<std::string> allowed_words(const SchemaEntry& entry, const Extensions* added) {
+  std::vector<std::string> words = split_words(entry.allowed);
+  if (added == nullptr || words.empty()) return words;
+  if (entry.key == "exchange.name") {
+    for (const auto& row : added->exchanges()) words.emplace_back(row->traits.name);
+  } else if (entry.key == "comm.algorithm") {
+    for (const auto& row : added->all_reduces()) words.push_back(row->name);
+  }
+  return words;
+}
+
+std::string describe_allowed(const SchemaEntry& entry, const Extensions* added) {
+  if (!entry.allowed.empty()) return fmt::format("one of {}", fmt::join(allowed_words(entry, added), ", "));
   std::vector<std::string> parts;
   const Range& range = entry.range;
   if (range.min > -kInfinity)

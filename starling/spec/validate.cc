@@ -1,15 +1,21 @@
 #include "starling/spec/validate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
 
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
+#include "starling/spec/batch_share.h"
+#include "starling/spec/device_refusal.h"
 #include "starling/spec/emulation.h"
+#include "starling/spec/extensions.h"
 #include "starling/spec/mesh.h"
 #include "starling/spec/on_failure.h"
+#include "starling/spec/strategy_table.h"
+#include "starling/spec/text_model.h"
 
 namespace starling {
 namespace {
@@ -17,7 +23,7 @@ namespace {
 class Validator {
  public:
   Validator(const RunSpec& spec, const Origins& origins, int cores)
-      : spec_(spec), origins_(origins), cores_(cores) {}
+      : spec_(spec), origins_(origins), cores_(cores), traits_(exchange_traits(spec)) {}
 
   std::vector<std::string> run() {
     batch();
@@ -31,22 +37,47 @@ class Validator {
   }
 
  private:
-  // The error is placed at the first of `keys` that the user wrote, else at the first key.
+  // Throws ConfigError at the first of `keys` that the user wrote, otherwise at the first key.
   template <class... Args>
   [[noreturn]] void fail(const std::vector<std::string_view>& keys, fmt::format_string<Args...> format,
                          Args&&... args) const {
     std::string where(keys.front());
     for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-      if (const auto it = origins_.find(*key); it != origins_.end()) where = it->second.where;
+      if (const auto it = origins_.find(*key); it != origins_.end() && !from_recipe(*key))
+        where = it->second.where;
     }
     throw ConfigError(where, fmt::format(format, std::forward<Args>(args)...));
   }
 
+  // Returns the names of the exchanges for which `has` is true, for messages.
+  template <class Has>
+  std::string names_of(const Has& has) const {
+    std::vector<std::string_view> names;
+    for (const ExchangeTraits* exchange : exchanges_of(spec_)) {
+      if (has(*exchange)) names.push_back(exchange->name);
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+
+  // Refuses the key exchange.<key> if it is set and the exchange does not read it.
+  void belongs(bool set, std::string_view key) const {
+    if (!set || traits_.reads(key)) return;
+    const std::string full = fmt::format("exchange.{}", key);
+    fail({full, "exchange.name"}, "{} belongs to {}, not to \"{}\"", full,
+         names_of([&](const ExchangeTraits& e) { return e.reads(key); }), traits_.name);
+  }
+
+  bool from_recipe(std::string_view key) const {
+    const auto origin = origins_.find(key);
+    return origin != origins_.end() && origin->second.kind == OriginKind::kRecipe;
+  }
+
   void batch() {
     const TrainSpec& train = spec_.train;
-    // All ranks of a replica see its share of the batch; mesh() checks the micro-batches.
+    // All ranks of a replica process the replica's part of the batch. mesh() checks the micro-batches.
     const int64_t replicas = parse_mesh(train.mesh, train.ranks).replica;
-    if (train.global_batch % replicas != 0) {
+    const bool unequal = has_unequal_shares(spec_);
+    if (train.global_batch % replicas != 0 && !unequal) {
       const int64_t up = (train.global_batch / replicas + 1) * replicas;
       const int64_t down = up - replicas;
       const std::string remedy = down > 0 ? fmt::format("{} or {}", down, up) : fmt::format("{}", up);
@@ -57,12 +88,12 @@ class Validator {
            who, remedy);
     }
     const int64_t per_rank = train.global_batch / train.ranks;
-    if (train.threads_mode == ThreadsMode::kBatch && train.threads > 0 && per_rank % train.threads != 0) {
+    if (train.threads_mode == ThreadsMode::kBatch && train.threads > 0 && !unequal &&
+        per_rank % train.threads != 0) {
       fail({"train.threads", "train.threads_mode", "train.global_batch"},
-           "train.threads_mode = \"batch\" gives each thread an equal part, but train.threads = {} does not "
-           "divide the "
-           "{} samples of a rank: use a train.global_batch that is a multiple of {}",
-           train.threads, per_rank, train.threads * train.ranks);
+           "train.threads_mode = \"batch\" gives each thread an equal part, but the {} samples of a rank are "
+           "not a multiple of train.threads = {}: use a train.global_batch that is a multiple of {}",
+           per_rank, train.threads, train.threads * train.ranks);
     }
     if (spec_.data.samples > 0 && spec_.data.samples < train.ranks) {
       fail({"data.samples", "train.ranks"},
@@ -70,33 +101,36 @@ class Validator {
            "ranks",
            train.ranks, spec_.data.samples);
     }
+    if (spec_.data.samples > 0 && spec_.data.samples < train.global_batch) {
+      fail({"data.samples", "train.global_batch"},
+           "data.samples = {} is less than train.global_batch = {} ({}): use more samples or a smaller batch",
+           spec_.data.samples, train.global_batch, origin_text(origins_, "train.global_batch"));
+    }
     if (cores_ > 0 && train.ranks > cores_) {
-      warnings_.push_back(fmt::format(
-          "train.ranks = {} is more than the {} cores of this machine: it works, but slower than -n {}",
-          train.ranks, cores_, cores_));
+      warnings_.push_back(
+          fmt::format("train.ranks = {} is more than the {} cores of this machine. Ranks that share cores "
+                      "are slower than -n {}",
+                      train.ranks, cores_, cores_));
     }
   }
 
-  void length() const {
+  void length() {
     if (spec_.train.steps == 0 && spec_.train.epochs <= 0) {
       fail({"train.epochs", "train.steps"},
-           "train.epochs and train.steps are both 0, so there is nothing to do: give --epochs or --steps");
+           "train.epochs and train.steps are both 0: give --epochs or --steps");
     }
-    if (spec_.train.steps > 0 && spec_.schedule.warmup_steps > spec_.train.steps) {
-      fail({"schedule.warmup_steps", "train.steps"},
-           "schedule.warmup_steps = {} is longer than train.steps = {}: shorten the warm-up",
-           spec_.schedule.warmup_steps, spec_.train.steps);
+    const int64_t warm_up = spec_.schedule.warmup_steps;
+    if (spec_.train.steps > 0 && warm_up > spec_.train.steps && !from_recipe("schedule.warmup_steps")) {
+      warnings_.push_back(fmt::format(
+          "schedule.warmup_steps = {} is longer than train.steps = {}, so the learning rate never reaches "
+          "optimizer.lr",
+          warm_up, spec_.train.steps));
     }
   }
 
   void model() const {
     const ModelSpec& model = spec_.model;
-    if (model.name == "gpt" && model.width % model.heads != 0) {
-      fail({"model.heads", "model.width"},
-           "model.width = {} cannot be split into model.heads = {}: use a width of {}, or heads that divide "
-           "it",
-           model.width, model.heads, (model.width / model.heads + 1) * model.heads);
-    }
+    if (const auto fault = text_model_fault(model)) fail(fault->keys, "{}", fault->message);
     if (model.name != "mlp") return;
     if (model.widths.size() < 2) {
       fail({"model.widths"},
@@ -110,24 +144,37 @@ class Validator {
     }
   }
 
+  // Returns true if the program adds this kind of data. It may be of any form.
+  bool is_added(std::string_view source) const {
+    return find_added_source(spec_.extensions.get(), source.substr(0, source.find(':'))) != nullptr;
+  }
+
   void source() {
+    if (is_added(spec_.data.source) || is_added(test_source())) return;
     const bool text = check_source("data.source", spec_.data.source);
-    if (!spec_.data.test_source.empty() && check_source("data.test_source", test_source()) != text) {
+    const bool test_text =
+        spec_.data.test_source.empty() ? text : check_source("data.test_source", test_source());
+    // Only a data server knows what it serves. The run checks that when it has connected.
+    if (is_served(spec_.data.source)) return;
+    if (!is_served(test_source()) && test_text != text) {
       fail({"data.test_source", "data.source"},
            "data.test_source = \"{}\" is of another kind than data.source = \"{}\"", spec_.data.test_source,
            spec_.data.source);
     }
-    const bool reads_text = spec_.model.name == "gpt";
-    if (reads_text != text) {
+    const bool reads_text = spec_.model.reads_text();
+    if (reads_text != text && spec_.model.name != kUserModel) {
       fail({"data.source", "model.name"},
-           "model.name = \"{}\" learns from {}, and data.source = \"{}\" is {}: use {}", spec_.model.name,
-           reads_text ? "text" : "pictures", spec_.data.source, text ? "text" : "pictures",
+           "model.name = \"{}\" trains on {}, but data.source = \"{}\" provides {}: use {}", spec_.model.name,
+           reads_text ? "text" : "images", spec_.data.source, text ? "text" : "images",
            reads_text ? "grammar or text:FILE" : "digits, idx:DIR, cifar-bin:DIR or images:PATH");
     }
     if (text && spec_.data.augment) warnings_.push_back("data.augment has no effect on text");
   }
 
-  // data.test_source with its kind: a path alone is of the kind of data.source, as data/factory.cc reads it.
+  static bool is_served(std::string_view source) { return source.starts_with("served:"); }
+
+  // Returns data.test_source with its kind. A path without a kind has the kind of data.source, as in
+  // data/source_factory.cc.
   std::string test_source() const {
     const std::string &test = spec_.data.test_source, &train = spec_.data.source;
     const bool has_kind = test.find(':') != std::string::npos || test == "digits" || test == "grammar";
@@ -135,7 +182,7 @@ class Validator {
     return has_kind || colon == std::string::npos ? test : train.substr(0, colon + 1) + test;
   }
 
-  // Whether a source is of text; fails if it is none.
+  // Returns whether a source is text. Throws ConfigError if it is not a source.
   bool check_source(std::string_view key, const std::string& source) const {
     static constexpr std::string_view kNames[] = {"idx",    "cifar-bin", "images", "text",
                                                   "served", "digits",    "grammar"};
@@ -143,14 +190,22 @@ class Validator {
     const std::string name = source.substr(0, colon);
     const bool generated = name == "digits" || name == "grammar";
     if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
-      const std::string near = nearest(name, {std::begin(kNames), std::end(kNames)});
+      std::vector<std::string> known(std::begin(kNames), std::end(kNames));
+      std::string own;
+      if (spec_.extensions != nullptr) {
+        for (const auto& row : spec_.extensions->sources()) {
+          known.push_back(row->prefix);
+          own += row->usage + ", ";
+        }
+      }
+      const std::string near = nearest(name, known);
       fail({key},
-           "{} = \"{}\" is unknown: {}use idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, served:HOST:PORT, "
-           "digits or grammar",
-           key, source, near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near));
+           "{} = \"{}\" is unknown: {}use {}idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, "
+           "served:HOST:PORT, digits or grammar",
+           key, source, near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near), own);
     }
     if (!generated && (colon == std::string::npos || colon + 1 == source.size())) {
-      fail({key}, "{} = \"{}\" lacks the path: write {}:{}", key, source, name,
+      fail({key}, "{} = \"{}\" has no path: write {}:{}", key, source, name,
            name == "text"     ? "FILE"
            : name == "served" ? "HOST:PORT"
                               : "PATH");
@@ -170,7 +225,7 @@ class Validator {
       }
       if (std::adjacent_find(schedule.milestones.begin(), schedule.milestones.end(),
                              std::greater_equal<>()) != schedule.milestones.end()) {
-        fail({"schedule.milestones"}, "schedule.milestones = {} must rise",
+        fail({"schedule.milestones"}, "schedule.milestones = {} must be in ascending order",
              to_toml(Value(schedule.milestones)));
       }
     }
@@ -183,58 +238,90 @@ class Validator {
   void exchange() const {
     const ExchangeSpec& exchange = spec_.exchange;
     const std::string& name = exchange.name;
-    const auto only_all_reduce = [&](bool asked, std::string_view key, const char* what) {
-      if (asked && name != "all-reduce") {
-        fail({key, "exchange.name"}, "{} works with exchange.name = \"all-reduce\" only, not with \"{}\"",
-             what, name);
+    const auto needs = [&](bool asked, bool can, std::string_view key, const char* what) {
+      if (asked && !can) {
+        fail({key, "exchange.name"}, "{} works with exchange.name = \"{}\" only, not with \"{}\"", what,
+             default_, name);
       }
     };
-    only_all_reduce(spec_.train.threads_mode == ThreadsMode::kBatch, "train.threads_mode",
-                    "train.threads_mode = \"batch\"");
-    only_all_reduce(spec_.model.batch_norm == BatchNorm::kSync && name != "central", "model.batch_norm",
-                    "model.batch_norm = \"sync\" (every step, all ranks together)");
-    if (name == "central" && spec_.optimizer.clip_norm > 0)
-      fail({"optimizer.clip_norm", "exchange.name"},
-           "central does not clip gradients: use --exchange all-reduce");
-    if (name == "central" && spec_.train.precision == Precision::kBf16)
+    needs(spec_.train.threads_mode == ThreadsMode::kBatch, traits_.batch_threads, "train.threads_mode",
+          "train.threads_mode = \"batch\"");
+    needs(spec_.model.batch_norm == BatchNorm::kSync, traits_.sync_batch_norm, "model.batch_norm",
+          "model.batch_norm = \"sync\" (every step, all ranks together)");
+    if (spec_.optimizer.clip_norm > 0 && !traits_.clip_norm)
+      fail({"optimizer.clip_norm", "exchange.name"}, "{} does not clip gradients: use --exchange {}", name,
+           default_);
+    if (spec_.optimizer.clip_value > 0 &&
+        (!traits_.own_loop || !traits_.clip_norm || traits_.servers || spec_.train.shard != Shard::kNone))
+      fail({"optimizer.clip_value", "exchange.name", "train.shard"},
+           "{} does not clip the elements of gradients: use --exchange {} without --shard", name, default_);
+    if (spec_.optimizer.clip_value > 0 && spec_.train.threads_mode != ThreadsMode::kOp)
+      fail({"optimizer.clip_value", "train.threads_mode"},
+           "clipping the elements of gradients needs --threads-mode op");
+    if (spec_.optimizer.clip_value > 0 && spec_.train.on_failure == OnFailure::kContinue)
+      fail({"optimizer.clip_value", "train.on_failure"},
+           "a run that clips the elements of gradients ends if a rank is lost: use --on-failure stop");
+    if (spec_.train.precision == Precision::kBf16 && !traits_.bf16)
       fail({"train.precision", "exchange.name"},
-           "central trains in fp32 or fp64: use --exchange all-reduce for bf16");
-    if (exchange.rounds > 0 && name != "parallel-sgd")
-      fail({"exchange.rounds", "exchange.name"}, "exchange.rounds belongs to parallel-sgd, not to \"{}\"",
-           name);
+           "{} trains in fp32 or fp64: use --precision fp32, or --exchange {} for bf16", name, default_);
+    belongs(exchange.rounds > 0, "rounds");
+    unread();
     codecs();
     server();
     mesh();
     tensor();
     hybrid();
     shard();
+    accumulation();
+    if (const auto refusal = refused_device(spec_)) fail({refusal->key, "train.device"}, "{}", refusal->text);
     const Emulation emulation = parse_emulation(spec_.train.emulate);
     for (const auto& slow : emulation.slow_ranks) {
       if (slow.rank >= spec_.train.ranks)
-        fail({"train.emulate", "train.ranks"}, "train.emulate names rank {}, but there are {} ranks, from 0",
-             slow.rank, spec_.train.ranks);
+        fail({"train.emulate", "train.ranks"},
+             "train.emulate names rank {}, but the last of {} ranks is rank {}", slow.rank, spec_.train.ranks,
+             spec_.train.ranks - 1);
     }
     if (emulation.shapes_links() && spec_.comm.engine != "starling")
       fail({"comm.engine", "train.emulate"},
-           "an emulated link shapes Starling's own TCP, not what goes by {}: use comm.engine=starling",
+           "link emulation works with Starling's own TCP, not with {}: use comm.engine=starling",
            spec_.comm.engine);
     partition();
+    share();
     on_failure();
     engine();
+  }
+
+  // Refuses a setting of the command line that this run does not read. A file or a program may hold settings
+  // for several ways to train.
+  void unread() const {
+    for (const SchemaEntry& entry : schema()) {
+      const auto origin = origins_.find(entry.key);
+      if (origin == origins_.end() || reads_key(spec_, entry)) continue;
+      if (entry.key == "train.accumulate") continue;  // accumulation() says why
+      const OriginKind kind = origin->second.kind;
+      const bool typed = kind == OriginKind::kSet || kind == OriginKind::kFlag;
+      if (!typed || read(entry, spec_) == default_of(entry)) continue;
+      if (table_of(entry) == "pipeline")
+        fail({entry.key},
+             "{} belongs to a pipeline, and this run has no stages: give --mesh stage=S, or leave it out",
+             entry.key);
+      fail({entry.key}, "{} belongs to {}, not to \"{}\": leave it out, or give another --exchange",
+           entry.key, names_of([&](const ExchangeTraits& e) { return e.reads(leaf_of(entry)); }),
+           traits_.name);
+    }
   }
 
   void engine() const {
     if (spec_.comm.engine != "mpi") return;
     const auto refuse = [&](bool asked, std::string_view key, std::string_view what) {
-      if (asked)
-        fail({"comm.engine", key}, "{} needs Starling's own engine, not comm.engine = \"mpi\"", what);
+      if (asked) fail({"comm.engine", key}, "{} needs comm.engine = \"starling\", not \"mpi\"", what);
     };
-    refuse(spec_.exchange.name == "central", "exchange.name", "central storage in the memory of a host");
-    refuse(spec_.comm.algorithm != "auto", "comm.algorithm", "a collective by name");
+    refuse(traits_.one_host, "exchange.name", "an exchange in the shared memory of one host");
+    refuse(spec_.comm.algorithm != "auto", "comm.algorithm", "a named collective algorithm");
     refuse(spec_.comm.security != "none", "comm.security", "authenticated or encrypted data");
     refuse(parse_emulation(spec_.train.emulate).shapes_links(), "train.emulate", "an emulated link");
     refuse(spec_.train.on_failure == OnFailure::kContinue, "train.on_failure",
-           "going on without a lost rank");
+           "continuing without a lost rank");
     refuse(!spec_.launch.hosts.empty() || !spec_.launch.hostfile.empty(), "launch.hosts",
            "starting ranks by --hosts");
   }
@@ -243,39 +330,36 @@ class Validator {
     if (spec_.train.on_failure != OnFailure::kContinue) return;
     const auto only = [&](bool other, std::string_view key, const std::string& what) {
       if (other)
-        fail({"train.on_failure", key},
-             "train.on_failure = \"continue\" works with all-reduce, parameter-server and downpour on whole "
-             "models, "
-             "not with {}, where a rank that dies takes what it alone held with it: use \"stop\" and "
-             "checkpoints",
-             what);
+        fail(
+            {"train.on_failure", key},
+            "train.on_failure = \"continue\" works with all-reduce, parameter-server and downpour on whole "
+            "models, not with {}, because a lost rank may hold the only copy of some state: use \"stop\" and "
+            "checkpoints",
+            what);
     };
-    only(!has_whole_models(spec_), "train.mesh", "a model cut over ranks");
+    only(!has_whole_models(spec_), "train.mesh", "a model that is sharded over ranks");
     if (has_servers(spec_)) return;
-    only(spec_.exchange.name != "all-reduce", "exchange.name", spec_.exchange.name);
+    only(!traits_.survives_loss, "exchange.name", spec_.exchange.name);
     only(spec_.exchange.codec != "none", "exchange.codec", "--codec " + spec_.exchange.codec);
     only(spec_.train.shard != Shard::kNone, "train.shard", "train.shard");
     only(spec_.train.threads_mode == ThreadsMode::kLayer, "train.threads_mode", "threads_mode = \"layer\"");
     only(spec_.data.partition != "auto" && spec_.data.partition != "none", "data.partition",
-         "samples that are a rank's own");
+         "samples that belong to one rank only");
   }
 
   void codecs() const {
     const ExchangeSpec& exchange = spec_.exchange;
     const std::string& name = exchange.name;
-    const bool serves = name == "parameter-server" || name == "downpour";
-    if (exchange.codec != "none" && name != "all-reduce" && name != "local-sgd" && !serves)
-      fail({"exchange.codec", "exchange.name"},
-           "codecs travel with all-reduce, local-sgd and to servers (parameter-server, downpour), not with "
-           "\"{}\"",
-           name);
-    if (exchange.pull_codec != "none" && !serves)
+    if (exchange.codec != "none" && !traits_.codec)
+      fail({"exchange.codec", "exchange.name"}, "exchange.codec does not apply to \"{}\". It works with {}",
+           name, names_of([](const ExchangeTraits& e) { return e.codec; }));
+    if (exchange.pull_codec != "none" && !traits_.servers)
       fail({"exchange.pull_codec", "exchange.name"},
-           "exchange.pull_codec is for the weights that a server sends, and \"{}\" has none", name);
+           "exchange.pull_codec compresses the weights that a server sends, but \"{}\" has no servers", name);
     if (spec_.train.precision != Precision::kFp64) return;
     if (exchange.codec != "none" || exchange.pull_codec != "none")
       fail({"exchange.codec", "exchange.pull_codec", "train.precision"},
-           "codecs take fp32 values: use --precision fp32");
+           "codecs compress fp32 values: use --precision fp32");
   }
 
   void server() const {
@@ -283,17 +367,23 @@ class Validator {
     const std::string& s = exchange.staleness;
     const bool number = !s.empty() && s.size() < 10 && s.find_first_not_of("0123456789") == std::string::npos;
     if (!number && s != "inf")
-      fail({"exchange.staleness"}, "exchange.staleness = \"{}\" must be 0, a number of clocks, or inf", s);
+      fail({"exchange.staleness"}, "exchange.staleness = \"{}\" must be 0, a number of steps, or inf", s);
     if (exchange.backup > 0 && s != "0")
-      fail({"exchange.backup", "exchange.staleness"}, "backup workers belong to --staleness 0, not to {}", s);
-    if (exchange.backup >= spec_.train.ranks && exchange.name == "parameter-server")
-      fail({"exchange.backup", "train.ranks"}, "{} backup workers of {} ranks leave nobody: use fewer",
-           exchange.backup, spec_.train.ranks);
-    if (has_servers(spec_) && spec_.train.precision == Precision::kBf16)
-      fail({"train.precision", "exchange.name"}, "servers hold fp32 or fp64: use --precision fp32");
-    if (exchange.name != "downpour" && (exchange.push_every > 1 || exchange.fetch_every > 1))
-      fail({"exchange.push_every", "exchange.fetch_every"},
-           "exchange.push_every and fetch_every belong to downpour, not to \"{}\"", exchange.name);
+      fail({"exchange.backup", "exchange.staleness"}, "backup workers need --staleness 0, not {}", s);
+    if (exchange.backup >= spec_.train.ranks && traits_.reads("backup"))
+      fail({"exchange.backup", "train.ranks"},
+           "{} backup workers of {} ranks leave no other worker: use fewer", exchange.backup,
+           spec_.train.ranks);
+    const auto weights = static_cast<int64_t>(exchange.worker_weights.size());
+    belongs(weights > 0, "worker_weights");
+    if (weights > 0 && weights != spec_.train.ranks && traits_.reads("worker_weights"))
+      fail({"exchange.worker_weights", "train.ranks"},
+           "{} weights for {} workers: give one number per worker", weights, spec_.train.ranks);
+    if (weights > 0 && s == "0" && traits_.lockstep == Lockstep::kByStaleness)
+      fail({"exchange.worker_weights", "exchange.staleness"},
+           "weights of workers need --staleness above 0 or inf: at 0 the gradients of a step are averaged");
+    belongs(exchange.push_every > 1, "push_every");
+    belongs(exchange.fetch_every > 1, "fetch_every");
   }
 
   void mesh() const {
@@ -302,59 +392,54 @@ class Validator {
     if (mesh.stage == 1 && !layers) {
       if (spec_.pipeline.activations != "none")
         fail({"pipeline.activations", "train.mesh"},
-             "pipeline.activations is for what travels between stages: give --mesh stage=S, or leave it out");
+             "pipeline.activations compresses data between stages, but there are none: give --mesh "
+             "stage=S, or leave out pipeline.activations");
       return;
     }
     if (layers && spec_.train.ranks > 1)
       fail({"train.threads_mode", "train.ranks"},
-           "threads_mode = \"layer\" is the pipeline of one process: use -n 1, or --mesh stage=S");
+           "threads_mode = \"layer\" is a pipeline in one process: use -n 1, or --mesh stage=S");
     const std::string& name = spec_.exchange.name;
     const bool servers = !layers && has_servers(spec_);
-    if (mesh.replica == 1 && !servers && (name != "all-reduce" || spec_.exchange.codec != "none"))
+    if (mesh.replica == 1 && !servers && (name != default_ || spec_.exchange.codec != "none"))
       fail({"exchange.name", "exchange.codec"},
-           "{}, so nothing is exchanged: leave out --exchange and --codec{}",
+           "{}, so replicas exchange nothing: leave out --exchange and --codec{}",
            layers ? "threads_mode = \"layer\" has one replica" : "this pipeline has one replica",
            layers ? "" : ", or add replica=R to --mesh");
     if (servers && spec_.exchange.backup > 0)
       fail({"exchange.backup", "train.mesh"},
-           "backup workers are whole replicas, and here each worker is a stage of one: leave out --backup");
+           "a backup worker is a complete replica, but here each worker is a stage: leave out --backup");
     if (!layers && spec_.train.threads_mode != ThreadsMode::kOp)
       fail({"train.threads_mode", "train.mesh"},
            "a stage computes one micro-batch at a time: use --threads-mode op with --mesh stage");
     const int64_t share = spec_.train.global_batch / mesh.replica;
     if (share % spec_.pipeline.micro_batches != 0)
       fail({"pipeline.micro_batches", "train.global_batch"},
-           "the {} samples of a step{} cannot be cut into {} "
-           "micro-batches",
-           share, mesh.replica > 1 ? " of a replica" : "", spec_.pipeline.micro_batches);
+           "the {} samples of a step{} cannot be divided into {} micro-batches", share,
+           mesh.replica > 1 ? " of a replica" : "", spec_.pipeline.micro_batches);
   }
 
-  // What ranks that divide layers cannot do (docs/tensor.md).
+  // Checks what does not work with tensor parallelism.
   void tensor() const {
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     if (mesh.tensor == 1) return;
     const ModelSpec& model = spec_.model;
-    if (model.name == "gpt" && model.heads % mesh.tensor != 0)
-      fail({"model.heads", "train.mesh"},
-           "model.heads = {} cannot be divided among tensor={} ranks, which take whole heads: use {} heads, "
-           "or "
-           "a tensor axis that divides {}",
-           model.heads, mesh.tensor, (model.heads / mesh.tensor + 1) * mesh.tensor, model.heads);
+    if (const auto fault = tensor_axis_fault(model, mesh.tensor)) fail(fault->keys, "{}", fault->message);
     if (model.dropout > 0)
       fail({"model.dropout", "train.mesh"},
-           "inside divided layers each rank would draw another mask than one process: leave out "
+           "in sharded layers, the dropout masks of the ranks differ from the mask of one process: leave out "
            "model.dropout or the tensor axis");
-    if (spec_.exchange.name == "parameter-server" || spec_.exchange.name == "downpour")
+    if (traits_.servers)
       fail({"exchange.name", "train.mesh"},
-           "servers answer the ranks of a replica at different times, and these hold copies that must stay "
-           "equal: use another --exchange with a tensor axis");
+           "servers answer the ranks of a replica at different times, but these ranks hold copies that "
+           "must stay equal: use another --exchange with a tensor axis");
     if (spec_.exchange.codec != "none")
       fail({"exchange.codec", "train.mesh"},
-           "a codec's blocks and scales are those of a rank's part, so that copies on the ranks of a tensor "
-           "axis would drift apart: leave out --codec");
+           "a codec computes its blocks and scales per rank, so copies on the ranks of a tensor axis would "
+           "differ: leave out --codec");
     if (spec_.train.threads_mode != ThreadsMode::kOp)
       fail({"train.threads_mode", "train.mesh"},
-           "the ranks of a tensor axis compute one batch together: use --threads-mode op");
+           "the ranks of a tensor axis compute each batch together: use --threads-mode op");
   }
 
   void hybrid() const {
@@ -364,34 +449,53 @@ class Validator {
     };
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     only(mesh.replica != mesh.ranks(), "train.mesh", "leave out --mesh");
-    only(spec_.exchange.name != "all-reduce", "exchange.name", "leave out --exchange");
+    only(!traits_.shards, "exchange.name", "leave out --exchange");
     only(spec_.exchange.codec != "none", "exchange.codec", "leave out --codec");
     only(spec_.train.shard != Shard::kNone, "train.shard", "leave out --shard");
     only(spec_.train.threads_mode != ThreadsMode::kOp, "train.threads_mode", "use --threads-mode op");
-    only(spec_.optimizer.share == OptimizerShare::kDivided, "optimizer.share", "leave out optimizer.share");
+    only(spec_.optimizer.share == OptimizerShare::kSharded, "optimizer.share", "leave out optimizer.share");
   }
 
   void shard() const {
     if (spec_.train.shard == Shard::kNone) return;
-    if (spec_.exchange.name != "all-reduce" || spec_.exchange.codec != "none")
+    if (!traits_.shards || spec_.exchange.codec != "none")
       fail({"train.shard", "exchange.name", "exchange.codec"},
-           "train.shard divides what synchronous SGD holds: leave out --exchange {} and --codec {}",
+           "train.shard works with synchronous SGD only: leave out --exchange {} and --codec {}",
            spec_.exchange.name, spec_.exchange.codec);
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     if (mesh.stage > 1 && mesh.replica == 1)
       fail({"train.shard", "train.mesh"},
-           "train.shard divides states between replicas, and each stage of this pipeline has one: leave out "
-           "--shard, or add replica=R to --mesh");
+           "train.shard divides states among replicas, but each stage of this pipeline has one replica: "
+           "leave out --shard, or add replica=R to --mesh");
     if (mesh.stage > 1 && spec_.train.shard == Shard::kParameters)
       fail({"train.shard", "train.mesh"},
-           "--shard parameters gathers the model block by block, and the table of a pipeline needs its "
-           "stage's "
-           "blocks whole for every micro-batch: use --shard gradients");
+           "--shard parameters gathers the model block by block, but a pipeline needs all blocks of a "
+           "stage for every micro-batch: use --shard gradients");
     if (spec_.train.threads_mode != ThreadsMode::kOp)
       fail({"train.shard", "train.threads_mode"}, "train.shard works with --threads-mode op only");
     if (spec_.optimizer.share != OptimizerShare::kAuto)
       fail({"optimizer.share", "train.shard"},
-           "with train.shard every rank updates its own share: leave out optimizer.share");
+           "with train.shard, every rank updates its own shard: leave out optimizer.share");
+  }
+
+  // Checks the parts of a step. All ranks that compute together have equally many.
+  void accumulation() const {
+    const int64_t parts = spec_.train.accumulate;
+    if (parts == 1) return;
+    const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
+    if (mesh.stage > 1 || spec_.train.threads_mode == ThreadsMode::kLayer)
+      fail({"train.accumulate", "train.mesh"},
+           "a pipeline computes its batch in parts already: use --micro-batches instead of --accumulate");
+    if (spec_.train.hybrid != "none")
+      fail({"train.accumulate", "train.hybrid"},
+           "a hybrid exchanges the activations of the whole batch: leave out --accumulate");
+    const bool split = spec_.train.threads_mode == ThreadsMode::kBatch;
+    const int64_t threads = split ? std::max<int64_t>(1, spec_.train.threads) : 1;
+    const int64_t share = spec_.train.global_batch / mesh.replica / threads;
+    if (share < parts)
+      fail({"train.accumulate", "train.global_batch"},
+           "the {} samples that a {} computes in a step cannot be cut into {} parts: use at most {}", share,
+           threads > 1 ? "thread" : "rank", parts, share);
   }
 
   void partition() const {
@@ -401,30 +505,84 @@ class Validator {
     if (!known)
       fail({"data.partition"},
            "data.partition = \"{}\" is unknown: use auto, none, iid, by-label or dirichlet=A", kind);
-    if (kind == "none" && (spec_.exchange.name == "parallel-sgd" || spec_.exchange.name == "admm"))
+    if (kind == "none" && traits_.own_samples)
       fail({"data.partition", "exchange.name"},
-           "{} needs samples that are each rank's own: use --partition iid", spec_.exchange.name);
+           "{} needs samples that belong to one rank only: use --partition iid", spec_.exchange.name);
     const bool by_class = kind == "by-label" || std::string_view(kind).starts_with("dirichlet=");
-    if (by_class && spec_.model.name == "gpt")
-      fail({"data.partition", "model.name"}, "text has no classes to share out by: use --partition iid");
+    if (by_class && spec_.model.reads_text())
+      fail({"data.partition", "model.name"}, "text has no classes: use --partition iid");
+  }
+
+  // Checks data.share, which divides each batch among ranks whose gradients are averaged in every step.
+  void share() const {
+    if (!has_unequal_shares(spec_)) return;
+    const BatchShare share = parse_batch_share(spec_.data.share);
+    const auto only = [&](bool other, std::string_view key, const std::string& what) {
+      if (other)
+        fail({"data.share", key},
+             "data.share divides each batch among ranks that average their gradients in every step, so it "
+             "does "
+             "not apply to {}: leave out --share, or use --exchange {} on whole models",
+             what, names_of([](const ExchangeTraits& e) { return e.unequal_shares; }));
+    };
+    only(!traits_.unequal_shares, "exchange.name", spec_.exchange.name);
+    const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
+    only(mesh.stage > 1, "train.mesh", "the stages of a pipeline");
+    only(mesh.tensor > 1, "train.mesh", "a tensor axis");
+    only(spec_.train.threads_mode == ThreadsMode::kLayer, "train.threads_mode", "threads_mode = \"layer\"");
+    only(spec_.train.hybrid != "none", "train.hybrid", "a hybrid");
+    only(spec_.data.partition != "auto" && spec_.data.partition != "none", "data.partition",
+         "samples that belong to one rank only");
+    if (share.measured && spec_.model.batch_norm == BatchNorm::kSync)
+      fail({"data.share", "model.batch_norm"},
+           "auto measures the computation of each rank, but with model.batch_norm = \"sync\" the ranks wait "
+           "for "
+           "each other while they compute: give a list, such as --share 2,1");
+    const auto given = std::ssize(share.parts);
+    if (!share.measured && given != spec_.train.ranks)
+      fail({"data.share", "train.ranks"},
+           "data.share has {} part{} for {} rank{}: give one number for each rank", given,
+           given == 1 ? "" : "s", spec_.train.ranks, spec_.train.ranks == 1 ? "" : "s");
+    const int64_t least = least_samples(spec_);
+    if (spec_.train.global_batch < least * spec_.train.ranks)
+      fail({"train.global_batch", "data.share", "train.ranks"},
+           "each of the {} ranks needs at least {} sample{} of a step, but train.global_batch = {}: use a "
+           "batch of "
+           "{} or more",
+           spec_.train.ranks, least, least == 1 ? "" : "s", spec_.train.global_batch,
+           least * spec_.train.ranks);
   }
 
   void files() const {
-    static constexpr std::string_view kSuffix = ".safetensors";
+    static constexpr std::string_view kEnds[] = {".safetensors", ".safetensors.index.json", ".pt", ".pth"};
     const std::string& save = spec_.train.save;
-    if (!save.empty() && !save.ends_with(kSuffix) && !save.ends_with(".safetensors.index.json")) {
-      fail({"train.save"}, "train.save = \"{}\" must end in {} (or {}.index.json for several files)", save,
-           kSuffix, kSuffix);
+    const auto ends = [&](std::string_view end) { return save.ends_with(end); };
+    if (!save.empty() && std::none_of(std::begin(kEnds), std::end(kEnds), ends)) {
+      fail({"train.save"},
+           "train.save = \"{}\" must end in .safetensors, in .pt or .pth for torch.load, or in "
+           ".safetensors.index.json for several files",
+           save);
     }
   }
 
   const RunSpec& spec_;
   const Origins& origins_;
   const int cores_;
+  const ExchangeTraits& traits_;
+  const std::string_view default_ = exchange_table().front().name;  // of exchange.name
   std::vector<std::string> warnings_;
 };
 
 }  // namespace
+
+bool reads_key(const RunSpec& spec, const SchemaEntry& entry) {
+  if (table_of(entry) == "exchange" && leaf_of(entry) != "name")
+    return exchange_traits(spec).reads(leaf_of(entry));
+  const bool pipeline = spec.train.threads_mode == ThreadsMode::kLayer ||
+                        parse_mesh(spec.train.mesh, spec.train.ranks).stage > 1;
+  if (table_of(entry) == "pipeline") return pipeline;
+  return entry.key != "train.accumulate" || (!pipeline && spec.train.hybrid == "none");
+}
 
 std::vector<std::string> validate(const RunSpec& spec, const Origins& origins, int cores) {
   return Validator(spec, origins, cores).run();

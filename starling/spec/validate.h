@@ -1,16 +1,22 @@
-// The checks that look at more than one key.
+// Checks that involve several keys.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "starling/spec/config.h"
+#include "starling/spec/schema.h"
 
 namespace starling {
 
-// Throws ConfigError for a combination that cannot train; it names the place where one of the keys was
-// written (the key where that is a default) and the remedy. Returns warnings about what works but is probably
-// not meant. cores: of this machine; 0 = unknown, which warns of nothing that depends on it.
+// Throws ConfigError for a combination of values that cannot train. The error names the place where one of
+// the keys was written, or the key if it has its default, and a remedy. Returns warnings about values that
+// work but are probably a mistake. `cores` is the number of cores of this machine, or 0 if it is unknown.
 std::vector<std::string> validate(const RunSpec& spec, const Origins& origins = {}, int cores = 0);
+
+// Returns false if the exchange of the run does not read this key of the table `exchange`, or if the run has
+// no stages and this is a key of the table `pipeline`, or if it has stages or a hybrid and the key is
+// train.accumulate. Returns true for all other keys.
+bool reads_key(const RunSpec& spec, const SchemaEntry& entry);
 
 }  // namespace starling

@@ -36,7 +36,7 @@ std::string quoted(const std::string& text) {
 }
 
 std::string number(double value) {
-  std::string text = fmt::format("{}", value);  // the shortest text that reads back exactly
+  std::string text = fmt::format("{}", value);  // the shortest text from which reading gives the same value
   if (text.find_first_of(".einf") == std::string::npos) text += ".0";
   return text;
 }

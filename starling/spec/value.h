@@ -1,4 +1,4 @@
-// Value: what one key of the configuration holds, whatever its type. Enumerators are their words.
+// Value holds the value of a configuration key of any type. An enumerator is represented by its word.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64
 
 enum class ValueType { kBool, kInteger, kNumber, kText, kWord, kIntegers, kNumbers };
 
-// For messages and documentation, with its article: "an integer", "one of a list of words", …
+// Describes a type with its article, for messages and documentation: "an integer", "a list of numbers", …
 std::string describe(ValueType type);
 
-// As TOML writes it: strings quoted, numbers so that they read back exactly, a number always with a point or
-// exponent.
+// Returns the value in TOML. Strings are quoted. Floating-point numbers have a point or an exponent, and
+// reading them gives the same value.
 std::string to_toml(const Value& value);
 
 }  // namespace starling

@@ -6,10 +6,12 @@
 
 #include <chrono>
 
+#include "starling/telemetry/unix_time.h"
+
 namespace starling {
 namespace {
 
-// Signals are for the threads that expect them.
+// Starts a thread that blocks all signals, so that other threads receive them.
 std::thread thread_without_signals(auto body) {
   sigset_t all, before;
   sigfillset(&all);
@@ -34,13 +36,17 @@ AsyncSink::~AsyncSink() {
 }
 
 void AsyncSink::emit(const Event& event) {
+  emit_at(event, unix_time_s());
+}
+
+void AsyncSink::emit_at(const Event& event, double time) {
   {
     const std::lock_guard lock(mutex_);
     if (queue_.size() >= capacity_ && std::holds_alternative<StepDone>(event)) {
       ++dropped_;
       return;
     }
-    queue_.push_back(event);
+    queue_.emplace_back(event, time);
   }
   wake_.notify_one();
 }
@@ -62,19 +68,20 @@ void AsyncSink::run() {
     } else {
       wake_.wait(lock, work);
     }
-    std::deque<Event> batch;
+    std::deque<std::pair<Event, double>> batch;
     batch.swap(queue_);
     if (dropped_ > 0) {
-      batch.push_back(
+      batch.emplace_back(
           Message{Severity::kWarning, -1,
-                  fmt::format("{} step events were dropped: their reader was too slow", dropped_)});
+                  fmt::format("{} step events were dropped because the sink was too slow", dropped_)},
+          unix_time_s());
       dropped_ = 0;
     }
     const uint64_t ticket = flush_wanted_;
     const bool flush_now = idle || stop_ || ticket > flush_done_;
     const bool last = stop_;
     lock.unlock();
-    for (const Event& event : batch) inner_->emit(event);
+    for (const auto& [event, time] : batch) inner_->emit_at(event, time);
     if (flush_now) inner_->flush();
     lock.lock();
     dirty_ = !flush_now && (dirty_ || !batch.empty());

@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-// Keeps what it takes; its first emit() waits until it is let go.
+// Stores the events that it receives. Its first emit() waits until the test permits it to continue.
 class HeldSink final : public EventSink {
  public:
   HeldSink(std::shared_future<void> go, std::vector<std::string>& taken, std::promise<void>& entered)
@@ -39,7 +39,7 @@ TEST(AsyncSink, NeverBlocksDropsOnlyStepsAndSaysSo) {
   {
     AsyncSink sink(std::make_unique<HeldSink>(go.get_future().share(), taken, entered), 2);
     sink.emit(StepDone{.step = 1});
-    entered.get_future().wait();                                  // the inner sink is busy now
+    entered.get_future().wait();                                  // the inner sink is busy
     for (int n = 2; n <= 6; ++n) sink.emit(StepDone{.step = n});  // two wait, three are dropped
     sink.emit(EvalDone{.step = 6});
     go.set_value();

@@ -18,7 +18,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// An Output that outlives its sink's view of it.
+// Forwards to an Output that outlives the sink.
 class Tee final : public Output {
  public:
   explicit Tee(std::string& to) : to_(to) {}
@@ -48,10 +48,16 @@ TEST(ToJson, EventComesFirstAndFieldsKeepTheirNames) {
   EXPECT_TRUE(j.contains("exposed_comm_s"));
 }
 
+TEST(ToJson, TheStampFollowsTheNameOfTheEvent) {
+  EXPECT_THAT(to_json(step(12), {1767268800.5, "0a1b"}),
+              StartsWith(R"({"event":"step","time":1767268800.5,"run_id":"0a1b","step":12,)"));
+}
+
 TEST(ToJson, ResultLeavesOutWhatHasNoMeaning) {
   RunResult r;
   r.steps = 7;
   r.ranks = 2;
+  r.train_loss = 0.5;
   r.test_accuracy = 0.99;
   r.peak_rss_mb = {310.5, 312};
   r.bytes_sent = uint64_t{1} << 63;
@@ -65,6 +71,12 @@ TEST(ToJson, ResultLeavesOutWhatHasNoMeaning) {
                           "exposed_comm_s", "data_wait_s", "interrupted", "wall_s", "model"}) {
     EXPECT_TRUE(j.contains(key)) << key;
   }
+  r.test_accuracy = -1;
+  r.train_loss = RunResult().train_loss;  // no step was made
+  const json untested = json::parse(to_json(r));
+  for (const char* key :
+       {"train_loss", "first_step", "test_accuracy", "test_loss", "lost_ranks", "recovery_s", "strategy"})
+    EXPECT_FALSE(untested.contains(key)) << key;
 }
 
 TEST(ToJson, SurvivesNanAndBrokenUtf8) {
@@ -74,6 +86,16 @@ TEST(ToJson, SurvivesNanAndBrokenUtf8) {
   const std::string text = to_json(Message{Severity::kWarning, 3, "bad \xff\xfe \"quoted\"\n"});
   EXPECT_THAT(json::parse(text)["text"].get<std::string>(), HasSubstr("\"quoted\"\n"));
   EXPECT_EQ(text.find('\n'), std::string::npos);
+}
+
+TEST(FencedOutput, WritesNothingAfterAnotherProcessHasTakenOver) {
+  std::string written;
+  bool held = true;
+  FencedOutput output(std::make_unique<Tee>(written), [&] { return held; });
+  EXPECT_TRUE(output.write("mine"));
+  held = false;
+  EXPECT_TRUE(output.write("not mine"));
+  EXPECT_EQ(written, "mine");
 }
 
 TEST(JsonlSink, GathersStepsAndWritesOtherEventsAtOnce) {

@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-// Blocks SIGPIPE in this thread and swallows one that its own writes raised.
+// Blocks SIGPIPE in this thread and discards a SIGPIPE that a write of this thread raised.
 class SigpipeBlocked {
  public:
   SigpipeBlocked() {
@@ -49,7 +49,8 @@ bool FdOutput::write(std::string_view text) {
     if (n >= 0) {
       text.remove_prefix(static_cast<size_t>(n));
     } else if (errno == EAGAIN) {
-      // The other end set the shared description non-blocking; wait for room as a blocking write would.
+      // Another process made the shared file description non-blocking. Wait for space, as a blocking write
+      // does.
       pollfd room{fd_, POLLOUT, 0};
       if (::poll(&room, 1, 10'000) == 0) return false;
     } else if (errno != EINTR) {

@@ -1,8 +1,11 @@
-// Where a text sink writes: a file descriptor, or memory in tests.
+// The destination of a text sink: a file descriptor, or memory in tests.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "starling/base/unique_fd.h"
 
@@ -11,13 +14,14 @@ namespace starling {
 class Output {
  public:
   virtual ~Output() = default;
-  // False once the reader is gone or the disk is full; later calls may still be made.
+  // Returns false if the reader has closed its end or the disk is full. Later calls are allowed.
   virtual bool write(std::string_view text) = 0;
-  // Columns of the terminal behind it now (it may be resized); 0 where there is none.
+  // Returns the present number of columns of the terminal, or 0 if the destination is not a terminal.
   virtual int columns() const { return 0; }
 };
 
-// Writes whole strings to a descriptor. A closed pipe is a `false`, never a SIGPIPE.
+// FdOutput writes complete strings to a descriptor. If a pipe is closed, write() returns false and raises no
+// SIGPIPE.
 class FdOutput final : public Output {
  public:
   explicit FdOutput(int borrowed_fd) : fd_(borrowed_fd) {}
@@ -29,6 +33,20 @@ class FdOutput final : public Output {
  private:
   UniqueFd owned_;
   int fd_;
+};
+
+// FencedOutput drops what is written after `open` has returned false, for example because another process has
+// taken over the file.
+class FencedOutput final : public Output {
+ public:
+  // `open` is called before every write, on the writing thread.
+  FencedOutput(std::unique_ptr<Output> inner, std::function<bool()> open)
+      : inner_(std::move(inner)), open_(std::move(open)) {}
+  bool write(std::string_view text) override { return !open_() || inner_->write(text); }
+
+ private:
+  std::unique_ptr<Output> inner_;
+  std::function<bool()> open_;
 };
 
 class StringOutput final : public Output {

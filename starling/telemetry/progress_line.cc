@@ -13,7 +13,7 @@ namespace {
 struct Field {
   std::string text;
   Color color = Color::kPlain;
-  int keep = 0;  // the larger, the longer it stays
+  int keep = 0;  // a line without enough columns first omits fields with small values
 };
 
 double waiting_share(const StepDone& step) {

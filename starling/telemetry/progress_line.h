@@ -1,4 +1,4 @@
-// The progress line as text: what it says, and what it leaves out when the terminal is narrow.
+// The text of the progress line, which is shortened to fit the terminal.
 #pragma once
 
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace starling {
 
-// What the line knows beside the step itself.
+// What the progress line depends on besides the step.
 struct ProgressScale {
-  int64_t total_steps = 0;  // 0: not known
+  int64_t total_steps = 0;  // 0: unknown
   int64_t ranks = 1;
   bool verbose = false;  // adds the learning rate and the times of the step
   bool color = false;
 };
 
-// "step 128/640  20 %  loss 0.3127  4,210 samples/s  waiting 3.1 % (slowest: rank 1)  ETA 12 s" in at most
-// `columns` columns (0: no limit). Fields are left out in this order until it fits: times of the step,
-// learning rate, epoch, slowest rank, percentage, waiting share, samples/s, ETA; step and loss are cut at
-// last. Waiting = (exposed communication + data wait) / step time.
+// Returns "step 128/640  20 %  loss 0.3127  4,210 samples/s  waiting 3.1 %  slowest rank 1  ETA 12 s" in at
+// most `columns` columns (0: no limit). Fields are left out in this order until the line fits: times of the
+// step, learning rate, epoch, slowest rank, percentage, waiting time, samples/s, ETA. Step and loss are
+// truncated last. The waiting time is (exposed communication + data wait) / step time.
 std::string progress_line(const StepDone& step, const ProgressScale& scale, int columns);
 
 }  // namespace starling

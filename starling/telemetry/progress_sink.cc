@@ -40,6 +40,19 @@ void ProgressSink::emit(const Event& event) {
   std::visit([this](const auto& e) { show(e); }, event);
 }
 
+void ProgressSink::show_progress(const EvalProgress& progress) {
+  const std::lock_guard lock(mutex_);
+  if (!options_.terminal || options_.verbosity == Verbosity::kQuiet || progress.of <= 0) return;
+  if (evaluating_ && clock_.now() - last_drawn_ < kRedraw && progress.samples < progress.of) return;
+  const std::string text = fmt::format("testing at step {}  {} %  {}/{} samples",
+                                       with_thousands(progress.step), 100 * progress.samples / progress.of,
+                                       with_thousands(progress.samples), with_thousands(progress.of));
+  const int columns = output_->columns();
+  write(fmt::format("{}{}", kErase, cut(text, columns > 0 ? columns - 1 : 79)));
+  drawn_ = evaluating_ = true;
+  last_drawn_ = clock_.now();
+}
+
 void ProgressSink::flush() {
   const std::lock_guard lock(mutex_);
   draw_pending();
@@ -48,7 +61,7 @@ void ProgressSink::flush() {
 void ProgressSink::write(const std::string& text) {
   if (silent_ || output_->write(text)) return;
   silent_ = true;
-  std::fprintf(stderr, "starling: cannot write the progress line (%s); training goes on\n",
+  std::fprintf(stderr, "starling: cannot write the progress line (%s). Training continues\n",
                std::strerror(errno));
 }
 
@@ -56,22 +69,24 @@ void ProgressSink::print_above(std::string_view text) {
   std::string all = drawn_ ? kErase : "";
   all += text;
   const bool again = drawn_ && last_;
-  drawn_ = false;
+  drawn_ = evaluating_ = false;
   write(all);
   if (again) draw(*last_);
 }
 
 void ProgressSink::draw(const StepDone& e) {
   const int columns = output_->columns();
-  // One column stays free: a full line would wrap on the next character.
+  // One column stays empty because a full line would wrap at the next character.
   write(fmt::format("{}{}", kErase, progress_line(e, scale_, columns > 0 ? columns - 1 : 79)));
   drawn_ = true;
   last_drawn_ = clock_.now();
   last_drawn_step_ = e.step;
+  evaluating_ = false;
 }
 
 void ProgressSink::draw_pending() {
-  if (options_.terminal && drawn_ && last_ && last_->step != last_drawn_step_) draw(*last_);
+  const bool behind = evaluating_ || (last_ && last_->step != last_drawn_step_);
+  if (options_.terminal && drawn_ && last_ && behind) draw(*last_);
 }
 
 bool ProgressSink::plain_line_due(const StepDone& e) {
@@ -79,7 +94,7 @@ bool ProgressSink::plain_line_due(const StepDone& e) {
   const Nanoseconds now = clock_.now();
   if (now - last_drawn_ >= std::max(kPlain, (now - started_) / 20)) return true;
   const auto tenth = [this](int64_t step) { return 10 * step / scale_.total_steps; };
-  // A tenth of a run of milliseconds is not worth a line.
+  // If a run takes milliseconds, not every tenth of it gets a line.
   return scale_.total_steps > 0 && tenth(e.step) != tenth(last_drawn_step_) &&
          now - last_drawn_ >= kPlain / 4;
 }
@@ -88,8 +103,9 @@ void ProgressSink::show(const RunStarted& e) {
   scale_.total_steps = e.total_steps;
   scale_.ranks = e.ranks;
   if (options_.verbosity == Verbosity::kQuiet) return;
-  std::string text = fmt::format("{} on {}: {} rank{} x {} thread{}, global batch {}, {} parameters\n",
-                                 paint(options_.color, Color::kBold, e.model), e.data, e.ranks,
+  const std::string data = e.data.empty() ? "" : " on " + e.data;
+  std::string text = fmt::format("{}{}: {} rank{} x {} thread{}, global batch {}, {} parameters\n",
+                                 paint(options_.color, Color::kBold, e.model), data, e.ranks,
                                  e.ranks == 1 ? "" : "s", e.threads, e.threads == 1 ? "" : "s",
                                  with_thousands(e.global_batch), with_thousands(e.params));
   if (e.first_step > 0) text += fmt::format("resumed at step {}\n", with_thousands(e.first_step));
@@ -118,16 +134,17 @@ void ProgressSink::show(const EvalDone& e) {
   if (e.accuracy >= 0) {
     text += paint(options_.color, Color::kGreen, fmt::format("accuracy {:.2f} %", 100 * e.accuracy)) + ", ";
   }
+  for (const auto& [name, value] : e.metrics) text += fmt::format("{} {}, ", name, significant(value));
   text += fmt::format("loss {} on {} samples\n", significant(e.loss), with_thousands(e.samples));
   print_above(text);
 }
 
 void ProgressSink::show(const CheckpointDone& e) {
   if (!e.error.empty()) {
-    return show(Message{
-        Severity::kWarning, -1,
-        fmt::format("checkpoint of step {} was not written: {}; training goes on, the previous one stays",
-                    e.step, e.error)});
+    return show(Message{Severity::kWarning, -1,
+                        fmt::format("checkpoint of step {} was not written: {}. Training continues and the "
+                                    "previous checkpoint is kept",
+                                    e.step, e.error)});
   }
   if (options_.verbosity == Verbosity::kQuiet) return;
   print_above(

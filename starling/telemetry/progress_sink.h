@@ -1,5 +1,6 @@
-// What a person sees of a run. On a terminal: one live line at the bottom, messages and evaluations above it,
-// and the summary at the end. Elsewhere (a file, a pipe, CI): plain lines.
+// Shows a run to the user. On a terminal, a live line at the bottom shows the progress, messages and
+// evaluations appear above it, and a summary follows at the end. In a file or a pipe, the output consists of
+// plain lines.
 #pragma once
 
 #include <memory>
@@ -16,25 +17,27 @@
 namespace starling {
 
 enum class Verbosity {
-  kQuiet,
+  kQuiet,  // -q: the result and errors only
   kNormal,
-  kVerbose
-};  // -q: the result and errors only; -v: debug messages, learning rate, step times
+  kVerbose  // -v: also debug messages, the learning rate and step times
+};
 
 struct ProgressOptions {
-  bool terminal = false;  // a live line; false: plain lines
-  bool color = false;     // the caller has looked at --color, NO_COLOR and TERM
+  bool terminal = false;  // true: a live line; false: plain lines
+  bool color = false;     // the caller decides by --color, NO_COLOR and TERM
   Verbosity verbosity = Verbosity::kNormal;
 };
 
-// The live line is redrawn at most ten times a second. Plain lines come with the first and last step, at
-// every tenth of the run, and otherwise after max(2 s, 5 % of the time so far), so that a long run does not
-// fill a disk.
+// ProgressSink redraws the live line at most ten times per second. Plain lines are written for the first and
+// the last step and after every tenth of the run. Other plain lines are at least max(2 s, 5 % of the elapsed
+// time) apart, so that a long run does not fill a disk.
 class ProgressSink final : public EventSink {
  public:
   ProgressSink(std::unique_ptr<Output> output, const Clock& clock, const ProgressOptions& options);
-  ~ProgressSink() override;  // leaves the cursor on a line of its own
+  ~ProgressSink() override;  // moves the cursor to an empty line
   void emit(const Event& event) override;
+  // Shows the evaluation on the live line of a terminal. Plain output does not show it.
+  void show_progress(const EvalProgress& progress) override;
   void flush() override;
 
  private:
@@ -45,9 +48,9 @@ class ProgressSink final : public EventSink {
   void show(const Message& e);
   void show(const RunResult& e);
   void show(const RanksLost& e);
-  void draw(const StepDone& e);        // the live line
-  void draw_pending();                 // the newest step, if the live line is behind it
-  void print_above(std::string_view);  // whole lines, then the live line again
+  void draw(const StepDone& e);        // draws the live line
+  void draw_pending();                 // draws the newest step if the live line shows an older one
+  void print_above(std::string_view);  // prints complete lines and redraws the live line
   bool plain_line_due(const StepDone& e);
   void write(const std::string& text);
 
@@ -60,7 +63,8 @@ class ProgressSink final : public EventSink {
   const Nanoseconds started_;
   Nanoseconds last_drawn_;
   int64_t last_drawn_step_ = -1;
-  bool drawn_ = false;  // the cursor stands behind a live line
+  bool drawn_ = false;       // the cursor is behind a live line
+  bool evaluating_ = false;  // the live line shows an evaluation
   bool silent_ = false;
 };
 

@@ -60,7 +60,7 @@ TEST(ProgressLine, OneRankHasNoSlowestAndAnUnboundedRunNoEta) {
 
 class Progress : public testing::Test {
  protected:
-  // The text that events up to here have written.
+  // Returns the text that the events have written so far.
   struct View final : Output {
     explicit View(StringOutput& to) : to(to) {}
     bool write(std::string_view text) override { return to.write(text); }
@@ -102,6 +102,15 @@ TEST_F(Progress, RedrawsAtMostTenTimesASecondAndFitsTheTerminal) {
   out_.set_columns(31);
   sink->emit(step(10));
   EXPECT_EQ(taken(), "\r\x1b[Kstep 10/100  loss 0.3127");
+}
+
+TEST_F(Progress, TheTitleNamesTheDataIfTheDataHasAName) {
+  auto sink = make({.terminal = false});
+  sink->emit(start_);
+  EXPECT_THAT(taken(), testing::StartsWith("lenet5 on digits: 2 ranks x "));
+  start_.data.clear();
+  sink->emit(start_);
+  EXPECT_THAT(taken(), testing::StartsWith("lenet5: 2 ranks x "));
 }
 
 TEST_F(Progress, MessagesStandAboveTheLiveLine) {
@@ -174,6 +183,19 @@ TEST_F(Progress, QuietShowsErrorsAndTheResultAndVerboseMore) {
   EXPECT_THAT(text, HasSubstr("detail"));
 }
 
+TEST(Summary, AnInterruptedRunNamesTheCommandThatResumesIt) {
+  RunResult r;
+  r.interrupted = true;
+  EXPECT_THAT(summary(r, false), StartsWith("Interrupted. The state is not saved\n"));
+  r.resume.command = "./app -n 2 --run-dir runs/a";
+  EXPECT_THAT(summary(r, false), StartsWith("Interrupted. The state is saved. This command resumes the run:\n"
+                                            "  ./app -n 2 --run-dir runs/a\n"));
+  r.resume.launcher = "torchrun";
+  EXPECT_THAT(summary(r, false),
+              StartsWith("Interrupted. The state is saved. The run resumes if torchrun starts this command:\n"
+                         "  ./app -n 2 --run-dir runs/a\n"));
+}
+
 TEST(Summary, SharesAddUpAndUnmeasuredRowsAreAbsent) {
   RunResult r;
   r.model = "lenet5";
@@ -196,6 +218,16 @@ TEST(Summary, SharesAddUpAndUnmeasuredRowsAreAbsent) {
   EXPECT_THAT(text, HasSubstr("1.2 MB by all ranks"));
   EXPECT_THAT(text, HasSubstr("rank 0: 310 MB, rank 1: 312 MB"));
   EXPECT_THAT(text, HasSubstr("61,706 parameters, 2 ranks"));
+}
+
+TEST(Summary, ARunThatTrainedNothingHasNoLoss) {
+  RunResult r;
+  r.steps = r.first_step = 400;
+  EXPECT_THAT(summary(r, false), testing::AllOf(HasSubstr("Nothing was trained"), Not(HasSubstr("Finished")),
+                                                Not(HasSubstr("train loss")), HasSubstr("400")));
+  r.steps = 401;
+  r.train_loss = 0.5;
+  EXPECT_THAT(summary(r, false), testing::AllOf(HasSubstr("Finished"), HasSubstr("train loss")));
 }
 
 TEST(TextStyle, NumbersAsPeopleReadThem) {

@@ -12,30 +12,44 @@
 
 #include "starling/base/error.h"
 #include "starling/telemetry/async_sink.h"
+#include "starling/telemetry/lock_holder.h"
 #include "starling/telemetry/to_json.h"
 
 namespace starling {
 namespace {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 
 constexpr const char* kSchema = R"(
-CREATE TABLE run(id INTEGER PRIMARY KEY, started_at REAL NOT NULL, run_dir TEXT, model TEXT, data TEXT, ranks INTEGER,
-  threads INTEGER, global_batch INTEGER, total_steps INTEGER, first_step INTEGER, params INTEGER, choices TEXT);
+CREATE TABLE run(id INTEGER PRIMARY KEY, started_at REAL NOT NULL, run_dir TEXT, model TEXT, data TEXT,
+  ranks INTEGER, threads INTEGER, global_batch INTEGER, total_steps INTEGER, first_step INTEGER,
+  params INTEGER, choices TEXT, local_processes INTEGER, local_cores INTEGER);
 CREATE TABLE step(run INTEGER NOT NULL REFERENCES run, step INTEGER NOT NULL, epoch REAL, loss REAL, lr REAL,
-  samples_per_s REAL, step_s REAL, compute_s REAL, exposed_comm_s REAL, data_wait_s REAL, slowest_rank INTEGER,
-  eta_s REAL, PRIMARY KEY(run, step)) WITHOUT ROWID;
-CREATE TABLE eval(run INTEGER NOT NULL REFERENCES run, step INTEGER NOT NULL, loss REAL, accuracy REAL, samples INTEGER);
-CREATE TABLE checkpoint(run INTEGER NOT NULL REFERENCES run, step INTEGER NOT NULL, path TEXT, seconds REAL, error TEXT);
+  samples_per_s REAL, step_s REAL, compute_s REAL, exposed_comm_s REAL, data_wait_s REAL,
+  slowest_rank INTEGER, eta_s REAL, PRIMARY KEY(run, step)) WITHOUT ROWID;
+CREATE TABLE eval(run INTEGER NOT NULL REFERENCES run, step INTEGER NOT NULL, loss REAL, accuracy REAL,
+  samples INTEGER);
+CREATE TABLE checkpoint(run INTEGER NOT NULL REFERENCES run, step INTEGER NOT NULL, path TEXT, seconds REAL,
+  error TEXT);
 CREATE TABLE message(run INTEGER REFERENCES run, at REAL, severity TEXT, rank INTEGER, text TEXT);
-CREATE TABLE result(run INTEGER NOT NULL REFERENCES run, model TEXT, steps INTEGER, ranks INTEGER, params INTEGER,
-  samples_per_s REAL, train_loss REAL, test_loss REAL, test_accuracy REAL, wall_s REAL, compute_s REAL,
-  exposed_comm_s REAL, data_wait_s REAL, bytes_sent INTEGER, peak_rss_mb TEXT, interrupted INTEGER);
+CREATE TABLE result(run INTEGER NOT NULL REFERENCES run, model TEXT, steps INTEGER, ranks INTEGER,
+  params INTEGER, samples_per_s REAL, train_loss REAL, test_loss REAL, test_accuracy REAL, wall_s REAL,
+  compute_s REAL, exposed_comm_s REAL, data_wait_s REAL, bytes_sent INTEGER, peak_rss_mb TEXT,
+  interrupted INTEGER);
 )";
 
-// What SQLite refused; caught in emit().
+// Converts a store of version 1 into one of version 2.
+constexpr const char* kFromVersion1 =
+    "BEGIN; ALTER TABLE run ADD COLUMN local_processes INTEGER; "
+    "ALTER TABLE run ADD COLUMN local_cores INTEGER; PRAGMA user_version=2; COMMIT;";
+
+// An error of SQLite. emit() catches it.
 struct SqliteFault : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit SqliteFault(const std::string& why) : std::runtime_error(why) {}
+  explicit SqliteFault(sqlite3* db)
+      : std::runtime_error(sqlite3_errmsg(db)), busy((sqlite3_errcode(db) & 0xff) == SQLITE_BUSY) {}
+
+  bool busy = false;  // another process has locked the database
 };
 
 class Database {
@@ -57,21 +71,20 @@ class Database {
   Database& operator=(const Database&) = delete;
 
   void run_script(const char* sql) {
-    if (sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) != SQLITE_OK)
-      throw SqliteFault(sqlite3_errmsg(db_));
+    if (sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) != SQLITE_OK) throw SqliteFault(db_);
   }
 
-  // The first column of the first row of `sql`.
+  // Returns the first column of the first row of the result of `sql`.
   int64_t number(const char* sql) {
     sqlite3_stmt* statement = prepare(sql);
     const bool row = sqlite3_step(statement) == SQLITE_ROW;
     const int64_t value = row ? sqlite3_column_int64(statement, 0) : 0;
     sqlite3_reset(statement);
-    if (!row) throw SqliteFault(sqlite3_errmsg(db_));
+    if (!row) throw SqliteFault(db_);
     return value;
   }
 
-  // Runs an INSERT with its values bound in order.
+  // Executes an INSERT and binds the values in order.
   template <typename... Values>
   void insert(const char* sql, const Values&... values) {
     sqlite3_stmt* statement = prepare(sql);
@@ -79,7 +92,7 @@ class Database {
     (bind(statement, ++index, values), ...);
     const int rc = sqlite3_step(statement);
     sqlite3_reset(statement);
-    if (rc != SQLITE_DONE) throw SqliteFault(sqlite3_errmsg(db_));
+    if (rc != SQLITE_DONE) throw SqliteFault(db_);
   }
 
   int64_t last_row() const { return sqlite3_last_insert_rowid(db_); }
@@ -88,7 +101,7 @@ class Database {
   sqlite3_stmt* prepare(const char* sql) {
     sqlite3_stmt*& statement = statements_[sql];
     if (!statement && sqlite3_prepare_v2(db_, sql, -1, &statement, nullptr) != SQLITE_OK) {
-      throw SqliteFault(sqlite3_errmsg(db_));
+      throw SqliteFault(db_);
     }
     return statement;
   }
@@ -115,8 +128,10 @@ class SqliteSink final : public EventSink {
     if (version == 0) {
       db_.run_script(
           fmt::format("BEGIN; {} PRAGMA user_version={}; COMMIT;", kSchema, kSchemaVersion).c_str());
+    } else if (version == 1) {
+      db_.run_script(kFromVersion1);
     } else if (version != kSchemaVersion) {
-      throw SqliteFault(fmt::format("it is a run store of version {}, this program writes version {}",
+      throw SqliteFault(fmt::format("it is a run store of version {}, and this program writes version {}",
                                     version, kSchemaVersion));
     }
   }
@@ -150,8 +165,11 @@ class SqliteSink final : public EventSink {
       body();
     } catch (const SqliteFault& fault) {
       silent_ = true;
-      std::fprintf(stderr, "starling: cannot write %s (%s); the run store ends here, training goes on\n",
-                   path_.c_str(), fault.what());
+      const std::string holder = fault.busy ? describe_lock_holder(path_) : "";
+      std::fprintf(stderr,
+                   "starling: cannot write %s (%s): %s, or choose another folder with --run-dir. No "
+                   "further events are stored; training continues\n",
+                   path_.c_str(), fault.what(), holder.empty() ? "free space" : holder.c_str());
     }
   }
 
@@ -161,7 +179,7 @@ class SqliteSink final : public EventSink {
     db_.run_script("COMMIT");
   }
 
-  // The row of the current run; an event that precedes RunStarted gets an empty one.
+  // Returns the row of the current run. If an event precedes RunStarted, the row is empty.
   int64_t run() {
     if (run_ == 0) store(RunStarted{});
     return run_;
@@ -170,10 +188,10 @@ class SqliteSink final : public EventSink {
   void store(const RunStarted& e) {
     db_.insert(
         "INSERT INTO "
-        "run(started_at,run_dir,model,data,ranks,threads,global_batch,total_steps,first_step,params,choices) "
-        "VALUES((julianday('now')-2440587.5)*86400.0,?,?,?,?,?,?,?,?,?,?)",
+        "run(started_at,run_dir,model,data,ranks,threads,global_batch,total_steps,first_step,params,choices,"
+        "local_processes,local_cores) VALUES((julianday('now')-2440587.5)*86400.0,?,?,?,?,?,?,?,?,?,?,?,?)",
         e.run_dir, e.model, e.data, e.ranks, e.threads, e.global_batch, e.total_steps, e.first_step, e.params,
-        text_of(nlohmann::json(e.choices)));
+        text_of(nlohmann::json(e.choices)), e.local_processes, known(e.local_cores));
     run_ = db_.last_row();
   }
   void store(const StepDone& e) {
@@ -206,7 +224,9 @@ class SqliteSink final : public EventSink {
                text_of(nlohmann::json(e.peak_rss_mb)), int{e.interrupted});
   }
 
-  // -1 stands for "no meaning" in event.h and becomes NULL.
+  // In event.h, 0 means that a value is unknown. The store holds NULL instead.
+  static double known(int64_t value) { return value == 0 ? std::nan("") : static_cast<double>(value); }
+  // In event.h, -1 means that a value is not defined. The store holds NULL instead.
   static double meaningful(double value) { return value == -1 ? std::nan("") : value; }
   static std::string text_of(const nlohmann::json& value) {
     return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -231,9 +251,10 @@ std::unique_ptr<EventSink> open_sqlite_sink(const std::string& path, const Clock
   try {
     return std::make_unique<SqliteSink>(path, clock, options);
   } catch (const SqliteFault& fault) {
-    throw ConfigError(
-        "run.dir", fmt::format("cannot open the run store {}: {}; choose another folder with --run-dir", path,
-                               fault.what()));
+    const std::string holder = fault.busy ? describe_lock_holder(path) : "";
+    throw ConfigError("run.dir",
+                      fmt::format("cannot open the run store {}: {}{}. Choose another folder with --run-dir",
+                                  path, fault.what(), holder.empty() ? "" : "; " + holder));
   }
 }
 

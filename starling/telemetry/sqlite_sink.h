@@ -1,9 +1,12 @@
-// The run store: DIR/run.sqlite. Tables, one row an event, columns named as the fields of event.h:
-//   run(id, started_at, …)    one row a start; a resumed run adds one
+// Writes the run store DIR/run.sqlite. Each event is a row, and the columns have the names of the fields in
+// event.h:
+//
+//   run(id, started_at, …)    one row per start; a resumed run adds a row
 //   step(run, step, …)        eval(run, step, …)     checkpoint(run, step, …)
 //   message(run, at, severity, rank, text)           result(run, …)
-// `at` is seconds since the sink was opened, `started_at` seconds since 1970. choices and peak_rss_mb are
-// JSON text. Journal mode WAL: others read while the run writes.
+//
+// `at` is in seconds since the sink was opened, and `started_at` in seconds since 1970. `choices` and
+// `peak_rss_mb` are JSON text. The journal mode is WAL, so other processes can read while the run writes.
 #pragma once
 
 #include <memory>
@@ -17,15 +20,15 @@ namespace starling {
 struct SqliteOptions {
   int events_per_transaction = 256;
   Nanoseconds transaction_age =
-      std::chrono::seconds(1);  // an open transaction is committed by the next event after this
+      std::chrono::seconds(1);  // the first event after this time commits the transaction
 };
 
-// Writes on the caller's thread: wrap it in an AsyncSink (open_run_store does). ConfigError if the file
-// cannot be opened or is not a run store of this version.
+// Returns a sink that writes on the thread of its caller. Wrap it in an AsyncSink, as open_run_store() does.
+// Throws ConfigError if the file cannot be opened or is not a run store of this version.
 std::unique_ptr<EventSink> open_sqlite_sink(const std::string& path, const Clock& clock,
                                             const SqliteOptions& options = {});
 
-// DIR/run.sqlite, written by a thread of its own.
+// Returns a sink that writes DIR/run.sqlite on its own thread.
 std::unique_ptr<EventSink> open_run_store(const std::string& run_dir, const Clock& clock);
 
 }  // namespace starling

@@ -1,8 +1,11 @@
 #include "starling/telemetry/sqlite_sink.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sqlite3.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -25,7 +28,7 @@ class RunStore : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // Every row as "a|b|…", rows separated by newlines, read over a connection of its own.
+  // Returns every row as "a|b|…", separated by newlines. The query uses its own connection.
   std::string query(const std::string& sql) {
     sqlite3* db = nullptr;
     EXPECT_EQ(sqlite3_open_v2((dir_ + "/run.sqlite").c_str(), &db, SQLITE_OPEN_READWRITE, nullptr),
@@ -55,6 +58,42 @@ class RunStore : public testing::Test {
   SystemClock clock_;
 };
 
+// A process that was stopped within a transaction keeps the database locked.
+TEST_F(RunStore, NamesAStoppedProcessThatHoldsTheLock) {
+  const std::string path = dir_ + "/run.sqlite";
+  open_sqlite_sink(path, clock_).reset();
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  const pid_t holder = fork();
+  if (holder == 0) {
+    sqlite3* db = nullptr;
+    sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE, nullptr);
+    const bool locked = sqlite3_exec(db, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) == SQLITE_OK;
+    [[maybe_unused]] const ssize_t n = write(ready[1], locked ? "y" : "n", 1);
+    for (;;) raise(SIGSTOP);
+  }
+  char locked = 0;
+  ASSERT_EQ(read(ready[0], &locked, 1), 1);
+  EXPECT_EQ(locked, 'y');
+  int status = 0;
+  ASSERT_EQ(waitpid(holder, &status, WUNTRACED), holder);
+  EXPECT_TRUE(WIFSTOPPED(status));
+  testing::internal::CaptureStderr();
+  {
+    auto sink = open_sqlite_sink(path, clock_);
+    sink->emit(step(1));
+    sink->flush();
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("database is locked"));
+  EXPECT_THAT(said, HasSubstr("process " + std::to_string(holder) + ", which is stopped, holds its lock"));
+  EXPECT_THAT(said, HasSubstr("kill -CONT " + std::to_string(holder)));
+  kill(holder, SIGKILL);
+  waitpid(holder, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+}
+
 TEST_F(RunStore, HoldsEveryKindOfEvent) {
   {
     auto sink = open_sqlite_sink(dir_ + "/run.sqlite", clock_);
@@ -63,6 +102,7 @@ TEST_F(RunStore, HoldsEveryKindOfEvent) {
     start.model = "lenet5";
     start.ranks = 2;
     start.choices = {{"gemm", "onednn"}};
+    start.local_processes = 3;
     sink->emit(start);
     sink->emit(step(1));
     sink->emit(step(2));
@@ -75,6 +115,7 @@ TEST_F(RunStore, HoldsEveryKindOfEvent) {
     sink->emit(result);
   }
   EXPECT_EQ(query("SELECT id, model, ranks, choices FROM run"), "1|lenet5|2|{\"gemm\":\"onednn\"}");
+  EXPECT_EQ(query("SELECT local_processes, local_cores FROM run"), "3|NULL");
   EXPECT_EQ(query("SELECT run, step, loss FROM step ORDER BY step"), "1|1|1.0\n1|2|0.5");
   EXPECT_EQ(query("SELECT step, loss, accuracy FROM eval"), "2|0.25|NULL");
   EXPECT_EQ(query("SELECT step, path FROM checkpoint"), "2|ckpt/2");
@@ -98,7 +139,7 @@ TEST_F(RunStore, AResumedRunIsASecondRun) {
     auto sink = open_sqlite_sink(dir_ + "/run.sqlite", clock_);
     sink->emit(RunStarted{});
     sink->emit(step(5));
-    sink->emit(step(5));  // the same update again replaces its row
+    sink->emit(step(5));  // a repeated step replaces its row
   }
   EXPECT_EQ(query("SELECT run, step FROM step"), "1|5\n2|5");
 }
@@ -122,6 +163,25 @@ TEST_F(RunStore, AFileOfAnotherVersionIsRefused) {
   }
 }
 
+TEST_F(RunStore, AFileOfVersionOneGetsTheColumnsThatItLacks) {
+  {
+    auto sink = open_sqlite_sink(dir_ + "/run.sqlite", clock_);
+    sink->emit(RunStarted{});
+  }
+  query("ALTER TABLE run DROP COLUMN local_processes");
+  query("ALTER TABLE run DROP COLUMN local_cores");
+  query("PRAGMA user_version=1");
+  {
+    auto sink = open_sqlite_sink(dir_ + "/run.sqlite", clock_);
+    RunStarted start;
+    start.local_processes = 4;
+    start.local_cores = 2;
+    sink->emit(start);
+  }
+  EXPECT_EQ(query("SELECT id, local_processes, local_cores FROM run"), "1|NULL|NULL\n2|4|2");
+  EXPECT_EQ(query("PRAGMA user_version"), "2");
+}
+
 TEST_F(RunStore, AFaultWhileWritingEndsTheStoreNotTheRun) {
   auto sink = open_sqlite_sink(dir_ + "/run.sqlite", clock_);
   query("DROP TABLE step");
@@ -130,7 +190,7 @@ TEST_F(RunStore, AFaultWhileWritingEndsTheStoreNotTheRun) {
   sink->emit(step(1));
   sink->emit(step(2));
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("the run store ends here, training goes on"));
+  EXPECT_THAT(said, HasSubstr("No further events are stored; training continues"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
 }
 

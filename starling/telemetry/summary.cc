@@ -29,37 +29,59 @@ std::string memory_text(const std::vector<double>& mb) {
     return all;
   }
   const auto [least, most] = std::minmax_element(mb.begin(), mb.end());
-  return fmt::format("{} to {} a rank, most on rank {}", text(*least), text(*most), most - mb.begin());
+  return fmt::format("{} to {} per rank, most on rank {}", text(*least), text(*most), most - mb.begin());
+}
+
+// Returns the samples of each rank in a step, or nothing if all ranks have equally many.
+std::string shares_text(const std::vector<int64_t>& share) {
+  if (share.empty()) return {};
+  if (share.size() <= 8) return fmt::format("{} by rank", fmt::join(share, ", "));
+  const auto [least, most] = std::minmax_element(share.begin(), share.end());
+  return fmt::format("{} (rank {}) to {} (rank {})", *least, least - share.begin(), *most,
+                     most - share.begin());
+}
+
+// Returns the first line of the summary.
+std::string opening(const RunResult& r) {
+  if (!r.interrupted && r.stopped) return "Finished early, as the program or SIGUSR2 asked";
+  if (!r.interrupted) return r.first_step > 0 && r.steps == r.first_step ? "Nothing was trained" : "Finished";
+  if (r.resume.command.empty()) return "Interrupted. The state is not saved";
+  if (r.resume.launcher.empty()) return "Interrupted. The state is saved. This command resumes the run:";
+  return fmt::format("Interrupted. The state is saved. The run resumes if {} starts this command:",
+                     r.resume.launcher);
 }
 
 }  // namespace
 
 std::string summary(const RunResult& r, bool color) {
   std::string out;
-  const auto row = [&](const char* name, const std::string& value, Color c = Color::kPlain) {
+  const auto row = [&](const std::string& name, const std::string& value, Color c = Color::kPlain) {
     if (!value.empty())
       out += fmt::format("  {} {}\n", paint(color, Color::kDim, fmt::format("{:<16}", name)),
                          paint(color, c, value));
   };
-  out += paint(color, Color::kBold,
-               r.interrupted ? "Interrupted: the state is saved, the same command resumes" : "Finished");
-  out += '\n';
+  out += paint(color, Color::kBold, opening(r)) + '\n';
+  if (r.interrupted && !r.resume.command.empty()) out += fmt::format("  {}\n", r.resume.command);
   row("model", fmt::format("{}, {} parameters, {} rank{}", r.model, with_thousands(r.params), r.ranks,
                            r.ranks == 1 ? "" : "s"));
   row("steps", with_thousands(r.steps));
   if (!r.lost_ranks.empty())
     row("lost ranks",
-        fmt::format("{}; {} until the others went on", fmt::join(r.lost_ranks, ", "), duration(r.recovery_s)),
+        fmt::format("{}; {} until the remaining ranks continued", fmt::join(r.lost_ranks, ", "),
+                    duration(r.recovery_s)),
         Color::kYellow);
   if (r.samples_per_s > 0)
     row("speed", significant(r.samples_per_s) + (r.ranks > 1 ? " samples/s over all ranks" : " samples/s"),
         Color::kBold);
-  row("train loss", significant(r.train_loss), std::isfinite(r.train_loss) ? Color::kPlain : Color::kRed);
+  row("samples a step", shares_text(r.share));
+  if (!std::isnan(r.train_loss))
+    row("train loss", significant(r.train_loss), std::isfinite(r.train_loss) ? Color::kPlain : Color::kRed);
   if (r.test_loss != -1) row("test loss", significant(r.test_loss));
   if (r.test_accuracy != -1)
     row("test accuracy", fmt::format("{:.2f} %", 100 * r.test_accuracy), Color::kGreen);
+  for (const auto& [name, value] : r.test_metrics) row("test " + name, significant(value));
   row("wall time", duration(r.wall_s));
-  row("where it went", where_time_went(r));
+  row("time spent", where_time_went(r));
   if (r.ranks > 1) row("bytes sent", bytes_text(r.bytes_sent) + " by all ranks");
   if (!r.peak_rss_mb.empty()) row("peak memory", memory_text(r.peak_rss_mb));
   return out;

@@ -1,4 +1,4 @@
-// The table at the end of a run, made from RunResult alone.
+// The table at the end of a run, computed from RunResult only.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace starling {
 
-// Several lines, each ended by a newline. What was not measured is not shown. The shares of time are of the
-// wall time on rank 0; what is neither computation, communication nor waiting for data (start-up, evaluation,
-// checkpoints) is "other".
+// Returns several lines, each with a newline. Values that were not measured are left out. Times are
+// percentages of the wall time on rank 0. "other" is the time for start-up, evaluation and checkpoints.
 std::string summary(const RunResult& result, bool color);
 
 }  // namespace starling

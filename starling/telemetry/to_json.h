@@ -1,4 +1,4 @@
-// The one form of an event as text: {"event":"step","step":12,…}. Field names are those of event.h.
+// Converts events to JSON: {"event":"step","step":12,…}. The fields have their names in event.h.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace starling {
 
-// The name under "event": "run", "step", "eval", "checkpoint", "message" or "result".
+// Returns the value of "event": "run", "step", "eval", "checkpoint", "message", "result" or "lost".
 const char* name_of(const Event& event);
 
-// "debug", "info", "warning" or "error".
+// Returns "debug", "info", "warning" or "error".
 const char* name_of(Severity severity);
 
-// One line of JSON without its newline; "event" comes first. A field without a meaning here (an accuracy or a
-// test loss of -1, a rank of -1, an empty error) is left out; a number that is not finite is null. Bytes that
-// are not UTF-8 are replaced.
-std::string to_json(const Event& event);
+// Returns one line of JSON without a newline. "event" is the first field. A field that is not defined is left
+// out: an accuracy, a test loss or a rank of -1, or an empty error. A number that is not finite becomes null.
+// Bytes that are not UTF-8 are replaced. "time" and "run_id" of the stamp follow "event" if they are known.
+std::string to_json(const Event& event, const EventStamp& stamp = {});
 
 }  // namespace starling

@@ -1,4 +1,4 @@
-// error_of: what a call that must be refused says.
+// error_of: the message of the error that a call must throw.
 #pragma once
 
 #include <concepts>
@@ -8,7 +8,7 @@
 
 namespace starling {
 
-// The message of the E that `call` throws, "" where it throws none. What is not an E passes through.
+// Returns the message of the E that `call` throws, or "" if it throws nothing. Other exceptions pass through.
 template <class E = Error, std::invocable Call>
 std::string error_of(Call&& call) {
   try {

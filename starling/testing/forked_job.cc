@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/comm/collective_test_values.h"
-#include "starling/comm/tcp_mesh.h"
-#include "starling/comm/ucx_mesh.h"
+#include "starling/comm/collective/collective_test_values.h"
+#include "starling/comm/network/tcp_connections.h"
+#include "starling/comm/network/ucx_connections.h"
 
 namespace starling {
 namespace {
 
-constexpr int kReducedBeforeReady = 3;  // all-reduces
+constexpr int kReducedBeforeReady = 3;  // how many all-reduces come before "ready"
 
 using Values = std::vector<std::byte>;
 
@@ -28,19 +28,19 @@ void check_all_reduces(Group& group, size_t count) {
   std::byte* shared = window->region(group.local_rank());
   std::copy(data.begin(), data.end(), shared);
   const Values want = reduced_tensor(DataType::kFp32, count, group.size(), ReduceOp::kSum, 1);
-  group.all_reduce(data.data(), count, DataType::kFp32, ReduceOp::kSum);
+  all_reduce(group, data.data(), count, DataType::kFp32, ReduceOp::kSum);
   expect(data == want, "all-reduce", count);
-  group.all_reduce(shared, count, DataType::kFp32, ReduceOp::kSum);
+  all_reduce(group, shared, count, DataType::kFp32, ReduceOp::kSum);
   expect(std::equal(want.begin(), want.end(), shared), "all-reduce in a window", count);
-  group.barrier();  // others may still look into this rank's window
+  barrier(group);  // other ranks may still read this rank's window
 }
 
-// `wide`: what this rank has for all, `count` elements each.
+// Checks an all-to-all. `wide` is what this rank has for all ranks, `count` elements each.
 void check_all_to_all(Group& group, const Values& wide, size_t count) {
   const size_t p = static_cast<size_t>(group.size()), rank = static_cast<size_t>(group.rank());
   const std::vector<size_t> splits(p, count);
   Values crossed(wide.size());
-  group.all_to_all(wide.data(), splits, crossed.data(), splits, DataType::kFp32);
+  all_to_all(group, wide.data(), splits, crossed.data(), splits, DataType::kFp32);
   Values want;
   for (size_t r = 0; r < p; ++r) {
     const Values piece = test_tensor(DataType::kFp32, count, static_cast<int>(r), 2, count * rank);
@@ -86,7 +86,8 @@ GroupSetup ForkedJob::setup_of(int rank) const {
     setup.host_name = first ? "node-a" : "node-b";
     setup.host_id = fmt::format("{} {}", identity.job_id, setup.host_name);
   }
-  setup.connect = ucx ? ucx_mesh(load_ucx("lo"), "127.0.0.1", identity) : tcp_mesh("127.0.0.1", identity);
+  setup.connect =
+      ucx ? ucx_connector(load_ucx("lo"), "127.0.0.1", identity) : tcp_connector("127.0.0.1", identity);
   return setup;
 }
 
@@ -100,13 +101,13 @@ void check_collectives(Group& group, size_t count) {
 
   const Values wide = test_tensor(DataType::kFp32, count * static_cast<size_t>(p), rank, 2);
   Values part(count * 4);
-  group.reduce_scatter(wide.data(), part.data(), count, DataType::kFp32, ReduceOp::kMax);
+  reduce_scatter(group, wide.data(), part.data(), count, DataType::kFp32, ReduceOp::kMax);
   const size_t first = count * static_cast<size_t>(rank);
   expect(part == reduced_tensor(DataType::kFp32, count, p, ReduceOp::kMax, 2, first), "reduce-scatter",
          count);
 
   Values data = test_tensor(DataType::kFp32, count, rank, 1), all(wide.size()), want;
-  group.all_gather(data.data(), all.data(), count, DataType::kFp32);
+  all_gather(group, data.data(), all.data(), count, DataType::kFp32);
   for (int r = 0; r < p; ++r) {
     const Values piece = test_tensor(DataType::kFp32, count, r, 1);
     want.insert(want.end(), piece.begin(), piece.end());
@@ -114,21 +115,49 @@ void check_collectives(Group& group, size_t count) {
   expect(all == want, "all-gather", count);
 
   check_all_to_all(group, wide, count);
-  group.broadcast(data.data(), count, DataType::kFp32, p - 1);
+  broadcast(group, data.data(), count, DataType::kFp32, p - 1);
   expect(data == test_tensor(DataType::kFp32, count, p - 1, 1), "broadcast", count);
-  group.barrier();
+  barrier(group);
 }
 
-void check_mail(Group& group) {
+void check_messages(Group& group) {
   const int p = group.size(), next = (group.rank() + 1) % p, before = (group.rank() + p - 1) % p;
-  // UCX's messages change their form behind 8192 bytes.
+  // Above 8192 bytes, a message over UCX has another form.
   for (const size_t bytes : {size_t{0}, size_t{8192}, size_t{8193}, size_t{200'000}, size_t{3'000'001}}) {
-    const Values letter = test_tensor(DataType::kUint8, bytes, group.rank(), 3);
+    const Values message = test_tensor(DataType::kUint8, bytes, group.rank(), 3);
     Values got(bytes);
-    group.send(letter.data(), bytes, next, 4);
-    group.recv(got.data(), bytes, before, 4);
+    send(group, message.data(), bytes, next, 4);
+    recv(group, got.data(), bytes, before, 4);
     expect(got == test_tensor(DataType::kUint8, bytes, before, 3), "a message", bytes);
   }
+}
+
+void check_started(Group& group) {
+  const int p = group.size(), next = (group.rank() + 1) % p, before = (group.rank() + p - 1) % p;
+  constexpr size_t kCount = 300'001;
+  Values sum = test_tensor(DataType::kFp32, kCount, group.rank(), 1),
+         all(kCount * 4 * static_cast<size_t>(p));
+  const Values own = test_tensor(DataType::kFp32, kCount, group.rank(), 2);
+  Values first(own.size()), second(own.size());
+  // The receives of the second message and of the first one progress at the same time, beside the
+  // collectives.
+  const WorkPtr works[] = {
+      group.recv(second.data(), second.size(), before, 6),
+      group.recv(first.data(), first.size(), before, 5),
+      group.all_reduce(sum.data(), kCount, DataType::kFp32, ReduceOp::kSum),
+      group.all_gather(own.data(), all.data(), kCount, DataType::kFp32),
+      group.send(own.data(), own.size(), next, 5),
+      group.send(own.data(), own.size(), next, 6),
+  };
+  barrier(group);  // it follows the two started collectives
+  expect(works[2]->is_completed() && works[3]->is_completed(), "the order of collectives", kCount);
+  for (const WorkPtr& work : works) work->wait();
+  expect(sum == reduced_tensor(DataType::kFp32, kCount, p, ReduceOp::kSum, 1), "a started all-reduce",
+         kCount);
+  const Values theirs = test_tensor(DataType::kFp32, kCount, before, 2);
+  expect(first == theirs && second == theirs, "a started message", kCount);
+  const auto part = all.begin() + static_cast<int64_t>(theirs.size()) * before;
+  expect(std::equal(theirs.begin(), theirs.end(), part), "a started all-gather", kCount);
 }
 
 void run_until_fault(Group& group, Store& store) {
@@ -137,7 +166,7 @@ void run_until_fault(Group& group, Store& store) {
   try {
     for (int i = 0;; ++i) {
       if (i == kReducedBeforeReady) store.put(rank_key("ready", group.rank()), "yes");
-      group.all_reduce(data.data(), data.size(), DataType::kFp32, ReduceOp::kMax);
+      all_reduce(group, data.data(), data.size(), DataType::kFp32, ReduceOp::kMax);
     }
   } catch (const TimeoutError& error) {
     fault = fmt::format("timeout {} {}", error.peer(), error.what());

@@ -1,5 +1,7 @@
-// The group of a test whose ranks are processes (forked_ranks.h), by every way between them, and what such ranks do: collectives and
-// messages against the naive results, and all-reduces until one fails.
+// ForkedJob: the group of a test whose ranks are processes (forked_ranks.h), over any transport, and what
+// such ranks do.
+//
+// The ranks compare collectives and messages with naive results, or run all-reduces until one fails.
 #pragma once
 
 #include <chrono>
@@ -7,23 +9,24 @@
 #include <string>
 
 #include "starling/comm/bootstrap.h"
-#include "starling/net/job_key.h"
-#include "starling/net/store.h"
+#include "starling/net/security/job_key.h"
+#include "starling/net/store/store.h"
 
 namespace starling {
 
-// Ways between ranks of one machine.
+// Transport is what connects the ranks, which all run on one machine.
 enum class Transport {
   kSharedMemory,
-  kTcp,    // between all ranks, on loopback
-  kMixed,  // two made-up hosts with half of the ranks each: shared memory inside, TCP between
-  kUcx     // between all ranks, on loopback, by what UCX_TLS says
+  kTcp,    // TCP between all ranks, on loopback
+  kMixed,  // two invented hosts with half of the ranks each: shared memory within, TCP between them
+  kUcx     // UCX between all ranks, on loopback, by the transports in UCX_TLS
 };
+// Returns the transport's name: "shared-memory", "tcp" …
 const char* name_of(Transport transport);
-// Why no group can be made over it here; empty where one can.
+// Returns why no group can use the transport here. Empty if a group can.
 std::string unavailable(Transport transport);
 
-// What all ranks of a job know; made before they are forked.
+// ForkedJob is what all ranks of a job know. It is made before they are forked.
 struct ForkedJob {
   Transport transport = Transport::kSharedMemory;
   JobIdentity identity{make_job_key(), "forked-job"};
@@ -31,22 +34,27 @@ struct ForkedJob {
   std::chrono::milliseconds timeout{20'000};
   Algorithm algorithm = Algorithm::kAuto;
 
-  // All are on "node-a"; of kMixed the second half on "node-b".
+  // Returns the setup of a rank. All ranks are on "node-a". For kMixed, the second half is on "node-b".
   GroupSetup setup_of(int rank) const;
-  // The group of all ranks; the store outlives it.
+  // Joins the group of all ranks. The store must outlive the group.
   std::unique_ptr<Group> join(int rank, Store& store) const { return make_group(store, setup_of(rank)); }
 };
 
-// "WHAT/RANK": where a rank puts what it says.
+// Returns "WHAT/RANK": the key under which a rank puts what it reports.
 std::string rank_key(const char* what, int rank);
 
-// Every collective of `count` elements, and the all-reduce in a window too; throws Error naming the first whose result is not the naive
-// one. On all ranks.
+// Runs every collective with `count` elements, and the all-reduce in a window, too. All ranks call it.
+// Errors: Error that names the first collective whose result is not the naive result.
 void check_collectives(Group& group, size_t count);
-// The same of messages around a ring, short and long, all sending before they receive.
-void check_mail(Group& group);
+// Sends short and long messages around a ring. All ranks send before they receive. Errors: as in
+// check_collectives().
+void check_messages(Group& group);
+// Starts collectives and messages, the receives first, and waits for them at the end. Errors: as in
+// check_collectives().
+void check_started(Group& group);
 
-// All-reduces until one fails; puts "ready" after a few, then "fault": "timeout" or "comm", the culprit and the message.
+// Runs all-reduces until one fails. It puts "ready" after a few. It puts "fault" at the end: "timeout" or
+// "comm", the culprit, and the message.
 void run_until_fault(Group& group, Store& store);
 
 }  // namespace starling

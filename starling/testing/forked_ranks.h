@@ -1,4 +1,5 @@
-// Ranks of a test as processes: forked from the test before it has threads, with a store that the test serves.
+// ForkedRanks: the ranks of a test as processes. They are forked before the test has threads. The test serves
+// their store.
 #pragma once
 
 #include <sys/prctl.h>
@@ -13,14 +14,16 @@
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/net/store_client.h"
-#include "starling/net/store_server.h"
+#include "starling/net/store/store_client.h"
+#include "starling/net/store/store_server.h"
 
 namespace starling {
 
+// ForkedRanks kills the processes that are left when it is destroyed.
 class ForkedRanks {
  public:
-  // Each child calls body(rank, store) and ends with status 0, or 1 after an exception, which it puts as "error/<rank>".
+  // Each child calls body(rank, store) and ends with status 0. After an exception it puts the message as
+  // "error/<rank>" and ends with status 1.
   ForkedRanks(int size, const std::function<void(int, Store&)>& body)
       : identity_{make_job_key(), "forked"}, address_("@starling-comm-test-" + std::to_string(getpid())) {
     for (int r = 0; r < size; ++r) {
@@ -42,16 +45,20 @@ class ForkedRanks {
   }
   ForkedRanks(const ForkedRanks&) = delete;
 
+  // The store of the job.
   Store& store() { return *store_; }
+  // The number of keys that the server of the store holds.
+  size_t keys() const { return server_->keys(); }
+  // Sends a signal to a rank.
   void signal(int rank, int number) { kill(pids_[rank], number); }
-  // The exit status of a rank; waits for it.
+  // Waits for a rank to end. Returns its exit status, or the negative number of the signal that killed it.
   int wait(int rank) {
     int status = -1;
     waitpid(pids_[rank], &status, 0);
     pids_[rank] = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
-  // Waits for all ranks; throws Error with what each rank said that did not end with 0.
+  // Waits for all ranks. Errors: Error with the messages of all ranks that did not end with 0.
   void wait_all() {
     std::string problems;
     for (int r = 0; r < static_cast<int>(pids_.size()); ++r) {
@@ -74,7 +81,7 @@ class ForkedRanks {
         store.put("error/" + std::to_string(rank), error.what());
       }
     } catch (const std::exception&) {
-      // The test has gone; there is nobody to tell.
+      // The test is gone, so nobody is left to tell.
     }
     return 1;
   }

@@ -1,4 +1,4 @@
-// join_group: a rank of a test becomes one of the group of all ranks, which find each other through the test's store.
+// join_group: makes a rank of a test a rank of a group, whose ranks find each other through the test's store.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace starling {
 
-// Collective. The store outlives the group.
+// Joins the group of all ranks. It is a collective. The store must outlive the group.
 inline std::unique_ptr<Group> join_group(Store& store, int rank, int size,
                                          std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   GroupSetup setup;
@@ -20,7 +20,7 @@ inline std::unique_ptr<Group> join_group(Store& store, int rank, int size,
   return make_group(store, setup);
 }
 
-// The same of those ranks of `whole`, of which this one is; several disjoint subsets may have one name.
+// Joins a group of some ranks of `whole`, this rank among them. Several disjoint subsets may use one name.
 inline std::unique_ptr<Group> join_subset(Store& store, const Group& whole, const std::string& name,
                                           const std::vector<int>& ranks) {
   GroupSetup setup;

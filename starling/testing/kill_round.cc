@@ -23,8 +23,8 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/net/address.h"
-#include "starling/net/store_client.h"
-#include "starling/net/store_server.h"
+#include "starling/net/store/store_client.h"
+#include "starling/net/store/store_server.h"
 
 namespace starling {
 namespace {
@@ -36,16 +36,16 @@ constexpr milliseconds kNamedWithin{5'000};
 constexpr milliseconds kJoinedWithin{30'000};
 constexpr milliseconds kGoneWithin{5'000};
 constexpr size_t kMostElements = 256 * 1024;
-constexpr int kReadyAfter = 3;  // collectives
+constexpr int kReadyAfter = 3;  // how many collectives come before the kill
 constexpr Algorithm kAlgorithms[] = {
     Algorithm::kAuto,         Algorithm::kRing,       Algorithm::kDirect, Algorithm::kHalvingDoubling,
     Algorithm::kBinomialTree, Algorithm::kDoubleTree, Algorithm::kBruck,  Algorithm::kStar};
 
-// What all ranks of a round know.
-struct Meeting {
+// RoundSetup is what all ranks of a round know.
+struct RoundSetup {
   KillRound round;
   JobIdentity identity;
-  std::string store;  // its address
+  std::string store;  // the address of the store
 
   GroupSetup setup_of(int rank) const {
     ForkedJob job;
@@ -57,7 +57,7 @@ struct Meeting {
   }
 };
 
-// One call after another of the round's collective, of the same random size on all ranks.
+// Caller calls the round's collective again and again. All ranks draw the same random sizes.
 class Caller {
  public:
   Caller(const KillRound& round, Group& group)
@@ -73,25 +73,25 @@ class Caller {
     const size_t share = std::max<size_t>(1, count / p);
     switch (kind_) {
       case CollectiveKind::kBarrier:
-        return group_.barrier();
+        return barrier(group_);
       case CollectiveKind::kBroadcast:
-        return group_.broadcast(in_.data(), count, DataType::kFp32,
-                                std::uniform_int_distribution<int>(0, group_.size() - 1)(draw_));
+        return broadcast(group_, in_.data(), count, DataType::kFp32,
+                         std::uniform_int_distribution<int>(0, group_.size() - 1)(draw_));
       case CollectiveKind::kAllReduce:
-        return group_.all_reduce(in_.data(), count, DataType::kFp32, ReduceOp::kMax);
+        return all_reduce(group_, in_.data(), count, DataType::kFp32, ReduceOp::kMax);
       case CollectiveKind::kReduceScatter:
-        return group_.reduce_scatter(in_.data(), out_.data(), share, DataType::kFp32, ReduceOp::kSum);
+        return reduce_scatter(group_, in_.data(), out_.data(), share, DataType::kFp32, ReduceOp::kSum);
       case CollectiveKind::kAllGather:
-        return group_.all_gather(in_.data(), out_.data(), share, DataType::kFp32);
+        return all_gather(group_, in_.data(), out_.data(), share, DataType::kFp32);
       case CollectiveKind::kAllToAll: {
         const std::vector<size_t> splits(p, share);
-        return group_.all_to_all(in_.data(), splits, out_.data(), splits, DataType::kFp32);
+        return all_to_all(group_, in_.data(), splits, out_.data(), splits, DataType::kFp32);
       }
       default: {
         const int next = (group_.rank() + 1) % group_.size();
         const int last = (group_.rank() + group_.size() - 1) % group_.size();
-        group_.send(in_.data(), 4 * count, next, 1);
-        return group_.recv(out_.data(), 4 * count, last, 1);
+        send(group_, in_.data(), 4 * count, next, 1);
+        return recv(group_, out_.data(), 4 * count, last, 1);
       }
     }
   }
@@ -103,13 +103,13 @@ class Caller {
   std::vector<float> in_, out_;
 };
 
-// A rank's life: calls until a call fails, then says whom it was told to blame.
-void run_kill_rank(const Meeting& meeting, int rank) {
-  StoreClient store(meeting.store, meeting.identity);
+// Runs a rank: calls the collective until a call fails, then reports which rank the error names.
+void run_kill_rank(const RoundSetup& setup, int rank) {
+  StoreClient store(setup.store, setup.identity);
   std::string fault;
   try {
-    const auto group = make_group(store, meeting.setup_of(rank));
-    Caller caller(meeting.round, *group);
+    const auto group = make_group(store, setup.setup_of(rank));
+    Caller caller(setup.round, *group);
     for (int i = 0;; ++i) {
       if (i == kReadyAfter) store.put(rank_key("ready", rank), "yes");
       caller.call();
@@ -122,18 +122,18 @@ void run_kill_rank(const Meeting& meeting, int rank) {
   store.put(rank_key("fault", rank), fault);
 }
 
-// The processes of a round; those that are left at the end are killed.
+// Processes holds the processes of a round. It kills those that are left when it is destroyed.
 class Processes {
  public:
-  explicit Processes(const Meeting& meeting) {
-    for (int r = 0; r < meeting.round.ranks; ++r) {
+  explicit Processes(const RoundSetup& setup) {
+    for (int r = 0; r < setup.round.ranks; ++r) {
       const pid_t pid = ::fork();
       if (pid == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         try {
-          run_kill_rank(meeting, r);
+          run_kill_rank(setup, r);
         } catch (const std::exception&) {
-          ::_exit(1);  // the store has gone: nobody is left to be told
+          ::_exit(1);  // the store is gone, so nobody is left to tell
         }
         ::_exit(0);
       }
@@ -147,7 +147,7 @@ class Processes {
 
   void kill(int rank) const { ::kill(pids_[static_cast<size_t>(rank)], SIGKILL); }
 
-  // Waits for a rank's end; false, and it is killed, if that does not come in time.
+  // Waits for a rank to end. If it does not end in time, kills it and returns false.
   bool ended(int rank, milliseconds time) {
     pid_t& pid = pids_[static_cast<size_t>(rank)];
     if (pid <= 0) return true;
@@ -172,7 +172,7 @@ std::set<std::string> names_in(const char* folder) {
   return names;
 }
 
-// Lines of /proc/net/unix that name our store.
+// Returns how many lines of /proc/net/unix name the store.
 size_t unix_sockets_named(const std::string& name) {
   std::ifstream lines("/proc/net/unix");
   size_t found = 0;
@@ -180,8 +180,8 @@ size_t unix_sockets_named(const std::string& name) {
   return found;
 }
 
-// Sockets that listen at this port. Connections are not counted: other programs' may have been given the same number since, and
-// none of ours outlives its process, which is looked for.
+// Returns how many sockets listen at this port. Connections are not counted, because other programs'
+// connections may use the same number by now. No connection of a rank outlives its process, which is checked.
 size_t listening_sockets(uint16_t port) {
   std::ifstream lines("/proc/net/tcp");
   size_t found = 0;
@@ -197,12 +197,12 @@ size_t listening_sockets(uint16_t port) {
   return found;
 }
 
-// What a round might leave behind, before and after it.
+// Leftovers compares what a round might leave behind, before and after the round.
 class Leftovers {
  public:
   Leftovers() : descriptors_(names_in("/proc/self/fd").size()), shm_(names_in("/dev/shm")) {}
 
-  void look(const Meeting& meeting, const std::vector<uint16_t>& ports,
+  void look(const RoundSetup& setup, const std::vector<uint16_t>& ports,
             std::vector<std::string>& problems) const {
     if (::waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD) problems.push_back("a process is left");
     const size_t now = names_in("/proc/self/fd").size();
@@ -210,11 +210,11 @@ class Leftovers {
     for (const std::string& name : names_in("/dev/shm"))
       if (!shm_.contains(name) && name.find("starling") != std::string::npos)
         problems.push_back("/dev/shm/" + name + " is left");
-    if (const size_t left = unix_sockets_named(meeting.store); left > 0)
+    if (const size_t left = unix_sockets_named(setup.store); left > 0)
       problems.push_back(fmt::format("{} Unix sockets are left", left));
     for (const uint16_t port : ports)
       if (const size_t left = listening_sockets(port); left > 0)
-        problems.push_back(fmt::format("{} TCP sockets listen at port {} yet", left, port));
+        problems.push_back(fmt::format("{} TCP sockets still listen at port {}", left, port));
   }
 
  private:
@@ -225,7 +225,7 @@ class Leftovers {
 std::vector<uint16_t> listening_ports(Store& store, int ranks) {
   std::vector<uint16_t> ports;
   for (int r = 0; r < ranks; ++r)
-    if (const auto address = store.try_get(rank_key("comm/world/0/address", r)))
+    if (const auto address = store.try_get(rank_key("comm/0/world/address", r)))
       ports.push_back(parse_host_port(*address).port);
   return ports;
 }
@@ -249,13 +249,13 @@ void ask_survivors(Store& store, const KillRound& round, KillOutcome& outcome) {
   }
 }
 
-// The round itself; the ports that the ranks listened at.
-std::vector<uint16_t> kill_one(const Meeting& meeting, KillOutcome& outcome) {
-  const KillRound& round = meeting.round;
+// Plays the round. Returns the ports at which the ranks have listened.
+std::vector<uint16_t> kill_one(const RoundSetup& setup, KillOutcome& outcome) {
+  const KillRound& round = setup.round;
   std::mt19937_64 draw(~round.seed);
-  Processes processes(meeting);
-  const StoreServer server({meeting.store}, meeting.identity);
-  StoreClient store(meeting.store, meeting.identity);
+  Processes processes(setup);
+  const StoreServer server({setup.store}, setup.identity);
+  StoreClient store(setup.store, setup.identity);
   for (int r = 0; r < round.ranks; ++r) store.get(rank_key("ready", r), kJoinedWithin);
   const std::vector<uint16_t> ports = listening_ports(store, round.ranks);
   std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 40'000)(draw)));
@@ -271,17 +271,17 @@ std::vector<uint16_t> kill_one(const Meeting& meeting, KillOutcome& outcome) {
 
 KillOutcome play_kill_round(const KillRound& round) {
   KillOutcome outcome;
-  Meeting meeting{round,
-                  {make_job_key(), "kill-round", round.security},
-                  fmt::format("@starling-kill-{}-{}", ::getpid(), round.seed)};
+  RoundSetup setup{round,
+                   {make_job_key(), "kill-round", round.security},
+                   fmt::format("@starling-kill-{}-{}", ::getpid(), round.seed)};
   const Leftovers before;
   std::vector<uint16_t> ports;
   try {
-    ports = kill_one(meeting, outcome);
+    ports = kill_one(setup, outcome);
   } catch (const Error& error) {
     outcome.problems.push_back(error.what());
   }
-  before.look(meeting, ports, outcome.problems);
+  before.look(setup, ports, outcome.problems);
   return outcome;
 }
 

@@ -1,5 +1,8 @@
-// One round of the promise that a dead rank is known within 5 s and leaves nothing behind: ranks as processes run one
-// collective again and again, one of them is killed (-9) at a random moment, and the others are asked what they saw.
+// KillRound: tests the promise that the other ranks know of a dead rank within 5 s and that it leaves nothing
+// behind.
+//
+// In a round, ranks that are processes call one collective again and again. One of them is killed (-9) at a
+// random moment. The other ranks report what they saw.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +10,33 @@
 #include <vector>
 
 #include "starling/comm/types.h"
-#include "starling/net/data_security.h"
+#include "starling/net/security/data_security.h"
 #include "starling/testing/forked_job.h"
 
 namespace starling {
 
+// KillRound describes a round.
 struct KillRound {
   CollectiveKind kind = CollectiveKind::kAllReduce;  // kSend: each rank sends to the next and receives
   Transport transport = Transport::kSharedMemory;
   DataSecurity security = DataSecurity::kNone;
   int ranks = 4;
-  uint64_t seed = 1;  // of the victim, the moment, the algorithm and the sizes
+  uint64_t seed = 1;  // determines the victim, the moment, the algorithm and the sizes
 };
 
+// KillOutcome is what happened.
 struct KillOutcome {
   int victim = -1;
-  double slowest_s = 0;               // from the kill until the last of the others had named somebody
+  double slowest_s = 0;               // from the kill until the last other rank has named a rank
   std::vector<std::string> problems;  // what was not as promised
 };
 
-// Forks: call it while this process has no threads of its own. Every wait has an end. Looks for what is left behind in this
-// process's children and descriptors, /dev/shm, /proc/net/unix and /proc/net/tcp.
+// Plays a round. It forks, so call it while this process has no threads. Every wait has an end.
+// It looks for leftovers in this process's children and descriptors, /dev/shm, /proc/net/unix and
+// /proc/net/tcp.
 KillOutcome play_kill_round(const KillRound& round);
-// The same; its problems, a line each, behind what repeats the round. Empty where all was as promised.
+// Plays a round and returns its problems, one per line, after the values that repeat the round. Empty if
+// there were no problems.
 std::string problems_of(const KillRound& round);
 
 }  // namespace starling

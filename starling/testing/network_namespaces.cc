@@ -1,6 +1,8 @@
 #include "starling/testing/network_namespaces.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,11 +13,12 @@
 
 #include "starling/base/check.h"
 #include "starling/base/error.h"
+#include "starling/base/unique_fd.h"
 
 namespace starling {
 namespace {
 
-// Runs a shell command of ours (no words of others in it); its exit status and what it printed.
+// Runs a shell command. It must not contain words from outside. Returns its exit status and what it printed.
 std::pair<int, std::string> shell(const std::string& command) {
   FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
   if (!pipe) return {127, "no shell"};
@@ -32,7 +35,8 @@ void must(const std::string& command) {
                 fmt::format("network namespaces: `{}` gave {}: {}", command, status, output));
 }
 
-// A shell that removes the namespaces of this prefix once it reads a line, or nobody holds the other end of its pipe any more.
+// Starts a shell that removes the namespaces of this prefix once it reads a line, or once no process holds
+// the other end of its pipe.
 std::FILE* open_keeper(const std::string& prefix) {
   const std::string script = fmt::format(
       "exec >/dev/null 2>&1; trap '' INT TERM HUP; read line;"
@@ -84,6 +88,13 @@ NetworkNamespaces::~NetworkNamespaces() = default;
 
 std::string NetworkNamespaces::address(int host) const {
   return fmt::format("10.99.0.{}", host + 1);
+}
+
+void NetworkNamespaces::enter(int host) const {
+  const std::string space = name_of(host);
+  const UniqueFd fd(::open(("/var/run/netns/" + space).c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0 || ::setns(fd.get(), CLONE_NEWNET) != 0)
+    throw Error(ErrorCode::kInternal, "cannot enter the namespace " + space);
 }
 
 std::vector<std::string> NetworkNamespaces::command(int host,

@@ -1,5 +1,6 @@
-// Hosts for a test: network namespaces joined by a bridge that lies in a namespace of its own, so that the machine's network
-// is not touched. Needs root; where it is not permitted the test is skipped with unavailable()'s reason:
+// NetworkNamespaces: hosts for a test. They are network namespaces that a bridge connects. The bridge is in a
+// namespace of its own, so the machine's network is not touched.
+// This needs root. If it is not permitted, the test is skipped with the reason from unavailable():
 //
 //   if (const auto reason = NetworkNamespaces::unavailable(); !reason.empty()) GTEST_SKIP() << reason;
 //   NetworkNamespaces hosts(2);
@@ -13,25 +14,30 @@
 
 namespace starling {
 
+// NetworkNamespaces makes the hosts and removes them.
 class NetworkNamespaces {
  public:
-  // Empty where namespaces can be made, else "network namespaces are not permitted here: …" (.ci/allowed-skips).
+  // Returns "" if namespaces can be made, otherwise "network namespaces are not permitted here: …"
+  // (.ci/allowed-skips).
   static std::string unavailable();
 
-  // Makes `hosts` namespaces (at most 200) and the bridge. Throws Error with ip's message.
+  // Makes the bridge and `hosts` namespaces (at most 200). Errors: Error with the message of `ip`.
   explicit NetworkNamespaces(int hosts);
-  // Removes them and kills what still runs inside. A process of its own does so, when this one has ended, too: by whatever signal.
+  // Removes the namespaces and kills the processes that still run in them. If this process ends early, by
+  // whatever signal, a process of its own does so.
   ~NetworkNamespaces();
   NetworkNamespaces(const NetworkNamespaces&) = delete;
   NetworkNamespaces& operator=(const NetworkNamespaces&) = delete;
 
-  // The IPv4 address of a host; its interface is called eth0.
+  // Returns the IPv4 address of a host. Its interface is called eth0.
   std::string address(int host) const;
-  // The command line that runs `arguments` on a host.
+  // Returns the command line that runs `arguments` on a host.
   std::vector<std::string> command(int host, const std::vector<std::string>& arguments) const;
-  // Limits what each host sends, and what it receives, to `mbit` Mbit/s (token buckets).
+  // Moves the calling thread, and the threads that it starts later, to a host. Errors: Error.
+  void enter(int host) const;
+  // Limits what each host sends and receives to `mbit` Mbit/s (token buckets).
   void limit_rate(int mbit);
-  // Takes the link of a host down, as a pulled cable does.
+  // Takes the link of a host down, as if its cable were pulled.
   void unplug(int host);
 
  private:

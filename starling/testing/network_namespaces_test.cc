@@ -26,8 +26,8 @@ TEST(NetworkNamespaces, HostsReachEachOtherUntilUnpluggedAndAreRemoved) {
   std::vector<std::string> outlived;
   {
     NetworkNamespaces hosts(2);
-    // bash connects to a port where nobody listens: refused at once (status 1) by a host that is there, while an
-    // unreachable one gives no answer (timeout's status 124).
+    // bash connects to a port at which nobody listens. A host that is there refuses at once (status 1). An
+    // unreachable host gives no answer (status 124 of timeout).
     const auto connect = [&] {
       return run(
           hosts.command(0, {"timeout", "2", "bash", "-c", "'echo >/dev/tcp/" + hosts.address(1) + "/9'"}));
@@ -43,13 +43,13 @@ TEST(NetworkNamespaces, HostsReachEachOtherUntilUnpluggedAndAreRemoved) {
   EXPECT_NE(run(outlived), 0);
 }
 
-// Makes namespaces with a process inside that would stay, and dies of the signal; for a child of a test, where an exception would go on to
-// the other tests.
+// Makes namespaces with a process inside that would stay, and dies of the signal. It is for a child of a
+// test, where an exception would continue into the other tests.
 [[noreturn]] void die_with_namespaces(int number) {
   try {
     const NetworkNamespaces hosts(1);
     (void)run(hosts.command(0, {"sleep", "1000", "&"}));
-    ::signal(number, SIG_DFL);  // a job in the background is born without SIGINT
+    ::signal(number, SIG_DFL);  // a background job of a shell ignores SIGINT
     ::raise(number);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

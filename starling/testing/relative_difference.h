@@ -1,5 +1,7 @@
-// How far two vectors are apart: |actual - expected| / |expected| in the 2-norm, accumulated in fp64. What gradients and
-// updates are compared by: an element near zero does not decide.
+// relative_difference: how far apart two vectors are, |actual - expected| / |expected| in the 2-norm,
+// accumulated in fp64.
+//
+// Tests compare gradients and updates with it. An element near zero does not decide the result.
 #pragma once
 
 #include <cmath>
@@ -8,7 +10,8 @@
 
 namespace starling {
 
-// 0 for two zero vectors, infinity where only `expected` is zero, where the sizes differ or where a value is not finite.
+// Returns 0 for two zero vectors. Returns infinity if only `expected` is zero, if the sizes differ, or if a
+// value is not finite.
 template <typename T>
 double relative_difference(std::span<const T> actual, std::span<const T> expected) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

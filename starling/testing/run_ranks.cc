@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "starling/base/check.h"
-#include "starling/net/memory/store.h"
+#include "starling/net/memory/memory_store.h"
 
 namespace starling {
 
 void run_ranks(int size, const std::function<void(const ThreadRank&)>& body) {
-  STARLING_CHECK(size > 0, "run_ranks of {} ranks", size);
+  STARLING_CHECK(size > 0, "run_ranks needs a rank and got {}", size);
   const auto store = std::make_shared<MemoryStore>();
   std::mutex mutex;
   std::exception_ptr first;

@@ -30,7 +30,7 @@ TEST(RunRanks, ThrowsWhatTheFirstFailingRankThrew) {
         self.store->put("failing", "now");
         throw CommError("rank 1 fails", 1);
       }
-      self.store->get("never", Milliseconds(200));  // ends later, with a TimeoutError that must not win
+      self.store->get("never", Milliseconds(200));  // fails later with a TimeoutError, which must not win
     });
     FAIL() << "nothing was thrown";
   } catch (const CommError& error) {

@@ -20,7 +20,7 @@ TempDir::TempDir() {
 }
 
 TempDir::~TempDir() {
-  std::error_code ignored;  // what a test leaves open or mounted is no reason to end it
+  std::error_code ignored;  // what a test leaves open or mounted must not end it
   std::filesystem::remove_all(path_, ignored);
 }
 

@@ -1,4 +1,4 @@
-// TempDir: a folder of the test's own, removed with all its content at the end.
+// TempDir: a folder for one test. It is removed with all its contents at the end.
 #pragma once
 
 #include <filesystem>
@@ -6,24 +6,27 @@
 
 namespace starling {
 
+// TempDir makes and removes the folder.
 class TempDir {
  public:
-  // Made in the system's folder for such things. Throws Error when it cannot be made.
+  // Makes the folder in the system's folder for temporary files. Errors: Error if that is impossible.
   TempDir();
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
 
+  // The path of the folder.
   const std::filesystem::path& path() const { return path_; }
-  // The path of `name` inside, as a string.
+  // Returns the path of `name` in the folder.
   std::string file(const std::string& name) const { return (path_ / name).string(); }
 
  private:
   std::filesystem::path path_;
 };
 
-// A file as bytes, and back. Throw Error naming the path.
+// Returns the bytes of a file. Errors: Error that names the path.
 std::string read_bytes(const std::filesystem::path& path);
+// Writes a file. Errors: Error that names the path.
 void write_bytes(const std::filesystem::path& path, const std::string& bytes);
 
 }  // namespace starling

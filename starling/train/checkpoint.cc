@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
+#include "starling/base/json_number.h"
 #include "starling/spec/print.h"
 
 namespace starling {
@@ -15,12 +16,19 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr char kSeparator = '/';  // between a tensor's name and its state's
+constexpr char kSeparator = '/';  // stands between a tensor's name and its state's name
 
 [[noreturn]] void fail(const fs::path& folder, const std::string& what) {
   throw Error(ErrorCode::kCheckpoint,
               fmt::format("{}: {}; give another checkpoint by --resume PATH, or --resume never to start anew",
                           folder.string(), what));
+}
+
+[[noreturn]] void refuse_newer(const fs::path& folder, const CheckpointCheck& check) {
+  throw Error(ErrorCode::kCheckpoint,
+              fmt::format("{}: a newer Starling wrote it: it has format version {}, and this one reads 1 to "
+                          "{}; use that Starling, or --resume never to start anew",
+                          folder.string(), check.version, newest_checkpoint_version()));
 }
 
 json slice_to_json(const std::string& name, const StoredTensor& tensor) {
@@ -30,12 +38,13 @@ json slice_to_json(const std::string& name, const StoredTensor& tensor) {
           {"offset", tensor.offset.empty() ? std::vector<int64_t>(shape.size(), 0) : tensor.offset}};
 }
 
-// Checks that the slice lies inside the tensor that it says it is part of.
+// Returns the stored tensor with its slice. Throws if the slice does not lie inside the tensor that it
+// belongs to.
 StoredTensor with_slice(const fs::path& folder, const std::string& key, const at::Tensor& value,
                         const json& slices) {
   const json& slice = slices.at(key);
-  StoredTensor tensor{value, slice.at("global_shape").get<std::vector<int64_t>>(),
-                      slice.at("offset").get<std::vector<int64_t>>()};
+  StoredTensor tensor{value, integers_of<int64_t>(slice.at("global_shape")),
+                      integers_of<int64_t>(slice.at("offset"))};
   const size_t dims = static_cast<size_t>(value.dim());
   bool fits = tensor.global_shape.size() == dims && tensor.offset.size() == dims;
   for (size_t d = 0; fits && d < dims; ++d) {
@@ -91,12 +100,12 @@ std::string state_to_text(const CheckpointState& state) {
 }
 
 void state_from_json(const fs::path& path, const json& all, CheckpointState& state) {
-  state.step = all.at("step").get<int64_t>();
-  state.total_steps = all.at("total_steps").get<int64_t>();
-  state.epoch = all.at("epoch").get<int64_t>();
-  state.batches = all.at("batches").get<int64_t>();
-  state.seed = all.at("seed").get<uint64_t>();
-  for (const auto& loss : all.at("losses"))  // JSON has no NaN: it is written as null
+  state.step = integer_of<int64_t>(all.at("step"));
+  state.total_steps = integer_of<int64_t>(all.at("total_steps"));
+  state.epoch = integer_of<int64_t>(all.at("epoch"));
+  state.batches = integer_of<int64_t>(all.at("batches"));
+  state.seed = integer_of<uint64_t>(all.at("seed"));
+  for (const auto& loss : all.at("losses"))  // JSON has no NaN, so NaN is written as null
     state.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
   state.choices = all.at("choices").get<std::map<std::string, std::string>>();
   state.spec = spec_from_json(all.at("config"), path.string());
@@ -127,32 +136,34 @@ void read_all(const fs::path& folder, CheckpointState& state) {
 
 fs::path write_checkpoint(const fs::path& run_dir, const CheckpointState& state,
                           const CheckpointOptions& options) {
-  CheckpointFolderWriter folder(run_dir, state.step, options.before);
+  CheckpointFolderWriter folder(run_dir, state.step, options.lineage, options.before);
   folder.add("model.safetensors", [&](const std::string& path) { write_model(path, state); });
   folder.add("optimizer.safetensors", [&](const std::string& path) { write_optimizer(path, state); });
   folder.add("ranks.safetensors", [&](const std::string& path) { write_ranks(path, state); });
   folder.add_text("state.json", state_to_text(state));
-  fs::path path = folder.commit();
+  fs::path path = folder.commit(options.say);
   if (options.before) options.before("prune");
-  prune_checkpoints(run_dir, std::max<int64_t>(1, options.keep));
+  prune_checkpoints(run_dir, std::max<int64_t>(1, options.keep), options.lineage, state.step, options.say);
   return path;
 }
 
 std::optional<CheckpointFolder> newest_whole(const fs::path& run_dir, std::vector<std::string>* warnings) {
   for (auto& folder : list_checkpoints(run_dir)) {
-    const std::string damage = damage_of(folder.path);
-    if (damage.empty()) return folder;
+    const CheckpointCheck check = check_checkpoint(folder.path);
+    if (check.newer) refuse_newer(folder.path, check);
+    if (check.whole()) return folder;
     if (warnings != nullptr)
-      warnings->push_back(fmt::format("{}: not a whole checkpoint ({}); looking for the one before",
-                                      folder.path.string(), damage));
+      warnings->push_back(fmt::format("{}: not a whole checkpoint ({})", folder.path.string(), check.damage));
   }
   return std::nullopt;
 }
 
 CheckpointState read_checkpoint(const fs::path& folder) {
-  if (std::string damage = damage_of(folder); !damage.empty())
-    fail(folder, "not a whole checkpoint (" + damage + ")");
+  const CheckpointCheck check = check_checkpoint(folder);
+  if (check.newer) refuse_newer(folder, check);
+  if (!check.whole()) fail(folder, "not a whole checkpoint (" + check.damage + ")");
   CheckpointState state;
+  state.lineage = check.lineage;
   try {
     read_all(folder, state);
   } catch (const json::exception& error) {

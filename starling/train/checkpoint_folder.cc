@@ -16,8 +16,9 @@
 #include <system_error>
 
 #include "starling/base/error.h"
+#include "starling/base/json_number.h"
 #include "starling/base/unique_fd.h"
-#include "starling/nn/atomic_file.h"
+#include "starling/nn/safetensors/atomic_file.h"
 
 namespace starling {
 namespace fs = std::filesystem;
@@ -26,13 +27,17 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kWriting = ".writing-";
 constexpr std::string_view kOld = ".old-";
+constexpr std::string_view kDamaged = "damaged-";
+constexpr std::string_view kAside = "aside-";
 constexpr const char* kManifest = "manifest.json";
-constexpr int kVersion = 1;
+constexpr const char* kManifestHash = "manifest_xxh3";
+constexpr int64_t kVersion = 2;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
   throw Error(ErrorCode::kCheckpoint,
-              fmt::format("{}: cannot {}: {}; checkpoints written before are unchanged", path.string(), what,
-                          std::strerror(error)));
+              fmt::format("{}: cannot {}: {}; {}checkpoints written before are unchanged", path.string(),
+                          what, std::strerror(error), full ? "free space or give another folder; " : ""));
 }
 
 void sync_folder(const fs::path& path) {
@@ -40,7 +45,18 @@ void sync_folder(const fs::path& path) {
   if (!fd.valid() || ::fsync(fd.get()) != 0) fail(path, "write the folder to the disk", errno);
 }
 
-// The XXH3 hash (128 bits) of a file as 32 hexadecimal digits.
+std::string hash_text(const XXH128_hash_t& hash) {
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+// Returns the hash of a manifest without its own hash.
+std::string hash_of_manifest(nlohmann::json manifest) {
+  manifest.erase(kManifestHash);
+  const std::string text = manifest.dump();
+  return hash_text(XXH3_128bits(text.data(), text.size()));
+}
+
+// Returns the XXH3 hash (128 bits) of a file as 32 hexadecimal digits.
 std::string hash_of(const fs::path& path) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(state.get());
@@ -54,11 +70,11 @@ std::string hash_of(const fs::path& path) {
     if (n == 0) break;
     XXH3_128bits_update(state.get(), buffer.data(), static_cast<size_t>(n));
   }
-  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return hash_text(XXH3_128bits_digest(state.get()));
 }
 
-// Puts `from` at `to`; a folder that was there goes to `from`'s name. One atomic step where the file system can.
+// Renames `from` to `to`. If `to` exists, it gets the name of `from`. This is one atomic step if the file
+// system supports it.
 void exchange(const fs::path& from, const fs::path& to) {
   if (!fs::exists(to)) {
     if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "rename the new folder to it", errno);
@@ -76,7 +92,8 @@ bool begins_with(const std::string& name, std::string_view prefix) {
   return name.compare(0, prefix.size(), prefix) == 0;
 }
 
-// Moves a folder out of sight, then deletes it. What cannot be deleted stays under its hidden name for the next time.
+// Renames a folder to a hidden name and deletes it. What cannot be deleted keeps the hidden name until the
+// next attempt.
 void remove_folder(const fs::path& path) {
   fs::path hidden = path;
   if (!begins_with(path.filename().string(), ".")) {
@@ -96,12 +113,57 @@ std::string damage_of_file(const fs::path& folder, const std::string& name, cons
   std::error_code error;
   const auto size = fs::file_size(folder / name, error);
   if (error) return fmt::format("{} is missing", name);
-  if (size != entry.at("bytes").get<uint64_t>())
+  if (size != integer_of<uint64_t>(entry.at("bytes")))
     return fmt::format("{} has {} bytes, the manifest says {}", name, size,
-                       entry.at("bytes").get<uint64_t>());
+                       integer_of<uint64_t>(entry.at("bytes")));
   if (hashes && hash_of(folder / name) != entry.at("xxh3").get<std::string>())
     return fmt::format("the content of {} does not have the manifest's hash", name);
   return "";
+}
+
+// A manifest is copied and written again for its hash, and both recurse once for each level.
+nlohmann::json parse_manifest(std::ifstream& file) {
+  constexpr int kDeepest = 8;
+  return nlohmann::json::parse(file, [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kDeepest)
+      throw Error(ErrorCode::kCheckpoint, "manifest.json is nested deeper than a manifest is");
+    return true;
+  });
+}
+
+// Returns why the manifest cannot be used, or an empty string. Sets the version and `newer` of `check`.
+std::string damage_of_manifest(const nlohmann::json& manifest, CheckpointCheck& check) {
+  if (manifest.at("format") != "starling-checkpoint") return "manifest.json is not that of a checkpoint";
+  check.version = integer_of<int64_t>(manifest.at("version"));
+  if (check.version < 1) return fmt::format("the manifest has format version {}", check.version);
+  check.newer = check.version > kVersion;
+  if (check.newer) return "";
+  if (check.version >= 2 && manifest.at(kManifestHash) != hash_of_manifest(manifest))
+    return "the content of manifest.json does not have the manifest's hash";
+  return manifest.at("files").empty() ? "the manifest names no files" : "";
+}
+
+// Renames step-N to PREFIXstep-N, or to PREFIXstep-N.2 if that exists, and so on. Returns the new path.
+fs::path rename_with(std::string_view prefix, const fs::path& folder) {
+  const std::string name = std::string(prefix) + folder.filename().string();
+  fs::path to = folder.parent_path() / name;
+  for (int i = 2; fs::exists(to); ++i) to = folder.parent_path() / fmt::format("{}.{}", name, i);
+  if (::rename(folder.c_str(), to.c_str()) != 0) fail(folder, "rename it", errno);
+  return to;
+}
+
+void rename_damaged(const fs::path& folder, const std::string& damage, const Say& say) {
+  const fs::path to = rename_with(kDamaged, folder);
+  if (say)
+    say(fmt::format("{} is damaged ({}) and was renamed to {}", folder.string(), damage,
+                    to.filename().string()));
+}
+
+void rename_foreign(const fs::path& folder, const Say& say) {
+  const fs::path to = rename_with(kAside, folder);
+  if (say)
+    say(fmt::format("{} does not belong to what this run continues and was renamed to {}", folder.string(),
+                    to.filename().string()));
 }
 
 }  // namespace
@@ -126,35 +188,43 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& run_dir) {
   return found;
 }
 
-std::string damage_of(const fs::path& folder, bool hashes) {
+CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
+  CheckpointCheck check;
   std::ifstream file(folder / kManifest);
-  if (!file) return "manifest.json is missing";
-  try {
-    const auto manifest = nlohmann::json::parse(file);
-    if (manifest.at("format") != "starling-checkpoint") return "manifest.json is not that of a checkpoint";
-    if (manifest.at("version") != kVersion)
-      return fmt::format("it has version {}, this Starling reads {}", manifest.at("version").dump(),
-                         kVersion);
-    if (manifest.at("files").empty()) return "the manifest names no files";
-    for (const auto& [name, entry] : manifest.at("files").items())
-      if (std::string damage = damage_of_file(folder, name, entry, hashes); !damage.empty()) return damage;
-  } catch (const nlohmann::json::exception&) {
-    return "manifest.json is damaged";
-  } catch (const Error& error) {
-    return error.what();  // a file cannot be read
+  if (!file) {
+    check.damage = "manifest.json is missing";
+    return check;
   }
-  return "";
+  try {
+    const auto manifest = parse_manifest(file);
+    check.damage = damage_of_manifest(manifest, check);
+    if (!check.damage.empty() || check.newer) return check;
+    check.lineage = lineage_of(manifest);
+    for (const auto& [name, entry] : manifest.at("files").items()) {
+      check.damage = damage_of_file(folder, name, entry, hashes);
+      if (!check.damage.empty()) return check;
+    }
+  } catch (const nlohmann::json::exception&) {
+    check.damage = "manifest.json is damaged";
+  } catch (const Error& error) {
+    check.damage = error.what();  // a file that cannot be read
+  }
+  return check;
 }
 
-void prune_checkpoints(const fs::path& run_dir, int64_t keep) {
-  int64_t whole = 0;
+int64_t newest_checkpoint_version() {
+  return kVersion;
+}
+
+void set_aside_above(const fs::path& run_dir, int64_t step, const Say& say) {
   for (const auto& folder : list_checkpoints(run_dir)) {
-    if (whole >= keep) {
-      remove_folder(folder.path);
-    } else if (damage_of(folder.path, false).empty()) {
-      ++whole;
-    }
+    if (folder.step <= step) return;
+    const CheckpointCheck check = check_checkpoint(folder.path);
+    check.damage.empty() ? rename_foreign(folder.path, say) : rename_damaged(folder.path, check.damage, say);
   }
+}
+
+void remove_leftovers(const fs::path& run_dir) {
   std::vector<fs::path> left;
   std::error_code error;
   for (fs::directory_iterator it(run_dir / "checkpoints", error), end; !error && it != end;
@@ -165,9 +235,34 @@ void prune_checkpoints(const fs::path& run_dir, int64_t keep) {
   for (const auto& path : left) remove_folder(path);
 }
 
-CheckpointFolderWriter::CheckpointFolderWriter(const fs::path& run_dir, int64_t step, IoStep before)
-    : final_(checkpoint_path(run_dir, step)), before_(std::move(before)) {
-  const fs::path folder = final_.parent_path() / (std::string(kWriting) + final_.filename().string());
+void prune_checkpoints(const fs::path& run_dir, int64_t keep, const Lineage& lineage, int64_t verified,
+                       const Say& say) {
+  int64_t whole = 0;
+  for (const auto& folder : list_checkpoints(run_dir)) {
+    CheckpointCheck check = check_checkpoint(folder.path, /*hashes=*/false);
+    const bool own = lineage.holds(check.lineage, folder.step);
+    if (own && whole < keep && folder.step != verified) check = check_checkpoint(folder.path);
+    if (!check.damage.empty()) {
+      rename_damaged(folder.path, check.damage, say);
+    } else if (own && !check.newer) {
+      if (whole >= keep) remove_folder(folder.path);
+      ++whole;
+    }
+  }
+  remove_leftovers(run_dir);
+}
+
+CheckpointFolderWriter::CheckpointFolderWriter(const fs::path& run_dir, int64_t step, Lineage lineage,
+                                               IoStep before)
+    : final_(checkpoint_path(run_dir, step)),
+      step_(step),
+      lineage_(std::move(lineage)),
+      before_(std::move(before)) {
+  // The name is this writer's own. A former leader that goes on therefore never writes into the new leader's
+  // folder, and the new leader removes the former one's (remove_leftovers), so that its rename fails.
+  const fs::path folder =
+      final_.parent_path() /
+      fmt::format("{}{}-{}-{}", kWriting, final_.filename().string(), lineage_.epoch, ::getpid());
   std::error_code error;
   fs::remove_all(folder, error);
   fs::create_directories(folder, error);
@@ -194,8 +289,9 @@ void CheckpointFolderWriter::add_text(const std::string& name, const std::string
   });
 }
 
-fs::path CheckpointFolderWriter::commit() {
-  nlohmann::json manifest = {{"format", "starling-checkpoint"}, {"version", kVersion}};
+fs::path CheckpointFolderWriter::commit(const Say& say) {
+  nlohmann::json manifest = {{"format", "starling-checkpoint"}, {"version", kVersion}, {"step", step_}};
+  put_lineage(manifest, lineage_);
   for (const auto& name : names_) {
     const fs::path path = temporary_ / name;
     std::error_code error;
@@ -203,8 +299,14 @@ fs::path CheckpointFolderWriter::commit() {
     if (error) fail(path, "read", error.value());
     manifest["files"][name] = {{"bytes", bytes}, {"xxh3", hash_of(path)}};
   }
+  manifest[kManifestHash] = hash_of_manifest(manifest);
   add_text(kManifest, manifest.dump(2) + "\n");
   if (before_) before_("rename");
+  if (fs::exists(final_)) {
+    const CheckpointCheck there = check_checkpoint(final_, /*hashes=*/false);
+    if (there.lineage.incarnation != lineage_.incarnation)
+      there.damage.empty() ? rename_foreign(final_, say) : rename_damaged(final_, there.damage, say);
+  }
   exchange(temporary_, final_);
   sync_folder(final_.parent_path());
   remove_folder(temporary_);  // the folder that had the name before, if there was one

@@ -1,10 +1,16 @@
 // The folder of one checkpoint on disk, RUN/checkpoints/step-000100/, and the rules that keep it whole:
 //
-//   - It is filled under another name beside its place (.writing-step-000100), every file fsynced; manifest.json, with
-//     the size and the XXH3 hash of every other file, comes last; then one rename gives it its name. So a folder of that
-//     name is complete however the writer ended, and the hashes tell damage that came later.
-//   - A folder goes away by a rename first, so that it is never seen half deleted.
-// One process writes in a run folder at a time (rank 0); any may read.
+//   - A writer fills the folder under a temporary name (.writing-step-000100) and fsyncs every file. It
+//     writes manifest.json last, with the size and the XXH3 hash of every other file. Then one rename gives
+//     the folder its name. A folder of that name is therefore complete, however the writer ended. The hashes
+//     show later damage.
+//   - A folder is renamed before it is deleted, so that no reader finds it half deleted.
+//   - A writer deletes only whole checkpoints of its own lineage. It renames a damaged checkpoint to
+//     damaged-step-000100 and one of another lineage that is in its way to aside-step-000100.
+//
+// One process at a time writes in a run folder: the holder of its lock (run/run_lock.h). Any process may
+// read. The manifest has a format version. This program reads the versions 1 and 2 and writes version 2,
+// which adds the lineage and a hash of the manifest itself.
 #pragma once
 
 #include <cstdint>
@@ -14,47 +20,85 @@
 #include <string_view>
 #include <vector>
 
+#include "starling/train/checkpoint_lineage.h"
+
 namespace starling {
 
-// Called before each step of writing with its name ("model.safetensors", "manifest.json", "rename", "prune"); tests end
-// the process or throw in it. May be empty.
+// A function that is called before each step of writing, with the step's name ("model.safetensors",
+// "manifest.json", "rename", "prune"). Tests end the process or throw in it. May be empty.
 using IoStep = std::function<void(std::string_view step)>;
 
+// A checkpoint's step and folder.
 struct CheckpointFolder {
   int64_t step = 0;
   std::filesystem::path path;
 };
 
+// Returns the path of the checkpoint of `step`.
 std::filesystem::path checkpoint_path(const std::filesystem::path& run_dir, int64_t step);
 
-// The folders under run_dir/checkpoints that bear a checkpoint's name, newest first, whole or not.
+// Returns the folders under run_dir/checkpoints that have a checkpoint's name, newest first, whether whole or
+// not.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_dir);
 
-// Why the folder is not a whole checkpoint ("model.safetensors has 812 bytes, the manifest says 4096"); empty if it is.
-// hashes: false compares the sizes alone.
-std::string damage_of(const std::filesystem::path& folder, bool hashes = true);
+// What is known of a checkpoint's folder.
+struct CheckpointCheck {
+  std::string damage;   // why it is not whole ("model.safetensors has 812 bytes, the manifest says 4096")
+  bool newer = false;   // its format version is above those that this program reads; `damage` is empty
+  int64_t version = 0;  // its format version, 0 if the manifest cannot be read
+  Lineage lineage;      // empty if unknown
+  bool whole() const { return damage.empty() && !newer; }
+};
 
-// Removes what killed writers left and all but the newest `keep` complete folders (by their sizes).
-void prune_checkpoints(const std::filesystem::path& run_dir, int64_t keep);
+// Checks a checkpoint. If `hashes` is false, the function compares only the sizes of its files.
+CheckpointCheck check_checkpoint(const std::filesystem::path& folder, bool hashes = true);
 
-// A checkpoint being written. Without commit() the destructor removes what there is.
-// Errors of all members: Error (kCheckpoint) with the path and the cause.
+// The format version that this program writes, the highest that it reads.
+int64_t newest_checkpoint_version();
+
+// Receives one complete sentence for the user.
+using Say = std::function<void(const std::string& text)>;
+
+// Renames every checkpoint above `step`, because a run goes on after `step` and will write these steps anew:
+// a damaged one to damaged-step-N, any other to aside-step-N. Says each new name. Errors: Error
+// (kCheckpoint).
+void set_aside_above(const std::filesystem::path& run_dir, int64_t step, const Say& say);
+
+// Removes what writers have left that were killed while they wrote or deleted. A writer that was only stopped
+// fails when it goes on. Only the holder of the run folder's lock may call this.
+void remove_leftovers(const std::filesystem::path& run_dir);
+
+// Calls remove_leftovers() and removes all but the newest `keep` whole checkpoints of the lineage. A kept
+// checkpoint is whole if its files have the manifest's hashes; `verified` is a step whose files need no
+// check. Renames damaged checkpoints to damaged-step-N and says so. Checkpoints of another or of an unknown
+// lineage stay as they are.
+void prune_checkpoints(const std::filesystem::path& run_dir, int64_t keep, const Lineage& lineage,
+                       int64_t verified, const Say& say);
+
+// A checkpoint that is being written. Without commit(), the destructor removes it. Errors of all members:
+// Error (kCheckpoint) with the path and the cause.
 class CheckpointFolderWriter {
  public:
-  CheckpointFolderWriter(const std::filesystem::path& run_dir, int64_t step, IoStep before = {});
+  // Creates the temporary folder, whose name no other writer uses.
+  CheckpointFolderWriter(const std::filesystem::path& run_dir, int64_t step, Lineage lineage = {},
+                         IoStep before = {});
   ~CheckpointFolderWriter();
   CheckpointFolderWriter(const CheckpointFolderWriter&) = delete;
   CheckpointFolderWriter& operator=(const CheckpointFolderWriter&) = delete;
 
-  // write(path) must create the file and fsync it.
+  // Adds a file: write(path) must create the file and fsync it.
   void add(const std::string& name, const std::function<void(const std::string& path)>& write);
+  // Adds a file with this text.
   void add_text(const std::string& name, const std::string& text);
-  // Writes the manifest and gives the folder its name, in exchange for one that has it already. Returns its path.
-  std::filesystem::path commit();
+  // Writes the manifest and gives the folder its name. An existing folder of that name is replaced if this
+  // incarnation wrote it. Otherwise it is set aside, and `say` receives its new name. Returns the path.
+  std::filesystem::path commit(const Say& say = {});
 
  private:
   std::filesystem::path temporary_;
   std::filesystem::path final_;
+  const int64_t step_;
+  const Lineage lineage_;
   IoStep before_;
   std::vector<std::string> names_;
 };

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <vector>
+
 #include "starling/base/error.h"
 #include "starling/spec/print.h"
 
@@ -27,13 +29,23 @@ std::vector<int64_t> global_shape(const StoredTensor& tensor) {
 }  // namespace
 
 void require_same_configuration(const fs::path& folder, const CheckpointState& state, const RunSpec& spec) {
-  const auto difference = first_difference(state.spec, spec);
-  if (!difference) return;
+  if (state.spec.model.name == kUserModel && spec.model.name != kUserModel)
+    throw ConfigError(
+        "--resume",
+        fmt::format("{} is the checkpoint of a program that brings its own model, with exchange {}. "
+                    "Resume the run with that program, or give another --run-dir or --resume never "
+                    "to start anew",
+                    folder.string(), state.spec.exchange.name));
+  const std::vector<Difference> found = differences(state.spec, spec);
+  if (found.empty()) return;
+  std::vector<std::string> others;
+  for (size_t i = 1; i < found.size(); ++i) others.push_back(found[i].key);
+  const std::string more = others.empty() ? "" : fmt::format(". Also different: {}", fmt::join(others, ", "));
   throw ConfigError(
-      difference->key,
-      fmt::format("{} was {} in the run of {} and is {} now; give the same value to go on, or another "
-                  "--run-dir or --resume never to start anew",
-                  difference->key, difference->a, folder.string(), difference->b));
+      found[0].key,
+      fmt::format("{} was {} in the run of {} and is {} now{}. Give the same values to go on, or "
+                  "another --run-dir or --resume never to start anew",
+                  found[0].key, found[0].a, folder.string(), found[0].b, more));
 }
 
 void require_same_tensors(const fs::path& folder, const std::map<std::string, StoredTensor>& stored,

@@ -1,4 +1,4 @@
-// Whether a checkpoint belongs to this run, and putting its tensors back.
+// Checks whether a checkpoint belongs to this run, and restores its tensors.
 #pragma once
 
 #include <filesystem>
@@ -9,22 +9,23 @@
 
 namespace starling {
 
-// Throws ConfigError naming the first key of `spec` that shapes training and differs from the checkpoint's, both values
-// and the remedy.
+// Throws ConfigError if a key of `spec` that affects training differs from the checkpoint's. The message
+// names the first such key, both values and the remedy.
 void require_same_configuration(const std::filesystem::path& folder, const CheckpointState& state,
                                 const RunSpec& spec);
 
-// Throws Error (kCheckpoint) naming the first tensor that only one side has, or whose global shape or type differs: the
-// checkpoint is another model's.
+// Throws Error (kCheckpoint) if only one side has a tensor, or a tensor's global shape or dtype differs: the
+// checkpoint then belongs to another model. The message names the first such tensor.
 void require_same_tensors(const std::filesystem::path& folder,
                           const std::map<std::string, StoredTensor>& stored, const TensorMap& target);
 
-// Copies whole tensors into the run's own memory after require_same_tensors; nothing is copied unless all fit.
-// Errors: as there, and for a stored slice, which has to be put together first.
+// Copies whole tensors into the run's own memory after require_same_tensors(). Nothing is copied unless all
+// tensors fit. Errors: those of require_same_tensors(); Error (kCheckpoint) for a stored slice, which must be
+// joined first.
 void restore_tensors(const std::filesystem::path& folder, const std::map<std::string, StoredTensor>& stored,
                      const TensorMap& target);
 
-// The stored form of whole tensors (no copy).
+// Returns the stored form of whole tensors, without copying them.
 std::map<std::string, StoredTensor> whole_tensors(const TensorMap& tensors);
 
 }  // namespace starling

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -43,6 +44,22 @@ CheckpointState state_at(int64_t step) {
   state.ranks["replica=0"]["rng.torch"] = at::arange(5, at::kByte);
   state.ranks["replica=1"]["rng.torch"] = at::arange(1, 6, at::kByte);
   return state;
+}
+
+// The options of a run with the lineage of incarnation `incarnation`, which continues nothing.
+CheckpointOptions keeping(int64_t keep, IoStep before = {}, const std::string& incarnation = "a") {
+  CheckpointOptions options;
+  options.keep = keep;
+  options.before = std::move(before);
+  options.lineage.run = options.lineage.incarnation = incarnation;
+  return options;
+}
+
+// Changes one bit of a file in place. The size stays.
+void flip(const fs::path& file) {
+  std::string bytes = read_bytes(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(file, std::ios::binary) << bytes;
 }
 
 bool same(const at::Tensor& a, const at::Tensor& b) {
@@ -101,13 +118,99 @@ TEST(Checkpoint, ModelFileHoldsPlainNames) {
 
 TEST(Checkpoint, KeepsTheNewestWholeOnes) {
   const TempDir run;
-  for (const int64_t step : {10, 20, 30, 1000000})
-    write_checkpoint(run.path(), state_at(step), {.keep = 2, .before = {}});
+  for (const int64_t step : {10, 20, 30, 1000000}) write_checkpoint(run.path(), state_at(step), keeping(2));
   EXPECT_THAT(steps_in(run.path()), testing::ElementsAre(1000000, 30));
-  fs::resize_file(checkpoint_path(run.path(), 30) / "model.safetensors", 10);  // torn ones do not count
-  write_checkpoint(run.path(), state_at(1000001), {.keep = 2, .before = {}});
-  EXPECT_THAT(steps_in(run.path()), testing::ElementsAre(1000001, 1000000));
-  EXPECT_EQ(names_in(run.path() / "checkpoints").size(), 2u);
+  fs::resize_file(checkpoint_path(run.path(), 1000000) / "model.safetensors", 10);  // torn ones do not count
+  write_checkpoint(run.path(), state_at(1000001), keeping(2));
+  EXPECT_THAT(steps_in(run.path()), testing::ElementsAre(1000001, 30));
+  EXPECT_THAT(names_in(run.path() / "checkpoints"),
+              testing::UnorderedElementsAre("damaged-step-1000000", "step-000030", "step-1000001"));
+}
+
+TEST(Checkpoint, APruneThatFindsAChangedBitKeepsTheWholeOneBefore) {
+  const TempDir run;
+  std::vector<std::string> said;
+  CheckpointOptions options = keeping(2);
+  options.say = [&](const std::string& text) { said.push_back(text); };
+  write_checkpoint(run.path(), state_at(10), options);
+  write_checkpoint(run.path(), state_at(20), options);
+  flip(checkpoint_path(run.path(), 20) / "model.safetensors");
+  write_checkpoint(run.path(), state_at(30), options);
+  EXPECT_THAT(names_in(run.path() / "checkpoints"),
+              testing::UnorderedElementsAre("damaged-step-000020", "step-000010", "step-000030"));
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_THAT(said[0], testing::AllOf(HasSubstr("step-000020"), HasSubstr("damaged-step-000020")));
+}
+
+TEST(Checkpoint, ARunDeletesOnlyItsOwnLineage) {
+  const TempDir run;
+  for (const int64_t step : {10, 20, 30}) write_checkpoint(run.path(), state_at(step), keeping(3));
+  write_checkpoint(run.path(), state_at(1000), keeping(2, {}, "another"));
+  CheckpointOptions mine = keeping(1, {}, "b");
+  mine.lineage = continued(check_checkpoint(checkpoint_path(run.path(), 20)).lineage, 20, "b", 2);
+  write_checkpoint(run.path(), state_at(25), mine);
+  EXPECT_THAT(steps_in(run.path()), testing::ElementsAre(1000, 30, 25)) << "10 and 20 are ancestors";
+  const CheckpointState back = read_checkpoint(checkpoint_path(run.path(), 25));
+  EXPECT_EQ(back.lineage.run, "a");
+  EXPECT_EQ(back.lineage.incarnation, "b");
+  EXPECT_EQ(back.lineage.epoch, 2);
+  ASSERT_EQ(back.lineage.ancestors.size(), 1u);
+  EXPECT_EQ(back.lineage.ancestors[0].incarnation, "a");
+  EXPECT_EQ(back.lineage.ancestors[0].step, 20);
+  write_checkpoint(run.path(), state_at(30), mine);  // this name is that of a checkpoint of another branch
+  EXPECT_THAT(names_in(run.path() / "checkpoints"),
+              testing::UnorderedElementsAre("step-001000", "aside-step-000030", "step-000030"));
+  EXPECT_EQ(read_checkpoint(run.path() / "checkpoints" / "aside-step-000030").lineage.incarnation, "a");
+}
+
+TEST(Checkpoint, WhatIsAboveTheStepIsSetAside) {
+  const TempDir run;
+  for (const int64_t step : {10, 20, 30}) write_checkpoint(run.path(), state_at(step), keeping(3));
+  flip(checkpoint_path(run.path(), 30) / "optimizer.safetensors");
+  std::vector<std::string> said;
+  set_aside_above(run.path(), 10, [&](const std::string& text) { said.push_back(text); });
+  EXPECT_THAT(names_in(run.path() / "checkpoints"),
+              testing::UnorderedElementsAre("damaged-step-000030", "aside-step-000020", "step-000010"));
+  EXPECT_EQ(said.size(), 2u);
+  for (int i = 0; i < 2; ++i) write_checkpoint(run.path(), state_at(20), keeping(9));
+  set_aside_above(run.path(), 10, {});
+  EXPECT_TRUE(fs::exists(run.path() / "checkpoints" / "aside-step-000020.2"));
+}
+
+// A version that this program does not know is an error. It is never skipped or renamed as damage.
+TEST(Checkpoint, ANewerFormatIsRefused) {
+  const TempDir run;
+  write_checkpoint(run.path(), state_at(10), keeping(1));
+  write_checkpoint(run.path(), state_at(20), keeping(2));
+  const fs::path manifest = checkpoint_path(run.path(), 20) / "manifest.json";
+  std::string text = read_bytes(manifest);
+  const std::string version = fmt::format("\"version\": {}", newest_checkpoint_version());
+  text.replace(text.find(version), version.size(),
+               fmt::format("\"version\": {}", newest_checkpoint_version() + 1));
+  write_bytes(manifest, text);
+  std::vector<std::string> warnings;
+  EXPECT_THAT(error_of([&] { newest_whole(run.path(), &warnings); }), HasSubstr("a newer Starling wrote it"));
+  EXPECT_THAT(error_of([&] { read_checkpoint(checkpoint_path(run.path(), 20)); }), HasSubstr("newer"));
+  write_checkpoint(run.path(), state_at(30), keeping(1));
+  EXPECT_THAT(names_in(run.path() / "checkpoints"),
+              testing::UnorderedElementsAre("step-000020", "step-000030"));
+}
+
+// Two writers of one step: the former leader was stopped while it wrote, and the new leader has taken over.
+TEST(Checkpoint, TwoWritersDoNotShareAFolder) {
+  const TempDir run;
+  CheckpointOptions former = keeping(2), next = keeping(2);
+  former.lineage.epoch = 1;
+  next.lineage.epoch = 2;
+  former.before = [&](std::string_view step) {
+    if (step != "rename") return;
+    CheckpointState state = state_at(20);
+    state.seed = 2;
+    write_checkpoint(run.path(), state, next);
+  };
+  EXPECT_THROW(write_checkpoint(run.path(), state_at(20), former), Error);
+  EXPECT_EQ(read_checkpoint(checkpoint_path(run.path(), 20)).seed, 2u);
+  EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000020"));
 }
 
 TEST(Checkpoint, WritingAStepAgainReplacesIt) {
@@ -127,7 +230,8 @@ TEST(Checkpoint, NoFolderIsNoCheckpoint) {
   EXPECT_TRUE(warnings.empty());
 }
 
-// Damages one file of the newest checkpoint in three ways; the one before must be found and the message say what is torn.
+// Damages one file of the newest checkpoint in three ways. The checkpoint before must be found, and the
+// message must name the damage.
 class TornCheckpoint : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -162,7 +266,7 @@ TEST_P(TornCheckpoint, Missing) {
 TEST_P(TornCheckpoint, OneBitFlipped) {
   std::string bytes = read_bytes(file_);
   const bool manifest = GetParam() == "manifest.json";
-  const size_t at = manifest ? bytes.find("xxh3\": \"") + 8 : bytes.size() - 1;
+  const size_t at = manifest ? bytes.find("xxh3\": \"") + 8 : bytes.size() - 1;  // in a hash
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   std::ofstream(file_, std::ios::binary) << bytes;  // in place, as a bad disk would
   std::vector<std::string> warnings;
@@ -196,19 +300,19 @@ int in_child(const Body& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-// The writer is killed before each of its steps in turn, with nothing of it run afterwards.
+// Kills the writer before each of its steps in turn. Nothing of the writer runs afterwards.
 TEST(Checkpoint, KilledAtAnyStepLeavesAWholeOne) {
-  for (const bool again : {false, true})  // again: the step's folder exists already
+  for (const bool again : {false, true})  // again: the step's folder already exists
     for (const char* const at : {"model.safetensors", "optimizer.safetensors", "ranks.safetensors",
                                  "state.json", "manifest.json", "rename", "prune"}) {
       const TempDir run;
-      write_checkpoint(run.path(), state_at(10));
-      if (again) write_checkpoint(run.path(), state_at(20));
+      write_checkpoint(run.path(), state_at(10), keeping(2));
+      if (again) write_checkpoint(run.path(), state_at(20), keeping(2));
       const auto kill_at = [&](std::string_view step) {
         if (step == at) ::raise(SIGKILL);
       };
       ASSERT_EQ(in_child([&] {
-                  write_checkpoint(run.path(), state_at(20), {.keep = 1, .before = kill_at});
+                  write_checkpoint(run.path(), state_at(20), keeping(1, kill_at));
                   return 0;
                 }),
                 -SIGKILL);
@@ -216,8 +320,7 @@ TEST(Checkpoint, KilledAtAnyStepLeavesAWholeOne) {
       std::vector<std::string> warnings;
       ASSERT_EQ(newest_step(run.path(), &warnings), renamed || again ? 20 : 10) << at;
       EXPECT_TRUE(warnings.empty()) << warnings[0];
-      write_checkpoint(run.path(), state_at(30),
-                       {.keep = 1, .before = {}});  // and what was left is cleared away
+      write_checkpoint(run.path(), state_at(30), keeping(1));  // the leftovers are removed too
       EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000030")) << at;
     }
 }
@@ -229,12 +332,12 @@ TEST(Checkpoint, AFailureAtAnyStepRemovesWhatWasWritten) {
     const auto fail_at = [&](std::string_view step) {
       if (step == at) throw Error(ErrorCode::kCheckpoint, "as if");
     };
-    EXPECT_THROW(write_checkpoint(run.path(), state_at(20), {.keep = 2, .before = fail_at}), Error);
+    EXPECT_THROW(write_checkpoint(run.path(), state_at(20), keeping(2, fail_at)), Error);
     EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000010")) << at;
   }
 }
 
-// A limit on the size of files stands for the full disk: write() fails in the middle of a file.
+// A limit on the size of files stands for a full disk: write() fails in the middle of a file.
 TEST(Checkpoint, FullDiskKeepsTheOldOnes) {
   const TempDir run;
   write_checkpoint(run.path(), state_at(10));
@@ -301,15 +404,27 @@ TEST(CheckpointMatch, ASliceIsNotTakenForTheWhole) {
               HasSubstr("only a slice of w"));
 }
 
-TEST(CheckpointMatch, RefusesAnotherConfigurationByItsFirstDifference) {
+TEST(CheckpointMatch, RefusesAnotherConfigurationAndNamesEveryDifference) {
   const auto state = state_at(7);
   RunSpec spec = state.spec;
   EXPECT_NO_THROW(require_same_configuration("run", state, spec));
   spec.optimizer.lr = 0.5;
   spec.train.seed = 9;
   const std::string message = error_of([&] { require_same_configuration("run", state, spec); });
-  EXPECT_THAT(message, testing::AllOf(HasSubstr("optimizer.lr was 0.1"), HasSubstr("is 0.5 now"),
-                                      HasSubstr("--resume never")));
+  EXPECT_THAT(message,
+              testing::AllOf(HasSubstr("optimizer.lr was 0.1"), HasSubstr("is 0.5 now"),
+                             HasSubstr("Also different: train.seed. "), HasSubstr("--resume never")));
+}
+
+// The manifest is copied and written again for its hash. Both would overflow the stack.
+TEST(Checkpoint, ADeeplyNestedManifestIsDamaged) {
+  const TempDir run;
+  const fs::path folder = checkpoint_path(run.path(), 1);
+  fs::create_directories(folder);
+  std::ofstream(folder / "manifest.json")
+      << R"({"format":"starling-checkpoint","version":2,"files":{"a":{}},"x":)" << std::string(500'000, '[')
+      << std::string(500'000, ']') << "}";
+  EXPECT_EQ(check_checkpoint(folder).damage, "manifest.json is nested deeper than a manifest is");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Step times of a run: the medians that throughput and the time to the end are computed from.
+// StepTimes keeps the seconds of every step of a run. Throughput and the remaining time are computed from
+// their medians.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,15 @@ namespace starling {
 
 class StepTimes {
  public:
-  // Steps that do not count: caches are cold and choices are still being made.
+  // The number of first steps that do not count, because caches are cold and choices are still being made.
   static constexpr size_t kWarmUp = 3;
   void add(double seconds);
-  // Median over the last 64 steps, for the progress line; 0 before the first.
+  // Returns the median of the last 64 steps, for the progress line. Returns 0 before the first step.
   double recent() const;
-  // Median of all but the first kWarmUp steps (of all, if there are no more).
+  // Returns the median of all steps after the first kWarmUp, or of all steps if there are no more.
   double overall() const;
-  // Mean of the same steps: where only some steps exchange, the median would leave those out.
+  // Returns the mean of the steps that overall() uses. If only some steps exchange, the median would ignore
+  // them.
   double mean() const;
 
  private:

@@ -2,20 +2,27 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "starling/base/error.h"
 #include "starling/optim/schedule.h"
+#include "starling/spec/on_failure.h"
+#include "starling/spec/strategy_table.h"
 #include "starling/train/evaluate.h"
 
 namespace starling {
 namespace {
 
-// Steps whose mean loss the result tells.
+// The number of last steps whose mean loss the result reports.
 constexpr size_t kLossWindow = 20;
 
 double peak_rss_mb() {
@@ -24,52 +31,162 @@ double peak_rss_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
+// RankSummary is what each rank contributes to the summary of a run.
+struct RankSummary {
+  double bytes_sent = 0;          // in the whole run
+  double peak_rss_mb = 0;         // resident memory
+  double step_bytes = 0;          // bytes sent between the begin and the end of steps
+  double bytes_from_servers = 0;  // servers are no ranks, so their workers report these bytes
+  double test_loss = 0;  // of the last evaluation, over the test samples whose results this rank has received
+  double test_samples = 0;
+  double test_weight = 0;                                     // of test_loss
+  double compute_s = 0, exposed_comm_s = 0, data_wait_s = 0;  // as in StepDone, of the whole run
+
+  static constexpr double RankSummary::* kFields[] = {
+      &RankSummary::bytes_sent,         &RankSummary::peak_rss_mb, &RankSummary::step_bytes,
+      &RankSummary::bytes_from_servers, &RankSummary::test_loss,   &RankSummary::test_samples,
+      &RankSummary::test_weight,        &RankSummary::compute_s,   &RankSummary::exposed_comm_s,
+      &RankSummary::data_wait_s};
+  std::vector<double> metrics;  // of the last evaluation, in the order of FitOptions::metrics()
+
+  std::vector<double> numbers() const {
+    std::vector<double> all;
+    for (const auto field : kFields) all.push_back(this->*field);
+    all.insert(all.end(), metrics.begin(), metrics.end());
+    return all;
+  }
+  static RankSummary of(const std::vector<double>& numbers) {
+    RankSummary summary;
+    size_t next = 0;
+    for (const auto field : kFields) summary.*field = numbers.at(next++);
+    summary.metrics.assign(numbers.begin() + static_cast<ptrdiff_t>(next), numbers.end());
+    return summary;
+  }
+};
+
+// The summaries of all ranks, by rank. A lost rank has none.
+using RankSummaries = std::vector<std::optional<RankSummary>>;
+
 class Loop {
  public:
   Loop(const RunSpec& spec, const TrainLength& length, const TrainParts& parts, TrainProgress& progress)
       : spec_(spec), length_(length), parts_(parts), progress_(progress) {
     if (!progress_.start) {
       progress_.start = progress_.last_end = parts.clock.now();
+      progress_.last_save = *progress_.start;
       progress_.closed_step = length.first_step;
+      progress_.result.steps = progress_.result.first_step = length.first_step;
     }
   }
 
   RunResult run() {
-    if (parts_.close_first) close(length_.first_step, false);
+    if (length_.first_step >= length_.total_steps && progress_.result.first_step == length_.first_step)
+      say_nothing_is_left();
+    if (parts_.close_first) close(length_.first_step, 0);
     for (int64_t step = length_.first_step + 1; step <= length_.total_steps; ++step) {
       const StepReport report = one_step(step);
-      close(step, report.stop);
-      if (report.stop) {
-        progress_.result.interrupted = true;
-        break;
-      }
+      parts_.hooks.step_done(step, report);
+      unsigned requests = report.stop ? agree_on_requests(step) : 0;
+      close(step, requests);
+      RunResult& result = progress_.result;
+      result.interrupted = (requests & kInterrupt) != 0;
+      result.stopped = result.stopped || (!result.interrupted && (requests & kEnd) != 0);
+      if (result.interrupted || result.stopped) break;
     }
     return summary();
   }
 
  private:
-  // Adds the time in which it waited for data.
-  StepReport attempt(int64_t step, double lr, double& data_wait_s) {
+  // What a rank asks all ranks for.
+  enum Request : unsigned {
+    kInterrupt = 1,  // save and end, without a test
+    kEnd = 2,        // end as after the last step
+    kSave = 4        // write a checkpoint and go on
+  };
+
+  // Returns the requests of this rank. Only the rank that leads looks at the time, so that the ranks need not
+  // have equal clocks.
+  unsigned own_requests() {
+    const RunRequests* asked = parts_.requests;
+    unsigned own = parts_.stop.load(std::memory_order_relaxed) ? kInterrupt : 0u;
+    if (stop_asked_ || (asked != nullptr && asked->end.load(std::memory_order_relaxed))) own |= kEnd;
+    if (!saves_on_request_) return own;
+    const double due_s = 60 * spec_.checkpoint.minutes;
+    const bool due = due_s > 0 && parts_.rank_gather.leads() &&
+                     to_seconds(parts_.clock.now() - progress_.last_save) >= due_s &&
+                     parts_.hooks.ready_to_save();
+    if (due || (asked != nullptr && asked->save.load(std::memory_order_relaxed))) own |= kSave;
+    return own;
+  }
+
+  // Returns the requests of all ranks. The strategy has told every rank after the same step that there are
+  // some. Collective.
+  unsigned agree_on_requests(int64_t step) {
+    RunRequests* asked = parts_.requests;
+    const unsigned own = own_requests();
+    if (asked != nullptr && (own & kSave) != 0) asked->save = false;
+    const double signal = asked != nullptr ? asked->signal.load(std::memory_order_relaxed) : 0;
+    const double left = step < length_.total_steps ? 1 : 0;
+    // Workers beside backup workers meet after different steps, so the name counts the meetings.
+    const std::string name = fmt::format("requests {}", progress_.meetings++);
+    unsigned all = 0;
+    bool steps_left = false;
+    for (const auto& one : parts_.rank_gather.gather_all(name, {static_cast<double>(own), signal, left})) {
+      if (one.size() != 3) continue;  // the rank is lost
+      all |= static_cast<unsigned>(one[0]);
+      progress_.result.signal = std::max(progress_.result.signal, static_cast<int>(one[1]));
+      steps_left = steps_left || one[2] > 0;
+    }
+    // After the last step of all ranks nothing is left to interrupt but the test.
+    return steps_left ? all : all & ~static_cast<unsigned>(kInterrupt);
+  }
+
+  // Says why a resumed run trains nothing.
+  void say_nothing_is_left() {
+    parts_.sink.emit(Message{
+        Severity::kWarning, -1,
+        fmt::format("the run already has {} steps, and {} are asked for: nothing is left to train. Give "
+                    "--steps above {} (or more --epochs) to train further, or --resume never to start anew",
+                    length_.first_step, length_.total_steps, length_.first_step)});
+  }
+
+  // Takes one step. Adds the time in which the step waited for data to data_wait_s.
+  StepReport attempt(int64_t step, double lr, double factor, double& data_wait_s) {
     const double waited_before = parts_.loader->waited_s();
     const Batch batch = parts_.loader->next();
     data_wait_s += parts_.loader->waited_s() - waited_before;
-    parts_.strategy.begin_step({step, lr, parts_.stop.load(std::memory_order_relaxed)});
+    parts_.strategy.begin_step({step, lr, own_requests() != 0, factor});
     parts_.strategy.forward_backward(batch);
     return parts_.strategy.update();
+  }
+
+  // Returns the factor of the learning rates in update number `it`, counted from 0.
+  double lr_factor(int64_t it) const {
+    const FitOptions& options = parts_.options;
+    if (options.schedule()) return options.schedule()(it);
+    if (options.optimizer() || spec_.optimizer.lr == 0) return 1;
+    const ScheduleLength length{length_.total_steps, length_.steps_per_epoch, spec_.train.global_batch};
+    return learning_rate(spec_.optimizer.lr, spec_.schedule, length, it) / spec_.optimizer.lr;
+  }
+
+  // Returns the learning rate of update number `it` by the optimizer of the configuration.
+  double lr_of(int64_t it) const {
+    if (parts_.options.schedule()) return spec_.optimizer.lr * parts_.options.schedule()(it);
+    const ScheduleLength length{length_.total_steps, length_.steps_per_epoch, spec_.train.global_batch};
+    return learning_rate(spec_.optimizer.lr, spec_.schedule, length, it);
   }
 
   StepReport one_step(int64_t step) {
     const Nanoseconds begin = parts_.clock.now();
     const uint64_t sent_before = group_sent();
-    const ScheduleLength schedule{length_.total_steps, length_.steps_per_epoch, spec_.train.global_batch};
-    const double lr = learning_rate(spec_.optimizer.lr, spec_.schedule, schedule, step - 1);
+    const double lr = lr_of(step - 1), factor = lr_factor(step - 1);
     StepDone done;
-    StepReport report = attempt(step, lr, done.data_wait_s);
+    StepReport report = attempt(step, lr, factor, done.data_wait_s);
     while (report.redo) {
       progress_.bytes_sent += report.bytes_sent;
       progress_.step_sent += report.bytes_sent;
       take_over(report, step - 1, step - 1, to_seconds(parts_.clock.now() - begin));
-      report = attempt(step, lr, done.data_wait_s);
+      report = attempt(step, lr, factor, done.data_wait_s);
     }
 
     progress_.last_end = parts_.clock.now();
@@ -87,23 +204,27 @@ class Loop {
     done.exposed_comm_s = report.exposed_comm_s;
     done.slowest_rank = report.slowest_rank;
     done.eta_s = progress_.times.recent() * static_cast<double>(length_.total_steps - step);
+    done.checkpoint_s = std::exchange(progress_.unreported_save_s, 0);
     RunResult& result = progress_.result;
     result.compute_s += done.compute_s;
     result.exposed_comm_s += done.exposed_comm_s;
     result.data_wait_s += done.data_wait_s;
+    for (size_t p = 0; p < report.phase_s.size(); ++p) {
+      if (report.phase_s[p] > 0) result.exchange_s[kExchangePhases[p]] += report.phase_s[p];
+    }
     progress_.bytes_sent += report.bytes_sent;
     progress_.step_sent += report.bytes_sent + group_sent() - sent_before;
-    if (report.lost > lost_ && parts_.after_loss)
-      take_over(report, step - 1, step, std::max(0.0, done.step_s - usual_s));
+    if (report.lost > lost_) take_over(report, step - 1, step, std::max(0.0, done.step_s - usual_s));
     parts_.sink.emit(done);
     return report;
   }
 
-  // undisturbed: the last step before the loss. made: the last one. waited_s: what the loss has cost already.
+  // Lets the strategy continue after a loss and reports it. `undisturbed` is the last step before the loss,
+  // `made` the last step that was taken. `waited_s` is the time that the loss has cost so far.
   void take_over(const StepReport& report, int64_t undisturbed, int64_t made, double waited_s) {
     const Nanoseconds begin = parts_.clock.now();
     lost_ = report.lost;
-    const Takeover takeover = parts_.after_loss(made);
+    const Takeover takeover = parts_.hooks.after_loss(made);
     const double seconds = waited_s + to_seconds(parts_.clock.now() - begin);
     RanksLost lost{undisturbed, takeover.lost, takeover.left, seconds};
     std::vector<int>& all = progress_.result.lost_ranks;
@@ -112,96 +233,204 @@ class Loop {
     parts_.sink.emit(lost);
   }
 
-  // What is due after a step.
-  void close(int64_t step, bool stop) {
-    const bool last = step == length_.total_steps || stop;
+  // Does what is due after a step: a checkpoint, an evaluation.
+  void close(int64_t step, unsigned requests) {
+    const bool last = step == length_.total_steps || (requests & (kInterrupt | kEnd)) != 0;
     const bool due = spec_.checkpoint.every > 0 && step % spec_.checkpoint.every == 0;
-    if (due || stop) {
-      parts_.strategy.consensus();
-      parts_.save_checkpoint(step);
-    }
-    if (parts_.test != nullptr && (last || step % length_.steps_per_epoch == 0)) evaluate_now(step);
+    const bool asked = (requests & (kInterrupt | kSave)) != 0;
+    progress_.saves = progress_.saves || asked || spec_.checkpoint.every > 0;
+    // A run that writes checkpoints writes one of its last step, too.
+    const bool saves = due || asked || (last && progress_.saves);
+    if (saves) save(step, last || (requests & kSave) != 0);
+    const bool epoch_ends = last || step % length_.steps_per_epoch == 0;
+    if (epoch_ends && (requests & kInterrupt) == 0) end_epoch(step, last);
+    // A checkpoint that was not the last one may have been skipped, because an earlier one was being written.
+    if (progress_.result.stopped && !last && progress_.saves) save(step, true);
     progress_.closed_step = step;
   }
 
-  void evaluate_now(int64_t step) {
+  // `must`: the checkpoint is not skipped if an earlier one is still being written.
+  void save(int64_t step, bool must) {
+    const Nanoseconds begin = progress_.last_save = parts_.clock.now();
     parts_.strategy.consensus();
-    Tally& sharers = parts_.evaluators != nullptr ? *parts_.evaluators : parts_.tally;
-    const int64_t batch = spec_.train.eval_batch > 0
-                              ? spec_.train.eval_batch
-                              : std::max<int64_t>(1, spec_.train.global_batch / sharers.ranks());
-    progress_.evaluation = evaluate(parts_.evaluated, *parts_.test, batch, sharers, step);
-    parts_.sink.emit(progress_.evaluation);
+    parts_.hooks.save_checkpoint(step, must);
+    const double seconds = to_seconds(parts_.clock.now() - begin);
+    progress_.unreported_save_s += seconds;
+    progress_.result.checkpoint_s += seconds;
   }
 
-  // The last evaluation. One that was led by a rank that is lost is put together from what the others did of it.
-  void summarise_evaluation(const std::vector<std::vector<double>>& all) {
+  void end_epoch(int64_t step, bool last) {
+    const bool calls = static_cast<bool>(parts_.options.callback());
+    if (parts_.test == nullptr && !calls) return;
+    const Nanoseconds begin = parts_.clock.now();
+    parts_.strategy.consensus();
+    const bool whole = parts_.test == nullptr || evaluate_now(step, last, begin);
+    if (calls && whole) call_back(step, last);
+  }
+
+  // Calls the program's callback. The ranks that receive each other's numbers agree to stop at once.
+  void call_back(int64_t step, bool last) {
+    const bool together = parts_.rank_gather.all_receive();
+    const double loss = mean_train_loss(step, together);
+    bool stop = false;
+    if (together || parts_.rank_gather.leads()) {
+      Evaluation evaluation = progress_.evaluation;
+      evaluation.step = step;
+      if (evaluation.samples == 0) evaluation.loss = std::numeric_limits<double>::quiet_NaN();
+      torch::nn::Module& module = *parts_.strategy.evaluated().model.module;
+      const EpochState state{step, static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
+                             loss, module};
+      module.eval();
+      stop = parts_.options.callback()(state, evaluation) == kStop;
+      module.train();
+    }
+    if (last) return;  // the run ends anyway
+    if (!together) {
+      stop_asked_ = stop_asked_ || stop;
+      return;
+    }
+    for (const std::vector<double>& one :
+         parts_.rank_gather.gather(fmt::format("verdict {}", step), {stop ? 1.0 : 0.0}))
+      progress_.result.stopped = progress_.result.stopped || one.at(0) != 0;
+  }
+
+  // Returns the mean over the ranks of the loss of the last steps if they receive each other's numbers,
+  // otherwise this rank's.
+  double mean_train_loss(int64_t step, bool together) {
+    const double own = train_loss();
+    if (!together) return own;
+    double sum = 0;
+    const auto all = parts_.rank_gather.gather(fmt::format("train loss {}", step), {own});
+    for (const std::vector<double>& one : all) sum += one.at(0);
+    return sum / static_cast<double>(all.size());
+  }
+
+  // Returns the mean loss of the last steps. NaN if there are none.
+  double train_loss() const {
+    const std::deque<double>& losses = progress_.losses;
+    if (losses.empty()) return std::numeric_limits<double>::quiet_NaN();
+    return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+  }
+
+  // The evaluation began at `begin`. Returns false if a signal has broken it off.
+  bool evaluate_now(int64_t step, bool last, Nanoseconds begin) {
+    RankGather& sharers = parts_.evaluators != nullptr ? *parts_.evaluators : parts_.rank_gather;
+    const int64_t batch =
+        spec_.train.eval_batch > 0
+            ? spec_.train.eval_batch
+            : std::max<int64_t>(1, spec_.train.global_batch / sharers.ranks() / spec_.train.accumulate);
+    // Ranks that compute a sample together would wait for each other.
+    const bool whole = last || !has_whole_models(spec_) || spec_.train.shard == Shard::kParameters ||
+                       spec_.train.hybrid != "none";
+    EvalDone done = evaluate(parts_.strategy.evaluated(), *parts_.test, batch, parts_.options.metrics(),
+                             sharers, step, [&](int64_t samples, int64_t of) {
+                               parts_.sink.show_progress({step, samples, of});
+                               return whole || !parts_.stop.load(std::memory_order_relaxed);
+                             });
+    done.seconds = to_seconds(parts_.clock.now() - begin);
+    progress_.result.evaluation_s += done.seconds;
+    if (done.samples < 0) return false;
+    progress_.evaluation = done;
+    parts_.sink.emit(done);
+    return true;
+  }
+
+  // Puts the last evaluation into the result. If the rank that led the evaluation was lost, the result is
+  // computed from the parts of the remaining ranks.
+  void summarize_evaluation(const RankSummaries& all) {
     EvalDone& own = progress_.evaluation;
     if (own.samples == 0) return;
-    progress_.result.test_loss = own.loss;
-    progress_.result.test_accuracy = own.accuracy;
-    if (own.samples == parts_.test->size()) return;
-    double loss = 0, right = 0, samples = 0;
-    for (const std::vector<double>& numbers : all) {
-      if (numbers.empty()) continue;
-      loss += numbers[4] * numbers[6];
-      right += numbers[5] * numbers[6];
-      samples += numbers[6];
+    EvalDone whole = own;
+    if (own.samples != parts_.test->size()) {
+      const std::vector<Metric>& metrics = parts_.options.metrics();
+      double samples = 0, weight = 0;
+      whole = {};
+      std::vector<double> sums(metrics.size());
+      for (const auto& rank : all) {
+        if (!rank || rank->test_samples == 0) continue;
+        whole.loss += rank->test_loss * rank->test_weight;
+        for (size_t m = 0; m < sums.size(); ++m) sums[m] += rank->metrics[m] * rank->test_samples;
+        samples += rank->test_samples;
+        weight += rank->test_weight;
+      }
+      whole.loss = weight > 0 ? whole.loss / weight : 0;
+      for (size_t m = 0; m < sums.size(); ++m) put_metric(whole, metrics[m].name, sums[m] / samples);
     }
-    progress_.result.test_loss = loss / samples;
-    if (own.accuracy >= 0) progress_.result.test_accuracy = right / samples;
+    progress_.result.test_loss = whole.loss;
+    progress_.result.test_accuracy = whole.accuracy;
+    progress_.result.test_metrics = whole.metrics;
+  }
+
+  // Returns what every rank contributes. Collective. The result is complete on the rank that leads.
+  RankSummaries gather_summaries() {
+    const EvalDone& test = progress_.evaluation;
+    RankSummary own;
+    own.bytes_sent = static_cast<double>(progress_.bytes_sent + group_sent());
+    own.peak_rss_mb = peak_rss_mb();
+    own.step_bytes = static_cast<double>(progress_.step_sent);
+    own.bytes_from_servers = static_cast<double>(bytes_from_servers_);
+    own.test_loss = test.loss;
+    own.test_samples = static_cast<double>(test.samples);
+    own.test_weight = test.loss_weight;
+    own.compute_s = progress_.result.compute_s;
+    own.exposed_comm_s = progress_.result.exposed_comm_s;
+    own.data_wait_s = progress_.result.data_wait_s;
+    for (const Metric& metric : parts_.options.metrics())
+      own.metrics.push_back(test.samples > 0 ? metric_of(test, metric.name) : 0);
+    RankSummaries all;
+    for (const std::vector<double>& numbers : parts_.rank_gather.gather_last(own.numbers())) {
+      all.emplace_back();
+      if (!numbers.empty()) all.back() = RankSummary::of(numbers);
+    }
+    return all;
   }
 
   RunResult summary() {
     RunResult& result = progress_.result;
-    if (parts_.fingerprint) result.strategy = parts_.fingerprint();
-    if (parts_.leave) parts_.leave();
-    const EvalDone& test = progress_.evaluation;
-    const auto all =
-        parts_.tally.gather_last({static_cast<double>(progress_.bytes_sent + group_sent()), peak_rss_mb(),
-                                  static_cast<double>(progress_.step_sent), pulled(), test.loss,
-                                  test.accuracy, static_cast<double>(test.samples)});
+    result.strategy = parts_.hooks.statistics();
+    bytes_from_servers_ = parts_.strategy.bytes_from_servers();
+    parts_.hooks.leave();
+    const RankSummaries all = gather_summaries();
     add_up_ranks(all);
-    summarise_evaluation(all);
+    list_rank_times(all);
+    summarize_evaluation(all);
     result.model = spec_.model.name;
     result.exchange = spec_.exchange.name;
     result.ranks = spec_.train.ranks;
-    result.params = parameter_count(parts_.evaluated);
+    result.params = parts_.strategy.whole_parameters();
     result.wall_s = to_seconds(parts_.clock.now() - *progress_.start);
-    const bool even = spec_.exchange.name == "all-reduce" || spec_.exchange.name == "central";
+    const bool even = exchange_traits(spec_).lockstep == Lockstep::kEveryStep;
     const double step_s = even ? progress_.times.overall() : progress_.times.mean();
     result.samples_per_s = step_s > 0 ? static_cast<double>(spec_.train.global_batch) / step_s : 0;
-    const std::deque<double>& losses = progress_.losses;
-    if (!losses.empty()) {
-      result.train_loss =
-          std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
-    }
+    result.train_loss = train_loss();
     return result;
   }
 
-  // Bytes and memory, of all ranks. "step_bytes": in steps alone (no evaluation, no checkpoint), by all ranks, and all that
-  // servers sent. "bytes_balance": the largest of any rank or server over the mean; left out where none moved.
-  void add_up_ranks(const std::vector<std::vector<double>>& all) {
+  // Adds up the bytes and the memory of all ranks.
+  //
+  // "step_bytes" is what all ranks sent in steps, without evaluations and checkpoints, and all that servers
+  // sent. "bytes_balance" is the largest number of bytes of a rank or server divided by the mean. It is
+  // missing if no bytes were sent.
+  void add_up_ranks(const RankSummaries& all) {
     RunResult& result = progress_.result;
     double sent = 0, pulled = 0, most = 0, ranks = 0;
     result.bytes_sent = 0;
     result.peak_rss_mb.clear();
     std::vector<int>& lost = result.lost_ranks;
     for (size_t r = 0; r < all.size(); ++r) {
-      const std::vector<double>& numbers = all[r];
-      if (numbers.empty()) {  // lost, perhaps after the last step told of it
+      if (!all[r]) {  // the rank is lost, perhaps since the last step
         const bool known = std::find(lost.begin(), lost.end(), static_cast<int>(r)) != lost.end();
-        if (!known && parts_.tally.leads()) lost.push_back(static_cast<int>(r));
+        if (!known && parts_.rank_gather.leads()) lost.push_back(static_cast<int>(r));
         continue;
       }
       ++ranks;
-      result.bytes_sent += static_cast<uint64_t>(numbers[0]);
-      result.peak_rss_mb.push_back(numbers[1]);
-      sent += numbers[2];
-      pulled += numbers[3];
-      most = std::max(most, numbers[2]);
+      result.bytes_sent += static_cast<uint64_t>(all[r]->bytes_sent + all[r]->bytes_from_servers);
+      result.peak_rss_mb.push_back(all[r]->peak_rss_mb);
+      sent += all[r]->step_bytes;
+      pulled += all[r]->bytes_from_servers;
+      most = std::max(most, all[r]->step_bytes);
     }
-    // Servers share out the keys, so that each sends its part of what is pulled.
+    // Each server holds a part of the keys and sends that part of the pulled bytes.
     const auto servers = pulled > 0 ? static_cast<double>(spec_.exchange.servers) : 0;
     if (servers > 0) most = std::max(most, pulled / servers);
     const double mean = (sent + pulled) / (ranks + servers);
@@ -209,26 +438,41 @@ class Loop {
     if (mean > 0) result.strategy["bytes_balance"] = most / mean;
   }
 
-  // What servers sent to this rank: they are no ranks and count nothing here.
-  double pulled() const {
-    const std::map<std::string, double>& print = progress_.result.strategy;
-    const auto exchanged = print.find("bytes_exchanged");
-    return exchanged == print.end() ? 0 : exchanged->second - static_cast<double>(progress_.bytes_sent);
+  // Lists the times of the ranks that are left. After a loss, a group of the remaining ranks numbers them
+  // anew and in order.
+  void list_rank_times(const RankSummaries& all) {
+    RunResult& result = progress_.result;
+    const bool renumbered = static_cast<int64_t>(all.size()) < spec_.train.ranks;
+    const std::vector<int>& lost = result.lost_ranks;
+    result.rank_times.clear();
+    int rank = 0;
+    for (const auto& summary : all) {
+      while (renumbered && std::find(lost.begin(), lost.end(), rank) != lost.end()) ++rank;
+      if (summary)
+        result.rank_times.push_back(
+            {rank, summary->compute_s, summary->exposed_comm_s, summary->data_wait_s});
+      ++rank;
+    }
   }
 
-  uint64_t group_sent() const {
-    const TrafficCount traffic = parts_.group.traffic();
-    return traffic.socket_sent + traffic.window_written;
-  }
+  uint64_t group_sent() const { return parts_.group.traffic().sent(); }
 
   const RunSpec& spec_;
   const TrainLength& length_;
   const TrainParts& parts_;
   TrainProgress& progress_;
   int lost_ = 0;
+  bool stop_asked_ = false;  // the callback of this rank asked to stop, and the ranks have not agreed yet
+  const bool saves_on_request_ = saves_on_request(spec_);
+  uint64_t bytes_from_servers_ = 0;
 };
 
 }  // namespace
+
+bool saves_on_request(const RunSpec& spec) {
+  if (!exchange_traits(spec).servers) return true;
+  return spec.exchange.backup == 0 && spec.exchange.fetch_every == 1;
+}
 
 TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch) {
   TrainLength length;

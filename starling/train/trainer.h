@@ -1,4 +1,5 @@
-// The training loop. It owns the order of things; the strategy owns how ranks compute and agree (parallel/strategy.h).
+// The training loop. It decides what happens in which order. The strategy decides how ranks compute and agree
+// (parallel/strategy.h).
 #pragma once
 
 #include <atomic>
@@ -14,72 +15,102 @@
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
 #include "starling/data/loader.h"
-#include "starling/parallel/replica.h"
+#include "starling/parallel/replica/replica.h"
 #include "starling/parallel/strategy.h"
 #include "starling/spec/run_spec.h"
 #include "starling/telemetry/sink.h"
+#include "starling/train/fit_options.h"
+#include "starling/train/rank_gather.h"
+#include "starling/train/run_requests.h"
 #include "starling/train/step_times.h"
-#include "starling/train/tally.h"
 
 namespace starling {
 
+// How long a run is, in steps.
 struct TrainLength {
   int64_t total_steps = 0;
   int64_t steps_per_epoch = 1;
-  int64_t first_step = 0;  // updates already done (resume)
+  int64_t first_step = 0;  // updates that an earlier run or generation has made
 };
 
-// What a run has added up so far. Where ranks were lost and a new generation takes over in the middle, it goes on with it.
+// The sums of a run so far. A new generation that takes over after a loss continues them.
 struct TrainProgress {
   std::optional<Nanoseconds> start;
   StepTimes times;
   std::deque<double> losses;  // of the last steps
   uint64_t bytes_sent = 0;    // by this rank
-  uint64_t step_sent = 0;     // between the begin and the end of steps
+  uint64_t step_sent = 0;     // the part of bytes_sent between the begin and the end of steps
   RunResult result;
-  EvalDone evaluation;       // the last; complete where this rank led then
-  Nanoseconds last_end{};    // of the last whole step
-  int64_t closed_step = -1;  // the last step after which evaluation and checkpoint, where due, are done
+  EvalDone evaluation;           // the last evaluation, complete if this rank led at that time
+  Nanoseconds last_end{};        // the end of the last whole step
+  int64_t meetings = 0;          // how often the ranks have told each other their requests
+  int64_t closed_step = -1;      // the last step whose evaluation and checkpoint, if due, are done
+  Nanoseconds last_save{};       // when the last checkpoint began, or the run
+  bool saves = false;            // the run has written a checkpoint because of the time or of a request
+  double unreported_save_s = 0;  // by which a checkpoint has delayed the next step
 };
 
-// Ranks were lost and this one goes on with the same strategy (server modes), on a larger share of the samples.
+// The outcome of a loss that a rank survives with the same strategy, on a larger share of the samples
+// (servers).
 struct Takeover {
-  std::vector<int> lost;  // since the last time
-  int64_t left = 0;
+  std::vector<int> lost;  // the ranks that were lost since the last call
+  int64_t left = 0;       // the number of ranks that are left
+};
+
+// What the loop asks of the run that it belongs to.
+class TrainHooks {
+ public:
+  virtual ~TrainHooks() = default;
+  // Saves a checkpoint of the state after `step`. Called on every rank after consensus(). `must` is true if
+  // the run ends with this step or somebody asked for this checkpoint. Otherwise it may be skipped while an
+  // earlier one is being written. Does not throw for a full disk.
+  virtual void save_checkpoint(int64_t step, bool must) = 0;
+  // Returns true if this rank writes checkpoints and is not writing one.
+  virtual bool ready_to_save() { return false; }
+  // The statistics that the result reports. Called once, at the end. Collective.
+  virtual StrategyStats statistics() = 0;
+  // Called when StepReport::lost has grown. `step` is the last step that was made: the loader's next batch
+  // must be that of the step after it. The loader may be replaced.
+  virtual Takeover after_loss(int64_t step) = 0;
+  // Called after each step, with the report of the last attempt. The loader may be replaced by one whose next
+  // batch is that of the step after it.
+  virtual void step_done(int64_t /*step*/, const StepReport& /*report*/) {}
+  // Called once, after statistics(): the other ranks do not need the strategy of this rank any more.
+  virtual void leave() = 0;
 };
 
 // What the loop works with. Everything outlives train().
 struct TrainParts {
   Strategy& strategy;
-  Replica& evaluated;               // the model that evaluation and saving see after strategy.consensus()
-  std::unique_ptr<Loader>& loader;  // after_loss() may put another one there
+  TrainHooks& hooks;
+  std::unique_ptr<Loader>& loader;  // after_loss() may replace it
   const Source* test = nullptr;     // null: no evaluation
   Group& group;
-  Tally& tally;
-  EventSink& sink;  // this rank's; silent on those that do not lead
+  RankGather& rank_gather;
+  EventSink& sink;  // of this rank; silent on a rank that does not lead
   const Clock& clock;
-  const std::atomic<bool>& stop;  // set by SIGTERM: saves and ends after the step that all ranks agree on
-  // Saves a checkpoint of the state after `step`; called on every rank after consensus(). Must not throw for a full disk.
-  std::function<void(int64_t step)> save_checkpoint = {};
-  // The strategy's fingerprint, asked for once at the end. Collective. Empty: none.
-  std::function<std::map<std::string, double>()> fingerprint = {};
-  // Called when StepReport::lost has grown, with the last step that was made: the loader's next batch is to be that of the
-  // step after it. Empty: no rank is lost without the end of train().
-  std::function<Takeover(int64_t step)> after_loss = {};
-  // Called once, after the fingerprint: the strategy is not needed by the others any more. Empty: nothing to do.
-  std::function<void()> leave = {};
-  // Evaluation and checkpoint of length.first_step were not finished by all before a rank was lost: they come first.
+  const std::atomic<bool>&
+      stop;  // set by SIGTERM; the run saves and ends, without a test, after a step that all ranks agree on
+  // True if a rank was lost before all ranks had finished evaluation and checkpoint of length.first_step.
+  // They come first then.
   bool close_first = false;
-  // Who share out the samples of an evaluation among them; null: tally.
-  Tally* evaluators = nullptr;
+  // The ranks that divide the samples of an evaluation; null stands for rank_gather.
+  RankGather* evaluators = nullptr;
+  const FitOptions& options;        // metrics and the callback after each epoch
+  RunRequests* requests = nullptr;  // of this process; null: there are none
 };
 
-// Number of steps and epochs that the spec asks for. Errors: ConfigError when it comes to nothing.
+// Returns the number of steps that the configuration asks for. Errors: ConfigError if it is 0.
 TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch);
 
-// Collective. Runs the steps after length.first_step, evaluates after every epoch and at the end, and returns the
-// summary, complete where parts.tally.leads(). Errors are those of the strategy and the loader; `progress` is then as after
-// the last whole step.
+// Returns true if a rank can ask all ranks to write a checkpoint after the next step (SIGUSR1 and
+// checkpoint.minutes). Backup workers, and workers that pull less often than every step, learn of a request
+// too late.
+bool saves_on_request(const RunSpec& spec);
+
+// Runs the steps after length.first_step, evaluates after every epoch and at the end, and returns the
+// summary. Collective. The summary is complete on the rank where parts.rank_gather.leads() is true. Errors
+// are those of the strategy and the loader. After an error `progress` is as it was after the last whole step.
 RunResult train(const RunSpec& spec, const TrainLength& length, const TrainParts& parts,
                 TrainProgress& progress);
 

@@ -1,4 +1,5 @@
-// Any bytes as a message of every codec: decoded within bounds (AddressSanitizer watches), or refused with a CommError.
+// Decodes any bytes as a message of a codec. The codec must decode them within bounds, which AddressSanitizer
+// checks, or refuse them with a CommError.
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto codec = make_codec(word, shapes);
   const size_t count = shapes[0].size() + shapes[1].size();
   const std::string text = input.text(size);
-  // Memory of exactly the message's size, so that a byte too far is seen.
+  // The memory has exactly the message's size, so that AddressSanitizer detects a read behind the message.
   const std::vector<std::byte> message(reinterpret_cast<const std::byte*>(text.data()),
                                        reinterpret_cast<const std::byte*>(text.data()) + text.size());
   for (const bool add : {false, true}) {

@@ -1,4 +1,4 @@
-// The codecs that the first byte of codec_fuzz.cc chooses among.
+// The list of codecs from which the first byte of codec_fuzz.cc chooses one.
 #pragma once
 
 namespace starling {

@@ -1,10 +1,12 @@
-// Control frames that are sealed with the right key and then damaged in every way the input asks for: flipped, cut, repeated,
-// moved, mixed with bytes of its own. What comes out is a prefix of what went in, or a CommError.
+// Reads control frames that are sealed with the right key and then damaged as the input says.
+//
+// The input flips bits, cuts, repeats and moves bytes, and inserts bytes of its own. The reader must return a
+// prefix of the sent frames or throw a CommError.
 #include <string>
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/net/control_frame.h"
+#include "starling/net/stream/control_frame.h"
 #include "tests/fuzz/input.h"
 
 namespace starling {
@@ -14,7 +16,7 @@ enum Op : uint8_t { kFrame, kFlip, kCut, kRepeat, kRaw, kOps };
 
 struct Stream {
   std::string bytes;
-  std::vector<std::string> sent;  // bodies; the tag is the index
+  std::vector<std::string> sent;  // bodies of the frames; the index is the tag
 };
 
 Stream damaged_stream(FuzzInput& input, const ConnectionKeys& keys) {

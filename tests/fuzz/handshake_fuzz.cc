@@ -1,10 +1,11 @@
-// Two sides that hold the same key shake hands through somebody who changes bytes as the input says, or talk to somebody who says
-// what the input says. Nobody ends with keys who was lied to.
+// Two sides that hold one job key perform the handshake while an attacker changes bytes as the input says. Or
+// a side receives the input's bytes directly. A side that received a changed message must not complete the
+// handshake. Or the input is a claim, which must come back as it was if it is accepted.
 #include <algorithm>
 #include <string>
 
 #include "starling/base/error.h"
-#include "starling/net/handshake.h"
+#include "starling/net/security/handshake.h"
 #include "starling/testing/test_identity.h"
 #include "tests/fuzz/input.h"
 
@@ -24,16 +25,34 @@ void feed_all(Handshake& to, const std::string& bytes, size_t chunk) {
   }
 }
 
+Parties parties(int target) {
+  return {.service = "fuzz", .target = target == 0 ? "rank 0" : "rank 1", .caller = "rank 2"};
+}
+
+// Making the settings of TLS costs more than a handshake.
+Handshake side_of(HandshakeRole role, DataSecurity security, int target) {
+  static const auto client = make_tls_settings(HandshakeRole::kClient);
+  static const auto server = make_tls_settings(HandshakeRole::kServer);
+  return {role, identity(security), parties(target), role == HandshakeRole::kClient ? client : server};
+}
+
+void check_claim(const std::string& text) {
+  const auto claim = decode_claim(text);
+  if (claim) require_property(encode_claim(*claim).size() <= kMaxClaimBytes + 512);
+  if (claim && text.find("hash:") == std::string::npos && text.size() < 200)
+    require_property(encode_claim(*claim) == text);
+}
+
 std::string take_output(Handshake& from) {
   const std::string bytes = from.output();
   from.clear_output();
   return bytes;
 }
 
-// What a message becomes on the way.
+// Returns the message as the attacker changes it.
 std::string tampered(FuzzInput& input, std::string message) {
   for (int edits = input.byte() % 4; edits > 0; --edits) {
-    const size_t at = input.byte();
+    const size_t at = input.byte() + 256 * (input.byte() % 2);
     const char with = static_cast<char>(input.byte());
     if (at >= message.size() || with == 0) continue;
     message[at] = static_cast<char>(message[at] ^ with);
@@ -45,8 +64,11 @@ std::string tampered(FuzzInput& input, std::string message) {
 
 void shake_hands(FuzzInput& input) {
   const size_t chunk = 1 + input.byte();
-  Handshake client(HandshakeRole::kClient, identity(static_cast<DataSecurity>(input.byte() % 3)));
-  Handshake server(HandshakeRole::kServer, identity(static_cast<DataSecurity>(input.byte() % 3)));
+  const auto of_client = static_cast<DataSecurity>(input.byte() % 3);
+  const auto of_server = static_cast<DataSecurity>(input.byte() % 3);
+  const int called = input.byte() % 2, reached = input.byte() % 2;
+  Handshake client = side_of(HandshakeRole::kClient, of_client, called);
+  Handshake server = side_of(HandshakeRole::kServer, of_server, reached);
   std::string original[3], passed[3];
   original[0] = take_output(client);
   feed_all(server, passed[0] = tampered(input, original[0]), chunk);
@@ -57,7 +79,14 @@ void shake_hands(FuzzInput& input) {
   if (client.done()) require_property(passed[0] == original[0] && passed[1] == original[1]);
   if (!server.done()) return;
   require_property(client.done() && passed[2] == original[2]);
-  require_property(client.keys().sending == server.keys().receiving);
+  bool agreed = false;
+  try {
+    agreed = client.keys().sending == server.keys().receiving;
+  } catch (const CommError&) {
+    require_property(of_client != of_server || called != reached);
+    throw;
+  }
+  require_property(agreed && of_client == of_server && called == reached);
 }
 
 }  // namespace
@@ -67,13 +96,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace starling;
   FuzzInput input(data, size);
   try {
-    const uint8_t what = input.byte() % 3;
+    const uint8_t what = input.byte() % 4;
+    if (what == 3) {
+      check_claim(input.text(size));
+      return 0;
+    }
     if (what == 2) {
       shake_hands(input);
       return 0;
     }
-    Handshake side(what == 0 ? HandshakeRole::kClient : HandshakeRole::kServer,
-                   identity(DataSecurity::kNone));
+    Handshake side =
+        side_of(what == 0 ? HandshakeRole::kClient : HandshakeRole::kServer, DataSecurity::kNone, 0);
     const size_t chunk = 1 + input.byte();
     feed_all(side, input.text(size), chunk);
     require_property(!side.done());

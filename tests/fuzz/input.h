@@ -1,4 +1,4 @@
-// The bytes of one fuzzer run, taken from the front; zeros where they have ended.
+// FuzzInput reads the bytes of one fuzzer run from the front. It returns zeros after the end.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class FuzzInput {
     const uint16_t low = byte();
     return static_cast<uint16_t>(low | byte() << 8);
   }
-  // At most `most` bytes, as many as there are.
+  // Returns at most `most` bytes, and fewer if the input ends.
   std::string text(size_t most) {
     const size_t count = std::min(most, rest_.size());
     std::string taken(reinterpret_cast<const char*>(rest_.data()), count);
@@ -36,7 +36,7 @@ class FuzzInput {
   std::span<const uint8_t> rest_;
 };
 
-// Ends the run as a crash: a property does not hold.
+// Crashes the run if a property does not hold.
 inline void require_property(bool holds) {
   if (!holds) __builtin_trap();
 }

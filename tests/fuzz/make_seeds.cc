@@ -1,78 +1,62 @@
-// make_seeds FOLDER: writes what the fuzzers begin with, FOLDER/<target>/<name>: well-formed inputs, made by the code that they test.
+// make_seeds FOLDER writes the fuzzers' first inputs to FOLDER/<target>/<name>. They are well-formed, and the
+// code under test makes them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "starling/codec/make_codec.h"
-#include "starling/data/served_protocol.h"
-#include "starling/net/handshake.h"
-#include "starling/net/store_protocol.h"
+#include "starling/data/served/served_protocol.h"
+#include "starling/net/security/handshake.h"
+#include "starling/net/store/store_protocol.h"
 #include "starling/testing/test_identity.h"
 #include "tests/fuzz/codec_words.h"
+#include "tests/fuzz/corpus.h"
 
 namespace starling {
 namespace {
 
-class Corpus {
- public:
-  Corpus(const std::filesystem::path& root, const std::string& target) : folder_(root / target) {
-    std::filesystem::create_directories(folder_);
-  }
-  void add(const std::string& bytes) {
-    std::ofstream file(folder_ / fmt::format("seed-{}", count_++), std::ios::binary);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  }
-
- private:
-  std::filesystem::path folder_;
-  int count_ = 0;
-};
-
-std::string bytes_of(std::initializer_list<int> values) {
-  std::string text;
-  for (const int v : values) text += static_cast<char>(v);
-  return text;
-}
-
-template <typename Byte>
-std::string text_of(const std::vector<Byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// frame_fuzz.cc: security, chunk, then its operations.
+// Inputs of frame_fuzz.cc: security, chunk, then operations.
 void frame_seeds(Corpus corpus) {
   for (const int security : {0, 1, 2}) {
     const std::string frames =
         bytes_of({0, 1}) + "12345678" + bytes_of({0, 0}) + bytes_of({0, 2}) + "abcdefghijklmnop";
     corpus.add(bytes_of({security, 9}) + frames);
-    corpus.add(bytes_of({security, 200}) + frames + bytes_of({3}));           // repeated
-    corpus.add(bytes_of({security, 50}) + frames + bytes_of({1, 40, 0, 1}));  // a bit flipped
+    corpus.add(bytes_of({security, 200}) + frames + bytes_of({3}));           // repeats bytes
+    corpus.add(bytes_of({security, 50}) + frames + bytes_of({1, 40, 0, 1}));  // flips a bit
     corpus.add(bytes_of({security, 50}) + frames + bytes_of({2, 5, 4, 4}) +
-               "SCTL");  // cut, and bytes of its own
+               "SCTL");  // cuts, and inserts bytes
   }
 }
 
-// handshake_fuzz.cc: what, chunk, then bytes or changes.
+// Inputs of handshake_fuzz.cc: kind, chunk, then bytes or changes.
 void handshake_seeds(Corpus corpus) {
   const JobIdentity identity = test_identity("fuzz");
-  const std::string greeting = Handshake(HandshakeRole::kClient, identity).output();
-  std::string answer = greeting;
-  answer[10] = 'S';
-  corpus.add(bytes_of({1, 40}) + greeting + std::string(sizeof(Digest), 'p'));
-  corpus.add(bytes_of({0, 255}) + answer + std::string(sizeof(Digest), 'p'));
-  corpus.add(bytes_of({2, 7, 0, 0}));
-  corpus.add(bytes_of({2, 7, 2, 2, 0, 0, 0, 0, 0, 0}));
-  corpus.add(bytes_of({2, 90, 0, 0, 1, 12, 2, 0}));
-  corpus.add(bytes_of({2, 90, 0, 0, 0, 0, 0, 0, 1, 0, 4, 0}));
+  const Parties parties{.service = "fuzz", .target = "rank 0", .caller = "rank 2"};
+  Handshake client(HandshakeRole::kClient, identity, parties),
+      server(HandshakeRole::kServer, identity, parties);
+  const std::string greeting = client.output();
+  for (size_t fed = 0; server.wanted() > 0 && fed < greeting.size();) {
+    const size_t count = std::min(server.wanted(), greeting.size() - fed);
+    server.feed(std::as_bytes(std::span(greeting)).subspan(fed, count));
+    fed += count;
+  }
+  corpus.add(bytes_of({1, 40}) + greeting + std::string(58, 'p'));
+  corpus.add(bytes_of({0, 255}) + server.output());
+  corpus.add(bytes_of({2, 7, 0, 0, 0, 0}));
+  corpus.add(bytes_of({2, 7, 2, 2, 1, 0, 0, 0, 0, 0, 0, 0}));
+  corpus.add(bytes_of({2, 90, 0, 0, 0, 0, 1, 12, 0, 2, 0}));
+  corpus.add(bytes_of({2, 90, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 4, 0}));
+  corpus.add(bytes_of({3}) + encode_claim({"fuzz", DataSecurity::kAuth, parties}));
 }
 
-// store_fuzz.cc: tag, length, body, again and again.
+// Inputs of store_fuzz.cc: tag, length and body of each request.
 void store_seeds(Corpus corpus) {
   const auto entry = [](const StoreRequest& request) {
     const std::string body = encode_request_body(request);
@@ -92,7 +76,7 @@ void store_seeds(Corpus corpus) {
   corpus.add(all);
 }
 
-// codec_fuzz.cc: which codec, the shapes less one, the message.
+// Inputs of codec_fuzz.cc: the codec's index, the shape's sizes minus one, then the message.
 void codec_seeds(Corpus corpus) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
@@ -107,7 +91,7 @@ void codec_seeds(Corpus corpus) {
   }
 }
 
-// served_fuzz.cc: 0, tag less kDescribe, body; or 1, JSON.
+// Inputs of served_fuzz.cc: 0, tag minus kDescribe, body; or 1, JSON.
 void served_seeds(Corpus corpus) {
   for (const ServedRequest& request :
        {ServedRequest{.tag = ServedTag::kDescribe}, ServedRequest{.tag = ServedTag::kLabels, .part = 1},
@@ -117,9 +101,24 @@ void served_seeds(Corpus corpus) {
     const int tag = static_cast<int>(request.tag) - static_cast<int>(ServedTag::kDescribe);
     corpus.add(bytes_of({0, tag}) + text_of(encode_served(request)));
   }
+  corpus.add(bytes_of({1}) +
+             R"({"source":"x","parts":[{"channels":1,"height":3e42,"width":28,"samples":1}]})");  // found
   const ServedPart part{{1, 28, 28}, 60'000, 10, {"zero", "one"}};
   corpus.add(bytes_of({1}) + encode_served(ServedDescription{"digits", {part}}));
   corpus.add(bytes_of({1}) + encode_served(ServedDescription{"digits", {part, part}}));
+  ServedPart text;
+  text.kind = ServedKind::kText;
+  text.size = 2;
+  text.characters = kServedBlock + 7;
+  text.vocabulary = " abc";
+  corpus.add(bytes_of({1}) + encode_served(ServedDescription{"text", {text}}));
+  ServedPart tensors;
+  tensors.kind = ServedKind::kTensors;
+  tensors.size = 12;
+  tensors.classes = 3;
+  tensors.input = {"F32", {3, 5}};
+  tensors.target = {"I64", {}};
+  corpus.add(bytes_of({1}) + encode_served(ServedDescription{"tensors", {tensors, tensors}}));
 }
 
 }  // namespace
@@ -138,6 +137,8 @@ int main(int argc, char** argv) {
     store_seeds({root, "store"});
     codec_seeds({root, "codec"});
     served_seeds({root, "served"});
+    file_seeds(root);
+    text_seeds(root);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "make_seeds: {}\n", error.what());

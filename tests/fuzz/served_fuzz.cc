@@ -1,9 +1,10 @@
-// What a data server and its readers say: any bytes as a request or a description are refused with a CommError, or within the
-// limits of served_protocol.h, and write back as what they mean.
+// Parses any bytes as a request to a data server or as its description. The parser must refuse them with a
+// CommError, or return a value within the limits of data/served/served_protocol.h that is equal after writing
+// and parsing again.
 #include <string>
 
 #include "starling/base/error.h"
-#include "starling/data/served_protocol.h"
+#include "starling/data/served/served_protocol.h"
 #include "tests/fuzz/input.h"
 
 namespace starling {
@@ -21,7 +22,8 @@ void read_request(FuzzInput& input) {
 void read_description(FuzzInput& input) {
   const ServedDescription description = decode_description(input.text(1 << 16), "peer");
   for (const ServedPart& part : description.parts)
-    require_property(part.size >= 0 && part.size <= kMaxServedSamples && samples_a_request(part.shape) > 0);
+    require_property(part.size >= 0 && part.size <= kMaxServedSamples && part.record_bytes() > 0 &&
+                     samples_a_request(part) > 0);
   require_property(decode_description(encode_served(description), "peer").parts.size() ==
                    description.parts.size());
 }

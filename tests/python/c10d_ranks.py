@@ -1,9 +1,10 @@
-"""One rank of the tests of the plug-in: `python c10d_ranks.py CHECK…` runs checks one after another, in torchrun's environment.
+"""One rank of the plug-in's tests. `python c10d_ranks.py CHECK…` runs checks in torchrun's environment.
 
-Each check gets `ours`, the default group on the backend starling, and `gloo`, a second group of the same ranks on Gloo, and
-asserts. Nothing imports the plug-in: torch finds it by the name.
+Each check gets `ours`, the default group on the backend starling, and `gloo`, a group of the same ranks on
+Gloo. No code imports the plug-in, because torch finds it by the backend's name.
 """
 import datetime
+import gc
 import os
 import signal
 import sys
@@ -22,7 +23,10 @@ INTEGERS = (torch.int64, torch.int32, torch.int8, torch.uint8)
 
 
 def values(rank, count, dtype):
-    """1, 2 or 3: sums and products over four ranks are exact in every type, so both backends must give the same bits."""
+    """Returns numbers from 1 to 3.
+
+    Their sums and products over four ranks are exact in every type, so both backends must give equal bits.
+    """
     return ((torch.arange(count) * 5 + rank * 2) % 3 + 1).to(dtype)
 
 
@@ -31,7 +35,7 @@ def same(got, want, what):
 
 
 def on_both(ours, gloo, call, what):
-    """call(group) returns tensors; those of both groups must be equal."""
+    """Expects that call(group) returns equal tensors for both groups."""
     for got, want in zip(call(ours), call(gloo), strict=True):
         same(got, want, what)
 
@@ -81,7 +85,8 @@ def check_collectives(ours, gloo):
             dist.gather(values(rank, 5, dtype), parts, dst=0, group=group)
             return [told, *([summed, *parts] if rank == 0 else [])]
         on_both(ours, gloo, rooted, f"broadcast, reduce, gather {dtype}")
-    everyone = torch.stack([values(r, 700, torch.int16) - 2 for r in range(size)])  # Gloo lacks int16
+    # Gloo lacks int16, so the check computes the expected values.
+    everyone = torch.stack([values(r, 700, torch.int16) - 2 for r in range(size)])
     reduced = {Op.SUM: everyone.sum(0), Op.MIN: everyone.amin(0), Op.MAX: everyone.amax(0), Op.PRODUCT: everyone.prod(0),
                Op.AVG: everyone.sum(0).div(size, rounding_mode="trunc"), Op.BOR: everyone[0].clone()}
     for other in everyone[1:]:
@@ -101,7 +106,7 @@ def check_collectives(ours, gloo):
     same(scaled, torch.full((4,), size / 2), "premultiplied sum")
 
 
-def check_objects_and_mail(ours, gloo):
+def check_objects_and_messages(ours, gloo):
     rank, size = dist.get_rank(), dist.get_world_size()
     objects = [None] * size
     dist.all_gather_object(objects, {"rank": rank, "text": "ä" * rank})
@@ -125,7 +130,7 @@ def check_objects_and_mail(ours, gloo):
     chained = work.get_future().then(lambda future: future.value()[0] * 2)
     same(chained.wait(), torch.full((4,), 2.0 * size), "future")
     work.wait()
-    halves = dist.new_group(list(range(0, size, 2)))  # on starling too
+    halves = dist.new_group(list(range(0, size, 2)))  # also on the backend starling
     if rank % 2 == 0:
         tensor = torch.ones(3)
         dist.all_reduce(tensor, group=halves)
@@ -143,7 +148,10 @@ def check_objects_and_mail(ours, gloo):
 
 
 def check_one_sided(ours, gloo):
-    """Windows between processes of one host; ranks on several hosts are told that there are none."""
+    """Tests windows between processes of one host.
+
+    For ranks on several hosts, windows must raise an error.
+    """
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = torch.full((2, 50000), float(rank))
     one_host = "STARLING_KEY_FILE" not in os.environ
@@ -163,7 +171,7 @@ def check_one_sided(ours, gloo):
         window.signal(after, True)
         window.wait_signal(before, False).wait()
         same(mine[1], torch.full((50000,), 100.0 * before + round_), "what was put")
-        window.signal(before, True)  # it may put again
+        window.signal(before, True)  # the peer may put again
         window.wait_signal(after, False).wait()
     same(window.map_remote_tensor(after)[0], torch.full((50000,), float(after)), "a peer's tensor")
     dist.all_reduce(mine[0])
@@ -190,7 +198,7 @@ def check_hooks_and_coalescing(ours, gloo):
     assert len(done) == 1 and work._get_duration() >= 0, done
     ours.register_abort_hook(1, lambda: aborted.append(True))
     try:
-        dist.all_reduce(torch.ones(3 + dist.get_rank()))  # shapes differ
+        dist.all_reduce(torch.ones(3 + dist.get_rank()))  # shapes differ between the ranks
     except RuntimeError as error:
         assert aborted, error
         return
@@ -198,7 +206,10 @@ def check_hooks_and_coalescing(ours, gloo):
 
 
 def check_devices(ours, gloo):
-    """Where torch sees a GPU and has NCCL, CUDA's backend is NCCL. This runs anywhere: the GPU is pretended, Gloo stands for NCCL."""
+    """If torch sees a GPU and has NCCL, the backend for CUDA is NCCL.
+
+    The check runs on any machine: torch reports a GPU by a mock, and Gloo stands for NCCL.
+    """
     from unittest import mock
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     kinds = dict(dist.Backend._plugins)
@@ -219,13 +230,13 @@ def check_devices(ours, gloo):
     assert objects == list(range(dist.get_world_size()))
     with gpu, mock.patch.object(dist, "is_nccl_available", return_value=False):
         alone = dist.new_group(backend="starling", timeout=TIMEOUT)
-    assert alone._get_backend(cuda).name() == "starling"  # it says that NCCL is missing
+    assert alone._get_backend(cuda).name() == "starling"  # its error names the missing NCCL
     for group in (both, without, alone):
         dist.destroy_process_group(group)
 
 
 def check_gpu(ours, gloo):
-    """Tensors of a GPU go through NCCL, those of the CPU through ours."""
+    """Tensors of a GPU go through NCCL, tensors of the CPU through Starling."""
     for device in (torch.device("cuda", dist.get_rank()), torch.device("cpu")):
         tensor = torch.full((1000,), float(dist.get_rank()), device=device)
         dist.all_reduce(tensor)
@@ -262,8 +273,10 @@ def near(got, want, what, limit=1e-6):
 
 
 def check_ddp(ours, gloo):
-    """Weights and buffers after eight steps in fp64 equal Gloo's, which adds four ranks in another order: with views of the
-    buckets and without, and with sparse gradients."""
+    """Weights and buffers after eight steps in fp64 equal those with Gloo, up to the order of summation.
+
+    The check trains with and without gradients as views of the buckets, and with sparse gradients.
+    """
     from torch.nn.parallel import DistributedDataParallel as DDP
     for options in ({}, {"gradient_as_bucket_view": True, "static_graph": True}, {"find_unused_parameters": True}):
         states = []
@@ -285,7 +298,7 @@ def check_ddp(ours, gloo):
 
 
 def check_buckets(ours, gloo):
-    """DDP takes the memory of its buckets from the plug-in, and from Gloo none."""
+    """DDP takes the memory of its buckets from the plug-in, but not from Gloo."""
     from torch.nn.parallel import DistributedDataParallel as DDP
 
     def memory_of_gradients(group):
@@ -302,8 +315,28 @@ def check_buckets(ours, gloo):
     assert "memfd:starling" not in memory_of_gradients(gloo), memory_of_gradients(gloo)
 
 
+def check_remade_ddp(ours, _):
+    """Twenty models one after another use the windows of the first: none stays mapped."""
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    def mapped():
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            ranges = [line.split()[0].split("-") for line in maps if "memfd:starling" in line]
+        return sum(int(end, 16) - int(begin, 16) for begin, end in ranges)
+    after = []
+    for _ in range(20):
+        model = DDP(nn.Sequential(nn.Linear(400, 1000), nn.Linear(1000, 300)), process_group=ours)
+        for _ in range(2):
+            model(torch.ones(2, 400)).sum().backward()
+        del model
+        gc.collect()
+        after.append(mapped())
+    assert after[-1] > 700_000 * 4, after
+    assert after[-1] == after[1], after
+
+
 def check_fsdp(ours, gloo):
-    """FSDP2 on a mesh of starling's groups trains as DDP on Gloo does."""
+    """FSDP2 on a mesh of Starling's groups trains like DDP on Gloo."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel as DDP
@@ -327,7 +360,7 @@ def check_fsdp(ours, gloo):
 
 
 def check_mesh(ours, gloo):
-    """A mesh of two axes, and a layer divided along one of them."""
+    """Trains on a mesh of two axes, with a layer that is sharded along one axis."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -345,7 +378,7 @@ def check_mesh(ours, gloo):
 
 
 def check_pipeline(ours, gloo):
-    """Two stages of torch.distributed.pipelining give the loss of the undivided model."""
+    """Two stages of torch.distributed.pipelining give the loss of the whole model."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
     torch.manual_seed(1)
     whole = [nn.Sequential(nn.Linear(12, 30), nn.Tanh()), nn.Sequential(nn.Linear(30, 30), nn.Tanh()),
@@ -374,7 +407,10 @@ def check_pipeline(ours, gloo):
 
 
 def check_killed(ours, gloo):
-    """The last rank is killed while the others wait for it: each gets an error that names it, within seconds."""
+    """The last rank is killed while the other ranks wait for it.
+
+    Each of them gets an error that names the lost rank.
+    """
     rank, size = dist.get_rank(), dist.get_world_size()
     dist.barrier()
     if rank == size - 1:
@@ -386,12 +422,12 @@ def check_killed(ours, gloo):
         assert f"rank {size - 1}" in str(error) and "is lost" in str(error), error
         assert time.monotonic() - began < 10, "slow"
         print("named the lost rank", flush=True)
-        os._exit(0)  # Gloo's threads would wait for the dead
+        os._exit(0)  # Gloo's threads would wait for the lost rank
     raise AssertionError("no error")
 
 
 def check_waiting_lets_others_run(ours, gloo):
-    """While a call waits, Python's other threads go on."""
+    """Other Python threads run while a call waits."""
     import threading
     if dist.get_rank() != 0:
         ours_store = dist.distributed_c10d._get_default_store()
@@ -402,7 +438,7 @@ def check_waiting_lets_others_run(ours, gloo):
     thread = threading.Thread(target=lambda: store.set("others ran", "yes"))
     timer = threading.Timer(0.2, thread.start)
     timer.start()
-    dist.barrier()  # would never end if this held Python's lock
+    dist.barrier()  # would never end if it held Python's global lock
     timer.join()
     thread.join()
 

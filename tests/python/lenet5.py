@@ -1,4 +1,4 @@
-"""Starling's lenet5 written in PyTorch."""
+"""The model lenet5 of Starling, written in PyTorch."""
 import torch
 from torch import nn
 from torch.nn.functional import max_pool2d, relu

@@ -1,9 +1,16 @@
-// Our side of the tests against PyTorch, torchvision and transformers:
-//   model_io save MODEL FILE [key=value …]                    a fresh model, its running statistics moved by one batch
-//   model_io forward MODEL FILE INPUT OUTPUT [key=value …]    loads FILE; reads tensor "input", writes tensor "output"
-//   model_io copy IN OUT [shard_bytes=N]                      reads and writes safetensors; sharded if OUT is an index
-// Keys: channels image classes stem layers width heads tokens vocabulary seed, and mode=train|eval (forward).
-#include <torch/torch.h>
+// Starling's side of the tests against PyTorch, torchvision and transformers.
+//
+//   model_io save MODEL FILE [key=value …]
+//       Saves a new model. One batch has changed its running statistics.
+//   model_io forward MODEL FILE INPUT OUTPUT [key=value …]
+//       Loads FILE, runs the model on the tensor "input" of INPUT and writes the tensor "output" to OUTPUT.
+//   model_io copy IN OUT [shard_bytes=N]
+//       Reads and writes safetensors or .pt. The copy is sharded if OUT is an index.
+//
+// Keys: channels, image, classes, stem, layers, width, heads, kv_heads, hidden, tokens, tied, rope_theta,
+// norm_eps, vocabulary, seed, and for forward mode=train or mode=eval.
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cstdio>
 #include <exception>
@@ -12,9 +19,10 @@
 #include <vector>
 
 #include "starling/nn/model.h"
-#include "starling/nn/safetensors.h"
-#include "starling/nn/safetensors_index.h"
+#include "starling/nn/safetensors/safetensors.h"
+#include "starling/nn/safetensors/safetensors_index.h"
 #include "starling/nn/state.h"
+#include "starling/weights/weights_file.h"
 
 namespace starling {
 namespace {
@@ -32,7 +40,8 @@ std::string text(const Options& options, const std::string& key, const std::stri
 }
 
 ModelShape shape_of(const std::string& name, const Options& options) {
-  if (name == "gpt") return {{number(options, "tokens", 32)}, number(options, "vocabulary", 61), true};
+  if (name == "gpt" || name == "llama")
+    return {{number(options, "tokens", 32)}, number(options, "vocabulary", 61), true};
   const int64_t image = number(options, "image", 28);
   return {{number(options, "channels", 1), image, image}, number(options, "classes", 10), false};
 }
@@ -45,6 +54,11 @@ Model make(const std::string& name, const Options& options) {
   spec.width = number(options, "width", 48);
   spec.heads = number(options, "heads", 4);
   spec.tokens = number(options, "tokens", 32);
+  spec.kv_heads = number(options, "kv_heads", 0);
+  spec.hidden = number(options, "hidden", 0);
+  spec.tied = text(options, "tied", "false") == "true";
+  spec.rope_theta = std::stod(text(options, "rope_theta", "10000"));
+  spec.norm_eps = std::stod(text(options, "norm_eps", "1e-5"));
   torch::manual_seed(static_cast<uint64_t>(number(options, "seed", 1)));
   return zoo_model(spec, shape_of(name, options))();
 }
@@ -71,10 +85,12 @@ void forward(const std::string& name, const std::string& file, const std::string
 }
 
 void copy(const std::string& in, const std::string& out, const Options& options) {
-  const TensorFile file = read_safetensors(in);
+  const TensorFile file = read_weights(in);
   if (is_safetensors_index(out)) {
     write_safetensors_sharded(out, file.tensors,
                               static_cast<size_t>(number(options, "shard_bytes", 1 << 20)));
+  } else if (weights::is_pt_name(out)) {
+    write_weights(out, file.tensors);
   } else {
     write_safetensors(out, file.tensors, file.metadata);
   }

@@ -1,4 +1,4 @@
-"""What the tests against PyTorch share: our programs, and temporary folders."""
+"""Shared code of the tests against PyTorch: Starling's programs and temporary folders."""
 import os
 import pathlib
 import subprocess
@@ -12,7 +12,7 @@ STARLING = BUILD / "starling"
 
 
 def call(program, *words, timeout=300):
-    """Runs one of our programs; raises with what it wrote when it fails."""
+    """Runs a program of Starling. If it fails, raises an error with its output."""
     done = subprocess.run([str(program), *map(str, words)], capture_output=True, text=True, timeout=timeout)
     if done.returncode != 0:
         raise RuntimeError(f"{program} {' '.join(map(str, words))}: status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -20,7 +20,7 @@ def call(program, *words, timeout=300):
 
 
 class FolderTest(unittest.TestCase):
-    """A test with a folder of its own, self.dir."""
+    """A test with a temporary folder, self.dir."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="starling-python-")

@@ -1,5 +1,8 @@
-"""The plug-in of python/ as a backend of torch.distributed, in real processes: results equal Gloo's; DDP, FSDP2, DeviceMesh and
-pipelining run on it; a killed rank is an error that names it; ranks on two hosts need the job key."""
+"""The plug-in of python/ as a backend of torch.distributed, in real processes.
+
+Results equal those of Gloo. DDP, FSDP2, DeviceMesh and pipelining run on the plug-in. After a killed rank,
+the other ranks get an error that names it. Ranks on two hosts need the job key.
+"""
 import os
 import pathlib
 import secrets
@@ -24,7 +27,7 @@ def free_port():
 
 class Ranks(FolderTest):
     def start(self, words, size, prefix=lambda rank: [], master="127.0.0.1", **more):
-        """The processes of a job, in torchrun's environment."""
+        """Starts a job in torchrun's environment and returns the processes of its ranks."""
         port = free_port()
         started = []
         for rank in range(size):
@@ -44,7 +47,10 @@ class Ranks(FolderTest):
         process.stdout.close()
 
     def ended(self, processes, statuses=None, timeout=250):
-        """What each wrote; their exit statuses must be these (all 0 by default)."""
+        """Waits for the processes and returns their outputs.
+
+        Their exit statuses must be `statuses`, by default 0.
+        """
         outputs = [p.communicate(timeout=timeout)[0] for p in processes]
         self.assertEqual([p.returncode for p in processes], statuses or [0] * len(processes), "\n".join(outputs))
         return outputs
@@ -52,14 +58,15 @@ class Ranks(FolderTest):
 
 class OneHost(Ranks):
     def test_two_ranks(self):
-        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "waiting_lets_others_run", "devices", "ddp", "buckets", "fsdp", "mesh",
-                               "pipeline"], 2))
+        self.ended(self.start([RANKS, "collectives", "objects_and_messages", "waiting_lets_others_run", "devices", "ddp", "buckets",
+                               "remade_ddp", "fsdp", "mesh", "pipeline"], 2))
 
     def test_four_ranks(self):
-        self.ended(self.start([RANKS, "collectives", "objects_and_mail", "one_sided", "ddp", "fsdp", "mesh", "pipeline"], 4))
+        self.ended(self.start([RANKS, "collectives", "objects_and_messages", "one_sided", "ddp", "fsdp", "mesh", "pipeline"], 4))
 
     def test_hooks_and_coalescing(self):
-        self.ended(self.start([RANKS, "one_sided", "hooks_and_coalescing"], 2))  # the last ends the group
+        # The second check ends the group.
+        self.ended(self.start([RANKS, "one_sided", "hooks_and_coalescing"], 2))
 
     def test_a_killed_rank_is_named(self):
         for size in (2, 4):
@@ -68,7 +75,7 @@ class OneHost(Ranks):
                 self.assertIn("named the lost rank", output)
 
     def test_ranks_may_end_without_a_word(self):
-        """Without destroy_process_group, and not at the same time."""
+        """Ranks may end without destroy_process_group and at different times."""
         outputs = self.ended(self.start([RANKS, "mesh"], 2, no_farewell="1"))
         for output in outputs:
             self.assertNotIn("is lost", output)
@@ -85,7 +92,7 @@ class Gpus(Ranks):
         self.ended(self.start([RANKS, "gpu"], min(2, torch.cuda.device_count())))
 
     def test_the_plug_in_for_programs_in_cpp_compiles(self):
-        """plugins/nccl against this torch: `make build` sees one without NCCL's headers."""
+        """plugins/nccl compiles against this torch. The torch of `make build` has no headers of NCCL."""
         packages = pathlib.Path(torch.__file__).parents[1]
         includes = [packages / "torch/include", packages / "torch/include/torch/csrc/api/include", *packages.glob("nvidia/*/include"),
                     packages / "triton/backends/nvidia/include"]
@@ -102,7 +109,7 @@ def shell(*words):
 
 
 def unavailable():
-    """Why this machine lets us make no hosts, or ""."""
+    """Returns why this machine does not permit network namespaces, or ""."""
     name = f"starling-{os.getpid()}-try"
     try:
         made = shell("ip", "netns", "add", name)
@@ -117,7 +124,7 @@ REASON = unavailable()
 
 @unittest.skipIf(REASON, REASON)
 class TwoHosts(Ranks):
-    """Two network namespaces, joined by a cable, with two ranks each."""
+    """Runs ranks in two network namespaces, which a virtual cable connects. Each has two ranks."""
 
     def setUp(self):
         super().setUp()
@@ -139,11 +146,33 @@ class TwoHosts(Ranks):
         return self.start(words, 4, lambda rank: ["ip", "netns", "exec", self.names[rank // 2]], "10.97.0.1",
                           GLOO_SOCKET_IFNAME="eth0", **more)
 
-    def test_with_a_key(self):
+    def key_file(self):
         key = self.dir / "job.key"
         with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
             file.write(secrets.token_hex(32) + "\n")
-        self.ended(self.hosts([RANKS, "collectives", "one_sided", "ddp"], STARLING_KEY_FILE=str(key)))
+        return str(key)
+
+    def test_with_a_key(self):
+        self.ended(self.hosts([RANKS, "collectives", "one_sided", "ddp"], STARLING_KEY_FILE=self.key_file()))
+
+    def test_data_between_hosts_is_protected_as_the_variable_says(self):
+        key = self.key_file()
+        self.ended(self.hosts([RANKS, "collectives"], STARLING_KEY_FILE=key, STARLING_NET_SECURITY="encrypt"))
+        for output in self.ended(self.hosts([RANKS, "collectives"], STARLING_KEY_FILE=key, STARLING_NET_SECURITY="yes"), [1] * 4):
+            self.assertIn("STARLING_NET_SECURITY", output)
+            self.assertIn("none, auth or encrypt", output)
+
+    def test_different_protection_is_named_on_both_hosts(self):
+        key = self.key_file()
+        setting = {0: "auth", 1: "encrypt"}
+
+        def on_host(rank):
+            host = rank // 2
+            return ["ip", "netns", "exec", self.names[host], "env", "STARLING_NET_SECURITY=" + setting[host]]
+
+        ranks = self.start([RANKS, "collectives"], 4, on_host, "10.97.0.1", GLOO_SOCKET_IFNAME="eth0", STARLING_KEY_FILE=key)
+        for rank in ranks[2:]:
+            self.assertIn("the peer has --net-security auth, we have encrypt", rank.communicate(timeout=250)[0])
 
     def test_without_a_key_the_error_says_how_to_make_one(self):
         outputs = self.ended(self.hosts([RANKS]), [1] * 4)

@@ -1,4 +1,7 @@
-"""Files saved by Starling load into torchvision's ResNets and Hugging Face's GPT-2 with the same outputs, and back."""
+"""Model files move between Starling and PyTorch both ways, with equal outputs.
+
+The counterparts are torchvision's ResNets and Hugging Face's GPT-2 and Llama.
+"""
 import unittest
 
 import torch
@@ -7,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from lenet5 import LeNet5
-from peer import MODEL_IO, FolderTest, call
+from peer import MODEL_IO, STARLING, FolderTest, call
 
 TOLERANCE = 1e-5
 
@@ -19,9 +22,20 @@ def gpt2(layers=2, width=48, heads=4, tokens=32, vocabulary=61):
     return transformers.GPT2LMHeadModel(config)
 
 
+def llama(layers=2, width=48, heads=4, kv_heads=2, hidden=80, tokens=32, vocabulary=61, theta=10000.0, eps=1e-5, tied=False):
+    config = transformers.LlamaConfig(
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=hidden, num_hidden_layers=layers, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, max_position_embeddings=tokens, rms_norm_eps=eps, tie_word_embeddings=tied,
+        rope_parameters={"rope_type": "default", "rope_theta": theta})
+    return transformers.LlamaForCausalLM(config)
+
+
 class Models(FolderTest):
     def check_same(self, name, peer, x, outputs, *options):
-        """Our file into their model and theirs into ours, in evaluation and in training."""
+        """Loads Starling's file into the peer's model and the peer's file into Starling's.
+
+        Compares their outputs.
+        """
         ours = self.dir / "ours.safetensors"
         call(MODEL_IO, "save", name, ours, *options)
         state = load_file(ours)
@@ -34,12 +48,14 @@ class Models(FolderTest):
             for parameter in peer.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.01)
         theirs = self.dir / "theirs.safetensors"
-        save_file({k: v for k, v in peer.state_dict().items() if k != "lm_head.weight"}, theirs)
+        tied = getattr(getattr(peer, "config", None), "tie_word_embeddings", False)
+        save_file({k: v for k, v in peer.state_dict().items() if not (tied and k == "lm_head.weight")}, theirs)
         self.check_outputs(name, theirs, peer, x, outputs, *options)
 
     def load(self, peer, state):
         missing, unexpected = peer.load_state_dict(state, strict=False)
-        self.assertIn(missing, ([], ["lm_head.weight"]))
+        tied = getattr(getattr(peer, "config", None), "tie_word_embeddings", False)
+        self.assertEqual(["lm_head.weight"] if tied else [], missing)
         return unexpected
 
     def check_outputs(self, name, file, peer, x, outputs, *options):
@@ -98,6 +114,60 @@ class Models(FolderTest):
         index = self.dir / "hf" / "model.safetensors.index.json"
         self.assertTrue(index.exists())
         self.check_outputs("gpt", index, peer, torch.randint(0, 61, (2, 32)), lambda y: y.logits)
+
+    def test_llama_with_grouped_queries(self):
+        self.check_same("llama", llama(), torch.randint(0, 61, (3, 32)), lambda y: y.logits, "kv_heads=2", "hidden=80")
+
+    def test_llama_with_tied_embeddings(self):
+        self.check_same("llama", llama(tied=True), torch.randint(0, 61, (3, 32)), lambda y: y.logits, "kv_heads=2", "hidden=80",
+                        "tied=true")
+
+    def test_llama_with_one_key_another_base_another_epsilon_and_fewer_tokens(self):
+        peer = llama(layers=3, width=64, heads=8, kv_heads=1, hidden=96, tokens=600, theta=500000.0, eps=1e-3)
+        for tokens in (11, 600):  # by ATen's attention, and past the lengths of Starling's own
+            self.check_same("llama", peer, torch.randint(0, 61, (2, tokens)), lambda y: y.logits, "layers=3", "width=64", "heads=8",
+                            "kv_heads=1", "hidden=96", "tokens=600", "rope_theta=500000", "norm_eps=0.001")
+
+    def test_llama_with_a_key_for_every_query(self):
+        peer = llama(width=64, heads=4, kv_heads=4, hidden=192)
+        self.check_same("llama", peer, torch.randint(0, 61, (2, 32)), lambda y: y.logits, "width=64")  # hidden: 8/3 of 64, rounded up
+
+    def test_llama_through_save_pretrained_and_from_pretrained(self):
+        for tied in (False, True):
+            peer = llama(tied=tied)
+            options = ["kv_heads=2", "hidden=80", "tied=" + str(tied).lower()]
+            file = self.dir / f"hf-{tied}" / "model.safetensors"
+            peer.save_pretrained(file.parent)
+            x = torch.randint(0, 61, (2, 32))
+            self.check_outputs("llama", file, peer, x, lambda y: y.logits, *options)
+            call(MODEL_IO, "save", "llama", file, "seed=9", *options)
+            ours = transformers.LlamaForCausalLM.from_pretrained(file.parent)
+            self.check_outputs("llama", file, ours, x, lambda y: y.logits, *options)
+
+    def test_llama_of_hugging_face_trains_and_is_saved_under_its_names(self):
+        peer = llama()
+        peer.save_pretrained(self.dir / "hf")
+        file = self.dir / "hf" / "model.safetensors"
+        for rate in (0, 0.01):
+            saved = self.dir / f"saved-{rate}.safetensors"
+            call(STARLING, "train", "-q", "--run-dir", self.dir / f"run-{rate}", "--model", "llama", "--data", "grammar", "--init", file,
+                 "--save", saved, "--steps", 2, "--lr", rate, "--set", "data.samples=32", "--set", "data.test_samples=8", "--set",
+                 "model.layers=2", "--set", "model.width=48", "--set", "model.heads=4", "--set", "model.kv_heads=2", "--set",
+                 "model.hidden=80", "--set", "model.tokens=32", "--set", "model.vocabulary=61")
+            state, first = load_file(saved), peer.state_dict()
+            self.assertEqual(set(first), set(state))
+            for name, tensor in state.items():
+                self.assertEqual(rate == 0, torch.equal(first[name], tensor), name)
+        file.write_bytes(saved.read_bytes())
+        ours = transformers.LlamaForCausalLM.from_pretrained(self.dir / "hf")
+        self.check_outputs("llama", saved, ours, torch.randint(0, 61, (2, 32)), lambda y: y.logits, "kv_heads=2", "hidden=80")
+
+    def test_llama_of_a_base_that_is_half_precision(self):
+        llama().to(torch.bfloat16).save_pretrained(self.dir / "hf")
+        file = self.dir / "hf" / "model.safetensors"
+        # from_pretrained, because to() also rounds the frequencies of the rotations, which are no weights.
+        peer = transformers.LlamaForCausalLM.from_pretrained(self.dir / "hf", dtype=torch.float32)
+        self.check_outputs("llama", file, peer, torch.randint(0, 61, (2, 32)), lambda y: y.logits, "kv_heads=2", "hidden=80")
 
     def test_lenet5(self):
         self.check_same("lenet5", LeNet5(), torch.randn(16, 1, 28, 28), lambda y: y)

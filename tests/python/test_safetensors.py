@@ -1,4 +1,4 @@
-"""Our safetensors reader and writer against the package `safetensors`, both ways."""
+"""Starling's reader and writer of safetensors against the package `safetensors`, both ways."""
 import json
 import unittest
 
@@ -13,7 +13,7 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int
 
 
 def samples():
-    """The same at each call."""
+    """Returns tensors of every type. They are equal at each call."""
     random = torch.Generator().manual_seed(1)
     tensors = {f"t.{i}": torch.randint(0, 2, (3, i + 1), generator=random).to(dtype) for i, dtype in enumerate(DTYPES)}
     tensors.update({"scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), "ünï \"code\"\n": torch.ones(5)})

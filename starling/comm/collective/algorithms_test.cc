@@ -1,6 +1,9 @@
-// Every algorithm between hosts, for 1 … 17 ranks (threads, connected in memory) and even and uneven sizes: results against a
-// naive reduction, and what was moved against the formulas of cost.h. The steps and bytes of the longest chain come from a replay
-// of all ranks' messages in the model of cost.h.
+// Tests every algorithm between hosts, for 1 … 17 ranks and for even and uneven sizes. The ranks are
+// threads that are connected in memory.
+//
+// Results are compared with a naive reduction. What was moved is compared with the formulas of
+// comm/choice/cost.h. A replay of all ranks' messages in the cost model gives the steps and bytes of the
+// longest chain.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,16 +13,16 @@
 #include <tuple>
 #include <vector>
 
+#include "starling/comm/choice/cost.h"
 #include "starling/comm/collective/binomial_tree.h"
 #include "starling/comm/collective/bruck.h"
 #include "starling/comm/collective/by_name.h"
+#include "starling/comm/collective/collective_test_values.h"
 #include "starling/comm/collective/dissemination.h"
 #include "starling/comm/collective/double_tree.h"
 #include "starling/comm/collective/pairwise.h"
 #include "starling/comm/collective/ring.h"
-#include "starling/comm/collective_test_values.h"
-#include "starling/comm/cost.h"
-#include "starling/net/memory/endpoint.h"
+#include "starling/net/memory/memory_endpoint.h"
 
 namespace starling {
 namespace {
@@ -27,7 +30,7 @@ namespace {
 using Buffer = std::vector<std::byte>;
 using Traces = std::vector<MoveTrace>;
 
-// p ranks, each connected to all others.
+// Ranks holds p ranks. Each is connected to all other ranks.
 class Ranks {
  public:
   explicit Ranks(int p) {
@@ -48,7 +51,8 @@ class Ranks {
     for (int r = 0; r < p; ++r) teams_.push_back(std::make_unique<RemoteTeam>(*peers_[r], all, r));
   }
 
-  // Calls body(team) on every rank at the same time, several times over in one thread each; what each has moved.
+  // Calls body(team) on every rank at the same time, in one thread each, several times. Returns what each
+  // rank has moved.
   template <typename Body>
   Traces run(const Body& body) {
     Traces traces(teams_.size());
@@ -81,8 +85,9 @@ double total_bytes(const Traces& traces) {
   return sum;
 }
 
-// The time of the moves in the model: a message leaves in its turn after those of the same step, o and its bytes apart; who
-// receives several gets them one after another. Sending waits for nobody.
+// Replay computes the time of the moves in the cost model. Messages of one step leave one after another, each
+// o and its bytes later. A rank that receives several messages gets them one after another. Sending waits for
+// no other rank.
 class Replay {
  public:
   Replay(const Traces& traces, const LinkCost& link)
@@ -103,7 +108,7 @@ class Replay {
 
  private:
   struct Arrival {
-    double start;  // of the step that sent it
+    double start;  // when the step that sent it began
     double end;
   };
 
@@ -149,12 +154,13 @@ class Replay {
   std::vector<size_t> next_;
   std::vector<double> time_;
   std::map<size_t, double> sent_;
-  std::vector<std::vector<Arrival>> arrivals_;  // from r to peer at r p + peer
+  std::vector<std::vector<Arrival>> arrivals_;  // the messages from r to peer are at index r p + peer
   std::vector<size_t> taken_;
   std::vector<bool> started_;
 };
 
-// Holds what was moved to the formula. slack: bytes that a step of uneven parts may be off, 64 a part.
+// Compares what was moved with the formula. `slack` is how many bytes a step of uneven parts may differ: 64
+// per part.
 void expect_cost(const Traces& traces, const CollectiveCost& cost, double slack) {
   const double steps = Replay(traces, {1, 0, 0}).seconds();
   const double further = Replay(traces, {0, 1, 0}).seconds();
@@ -182,7 +188,7 @@ TEST_P(Algorithms, AllReduce) {
     DataType type;
     ReduceOp op;
   };
-  // The first divides evenly among all; the last has several segments of the double tree.
+  // The first size divides evenly among all ranks. The last size has several segments of the double tree.
   const Case cases[] = {{static_cast<size_t>(16 * 16 * p), DataType::kFp32, ReduceOp::kAvg},
                         {0, DataType::kFp32, ReduceOp::kSum},
                         {1, DataType::kInt64, ReduceOp::kSum},
@@ -207,7 +213,8 @@ TEST_P(Algorithms, AllReduce) {
   }
 }
 
-// The long parts of a ring travel in segments, all steps at once: the same values, the same bytes.
+// The long parts of a ring travel in segments, all steps at once. They give the same values and move the same
+// bytes.
 TEST_P(Algorithms, LongPartsOfARingGoInSegments) {
   if (p == 1 || (p > 5 && p != 8)) return;
   int salt = 900;
@@ -252,7 +259,7 @@ TEST_P(Algorithms, ReduceScatter) {
 
 TEST_P(Algorithms, AllGather) {
   for (const Algorithm algorithm : algorithms_of(CollectiveKind::kAllGather)) {
-    // Bruck's takes equal parts only.
+    // Bruck's algorithm takes equal parts only.
     for (const bool even : {true, false}) {
       if (!even && algorithm == Algorithm::kBruck) continue;
       SCOPED_TRACE(name_of(algorithm));
@@ -336,7 +343,7 @@ TEST(DoubleTree, EveryRankIsInsideOneTreeOnly) {
       for (const Tree& tree : trees) EXPECT_LE(tree.children[r].size(), 2u);
       twice += !trees[0].children[r].empty() && !trees[1].children[r].empty() ? 1 : 0;
     }
-    EXPECT_LE(twice, 1) << p;  // the root of the first, which has one child
+    EXPECT_LE(twice, 1) << p;  // the root of the first tree, which has one child
   }
 }
 

@@ -6,7 +6,7 @@ void binomial_broadcast(RemoteTeam& team, void* data, size_t bytes, int root) {
   const int p = team.size();
   const int distance_to_root = (team.me() - root + p) % p;
   int bit = 1;
-  // The parent differs in the lowest set bit.
+  // A rank and its parent differ in the lowest set bit of this distance.
   for (; bit < p; bit *= 2) {
     if ((distance_to_root & bit) == 0) continue;
     team.recv((distance_to_root - bit + root) % p, data, bytes);

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "starling/comm/copy_bytes.h"
+#include "starling/comm/reduce/copy_bytes.h"
 
 namespace starling {
 
 void bruck_all_gather(RemoteTeam& team, const void* in, void* out, size_t bytes) {
   const int p = team.size();
-  // Place i holds the block of position me + i, until the last rotation.
+  // Place i holds the block of position me + i. The last rotation puts the blocks into the order of
+  // positions.
   std::vector<std::byte> turned(bytes * static_cast<size_t>(p));
   copy_bytes(turned.data(), in, bytes);
   for (int have = 1; have < p; have *= 2) {
@@ -27,7 +28,7 @@ void bruck_all_gather(RemoteTeam& team, const void* in, void* out, size_t bytes)
 void bruck_all_to_all(RemoteTeam& team, const void* in, void* out, size_t bytes) {
   const int p = team.size();
   const auto at = [bytes](auto* base, int block) { return base + static_cast<size_t>(block) * bytes; };
-  // Place i holds a block that has to go i ranks further.
+  // Place i holds a block that must travel i more ranks.
   std::vector<std::byte> turned(bytes * static_cast<size_t>(p));
   for (int i = 0; i < p; ++i)
     copy_bytes(at(turned.data(), i), at(static_cast<const std::byte*>(in), team.position(i)), bytes);

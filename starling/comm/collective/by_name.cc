@@ -30,14 +30,14 @@ void all_reduce_by(Algorithm algorithm, RemoteTeam& team, void* data, size_t cou
     case Algorithm::kStar:
       return star_all_reduce(team, data, count, elements);
     default:
-      STARLING_CHECK(false, "all-reduce by {}", name_of(algorithm));
+      STARLING_CHECK(false, "the algorithm {} does not carry out an all-reduce", name_of(algorithm));
   }
 }
 
 void reduce_scatter_by(Algorithm algorithm, RemoteTeam& team, std::span<const ConstBytes> parts, void* out,
                        const Elements& elements) {
-  STARLING_CHECK(carries_out(algorithm, CollectiveKind::kReduceScatter), "reduce-scatter by {}",
-                 name_of(algorithm));
+  STARLING_CHECK(carries_out(algorithm, CollectiveKind::kReduceScatter),
+                 "the algorithm {} does not carry out a reduce-scatter", name_of(algorithm));
   if (algorithm == Algorithm::kRing) return ring_reduce_scatter(team, parts, out, elements);
   direct_reduce_scatter(team, parts, out, elements);
 }
@@ -46,7 +46,8 @@ void all_gather_by(Algorithm algorithm, RemoteTeam& team, std::span<const Bytes>
   if (team.size() == 1) return;
   if (algorithm == Algorithm::kDirect) return direct_all_gather(team, parts);
   if (algorithm == Algorithm::kRing) return ring_all_gather(team, parts);
-  STARLING_CHECK(algorithm == Algorithm::kBruck, "all-gather by {}", name_of(algorithm));
+  STARLING_CHECK(algorithm == Algorithm::kBruck, "the algorithm {} does not carry out an all-gather",
+                 name_of(algorithm));
   bruck_all_gather(team, parts[team.me()].data(), parts[0].data(), parts[0].size());
 }
 

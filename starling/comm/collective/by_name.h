@@ -1,20 +1,21 @@
-// The collectives between hosts by the algorithm that is named. Where it is one rank that there is, nothing happens.
+// Runs a collective between hosts with the named algorithm. Communicates nothing for one rank.
 #pragma once
 
 #include "starling/comm/algorithm.h"
 #include "starling/comm/collective/elements.h"
-#include "starling/comm/remote_team.h"
+#include "starling/comm/network/remote_team.h"
 
 namespace starling {
 
-// In place.
+// Runs an all-reduce in place with the named algorithm.
 void all_reduce_by(Algorithm algorithm, RemoteTeam& team, void* data, size_t count, const Elements& elements);
 
-// As ring_reduce_scatter.
+// Runs a reduce-scatter with the named algorithm. The parameters are those of ring_reduce_scatter (ring.h).
 void reduce_scatter_by(Algorithm algorithm, RemoteTeam& team, std::span<const ConstBytes> parts, void* out,
                        const Elements& elements);
 
-// As ring_all_gather. parts lie one after another where the algorithm is kBruck, and are of one size.
+// Runs an all-gather with the named algorithm. The parameters are those of ring_all_gather (ring.h).
+// For kBruck the parts must have one size and lie one after another.
 void all_gather_by(Algorithm algorithm, RemoteTeam& team, std::span<const Bytes> parts);
 
 }  // namespace starling

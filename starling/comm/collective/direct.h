@@ -1,27 +1,30 @@
-// Direct exchange: every rank deals with every other at the same time. N = bytes of the whole tensor, p ranks, o = what a
-// further message of the same step costs.
+// Direct exchange: every rank exchanges parts with all other ranks at the same time.
+// The tensor has N bytes, there are p ranks, and a further message in the same step costs o.
 //
 //                    steps   bytes that a rank sends   cost
 //   reduce-scatter   1       (p - 1)/p N               α + (p - 2) o + (p - 1)/p N β
 //   all-gather       1       (p - 1)/p N               α + (p - 2) o + (p - 1)/p N β
 //   all-reduce       2       2 (p - 1)/p N             2 α + 2 (p - 2) o + 2 (p - 1)/p N β
 //
-// The bytes of the ring in the fewest steps: best among few hosts. A rank reduces the p parts that it has got in rank order,
-// 16-bit floats in fp32 and rounded once, so the sum does not depend on who arrives when or on any choice of algorithm.
+// Use it among few hosts: it sends as few bytes as the ring, in the fewest steps.
+// A rank reduces the p values of an element in rank order. 16-bit floats are added in fp32 and rounded once.
+// The sum therefore does not depend on the order of arrival.
 #pragma once
 
 #include <span>
 
 #include "starling/comm/collective/elements.h"
-#include "starling/comm/remote_team.h"
+#include "starling/comm/network/remote_team.h"
 
 namespace starling {
 
-// As ring_reduce_scatter and ring_all_gather.
+// Reduces the parts. The parameters are those of ring_reduce_scatter (ring.h).
 void direct_reduce_scatter(RemoteTeam& team, std::span<const ConstBytes> parts, void* out,
                            const Elements& elements);
+// Gathers the parts. The parameters are those of ring_all_gather (ring.h).
 void direct_all_gather(RemoteTeam& team, std::span<const Bytes> parts);
 
+// Reduces `count` elements in place.
 void direct_all_reduce(RemoteTeam& team, void* data, size_t count, const Elements& elements);
 
 }  // namespace starling

@@ -1,15 +1,17 @@
-// Dissemination barrier: in step k each rank tells rank + 2^k and hears from rank - 2^k.
-// Steps ⌈log2 p⌉, no bytes but the heads of messages; cost ⌈log2 p⌉ α.
+// Dissemination barrier: in step k each rank sends a message to rank + 2^k and receives one from rank - 2^k.
+//
+// It takes ⌈log2 p⌉ steps and costs ⌈log2 p⌉ α. The messages have a head and no body.
 // Hensgen, Finkel and Manber, Two algorithms for barrier synchronization, 1988.
 #pragma once
 
-#include "starling/comm/remote_team.h"
+#include "starling/comm/network/remote_team.h"
 
 namespace starling {
 
+// Returns when all ranks have called it.
 void dissemination_barrier(RemoteTeam& team);
 
-// The smallest `value` of all ranks, by the same messages with a body of one byte.
+// Returns the smallest `value` of all ranks. It sends the messages of the barrier with a body of one byte.
 uint8_t dissemination_minimum(RemoteTeam& team, uint8_t value);
 
 }  // namespace starling

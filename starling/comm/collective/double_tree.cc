@@ -5,7 +5,8 @@
 namespace starling {
 namespace {
 
-// In-order binary tree over ranks 1 … p - 1, where a rank's height is its lowest set bit, below rank 0.
+// Returns the parent in an in-order binary tree over ranks 1 … p - 1. A rank's height is its lowest set
+// bit. Rank 0 is the root above this tree.
 int in_order_parent(int rank, int p) {
   if (rank == 0) return -1;
   const int bit = rank & -rank;
@@ -14,7 +15,8 @@ int in_order_parent(int rank, int p) {
 }
 
 Tree make_tree(int p, bool second) {
-  // The second is the first seen in a mirror (p even: odd ranks, the leaves, change with even ones), or shifted by one.
+  // The second tree is the mirror image of the first if p is even, so that odd ranks, the leaves, change
+  // places with even ranks. If p is odd, it is the first tree shifted by one rank.
   const auto turned = [&](int r) { return !second ? r : p % 2 == 0 ? p - 1 - r : (r + 1) % p; };
   Tree tree;
   tree.parent.assign(p, -1);
@@ -34,18 +36,19 @@ Tree make_tree(int p, bool second) {
   return tree;
 }
 
-// One half of the tensor on its tree, as this rank sees it.
+// Half is one half of the tensor on its tree, as this rank sees it.
 struct Half {
   const Tree& tree;
   std::vector<Bytes> segments;
-  std::byte* arrived;  // one segment of each child
+  std::byte* arrived;  // memory for one segment of each child
   size_t largest;
 
   bool has(int segment) const { return segment >= 0 && segment < static_cast<int>(segments.size()); }
 };
 
-// Queues what this rank sends and receives in `step`, counted from 1. The order of the messages between two ranks is the
-// same on both: first half before second, up before down.
+// Queues what this rank sends and receives in `step`, counted from 1. Returns whether anything was queued.
+// Both ends of a connection queue their messages in the same order: the first half before the second, up
+// before down.
 bool queue_step(RemoteTeam& team, const Half& half, int step) {
   const int me = team.me(), depth = half.tree.depth[me], height = half.tree.height;
   const int leaving = step - 1 - (height - depth), arriving = leaving + 1;

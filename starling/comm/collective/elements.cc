@@ -1,7 +1,7 @@
 #include "starling/comm/collective/elements.h"
 
 #include "starling/comm/collective/staging.h"
-#include "starling/comm/reduce_kernels.h"
+#include "starling/comm/reduce/reduce_kernels.h"
 
 namespace starling {
 

@@ -1,4 +1,4 @@
-// What the collectives between hosts do with the elements that they move: cutting a tensor into parts and adding parts.
+// Operations on elements for the collectives between hosts: cutting a tensor into parts and adding parts.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,23 @@
 
 namespace starling {
 
+// Elements says what the elements are and how they are combined.
 struct Elements {
   DataType type = DataType::kFp32;
   ReduceOp op = ReduceOp::kSum;
-  int divisor = 1;  // of a sum
+  int divisor = 1;  // a sum is divided by it
 };
 
-// `count` elements at `data` as `parts` parts, one after another, cut at multiples of 64 bytes from the first; the last
-// may be shorter, or empty.
+// Divides `count` elements at `data` into `parts` parts that lie one after another.
+// The cuts are at multiples of 64 bytes from the first element. The last parts may be shorter, or empty.
 std::vector<Bytes> divide(void* data, size_t count, DataType type, int parts);
 
-// out = sources[0] ⊕ sources[1] ⊕ …, in that order, `bytes` each. `out` may be one of the sources. The divisor is applied
-// where `last`: in the step that makes the result.
+// Computes out = sources[0] ⊕ sources[1] ⊕ …, in that order, on `bytes` bytes each. `out` may be one of
+// the sources. `last` marks the step that makes the final result. Only this step applies the divisor.
 void reduce_parts(std::span<const void* const> sources, void* out, size_t bytes, const Elements& elements,
                   bool last);
 
-// to = first ⊕ second.
+// Computes to = first ⊕ second. `last` is as in reduce_parts().
 void add_parts(const void* first, const void* second, void* to, size_t bytes, const Elements& elements,
                bool last);
 

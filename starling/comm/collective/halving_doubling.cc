@@ -6,7 +6,8 @@
 namespace starling {
 namespace {
 
-// The ranks that take part in halving and doubling: of the first 2 (p - q) every second, then all.
+// Halves tells which q ranks halve and double: every second one of the first 2 (p - q) ranks, and all later
+// ranks.
 struct Halves {
   explicit Halves(const RemoteTeam& team)
       : q(static_cast<int>(std::bit_floor(static_cast<unsigned>(team.size())))),
@@ -17,11 +18,11 @@ struct Halves {
   int rank_at(int other) const { return other < folded ? 2 * other + 1 : other + folded; }
 
   int q;
-  int folded;  // ranks that hand their tensor over
-  int place;   // of this rank among the q, -1: it hands over
+  int folded;  // how many ranks give their tensor to the next rank
+  int place;   // this rank's position among the q; -1: it gives its tensor away
 };
 
-// Parts [first, last) as one range; they lie one after another.
+// Returns parts [first, last) as one range. The parts lie one after another.
 Bytes join(const std::vector<Bytes>& parts, int first, int last) {
   return {parts[first].data(),
           static_cast<size_t>(parts[last - 1].data() + parts[last - 1].size() - parts[first].data())};

@@ -13,7 +13,7 @@
 #include "starling/comm/collective/shm_all_to_all.h"
 #include "starling/comm/collective/shm_broadcast.h"
 #include "starling/comm/collective/shm_direct_all_reduce.h"
-#include "starling/comm/copy_bytes.h"
+#include "starling/comm/reduce/copy_bytes.h"
 
 namespace starling {
 namespace {
@@ -22,8 +22,9 @@ bool shared(const Hierarchy& h) {
   return h.local.size() > 1;
 }
 
-// What local rank `from` has received goes to the ranks of its host, which wait longer than that rank itself so that it is
-// its error that they report.
+// Broadcasts what local rank `from` has received within its host. The other ranks of the host wait longer
+// than `from` itself. If the network fails, they report the error of `from` instead of a timeout of their
+// own.
 void share(const Hierarchy& h, const Operation& operation, void* data, size_t bytes, int from = 0) {
   if (!shared(h)) return;
   h.local.set_extra_patience(std::chrono::seconds(3));
@@ -68,9 +69,13 @@ void hierarchical_all_reduce(const Hierarchy& h, const Operation& operation, voi
   const std::vector<Bytes> parts = divide(data, count, operation.type, bytes >= kLaneBytes ? h.lanes : 1);
   const auto mine = static_cast<size_t>(h.local.rank());
   if (mine < parts.size()) {
-    const Algorithm algorithm = h.choice.of(CollectiveKind::kAllReduce, host_count(h), bytes);
-    all_reduce_by(algorithm, *h.lane, parts[mine].data(), parts[mine].size() / size_of(operation.type),
-                  elements);
+    const size_t part_count = parts[mine].size() / size_of(operation.type);
+    if (h.all_reduce) {
+      if (h.lane->size() > 1) h.all_reduce(*h.lane, parts[mine].data(), part_count, elements);
+    } else {
+      const Algorithm algorithm = h.choice.of(CollectiveKind::kAllReduce, host_count(h), bytes);
+      all_reduce_by(algorithm, *h.lane, parts[mine].data(), part_count, elements);
+    }
   }
   for (size_t i = 0; i < parts.size(); ++i)
     share(h, operation, parts[i].data(), parts[i].size(), static_cast<int>(i));
@@ -129,7 +134,8 @@ void hierarchical_all_gather(const Hierarchy& h, const Operation& operation, con
 
 namespace {
 
-// The pairs of one host, through copies that lie one after another as shm_all_to_all wants them.
+// Exchanges the parts of the ranks of one host. shm_all_to_all needs parts that lie one after another, so
+// they are copied.
 void local_all_to_all(const Hierarchy& h, const Operation& operation, const std::byte* in,
                       std::span<const uint64_t> in_bytes, std::byte* out,
                       std::span<const uint64_t> out_bytes) {
@@ -150,7 +156,8 @@ void local_all_to_all(const Hierarchy& h, const Operation& operation, const std:
   }
 }
 
-// Bruck's needs equal blocks, which only their owners know: ranks tell each other first. False: they are not equal.
+// Runs Bruck's algorithm if all blocks have one size. Returns false otherwise.
+// Only the owners know the sizes of their blocks, so the ranks first tell each other.
 bool equal_all_to_all(const Hierarchy& h, const void* in, std::span<const uint64_t> in_bytes, void* out,
                       std::span<const uint64_t> out_bytes) {
   const auto is_first = [&](uint64_t n) { return n == in_bytes[0]; };

@@ -1,22 +1,33 @@
-// Collectives of a group on several hosts: shared memory within each host, one of the algorithms of this folder between hosts, one
-// after the other. On hosts of one rank the shared-memory parts fall away, and what remains is the flat collective over
-// all ranks.
+// Collectives of a group on several hosts.
 //
-// Between hosts ranks meet in lanes: lane k is the k-th rank of every host; as many lanes as the smallest host has ranks. Lane 0
-// is made of the hosts' leaders. For h hosts, p ranks, N bytes as in comm/cost.h:
+// They use shared memory within each host, and an algorithm of this folder between hosts, one after the
+// other. If every host has one rank, the steps in shared memory fall away. What remains is the flat
+// collective over all ranks.
 //
-//                    within a host                     between hosts                                          bytes a host sends
-//   barrier          entry, before and after           dissemination among leaders                            none
-//   broadcast        on the root's host; on the others binomial tree among leaders                            ⌈log2 h⌉ N at most
-//   all-reduce       all-reduce; broadcast             each lane all-reduces its part of the tensor           2 (h - 1)/h N
-//                                                      (from kLaneBytes on; else the leaders)                 by ring or direct
-//   all-gather       all-gather; broadcast             all-gather of the hosts' parts among leaders           (h - 1)/h N by ring
-//   reduce-scatter   flat: the algorithm over all ranks; several ranks a host: an all-reduce of a copy, from which each takes its part
-//   all-to-all       the pairs of one host             pairwise for the others; bruck where it is named and all ranks are apart
+// Between hosts, ranks communicate in lanes. Lane k consists of the k-th rank of every host. There are as
+// many lanes as the smallest host has ranks. Lane 0 consists of the leaders. For h hosts, p ranks and N bytes
+// as in comm/choice/cost.h:
 //
-// Cost: T(shared memory, shm_*.h) + T(algorithm among h). A flat ring over the p ranks sends 2 (p - 1)/p N from each host: for two
-// hosts of two ranks half as much again. A sum is taken in rank order within a host; that over the hosts by the algorithm: the
-// same bits on all ranks.
+//                    within a host               between hosts                         bytes that a host
+//                    sends
+//   barrier          enter() before and after    dissemination among the leaders       none
+//   broadcast        broadcast                   binomial tree among the leaders       ⌈log2 h⌉ N at most
+//   all-reduce       all-reduce, broadcast       all-reduce of a part by each lane     2 (h - 1)/h N by ring
+//   or direct
+//   all-gather       all-gather, broadcast       all-gather among the leaders          (h - 1)/h N by ring
+//   reduce-scatter   as an all-reduce            as an all-reduce
+//   all-to-all       all-to-all                  pairwise, or bruck
+//
+// broadcast: the root's host broadcasts before the leaders do, and the other hosts afterwards.
+// all-reduce: below kLaneBytes, the leaders reduce the whole tensor.
+// reduce-scatter: each rank takes its part from an all-reduce of a copy. If every host has one rank, the
+// algorithm runs over all ranks instead.
+// all-to-all: bruck is used if it is chosen, every host has one rank, and all blocks have one size.
+//
+// Cost: T(shared memory, shm_*.h) + T(algorithm among h hosts). A flat ring over all p ranks would send 2 (p
+// - 1)/p N bytes from each host. For two hosts with two ranks each that is half as much again.
+// Sums are taken in rank order within a host. The algorithm determines the order over the hosts. All ranks
+// get the same bits.
 #pragma once
 
 #include <chrono>
@@ -26,34 +37,44 @@
 #include <string>
 #include <vector>
 
-#include "starling/comm/choice.h"
-#include "starling/comm/local_team.h"
-#include "starling/comm/places.h"
-#include "starling/comm/remote_team.h"
+#include "starling/comm/choice/choice.h"
+#include "starling/comm/group.h"
+#include "starling/comm/host/local_team.h"
+#include "starling/comm/network/places.h"
+#include "starling/comm/network/remote_team.h"
 
 namespace starling {
 
+// Hierarchy is what the collectives need to know about the hosts of a group.
 struct Hierarchy {
   const Places& places;
   LocalTeam& local;
-  RemoteTeam* lane;  // by host; null on ranks beyond the last lane
+  RemoteTeam* lane;  // positions are hosts; null on ranks beyond the last lane
   int lanes;
-  RemoteTeam& everyone;  // by rank; only ranks of other hosts are connected
+  RemoteTeam& everyone;  // positions are ranks; only ranks of other hosts are connected
   const Choice& choice;
+  const RemoteAllReduce& all_reduce;  // the all-reduce that the program brings; empty if it brings none
 
+  // The team of the leaders; null on ranks that are not their host's leader.
   RemoteTeam* leaders() const { return places.is_leader() ? lane : nullptr; }
 };
 
-// Tensors of this size are divided among the lanes.
+// Tensors of at least this size are divided among the lanes.
 constexpr size_t kLaneBytes = 256 * 1024;
 
+// Returns when all ranks have called it.
 void hierarchical_barrier(const Hierarchy& h, const Operation& operation);
+// Copies operation.bytes bytes at `data` of rank operation.root to all ranks.
 void hierarchical_broadcast(const Hierarchy& h, const Operation& operation, void* data);
+// Reduces `count` elements in place and divides sums by `divisor`.
 void hierarchical_all_reduce(const Hierarchy& h, const Operation& operation, void* data, size_t count,
                              int divisor);
+// Reduces p * count elements at `in`. Each rank gets its `count` elements in `out`.
 void hierarchical_reduce_scatter(const Hierarchy& h, const Operation& operation, const void* in, void* out,
                                  size_t count, int divisor);
+// Gathers operation.bytes bytes at `in` of each rank into `out`, in rank order.
 void hierarchical_all_gather(const Hierarchy& h, const Operation& operation, const void* in, void* out);
+// Sends part r of `in` to rank r and receives part r of `out` from it. The sizes are in bytes.
 void hierarchical_all_to_all(const Hierarchy& h, const Operation& operation, const void* in,
                              std::span<const uint64_t> in_bytes, void* out,
                              std::span<const uint64_t> out_bytes);

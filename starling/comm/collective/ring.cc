@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "starling/comm/copy_bytes.h"
+#include "starling/comm/reduce/copy_bytes.h"
 
 namespace starling {
 namespace {
 
-// Both halves of an all-reduce at once. Sums are made in place: the finished segment that replaces one cannot be here before that
-// one has reached the next rank, for it goes into it.
+// Runs both halves of an all-reduce at once. The sums are made in place.
+// A finished segment replaces a sum of this rank only after that sum has reached the next rank, because the
+// finished segment contains it.
 void pass_segments(RemoteTeam& team, const std::vector<Bytes>& parts, const Elements& elements) {
   const int p = team.size();
   const int k = ring_segments(parts);
@@ -55,7 +56,7 @@ void ring_reduce_scatter(RemoteTeam& team, std::span<const ConstBytes> parts, vo
   if (p == 1) return copy_bytes(out, parts[0].data(), out == parts[0].data() ? 0 : parts[0].size());
   size_t largest = 0;
   for (const ConstBytes part : parts) largest = std::max(largest, part.size());
-  // What arrives in one step is what is sent in the next: two places by turns.
+  // A part that arrives in one step is sent in the next step. Two places are used in turn.
   std::byte* const places = team.scratch(2 * largest);
   ConstBytes passing = parts[team.position(-1)];
   for (int step = 0; step + 1 < p; ++step) {

@@ -1,16 +1,21 @@
-// Ring: every rank sends to the next and receives from the one before it. N = bytes of the whole tensor, p ranks.
+// Ring: every rank sends to the next rank and receives from the previous one. The tensor has N bytes, and
+// there are p ranks.
 //
 //                    steps      bytes that a rank sends     cost
 //   reduce-scatter   p - 1      (p - 1)/p N                 (p - 1) α + (p - 1)/p N β
 //   all-gather       p - 1      (p - 1)/p N                 (p - 1) α + (p - 1)/p N β
 //   all-reduce       2 (p - 1)  2 (p - 1)/p N               2 (p - 1) α + 2 (p - 1)/p N β
 //
-// In reduce-scatter a part goes round and each rank adds its own values to it; in all-gather the finished parts go round.
-// The fewest bytes that an all-reduce can do with, and only one partner each way at a time: best for large tensors, and on
-// networks that suffer where many send to one. An all-reduce whose parts are longer than kRingSegmentBytes cuts them into k
-// segments, up to 64, and a rank passes each on as soon as it has added to it: no link waits for an addition, and α is that of a
-// segment on its way round, 2 (p - 1) messages of each: 2 (p - 1) k in all. The sum of a part begins with the rank after its owner: the same bits on all
-// ranks, but not rank order; 16-bit floats are rounded at every rank on the way.
+// In a reduce-scatter, each part passes through all ranks, and each rank adds its own values. In an
+// all-gather, the finished parts pass through all ranks.
+// Use it for large tensors, and on networks that suffer if many ranks send to one rank. No all-reduce sends
+// fewer bytes, and a rank has one partner each way at a time.
+//
+// An all-reduce cuts parts longer than kRingSegmentBytes into k segments, at most 64. A rank passes each
+// segment on as soon as it has added its values, so no link waits for an addition. Each segment then takes 2
+// (p - 1) messages, 2 (p - 1) k messages in all. α counts the messages of one segment only.
+// The sum of a part begins with the rank after its owner. All ranks get the same bits, but the order is not
+// rank order. 16-bit floats are rounded at every rank.
 // Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 #pragma once
 
@@ -18,23 +23,25 @@
 #include <span>
 
 #include "starling/comm/collective/elements.h"
-#include "starling/comm/remote_team.h"
+#include "starling/comm/network/remote_team.h"
 
 namespace starling {
 
-// parts[i]: this rank's values of the part that position i owns; not changed, except where `out`, which gets the reduced
-// part of this rank, lies in them (it may be parts[me]).
+// Reduces the parts and gives each position its own part in `out`. parts[i] has this rank's values of the
+// part that position i owns. The parts are not changed, unless `out` lies in them. `out` may be parts[me].
 void ring_reduce_scatter(RemoteTeam& team, std::span<const ConstBytes> parts, void* out,
                          const Elements& elements);
 
-// parts[i] is where the part of position i belongs; parts[me] is filled. Parts may differ in size.
+// Gathers the parts of all positions. parts[i] is where the part of position i belongs. The caller has filled
+// parts[me]. The parts may differ in size.
 void ring_all_gather(RemoteTeam& team, std::span<const Bytes> parts);
 
-constexpr size_t kRingSegmentBytes = size_t{512} << 10;
+constexpr size_t kRingSegmentBytes = size_t{512} << 10;  // the least size of a segment
 
-// Of each of these parts of an all-reduce, by the longest of them.
+// Returns the number of segments of each part in an all-reduce. The longest part determines it.
 int ring_segments(std::span<const Bytes> parts);
 
+// Reduces `count` elements in place.
 void ring_all_reduce(RemoteTeam& team, void* data, size_t count, const Elements& elements);
 
 }  // namespace starling

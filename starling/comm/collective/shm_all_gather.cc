@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "starling/comm/collective/staging.h"
-#include "starling/comm/copy_bytes.h"
+#include "starling/comm/reduce/copy_bytes.h"
 
 namespace starling {
 
@@ -14,7 +14,6 @@ void shm_all_gather(LocalTeam& team, const Operation& operation, const void* in,
   const auto length = [&](size_t chunk) { return std::min(kSlotBytes, bytes - chunk * kSlotBytes); };
   const auto fill = [&](size_t chunk) {
     copy_bytes(team.slot(team.rank(), team.next_chunk() + chunk), from + chunk * kSlotBytes, length(chunk));
-    team.count_written(length(chunk));
   };
   const uint64_t where = bytes > kFlatBytes ? team.locate(in, bytes) : kNowhere;
   const bool ahead = where == kNowhere;
@@ -22,12 +21,13 @@ void shm_all_gather(LocalTeam& team, const Operation& operation, const void* in,
   team.enter(operation, where, ahead);
   std::byte* own = to + team.rank() * bytes;
   if (own != from && bytes > 0) copy_bytes(own, from, bytes);
+  team.count_published(static_cast<uint64_t>(p - 1) * bytes);
+  team.count_received(static_cast<uint64_t>(p - 1) * bytes);
   if (team.all_in_windows()) {
     for (int i = 1; i < p; ++i) {
       const int r = (team.rank() + i) % p;
       const std::byte* source = team.address(team.where(r));
       if (source != to + r * bytes) copy_bytes(to + r * bytes, source, bytes);
-      team.count_read(bytes);
     }
     team.post_exit();
     team.await_exit_all();
@@ -37,7 +37,6 @@ void shm_all_gather(LocalTeam& team, const Operation& operation, const void* in,
     for (int i = 1; i < p; ++i) {
       const int r = (team.rank() + i) % p;
       copy_bytes(to + r * bytes + chunk * kSlotBytes, team.slot(r, team.next_chunk() + chunk), length(chunk));
-      team.count_read(length(chunk));
     }
   });
 }

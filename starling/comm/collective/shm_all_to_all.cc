@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "starling/comm/collective/staging.h"
-#include "starling/comm/copy_bytes.h"
+#include "starling/comm/reduce/copy_bytes.h"
 
 namespace starling {
 namespace {
 
-// Every rank looks at the whole matrix, so that all of them find the same fault. Returns the largest element.
+// Every rank checks the whole matrix, so that all ranks find the same fault. Returns the largest element.
 uint64_t check_splits(LocalTeam& team, const Operation& operation) {
   const int p = team.size();
   uint64_t largest = 0;
@@ -47,6 +47,8 @@ void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
   std::copy(out_bytes.begin(), out_bytes.end(), team.splits_to_enter() + p);
   team.enter(operation, team.locate(in, displacement(in_bytes.data(), p)), false);
   const uint64_t largest = check_splits(team, operation);
+  team.count_published(displacement(in_bytes.data(), p) - in_bytes[me]);
+  team.count_received(displacement(out_bytes.data(), p) - out_bytes[me]);
   if (in_bytes[me] > 0) {
     copy_bytes(to + displacement(out_bytes.data(), me), from + displacement(in_bytes.data(), me),
                in_bytes[me]);
@@ -56,7 +58,6 @@ void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
       const int r = (me + i) % p;
       const std::byte* source = team.address(team.where(r)) + displacement(team.splits(r), me);
       copy_bytes(to + displacement(out_bytes.data(), r), source, out_bytes[r]);
-      team.count_read(out_bytes[r]);
     }
     team.post_exit();
     team.await_exit_all();
@@ -71,7 +72,6 @@ void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
     for (int r = 0; r < p; ++r) {
       const uint64_t n = r == me ? 0 : length(in_bytes[r], chunk);
       if (n > 0) copy_bytes(slot + r * step, from + displacement(in_bytes.data(), r) + chunk * step, n);
-      team.count_written(n);
     }
   };
   run_staged(team, (largest + step - 1) / step, fill, [&](size_t chunk) {
@@ -81,7 +81,6 @@ void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
       if (n == 0) continue;
       const std::byte* slot = team.slot(r, team.next_chunk() + chunk);
       copy_bytes(to + displacement(out_bytes.data(), r) + chunk * step, slot + me * step, n);
-      team.count_read(n);
     }
   });
 }

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "starling/comm/collective/staging.h"
-#include "starling/comm/copy_bytes.h"
+#include "starling/comm/reduce/copy_bytes.h"
 
 namespace starling {
 
@@ -14,28 +14,29 @@ void shm_broadcast(LocalTeam& team, const Operation& operation, void* data, size
   const auto fill = [&](size_t chunk) {
     if (!is_root) return;
     copy_bytes(team.slot(root, team.next_chunk() + chunk), own + chunk * kSlotBytes, length(chunk));
-    team.count_written(length(chunk));
   };
   const uint64_t where = is_root && bytes > kFlatBytes ? team.locate(data, bytes) : kNowhere;
   const bool ahead = where == kNowhere;
   if (ahead) prefill(team, fill);
   team.enter(operation, where, ahead);
+  if (is_root) {
+    team.count_published(static_cast<uint64_t>(team.size() - 1) * bytes);
+  } else {
+    team.count_received(bytes);
+  }
   if (team.where(root) == kNowhere) {
     run_staged(team, (bytes + kSlotBytes - 1) / kSlotBytes, fill, [&](size_t chunk) {
       if (is_root) return;
       copy_bytes(own + chunk * kSlotBytes, team.slot(root, team.next_chunk() + chunk), length(chunk));
-      team.count_read(length(chunk));
     });
     return;
   }
   if (is_root) {
     team.await_exit_all();
-    team.count_written(bytes);
     return;
   }
   const std::byte* source = team.address(team.where(root));
   if (source != own) copy_bytes(own, source, bytes);
-  team.count_read(bytes);
   team.post_exit();
 }
 

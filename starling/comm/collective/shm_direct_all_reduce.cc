@@ -8,22 +8,21 @@
 
 #include "starling/comm/collective/shm_numa_all_reduce.h"
 #include "starling/comm/collective/staging.h"
-#include "starling/comm/copy_bytes.h"
-#include "starling/comm/reduce_kernels.h"
+#include "starling/comm/reduce/copy_bytes.h"
+#include "starling/comm/reduce/reduce_kernels.h"
 
 namespace starling {
 namespace {
 
-// Below this the second synchronisation of `direct` costs more than the copy of `flat`.
+// Up to this size `flat` is used even for tensors in windows: the copy costs less than the second
+// synchronization of `direct`.
 constexpr size_t kDirectBytes = 1024;
-// Ranks that share cores do each other's slices up to this size, where turns on a core cost more than the reduction: 4 ranks on 2
-// cores, medians of five alternating runs of 256 KB 17.9 µs each its own and 14.4 so, 1 MB 57 and 50, 4 MB 230 and 179; of 64 MB
-// 6.6–11.7 and 10.0–12.1 ms (comm_bench 4, with this limit at 0 and without it).
+// Ranks that share cores execute each other's slices up to this size. Below it, turns on a core cost more
+// than the reduction.
 constexpr size_t kEachOthersBytes = size_t{4} << 20;
 
-// The most that `flat` takes. With a core for each rank the second synchronisation of `sliced` is cheap: 2 ranks, medians of five alternating
-// runs of 4, 8 and 16 KB 2.5, 1.9 and 3.5 µs flat, 0.6, 0.9 and 1.4 in slices. On shared cores it is a turn more: 4 ranks on 2 cores,
-// 4 and 8 KB 6.2 and 7.9 µs flat, 9.1 and 12 in slices (comm_bench --bytes N, with and without these limits).
+// Returns the largest size for `flat`. If each rank has a core, the second synchronization of `sliced` is
+// cheap. If ranks share cores, it costs one more turn on a core.
 size_t flat_bytes(const LocalTeam& team) {
   return team.shared_cores() ? kFlatBytes : 2048;
 }
@@ -64,13 +63,13 @@ class AllReduce {
  private:
   size_t length(size_t chunk) const { return std::min(kSlotBytes, bytes_ - chunk * kSlotBytes); }
   size_t elements(size_t bytes) const { return bytes / size_of(job_.type); }
-  // Slices meet at multiples of a cache line.
+  // The slices of a tensor meet at multiples of a cache line.
   Slice slice(size_t bytes) const { return slice(bytes, team_.rank()); }
   Slice slice(size_t bytes, int r) const {
     return slice_of(elements(bytes), team_.size(), r, 64 / size_of(job_.type));
   }
 
-  // Where the own slice of a chunk begins and ends.
+  // Returns where this rank's slice of a chunk begins and ends, in bytes.
   Slice own_bytes(size_t chunk) const {
     const Slice part = slice(length(chunk));
     return {part.begin * size_of(job_.type), part.end * size_of(job_.type)};
@@ -82,15 +81,16 @@ class AllReduce {
       reduce_in_place(slice(bytes_));
       team_.post_exit();
       team_.await_exit_all();
-      return;
+    } else {
+      for (int i = 0; i < team_.size(); ++i) {
+        const int r = (team_.rank() + i) % team_.size();
+        if (!team_.claim(r)) continue;
+        reduce_in_place(slice(bytes_, r));
+        team_.post_part(r);
+      }
+      team_.await_parts();
     }
-    for (int i = 0; i < team_.size(); ++i) {
-      const int r = (team_.rank() + i) % team_.size();
-      if (!team_.claim(r)) continue;
-      reduce_in_place(slice(bytes_, r));
-      team_.post_part(r);
-    }
-    team_.await_parts();
+    count_own_part();
   }
 
   // A slice of all windows.
@@ -101,17 +101,27 @@ class AllReduce {
       sources_[r] = destinations_[r];
     }
     reduce_over(part.count());
-    const uint64_t others = static_cast<uint64_t>(team_.size() - 1) * part.count() * size_of(job_.type);
-    team_.count_read(others);
-    team_.count_written(others);
+  }
+
+  // Counts what the slice of this rank moved, whichever rank executed it. This rank publishes every other
+  // slice of its tensor to the rank that reduces that slice, and its own slice of the result to all ranks.
+  void count_slices(uint64_t bytes, uint64_t own) {
+    const uint64_t moved = bytes - own + static_cast<uint64_t>(team_.size() - 1) * own;
+    team_.count_published(moved);
+    team_.count_received(moved);
+  }
+
+  void count_own_part() {
+    const uint64_t own = slice(bytes_).count() * size_of(job_.type);
+    count_slices(bytes_, own);
     if (!team_.numa().nodes.empty())
-      team_.count_far(2 * others / (team_.size() - 1) * (team_.size() - team_.numa().ranks_each()));
+      team_.count_far(2 * own * static_cast<uint64_t>(team_.size() - team_.numa().ranks_each()));
   }
 
   void fill_whole(size_t chunk) {
     copy_bytes(team_.slot(team_.rank(), team_.next_chunk() + chunk), data_ + chunk * kSlotBytes,
                length(chunk));
-    team_.count_written(length(chunk));
+    team_.count_published(static_cast<uint64_t>(team_.size() - 1) * length(chunk));
   }
 
   void reduce_whole(size_t chunk) {
@@ -121,17 +131,17 @@ class AllReduce {
     }
     destinations_.assign(1, own);
     reduce_over(elements(length(chunk)));
-    team_.count_read(static_cast<uint64_t>(team_.size() - 1) * length(chunk));
+    team_.count_received(static_cast<uint64_t>(team_.size() - 1) * length(chunk));
   }
 
-  // The own slice of a chunk stays where it is; the others' go to the own slot, to be reduced there by them.
+  // Copies the slices of the other ranks to this rank's staging slot, where those ranks reduce them. This
+  // rank's own slice stays in its memory.
   void fill_others(size_t chunk) {
     const auto [begin, end] = own_bytes(chunk);
     std::byte* slot = team_.slot(team_.rank(), team_.next_chunk() + chunk);
     const std::byte* own = data_ + chunk * kSlotBytes;
     copy_bytes(slot, own, begin);
     copy_bytes(slot + end, own + end, length(chunk) - end);
-    team_.count_written(length(chunk) - (end - begin));
   }
 
   void reduce_slice(size_t chunk) {
@@ -143,9 +153,7 @@ class AllReduce {
       sources_[r] = destinations_[r];
     }
     reduce_over(part.count());
-    const uint64_t others = static_cast<uint64_t>(team_.size() - 1) * part.count() * size_of(job_.type);
-    team_.count_read(others);
-    team_.count_written(others);
+    count_slices(length(chunk), part.count() * size_of(job_.type));
   }
 
   void drain(size_t chunk) {
@@ -175,7 +183,7 @@ class AllReduce {
 }  // namespace
 
 size_t stream_bytes() {
-  // Asked once: the processor's answer is slow in a virtual machine.
+  // It is asked once, because sysconf is slow in a virtual machine.
   static const size_t bytes = static_cast<size_t>(std::max(16L << 20, sysconf(_SC_LEVEL3_CACHE_SIZE)));
   return bytes;
 }

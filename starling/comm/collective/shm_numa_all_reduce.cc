@@ -5,7 +5,7 @@
 
 #include "starling/comm/collective/shm_direct_all_reduce.h"
 #include "starling/comm/collective/staging.h"
-#include "starling/comm/reduce_kernels.h"
+#include "starling/comm/reduce/reduce_kernels.h"
 
 namespace starling {
 namespace {
@@ -24,14 +24,12 @@ class NumaAllReduce {
     const size_t align = 64 / size_of(type_);
     const Slice part = slice_of(count_, places_.ranks_each(), places_.place, align);
     reduce_over(own_node(), {team_.rank()}, part, 1);
-    count_moved(own_node(), part, true, false);
     team_.post_round(kNodeReduced);
     for (const int r : leaders_) team_.await_round(kNodeReduced, r);
 
     Slice mine = slice_of(part.count(), static_cast<int>(leaders_.size()), places_.node, align);
     mine = {part.begin + mine.begin, part.begin + mine.end};
     reduce_over(leaders_, leaders_, mine, divisor_);
-    count_moved(leaders_, mine, true, true);
     team_.count_far(2 * (leaders_.size() - 1) * mine.count() * size_of(type_));
     team_.post_round(kAllReduced);
     for (const int r : leaders_) team_.await_round(kAllReduced, r);
@@ -40,7 +38,7 @@ class NumaAllReduce {
       if (r == team_.rank()) continue;
       std::memcpy(at(r, part), at(team_.rank(), part), part.count() * size_of(type_));
     }
-    count_moved(own_node(), part, false, true);
+    count_moved(part.count() * size_of(type_), mine.count() * size_of(type_));
     team_.post_exit();
     team_.await_exit_all();
   }
@@ -66,10 +64,14 @@ class NumaAllReduce {
     reduce(job_);
   }
 
-  void count_moved(const std::vector<int>& ranks, const Slice& slice, bool read, bool written) {
-    const uint64_t bytes = (ranks.size() - 1) * slice.count() * size_of(type_);
-    if (read) team_.count_read(bytes);
-    if (written) team_.count_written(bytes);
+  // part: bytes of the part that this rank reduces within its node. mine: bytes of the slice that it reduces
+  // between the nodes. The rank publishes what other ranks of its node reduce, what the other leaders reduce,
+  // its slice to the leaders, and the result of its part to the ranks of its node.
+  void count_moved(uint64_t part, uint64_t mine) {
+    const uint64_t bytes = (count_ * size_of(type_) - part) + (part - mine) + (leaders_.size() - 1) * mine +
+                           (own_node().size() - 1) * part;
+    team_.count_published(bytes);
+    team_.count_received(bytes);
   }
 
   LocalTeam& team_;
@@ -77,7 +79,7 @@ class NumaAllReduce {
   const DataType type_;
   const size_t count_;
   const int divisor_;
-  std::vector<int> leaders_;  // of this rank's part, one a node, in the order of the nodes
+  std::vector<int> leaders_;  // for this rank's part: one rank per node, in the order of the nodes
   Reduction job_;
 };
 

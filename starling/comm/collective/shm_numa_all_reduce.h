@@ -1,28 +1,36 @@
-// All-reduce in windows among p ranks of one host on m NUMA nodes with q = p / m ranks each, so that little passes between the nodes:
+// All-reduce in windows among p ranks of one host on m NUMA nodes, q = p / m ranks each. Little passes
+// between the nodes:
 //
-//   1. rank i of a node reduces part i, N / q, of the windows of its node to its own, in rank order
-//   2. the ranks i of all nodes, each the leader of its node for part i, reduce it over the nodes: each a slice, N / p, to all of them
-//   3. rank i copies part i to the windows of its node
+//   1. Rank i of a node reduces part i (N / q bytes) of the windows of its node to its own window, in rank
+//   order.
+//   2. The ranks i of all nodes reduce part i over the nodes. Each reduces a slice of N / p bytes and stores
+//   it to all of them.
+//   3. Rank i copies part i to the windows of its node.
 //
-// Four synchronisations. A rank moves N bytes in and N out as in `direct` (shm_direct_all_reduce.h), but to and from other nodes only
-// 2 (m - 1) / p · N of them instead of 2 (p - q) / p · N: 1 / q.
-//                                      T = 4 α + 2 (p - m + 1) / p · N β + 2 (m - 1) / p · N β', β' a byte between nodes
-// All ranks get the same bits: sums of the nodes in the order of the nodes' first ranks. 16-bit floats are rounded once a level.
+// There are four synchronizations. A rank reads N bytes and writes N bytes, as in `direct`
+// (shm_direct_all_reduce.h). Only 2 (m - 1) / p · N of them pass between nodes, instead of 2 (p - q) / p ·
+// N: the fraction 1 / q.
+//   T = 4 α + 2 (p - m + 1) / p · N β + 2 (m - 1) / p · N β'
+// β' is the time for one byte between nodes.
+// All ranks get the same bits: the sums of the nodes are added in the order of the nodes' first ranks. 16-bit
+// floats are rounded once per level.
 #pragma once
 
-#include "starling/comm/local_team.h"
+#include "starling/comm/host/local_team.h"
 
 namespace starling {
 
-// From this size on, where the ranks are bound to several nodes.
+// Tensors of at least this size use two levels if the ranks are bound to several nodes.
 constexpr size_t kNumaBytes = 256 * 1024;
 
-// Whether the two levels are for this reduction: not for averages of types that cannot hold the sum of a node before it is divided.
+// Returns whether two levels are used for this reduction. They are not used for averages of types that may
+// not hold the sum of a node before it is divided.
 inline bool numa_pays(const LocalTeam& team, DataType type, int divisor) {
   return !team.numa().nodes.empty() && (divisor == 1 || size_of(type) >= 4 || type == DataType::kBf16);
 }
 
-// After team.enter() with all tensors in windows, on a team whose numa().nodes is not empty.
+// Reduces the tensors in place. The caller has called team.enter() with all tensors in windows. numa_pays()
+// is true.
 void numa_all_reduce(LocalTeam& team, const Operation& operation, size_t count, int divisor);
 
 }  // namespace starling

@@ -5,8 +5,8 @@
 
 #include "starling/comm/collective/shm_direct_all_reduce.h"
 #include "starling/comm/collective/staging.h"
-#include "starling/comm/copy_bytes.h"
-#include "starling/comm/reduce_kernels.h"
+#include "starling/comm/reduce/copy_bytes.h"
+#include "starling/comm/reduce/reduce_kernels.h"
 
 namespace starling {
 
@@ -16,7 +16,7 @@ void shm_reduce_scatter(LocalTeam& team, const Operation& operation, const void*
   const auto* from = static_cast<const std::byte*>(in);
   auto* to = static_cast<std::byte*>(out);
   const size_t bytes = count * size_of(operation.type);
-  const size_t step = kSlotBytes / static_cast<size_t>(p) / 64 * 64;  // of one part in a chunk
+  const size_t step = kSlotBytes / static_cast<size_t>(p) / 64 * 64;  // bytes of one rank's part in a chunk
   const auto length = [&](size_t chunk) { return std::min(step, bytes - chunk * step); };
   std::vector<const void*> sources(p);
   const auto reduce_to = [&](std::byte* target, size_t length, bool stream) {
@@ -28,19 +28,19 @@ void shm_reduce_scatter(LocalTeam& team, const Operation& operation, const void*
                      .op = summed(operation.op),
                      .divisor = divisor,
                      .stream = stream});
-    team.count_read(static_cast<uint64_t>(p - 1) * length);
   };
   const auto fill = [&](size_t chunk) {
     std::byte* slot = team.slot(team.rank(), team.next_chunk() + chunk);
     for (int r = 0; r < p; ++r) {
       if (r != team.rank()) copy_bytes(slot + r * step, from + r * bytes + chunk * step, length(chunk));
     }
-    team.count_written(static_cast<uint64_t>(p - 1) * length(chunk));
   };
   const uint64_t where = p * bytes > kFlatBytes ? team.locate(in, p * bytes) : kNowhere;
   const bool ahead = where == kNowhere;
   if (ahead) prefill(team, fill);
   team.enter(operation, where, ahead);
+  team.count_published(static_cast<uint64_t>(p - 1) * bytes);
+  team.count_received(static_cast<uint64_t>(p - 1) * bytes);
   if (team.all_in_windows()) {
     for (int r = 0; r < p; ++r) sources[r] = team.address(team.where(r)) + team.rank() * bytes;
     reduce_to(to, bytes, p * bytes >= stream_bytes());

@@ -1,13 +1,19 @@
-// Reduce-scatter among the p ranks of one host: each rank reduces its own part of all tensors, in rank order, to `out`.
-// In windows: two synchronisations, p N reads and N writes a rank for N = count · size:         T = 2 α + (p + 1) N β
-// Staged: one synchronisation a chunk, the tensor of p N bytes is copied once more:             T = α + (3 p + 1) N β
+// Reduce-scatter among the p ranks of one host. Each rank reduces its own part of all tensors, in rank order,
+// to `out`.
+//
+// A part has N = count · size bytes. In windows it takes two synchronizations, and a rank reads p N and
+// writes N bytes:
+//                                                                       T = 2 α + (p + 1) N β
+// Staged it takes one synchronization per chunk, and the tensor of p N bytes is copied once more:
+//                                                                       T = α + (3 p + 1) N β
 #pragma once
 
-#include "starling/comm/local_team.h"
+#include "starling/comm/host/local_team.h"
 
 namespace starling {
 
-// in: team.size() * count elements; out: count elements (may be this rank's part of `in`). divisor as in shm_all_reduce.
+// Reduces team.size() * count elements at `in`. `out` has count elements and may be this rank's part of `in`.
+// `divisor` is as in shm_all_reduce().
 void shm_reduce_scatter(LocalTeam& team, const Operation& operation, const void* in, void* out, size_t count,
                         int divisor);
 

@@ -1,29 +1,31 @@
-// The staged pipeline: how tensors in ordinary memory pass through the staging slots of a host's ranks, in chunks.
+// The staged pipeline: tensors in ordinary memory pass through the staging slots of a host's ranks, in
+// chunks.
 //
-//   fill(k): put chunk k of the own tensor into the own slot
-//   work(k): read the slots of all ranks (and, where there is a drain, write to them)
-//   drain(k): take the result out of the own slot, after all ranks have worked on chunk k
+//   fill(k): puts chunk k of this rank's tensor into its slot
+//   work(k): reads the slots of all ranks and, if there is a drain, writes to them
+//   drain(k): takes the result out of this rank's slot after all ranks have worked on chunk k
 //
-// fill(k + 1) goes before work(k), and that before drain(k - 1): who waits finds the others a step ahead. A slot is
-// filled again when all ranks have worked on what it held (kStagingSlots chunks ago).
-// A collective of one chunk costs one synchronisation: the chunk is filled before enter(), which publishes it.
+// A rank calls fill(k + 1) before work(k), and work(k) before drain(k - 1). A rank that waits therefore finds
+// the other ranks one step ahead. A slot is filled again when all ranks have worked on its last chunk,
+// kStagingSlots chunks ago. A collective of one chunk costs one synchronization: the chunk is filled before
+// enter(), which publishes it.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "starling/comm/local_team.h"
+#include "starling/comm/host/local_team.h"
 
 namespace starling {
 
-// Waits until this rank's slot of chunk `number` may be overwritten.
+// Waits until this rank's slot for chunk `number` may be overwritten.
 inline void await_free_slot(LocalTeam& team, uint64_t number) {
   if (number < kStagingSlots || number - kStagingSlots < team.settled_chunk()) return;
   team.await_stage_all(kWorked, number - kStagingSlots + 1);
 }
 
-// Fills the first chunk ahead of enter(operation, where, true).
+// Fills the first chunk. The caller then calls enter(operation, where, true).
 template <typename Fill>
 void prefill(LocalTeam& team, const Fill& fill) {
   team.check_usable();
@@ -31,6 +33,8 @@ void prefill(LocalTeam& team, const Fill& fill) {
   fill(0);
 }
 
+// Waits until all ranks have filled chunk `chunk` of this round. `first` is the number of the round's first
+// chunk.
 inline void await_filled(LocalTeam& team, uint64_t first, size_t chunk) {
   for (int r = 0; r < team.size(); ++r) {
     if (r == team.rank() || (chunk == 0 && team.prefilled(r))) continue;
@@ -38,11 +42,14 @@ inline void await_filled(LocalTeam& team, uint64_t first, size_t chunk) {
   }
 }
 
+// NoDrain means that work() leaves nothing to take out of the slots.
 struct NoDrain {
+  // Does nothing.
   void operator()(size_t) const {}
 };
 
-// After enter(). Chunks are 0 … chunks - 1; their slots are those of team.next_chunk() + chunk.
+// Passes the chunks 0 … chunks - 1 through the slots. It is called after enter(). Chunk k has the number
+// team.next_chunk() + k.
 template <typename Fill, typename Work, typename Drain = NoDrain>
 void run_staged(LocalTeam& team, size_t chunks, const Fill& fill, const Work& work, const Drain& drain = {}) {
   constexpr bool kDrains = !std::is_same_v<Drain, NoDrain>;
@@ -66,13 +73,16 @@ void run_staged(LocalTeam& team, size_t chunks, const Fill& fill, const Work& wo
   team.count_chunks(chunks);
 }
 
-// Elements [begin, end) of part `index` when `count` elements are divided into `parts` at multiples of `align` elements.
+// Slice is a range [begin, end) of elements.
 struct Slice {
   size_t begin;
   size_t end;
+  // The number of elements.
   size_t count() const { return end - begin; }
 };
 
+// Returns part `index` of `count` elements that are divided into `parts` parts. The cuts are at multiples of
+// `align` elements.
 inline Slice slice_of(size_t count, int parts, int index, size_t align) {
   const size_t blocks = (count + align - 1) / align;
   const auto cut = [&](int i) { return std::min(count, blocks * static_cast<size_t>(i) / parts * align); };

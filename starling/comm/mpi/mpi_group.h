@@ -1,24 +1,30 @@
-// The Group over MPI (3 or newer), so that a cluster's own network stack carries all that training sends.
+// The Group over MPI (3 or newer), which uses the network software of a cluster.
 //
-// Each rank is a host of its own to the layers above: they share nothing but what goes through MPI, which uses shared memory itself.
-// Collectives are MPI's non-blocking ones, tested until they end, so that waits have a timeout; send and recv have a communicator of their
-// own and go on meanwhile. Before each collective the ranks compare what they are about to do by one all-reduce of 64 bytes (which is all
-// that a barrier does): where they differ all of them get the CommError that names both sides, and who does not come is named.
+// To the layers above, each rank is a host of its own. Ranks share nothing but what passes through MPI, which
+// itself may use shared memory. Collectives are MPI's non-blocking ones, which are tested until they end, so
+// that waits have a timeout. Messages (send, recv) have a communicator of their own and may run at the same
+// time. Before each collective, the ranks compare their operations by an all-reduce of 64 bytes. A barrier
+// does nothing else. If the operations differ, all ranks get the CommError that names both sides. If a rank
+// does not arrive, the error names it.
 //
-// Different from our own engine (docs/communication.md): the order of summation is MPI's; a rank that dies is mpiexec's matter, which
-// ends the job; traffic() counts bytes handed to MPI and got from it; GroupOptions::shared_memory, algorithm and tuning count for nothing.
+// Differences from Starling's own engine (docs/reference/collectives.md#engines): MPI determines the order of
+// summation. mpiexec notices the death of a rank and ends the job. traffic() counts the bytes that pass to
+// and from MPI. GroupOptions::shared_memory, algorithm and tuning have no effect.
 #pragma once
 
 #include <memory>
 
 #include "starling/comm/bootstrap.h"
-#include "starling/comm/mpi/plugin.h"
+#include "starling/comm/mpi/mpi_plugin.h"
 
 namespace starling {
 
-// Collective over the ranks of the group: setup.world_ranks, in MPI's numbers, this one among them at setup.rank. Of setup, name and
-// options count beside these; groups that threads of one process make at the same time differ in name or members.
-// Errors: TimeoutError naming who did not come, CommError. The last group, and the library with it, must go before the process ends.
+// Makes the group. It is a collective over the ranks of the group.
+// setup.world_ranks are the ranks of the group in MPI's numbers. This rank is at setup.rank. Besides these,
+// only the name, the host name and the options of `setup` are used. Groups that several threads of one
+// process make at the same time must differ in name or ranks.
+// Errors: TimeoutError that names a rank that did not arrive; CommError. The last group and the library must
+// be destroyed before the process ends.
 std::unique_ptr<Group> make_mpi_group(std::shared_ptr<MpiLibrary> library, const GroupSetup& setup);
 
 }  // namespace starling

@@ -21,11 +21,11 @@ std::shared_ptr<MpiLibrary> open_mpi(int rank, int size, const std::string& laun
   if (!library) throw CommError(fmt::format("{}: {}", object.path(), error.data()));
   if (library->rank() == rank && library->size() == size) return library;
   library->abandon();
-  throw CommError(
-      fmt::format("to MPI ({}) this is rank {} of {}, to {} rank {} of {}; start the program by the mpiexec "
-                  "of the MPI that the engine was built with, or by srun --mpi=pmix or pmi2, whichever "
-                  "Slurm and this MPI know",
-                  library->version(), library->rank(), library->size(), launcher, rank, size));
+  throw CommError(fmt::format(
+      "MPI ({}) says that this is rank {} of {}, but {} says rank {} of {}; start the program with "
+      "the mpiexec of the MPI that the engine was built with, or with srun --mpi=pmix or pmi2, "
+      "whichever Slurm and this MPI know",
+      library->version(), library->rank(), library->size(), launcher, rank, size));
 }
 
 }  // namespace starling

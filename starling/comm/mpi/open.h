@@ -1,15 +1,17 @@
-// Loading the MPI engine (comm.engine = "mpi").
+// Loads the MPI engine (comm.engine = "mpi").
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "starling/comm/mpi/plugin.h"
+#include "starling/comm/mpi/mpi_plugin.h"
 
 namespace starling {
 
-// Loads the plug-in and begins MPI: collective over all that mpiexec started. rank, size: who this is to `launcher` ("mpiexec", "srun", …),
-// which MPI must see alike. Errors: ConfigError where the plug-in is not there, CommError with what MPI or the plug-in says.
+// Loads the plug-in and initializes MPI. It is a collective over all ranks that mpiexec has started.
+// `rank` and `size` are those of this process according to `launcher` ("mpiexec", "srun", …). MPI must
+// agree with them.
+// Errors: ConfigError if the plug-in is missing; CommError with the reason from MPI or the plug-in.
 std::shared_ptr<MpiLibrary> open_mpi(int rank, int size, const std::string& launcher);
 
 }  // namespace starling

@@ -14,9 +14,10 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kPolls = 200;
-// Then it yields so long, then sleeps so long at a time, and looks around so often.
+// After kPolls looks, a wait yields for kYielding. Then it sleeps kNap at a time. It calls MpiWatch::look
+// every kBetweenLooks.
 constexpr std::chrono::milliseconds kYielding{2}, kBetweenLooks{3};
-constexpr std::chrono::microseconds kNap{50};
+constexpr std::chrono::microseconds kNap{50}, kNapBesideComputation{200};
 
 }  // namespace
 
@@ -43,11 +44,13 @@ void MpiPatience::wait(MpiTransfer& transfer, const std::string& what, const Mpi
   SteadyClock::time_point next_look = began + kBetweenLooks;
   bool warned = false;
   for (int turn = 0; !transfer.test(); ++turn) {
-    if (turn < kPolls) continue;
+    if (turn < kPolls && !watch.beside_computation) continue;
     check();
     const SteadyClock::time_point now = SteadyClock::now();
     const auto waited = now - began;
-    if (waited < kYielding) {
+    if (watch.beside_computation) {
+      std::this_thread::sleep_for(kNapBesideComputation);
+    } else if (waited < kYielding) {
       ::sched_yield();
     } else {
       std::this_thread::sleep_for(kNap);

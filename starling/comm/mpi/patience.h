@@ -1,4 +1,4 @@
-// How waits for MPI end: the operation has ended, the timeout has passed, or the group has failed meanwhile.
+// Waits for MPI. A wait ends when the operation has ended, the timeout has passed, or the group has failed.
 #pragma once
 
 #include <atomic>
@@ -7,34 +7,44 @@
 #include <string>
 
 #include "starling/comm/group.h"
-#include "starling/comm/liveness.h"
-#include "starling/comm/mpi/plugin.h"
+#include "starling/comm/host/liveness.h"
+#include "starling/comm/mpi/mpi_plugin.h"
 
 namespace starling {
 
-// Who keeps a wait waiting, as far as it is known: "rank 2 (node-b) did not enter barrier #7".
+// Lateness says which rank delays a wait, as far as it is known. The text is, for example, "rank 2 (node-b)
+// did not enter barrier #7".
 struct Lateness {
   std::string text;
   int rank = -1;
 };
 
+// MpiWatch holds what a wait calls meanwhile.
 struct MpiWatch {
+  // Says who is late. It is called for a warning and for the TimeoutError.
   std::function<Lateness()> late = {};
-  // Called every few milliseconds of a wait, with true from a twentieth of the timeout on; may be null.
+  // Called every few milliseconds. The argument is true from a twentieth of the timeout on. It may be null.
   std::function<void(bool long_wait)> look = {};
+  // Other threads of the process compute. The wait then only sleeps, because a thread that polls or yields
+  // takes their core.
+  bool beside_computation = false;
 };
 
-// Thread-safe.
+// MpiPatience carries out the waits of one group and keeps its failure. It is thread-safe.
 class MpiPatience {
  public:
+  // `options` must outlive this object.
   explicit MpiPatience(const GroupOptions& options) : options_(options) {}
-  // Until the transfer has ended: first polling, then yielding, then asleep between looks. TimeoutError after options.timeout, CommError
-  // "WHAT: MPI's text" where it ends badly, and what fail() was told; the group has then failed, for what is under way stays so.
+  // Waits until the transfer has ended. It first polls, then yields, then sleeps between looks.
+  // Errors: TimeoutError after options.timeout; CommError with MPI's text if the transfer fails; the failure
+  // that fail() was given. After an error the group has failed, because the operation stays under way. `what`
+  // names it in errors.
   void wait(MpiTransfer& transfer, const std::string& what, const MpiWatch& watch);
-  // Ends all waits, now and later; the first failure stays.
+  // Ends all waits, now and later. The first failure stays.
   void fail(const Failure& failure);
+  // Returns whether the group has failed.
   bool failed() const { return failed_; }
-  // Throws where the group has failed.
+  // Throws the failure if the group has failed.
   void check() const;
 
  private:

@@ -20,7 +20,7 @@ void RollCall::take_notes() {
   for (int peer = communicator_.probe(-1, kNoteTag); peer >= 0; peer = communicator_.probe(-1, kNoteTag)) {
     int64_t sequence = 0;
     const MpiStarted note = communicator_.receive(&sequence, sizeof(sequence), peer, kNoteTag);
-    while (!note->test()) continue;  // it is there: a few bytes are copied
+    while (!note->test()) continue;  // the note is here, so this only copies a few bytes
     int64_t& heard = heard_[static_cast<size_t>(peer)];
     heard = std::max(heard, sequence);
   }

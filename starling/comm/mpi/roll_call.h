@@ -1,28 +1,31 @@
-// RollCall: which ranks have entered the collective that this one waits in. MPI does not tell; so who has waited long says to all which
-// collective it is in, and who hears that of its own collective says so at once. Costs nothing where nobody waits long.
+// RollCall: which ranks have entered the collective in which this rank waits. MPI does not tell.
+//
+// A rank that has waited long tells all ranks which collective it is in. A rank that hears of its own
+// collective answers at once. Nothing is sent unless a rank waits long.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <vector>
 
-#include "starling/comm/mpi/plugin.h"
+#include "starling/comm/mpi/mpi_plugin.h"
 
 namespace starling {
 
-// One thread at a time.
+// RollCall sends and receives the notes of one rank. Only one thread at a time may use it.
 class RollCall {
  public:
-  // The communicator's tag 0 is taken by the notes; it outlives this.
+  // The notes use tag 0 of the communicator, which must outlive this object.
   RollCall(MpiCommunicator& communicator, int rank, int size);
   ~RollCall();
   RollCall(const RollCall&) = delete;
 
-  // From now on this rank is in that collective; numbers grow.
+  // Records that this rank has entered this collective. The numbers grow.
   void enter(uint64_t sequence) { current_ = static_cast<int64_t>(sequence); }
-  // Takes what others say; says where this rank is if `ask`, or if another one has asked.
+  // Takes the notes that have arrived. Tells all ranks where this rank is if `ask`, or if another rank has
+  // asked.
   void look(bool ask);
-  // Ranks that have not said yet that they are there.
+  // Returns the ranks that have not said that they have entered this collective.
   std::vector<int> absent() const;
 
  private:

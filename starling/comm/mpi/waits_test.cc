@@ -1,4 +1,5 @@
-// What Starling adds to MPI's operations: waits that end, the roll call, messages that do not hold up their sender. Over transfers in memory.
+// Tests what Starling adds to MPI's operations, over transfers in memory: waits that end, the roll call, and
+// sends that do not block.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,9 +9,9 @@
 #include <mutex>
 
 #include "starling/base/error.h"
-#include "starling/comm/mpi/outbox.h"
 #include "starling/comm/mpi/patience.h"
 #include "starling/comm/mpi/roll_call.h"
+#include "starling/comm/mpi/send_queue.h"
 
 namespace starling {
 namespace {
@@ -20,7 +21,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Messages between ranks that live in one process. A message is delivered when its receiver takes it, or at once if it is `eager`.
+// MemoryPost carries messages between ranks of one process. A message is delivered when its receiver takes
+// it, or at once if it is `eager`.
 class MemoryPost {
  public:
   struct Message {
@@ -44,7 +46,7 @@ class MemoryPost {
     return message.gone;
   }
 
-  // peer -1: anybody's.
+  // A `from` of -1 stands for any rank.
   int find(int to, int from, int tag) {
     const std::lock_guard lock(mutex_);
     for (const Message& m : messages_)
@@ -87,10 +89,10 @@ class FunctionTransfer final : public MpiTransfer {
   bool done_ = false;
 };
 
-// Only what goes from one rank to another.
-class MemoryMail final : public MpiCommunicator {
+// MemoryMessages has only messages. Its collectives fail the test.
+class MemoryMessages final : public MpiCommunicator {
  public:
-  MemoryMail(MemoryPost& post, int rank) : post_(post), rank_(rank) {}
+  MemoryMessages(MemoryPost& post, int rank) : post_(post), rank_(rank) {}
   MpiStarted broadcast(void*, size_t, DataType, int) override { return unexpected(); }
   MpiStarted all_reduce(void*, size_t, DataType, ReduceOp) override { return unexpected(); }
   MpiStarted reduce_scatter(const void*, void*, size_t, DataType, ReduceOp) override { return unexpected(); }
@@ -121,16 +123,16 @@ class MemoryMail final : public MpiCommunicator {
 
 TEST(RollCall, WhoHasEnteredAnswersAndWhoHasNotIsAbsent) {
   MemoryPost post(true);
-  MemoryMail a(post, 0), b(post, 1), c(post, 2);
+  MemoryMessages a(post, 0), b(post, 1), c(post, 2);
   RollCall of_a(a, 0, 3), of_b(b, 1, 3), of_c(c, 2, 3);
   of_a.enter(7);
   of_b.enter(6);
   of_c.enter(7);
-  of_c.look(false);  // nobody has asked yet
+  of_c.look(false);  // no rank has asked yet
   of_a.look(true);
   EXPECT_THAT(of_a.absent(), ElementsAre(1, 2));
-  of_c.look(false);  // hears a, answers
-  of_b.look(false);  // is elsewhere
+  of_c.look(false);  // hears rank 0 and answers
+  of_b.look(false);  // is in another collective
   of_a.look(true);
   EXPECT_THAT(of_a.absent(), ElementsAre(1));
   EXPECT_THAT(of_c.absent(), ElementsAre(1));
@@ -139,13 +141,13 @@ TEST(RollCall, WhoHasEnteredAnswersAndWhoHasNotIsAbsent) {
   EXPECT_THAT(of_b.absent(), IsEmpty());
   of_a.look(true);
   EXPECT_THAT(of_a.absent(), IsEmpty());
-  of_a.enter(8);  // what was said before does not count
+  of_a.enter(8);  // notes about the previous collective do not count
   EXPECT_THAT(of_a.absent(), ElementsAre(1, 2));
 }
 
 TEST(MpiOutbox, ASenderGoesOnBeforeItsMessageIsTaken) {
   MemoryPost post(false);
-  MemoryMail a(post, 0), b(post, 1);
+  MemoryMessages a(post, 0), b(post, 1);
   std::atomic<int> faults = 0;
   MpiOutbox outbox(a, [&](const std::string&) { ++faults; });
   for (uint8_t i = 0; i < 3; ++i) {
@@ -166,7 +168,7 @@ TEST(MpiOutbox, ASenderGoesOnBeforeItsMessageIsTaken) {
 
 TEST(MpiOutbox, GoesWithMessagesThatNobodyTakes) {
   MemoryPost post(false);
-  MemoryMail a(post, 0);
+  MemoryMessages a(post, 0);
   MpiOutbox outbox(a, [](const std::string&) {});
   outbox.send(nullptr, 0, 1, 5);
   EXPECT_FALSE(outbox.drain(milliseconds(1)));

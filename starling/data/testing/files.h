@@ -1,5 +1,5 @@
-// Small files that the tests of this folder write and read: a scratch folder, JPEG, PNG, tar. Included by
-// tests only.
+// Small files that the tests of this folder write and read: a temporary folder, JPEG, PNG and tar. Only tests
+// include this header.
 #pragma once
 
 #include <archive.h>
@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/data/image_store.h"
+#include "starling/data/formats/image_store.h"
 
 namespace starling::testing_files {
 
-// A new folder, removed at the end.
+// A new temporary folder. The destructor removes it.
 class Scratch {
  public:
   Scratch() {
@@ -37,7 +37,7 @@ class Scratch {
   std::string path(const std::string& name = "") const {
     return name.empty() ? dir_.string() : (dir_ / name).string();
   }
-  // Writes a file and the folders above it; returns its path.
+  // Writes a file and the folders above it. Returns its path.
   std::string write(const std::string& name, const std::string& bytes) const {
     std::filesystem::create_directories((dir_ / name).parent_path());
     std::ofstream(dir_ / name, std::ios::binary) << bytes;
@@ -47,7 +47,7 @@ class Scratch {
     std::ifstream in(dir_ / name, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  // Cuts a file to `bytes`, counted from its end where negative.
+  // Cuts a file to `bytes` bytes. If `bytes` is negative, cuts -bytes bytes from its end.
   void cut(const std::string& name, std::ptrdiff_t bytes) const {
     const auto size = static_cast<std::ptrdiff_t>(std::filesystem::file_size(dir_ / name));
     std::filesystem::resize_file(dir_ / name, static_cast<size_t>(bytes < 0 ? size + bytes : bytes));
@@ -57,7 +57,7 @@ class Scratch {
   std::filesystem::path dir_;
 };
 
-// An interleaved RGB image with slow colour gradients that depend on `tone`.
+// Returns an interleaved RGB image with slow color gradients that depend on `tone`.
 inline std::vector<uint8_t> gradient(int height, int width, int tone) {
   std::vector<uint8_t> rgb;
   for (int y = 0; y < height; ++y) {
@@ -70,6 +70,7 @@ inline std::vector<uint8_t> gradient(int height, int width, int tone) {
   return rgb;
 }
 
+// Returns the gradient image as JPEG.
 inline std::string jpeg(int height, int width, int tone) {
   const std::vector<uint8_t> rgb = gradient(height, width, tone);
   tjhandle handle = tjInitCompress();
@@ -82,7 +83,7 @@ inline std::string jpeg(int height, int width, int tone) {
   return bytes;
 }
 
-// pixels: interleaved, 1 or 3 channels.
+// Returns a PNG of interleaved `pixels` with 1 or 3 channels.
 inline std::string png(int height, int width, const std::vector<uint8_t>& pixels) {
   spng_ctx* png = spng_ctx_new(SPNG_CTX_ENCODER);
   spng_set_option(png, SPNG_ENCODE_TO_BUFFER, 1);
@@ -103,7 +104,7 @@ inline std::string png(int height, int width, const std::vector<uint8_t>& pixels
   return bytes;
 }
 
-// A tar (gzip where the name ends in "gz") of files and, where the name ends in '/', folders.
+// Writes a tar (gzip if the name ends in "gz") of files and folders. A name that ends in '/' is a folder.
 inline void write_tar(const std::string& path,
                       const std::vector<std::pair<std::string, std::string>>& files) {
   struct archive* out = archive_write_new();
@@ -126,7 +127,7 @@ inline void write_tar(const std::string& path,
   archive_write_free(out);
 }
 
-// The message of the DataError or ConfigError that `call` throws, "" if it throws none.
+// Returns the message of the exception of type E that `call` throws, or "" if it throws none.
 template <class E = DataError, class Call>
 std::string message_of(Call call) {
   try {
@@ -137,6 +138,7 @@ std::string message_of(Call call) {
   return "";
 }
 
+// Returns the pixels of image `index`.
 inline std::vector<uint8_t> decode_one(const ImageStore& store, int64_t index) {
   std::vector<uint8_t> pixels(store.shape().bytes());
   store.decode({&index, 1}, pixels.data());

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{20};
 
-// Until the process ends.
+// Keeps a worker until the process ends.
 void keep(std::shared_ptr<UcxLibrary> library, std::unique_ptr<UcxWorker> worker) {
   struct Kept {
     std::mutex mutex;
@@ -39,7 +39,8 @@ void UcxProgress::give_up(const CommError& why) {
   if (!given_up_) given_up_ = why;
 }
 
-// Whoever holds the worker progresses it; then there is nothing to do here. What is more than one turn waits for the next.
+// A thread that holds the worker progresses it, so tick() has nothing to do then. Work beyond one turn waits
+// for the next tick.
 void UcxProgress::tick() {
   std::unique_lock ending(ending_mutex_);
   while (!ending_told_.wait_for(ending, kTick, [this] { return ending_; })) {

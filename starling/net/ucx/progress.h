@@ -1,6 +1,8 @@
-// UcxProgress: one worker of UCX, shared by the connections of a group, and who moves it. UCX moves nothing by itself: every step of an
-// endpoint progresses the worker for all of them, and a thread here does so 50 times a second for what is left over when nobody
-// steps (the rest of a message that UCX has taken but the network has not, errors).
+// UcxProgress: one worker of UCX, which the connections of a group share, and the threads that progress it.
+//
+// UCX moves nothing by itself. Every step of an endpoint progresses the worker for all endpoints. A thread of
+// UcxProgress progresses it 50 times a second, for what is left over when no endpoint steps. Examples are
+// errors, and the rest of a message that UCX has taken but the network has not.
 #pragma once
 
 #include <condition_variable>
@@ -11,38 +13,43 @@
 
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
-#include "starling/net/ucx/plugin.h"
+#include "starling/net/ucx/ucx_plugin.h"
 
 namespace starling {
 
-// Where a worker stands when a step of it is over.
+// UcxPace says how far a worker is at the end of a step.
 enum class UcxPace {
-  kDone,    // what was waited for is there
-  kAsleep,  // nothing moves: event_fd() of the worker tells of the next thing that does
+  kDone,    // the awaited event has happened
+  kAsleep,  // nothing moves; the worker's event_fd() reports the next event
   kBusy     // there is more to progress
 };
 
+// UcxProgress owns the worker.
 class UcxProgress {
  public:
-  // library: kept until the worker has gone.
+  // The library is kept until the worker has been destroyed.
   UcxProgress(std::shared_ptr<UcxLibrary> library, std::unique_ptr<UcxWorker> worker);
   ~UcxProgress();
   UcxProgress(const UcxProgress&) = delete;
   UcxProgress& operator=(const UcxProgress&) = delete;
 
-  // Held while the worker or a transfer is touched.
+  // Hold it while using the worker or a transfer.
   std::mutex& mutex() { return mutex_; }
+  // The worker.
   UcxWorker& worker() { return *worker_; }
-  // A number that no other connection of this worker has. With the mutex held.
+  // Returns a number that no other connection of this worker has. The caller holds the mutex.
   uint32_t next_connection() { return connections_++; }
 
-  // Where UCX does not let go of memory: over TCP nothing but its progress writes there, so that has an end. The worker moves nothing any
-  // more and is never destroyed. `why` is for whoever still wants to use it. With the mutex held.
+  // Stops the worker for good, because UCX does not let go of memory. It is then never progressed or
+  // destroyed. Over TCP only progress writes to the memory, so this ends all writes. `why` is thrown to later
+  // users. The caller holds the mutex.
   void give_up(const CommError& why);
-  // Then nothing may be asked of the worker. With the mutex held.
+  // The reason, if the worker was given up. Nothing may then be asked of the worker. The caller holds the
+  // mutex.
   const std::optional<CommError>& given_up() const { return given_up_; }
 
-  // Progresses until `done()`, until nothing moves, or for kMostCalls, for others want the worker too. With the mutex held.
+  // Progresses the worker until `done()`, until nothing moves, or kMostCalls times, because other threads
+  // want the worker, too. The caller holds the mutex.
   template <typename Done>
   UcxPace until(const Done& done) {
     for (int calls = 0; calls < kMostCalls; ++calls) {

@@ -1,24 +1,28 @@
-// UcxSleep: what a thread polls that moves one direction of a connection over UCX: the worker, the TCP connection beneath, and the word
-// of another thread that has progressed the worker. Guarded by the worker's mutex, but for poll_fd().
+// UcxSleep: what a thread polls that moves one direction of a connection over UCX. It combines the worker,
+// the TCP connection beneath, and a wake-up by another thread that has progressed the worker.
+// The worker's mutex guards it, except for poll_fd().
 #pragma once
 
 #include "starling/base/unique_fd.h"
-#include "starling/net/ucx/plugin.h"
+#include "starling/net/ucx/ucx_plugin.h"
 
 namespace starling {
 
+// UcxSleep is the descriptor of one direction.
 class UcxSleep {
  public:
-  // CommError where the system has no descriptors left.
+  // Errors: CommError if the system has no descriptors left.
   UcxSleep(int worker_fd, int tcp_fd);
+  // The descriptor to poll for POLLIN.
   int poll_fd() const { return poll_.get(); }
-  // No more of the TCP connection, which has ended.
+  // Stops watching the TCP connection, because it has ended.
   void forget_tcp();
 
-  // The thread is going to poll, and finds something at once where `busy`; it no longer does.
+  // The thread is about to poll. If `busy`, poll returns at once.
   void begin(bool busy);
+  // The thread no longer polls.
   void end();
-  // Something that it waits for has come.
+  // Wakes the thread, because something that it awaits has happened.
   void wake();
 
  private:
@@ -29,9 +33,10 @@ class UcxSleep {
   bool woken_ = false;
 };
 
-// A transfer of that direction.
+// UcxStep is a transfer of that direction. It wakes the thread when it ends.
 class UcxStep final : public UcxTransfer {
  public:
+  // `sleep` must outlive the step.
   explicit UcxStep(UcxSleep& sleep) : sleep_(sleep) {}
 
  protected:

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <utility>
+
 #include "starling/base/check.h"
 
 namespace starling {
@@ -35,7 +37,7 @@ at::Tensor unchanged(const at::Tensor& x) {
   return x;
 }
 
-// The parts of x along its last dim, by rank.
+// Returns the parts of x along its last dimension, by rank.
 std::vector<at::Tensor> column_parts(const at::Tensor& x, int size) {
   std::vector<at::Tensor> parts;
   for (int r = 0; r < size; ++r) {
@@ -60,14 +62,28 @@ TensorFunction sum_region(TensorGroup& group, const std::string& layer) {
   return linear_map([&group, layer](const at::Tensor& x) { return group.sum(x, layer); }, unchanged);
 }
 
-TensorFunction gather_region(TensorGroup& group, int64_t dim, int64_t whole, const std::string& layer) {
+namespace {
+
+// Returns the two maps between a rank's part along `dim` and the whole.
+std::pair<TensorFunction, TensorFunction> gather_and_split(TensorGroup& group, int64_t dim, int64_t whole,
+                                                           const std::string& layer) {
   const IndexRange own = part_of_range(whole, group.size(), group.rank());
-  const auto from_start = [dim](const at::Tensor& x) { return dim < 0 ? dim + x.dim() : dim; };
-  return linear_map(
-      [&group, from_start, whole, layer](const at::Tensor& x) {
-        return group.gather(x, from_start(x), whole, layer);
-      },
-      [own, dim](const at::Tensor& dy) { return dy.narrow(dim, own.begin, own.count()).contiguous(); });
+  return {[&group, dim, whole, layer](const at::Tensor& x) {
+            return group.gather(x, dim < 0 ? dim + x.dim() : dim, whole, layer);
+          },
+          [own, dim](const at::Tensor& x) { return x.narrow(dim, own.begin, own.count()).contiguous(); }};
+}
+
+}  // namespace
+
+TensorFunction gather_region(TensorGroup& group, int64_t dim, int64_t whole, const std::string& layer) {
+  auto [gather, split] = gather_and_split(group, dim, whole, layer);
+  return linear_map(std::move(gather), std::move(split));
+}
+
+TensorFunction split_region(TensorGroup& group, int64_t dim, int64_t whole, const std::string& layer) {
+  auto [gather, split] = gather_and_split(group, dim, whole, layer);
+  return linear_map(std::move(split), std::move(gather));
 }
 
 TensorFunction gather_samples(TensorGroup& group, const std::string& layer) {
@@ -79,7 +95,7 @@ TensorFunction gather_samples(TensorGroup& group, const std::string& layer) {
 TensorFunction return_samples(TensorGroup& group, int64_t whole, const std::string& layer) {
   const auto forward = [&group, whole, layer](const at::Tensor& x) {
     const int p = group.size();
-    STARLING_CHECK(x.size(0) % p == 0, "{} samples of {} ranks", x.size(0), p);
+    STARLING_CHECK(x.size(0) % p == 0, "{} samples cannot be divided evenly among {} ranks", x.size(0), p);
     std::vector<int64_t> shape = x.sizes().vec();
     shape[0] /= p;
     std::vector<std::vector<int64_t>> sizes;

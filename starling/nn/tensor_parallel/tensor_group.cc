@@ -9,25 +9,20 @@
 namespace starling {
 
 template <typename F>
-void TensorGroup::measured(const std::string& layer, bool all_reduce, size_t element_bytes, F operation) {
+void TensorGroup::measured(const std::string& layer, size_t element_bytes, F operation) {
   const TrafficCount before = group_.traffic();
   const Nanoseconds begin = clock_.now();
   operation();
   seconds_ += to_seconds(clock_.now() - begin);
   const TrafficCount after = group_.traffic();
-  const auto moved = [&](uint64_t TrafficCount::* count) {
-    return static_cast<double>(after.*count - before.*count);
-  };
   LayerTraffic& own = traffic_[layer];
-  const double bytes = moved(&TrafficCount::window_read) +
-                       (all_reduce ? moved(&TrafficCount::window_written) + moved(&TrafficCount::socket_sent)
-                                   : moved(&TrafficCount::socket_received));
+  const auto bytes = static_cast<double>(after.received() - before.received());
   own.bytes += bytes;
   own.elements += bytes / static_cast<double>(element_bytes);
   ++own.calls;
 }
 
-// Windows live as long as the group, so a larger one is at least twice as large.
+// Windows live as long as the group, so each new window is at least twice as large as the last.
 std::byte* TensorGroup::window(size_t bytes) {
   if (!window_ || window_->bytes() < bytes)
     window_ = group_.allocate_window(window_ ? std::max(bytes, 2 * window_->bytes()) : bytes);
@@ -38,8 +33,9 @@ at::Tensor TensorGroup::all_reduce(const at::Tensor& x, ReduceOp op, const std::
   if (size() == 1 || x.numel() == 0) return x.clone();
   const at::Tensor place = at::from_blob(window(x.nbytes()), x.sizes(), x.options());
   place.copy_(x);
-  measured(layer, true, x.element_size(),
-           [&] { group_.all_reduce(place.data_ptr(), place.numel(), data_type_of(x.scalar_type()), op); });
+  measured(layer, x.element_size(), [&] {
+    starling::all_reduce(group_, place.data_ptr(), place.numel(), data_type_of(x.scalar_type()), op);
+  });
   return place.clone();
 }
 
@@ -58,7 +54,8 @@ at::Tensor TensorGroup::gather(const at::Tensor& part, int64_t dim, int64_t whol
     sizes[static_cast<size_t>(dim)] = part_of_range(whole, size(), rank).count();
     return sizes;
   };
-  int64_t longest = 0;  // parts may differ by one entry: all send as much as the longest
+  // Parts may differ by one entry, and all ranks send as much as the longest part.
+  int64_t longest = 0;
   for (int r = 0; r < size(); ++r) longest = std::max(longest, part_of_range(whole, size(), r).count());
   sizes[static_cast<size_t>(dim)] = longest;
   const int64_t each = c10::multiply_integers(sizes);
@@ -68,8 +65,8 @@ at::Tensor TensorGroup::gather(const at::Tensor& part, int64_t dim, int64_t whol
     own.narrow(0, 0, part.numel()).copy_(part.reshape({-1}));
   }
   const at::Tensor all = at::empty({size() * each}, part.options());
-  measured(layer, false, part.element_size(), [&] {
-    group_.all_gather(own.data_ptr(), all.data_ptr(), each, data_type_of(part.scalar_type()));
+  measured(layer, part.element_size(), [&] {
+    starling::all_gather(group_, own.data_ptr(), all.data_ptr(), each, data_type_of(part.scalar_type()));
   });
   std::vector<at::Tensor> parts;
   for (int r = 0; r < size(); ++r) {
@@ -85,9 +82,9 @@ at::Tensor TensorGroup::sum_scatter(const at::Tensor& x, const std::string& laye
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes[0] /= size();
   const at::Tensor out = at::empty(sizes, x.options());
-  measured(layer, false, x.element_size(), [&] {
-    group_.reduce_scatter(in.data_ptr(), out.data_ptr(), out.numel(), data_type_of(x.scalar_type()),
-                          ReduceOp::kSum);
+  measured(layer, x.element_size(), [&] {
+    starling::reduce_scatter(group_, in.data_ptr(), out.data_ptr(), out.numel(),
+                             data_type_of(x.scalar_type()), ReduceOp::kSum);
   });
   return out;
 }
@@ -106,8 +103,9 @@ std::vector<at::Tensor> TensorGroup::exchange(const std::vector<at::Tensor>& pie
   int64_t received = 0;
   for (const size_t count : in_counts) received += static_cast<int64_t>(count);
   const at::Tensor in = at::empty({received}, out.options());
-  measured(layer, false, out.element_size(), [&] {
-    group_.all_to_all(out.data_ptr(), out_counts, in.data_ptr(), in_counts, data_type_of(out.scalar_type()));
+  measured(layer, out.element_size(), [&] {
+    starling::all_to_all(group_, out.data_ptr(), out_counts, in.data_ptr(), in_counts,
+                         data_type_of(out.scalar_type()));
   });
   std::vector<at::Tensor> result;
   int64_t at = 0;

@@ -1,8 +1,8 @@
-// TensorGroup: a group of ranks that divide layers among them, as operations on tensors. It counts what crosses between the
-// ranks and what the waiting costs, by layer.
+// TensorGroup is a group of ranks that divide layers among them. It offers collectives on tensors, and counts
+// per layer what these move.
 //
-// All ranks call the same operations in the same order, with tensors of the shapes that follow from the division: forward in
-// the model's order, backward in the reverse. From one thread.
+// All ranks call the same operations in the same order: forward in the model's order, backward in the reverse
+// order. The shapes of the tensors follow from the division. One thread calls the operations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,48 +17,58 @@
 
 namespace starling {
 
-// What a layer's operations moved since reset_traffic(). Elements of all-reduces are those that entered this rank's windows or
-// sockets from others and those that it put into theirs: 2 (t - 1)/t n for n elements on t ranks of one host, as in a ring. Of
-// the other operations they are those received.
+// What this rank received for a layer since reset_traffic() (TrafficCount::received). For n elements on t
+// ranks an all-reduce receives 2 (t - 1)/t n, as in a ring.
 struct LayerTraffic {
   double elements = 0;
   double bytes = 0;
   int64_t calls = 0;
 };
 
+// Collectives on tensors over one group. Not thread-safe.
 class TensorGroup {
  public:
-  // Both outlive this.
+  // `group` and `clock` must outlive this object.
   TensorGroup(Group& group, const Clock& clock) : group_(group), clock_(clock) {}
 
+  // This rank in the group.
   int rank() const { return group_.rank(); }
+  // The number of ranks in the group.
   int size() const { return group_.size(); }
+  // The group below.
   Group& group() { return group_; }
 
-  // The elementwise sum over the ranks, in a new tensor; bit-identical on all. `layer` is whom the traffic is counted for.
+  // Returns the elementwise sum over the ranks in a new tensor, bit-identical on all ranks. The traffic is
+  // counted under `layer`.
   at::Tensor sum(const at::Tensor& x, const std::string& layer);
+  // Returns the elementwise maximum over the ranks in a new tensor.
   at::Tensor maximum(const at::Tensor& x, const std::string& layer);
-  // Each rank has its part (part_of_range) of `whole` entries along `dim`; the tensor of all parts, in a new tensor.
+  // Returns the tensor of all parts in a new tensor. Each rank gives its part (part_of_range) of `whole`
+  // entries along `dim`.
   at::Tensor gather(const at::Tensor& part, int64_t dim, int64_t whole, const std::string& layer);
-  // This rank's part (equal on all, along dim 0) of the elementwise sum.
+  // Returns this rank's part of the elementwise sum. The ranks' parts are equally large and lie along
+  // dimension 0.
   at::Tensor sum_scatter(const at::Tensor& x, const std::string& layer);
-  // Sends pieces[r] to rank r; what the others sent, by rank, of the sizes given. Contiguous pieces of one type.
+  // Sends pieces[r] to rank r. Returns what each rank sent, by rank; `sizes` gives the shapes of these
+  // tensors. All pieces have one dtype.
   std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& pieces,
                                    const std::vector<std::vector<int64_t>>& sizes, const std::string& layer);
 
+  // The traffic by layer since reset_traffic().
   const std::map<std::string, LayerTraffic>& traffic() const { return traffic_; }
-  double seconds() const { return seconds_; }  // in all operations
+  double seconds() const { return seconds_; }  // time spent in all operations
+  // Sets traffic() and seconds() to zero.
   void reset_traffic();
 
  private:
   template <typename F>
-  void measured(const std::string& layer, bool all_reduce, size_t element_bytes, F operation);
+  void measured(const std::string& layer, size_t element_bytes, F operation);
   at::Tensor all_reduce(const at::Tensor& x, ReduceOp op, const std::string& layer);
   std::byte* window(size_t bytes);
 
   Group& group_;
   const Clock& clock_;
-  std::shared_ptr<Window> window_;  // where sums are made
+  std::shared_ptr<Window> window_;  // the memory in which all-reduces run
   std::map<std::string, LayerTraffic> traffic_;
   double seconds_ = 0;
 };

@@ -1,17 +1,20 @@
-// Tensor parallelism on real processes, fp64: the divided model computes the loss and the gradients of the whole one, moves what
-// the formula says, and refuses what cannot be divided.
+// Tests tensor parallelism on real processes in fp64. The divided model computes the loss and the gradients
+// of the whole model, moves what the formula says, and refuses what cannot be divided.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/nn/layer_chain.h"
-#include "starling/nn/tensor_parallel/all_samples.h"
-#include "starling/nn/tensor_parallel/divide.h"
 #include "starling/nn/tensor_parallel/regions.h"
-#include "starling/nn/tensor_parallel/vocabulary.h"
-#include "starling/torch_testing/group_processes.h"
+#include "starling/nn/tensor_parallel/shard_for_all_samples.h"
+#include "starling/nn/tensor_parallel/shard_model.h"
+#include "starling/nn/tensor_parallel/shard_vocabulary.h"
+#include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 namespace {
@@ -20,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kBatch = 4;
 
-// Runs `body` on `size` processes; the numbers of all ranks, the largest of each name.
+// Runs `body` on `size` processes. Returns the maximum over the ranks of each number.
 Numbers on_ranks(int size, const std::function<Numbers(TensorGroup&)>& body) {
   return largest_of(numbers_of_processes(size, [&](Group& group, Store&) {
     const SystemClock clock;
@@ -53,6 +56,21 @@ Case gpt_case(int64_t heads = 4) {
           torch::randint(11, {kBatch, 6})};
 }
 
+Case llama_case(const std::string& name, int64_t heads, int64_t kv_heads, bool tied) {
+  ModelSpec spec;
+  spec.name = "llama";
+  spec.layers = 2;
+  spec.width = 24;
+  spec.heads = heads;
+  spec.kv_heads = kv_heads;
+  spec.hidden = 37;  // uneven parts
+  spec.tied = tied;
+  spec.tokens = 6;
+  torch::manual_seed(9);
+  return {name, zoo_model(spec, {{6}, 11, true}), torch::randint(11, {kBatch, 6}),
+          torch::randint(11, {kBatch, 6})};
+}
+
 Case mlp_case(std::vector<int64_t> widths) {
   ModelSpec spec;
   spec.name = "mlp";
@@ -71,20 +89,21 @@ Case lenet_case() {
           torch::randn({kBatch, 1, 16, 16}, torch::kDouble), torch::randint(10, {kBatch})};
 }
 
-// Like AlexNet, but small: convolutions, pooling, fully connected layers; a user's model, of which nothing is said.
+// A small network like AlexNet: convolutions, pooling and fully connected layers. It stands for a user's
+// model without TensorShardable.
 class SmallNet : public torch::nn::Module {
  public:
   SmallNet() {
     register_module("layers", layers_);
-    layers_->add(std::make_shared<Conv2d>(torch::nn::Conv2dOptions(3, 7, 3).padding(1).bias(false)));
+    layers_->add(std::make_shared<Conv2dImpl>(torch::nn::Conv2dOptions(3, 7, 3).padding(1).bias(false)));
     layers_->relu();
     layers_->max_pool(2, 2);
-    layers_->add(std::make_shared<Conv2d>(torch::nn::Conv2dOptions(7, 9, 3)));
+    layers_->add(std::make_shared<Conv2dImpl>(torch::nn::Conv2dOptions(7, 9, 3)));
     layers_->relu();
     layers_->add_step([](const at::Tensor& x) { return x.flatten(1); });
-    layers_->add(std::make_shared<Linear>(9 * 2 * 2, 13));
+    layers_->add(std::make_shared<LinearImpl>(9 * 2 * 2, 13));
     layers_->relu();
-    layers_->add(std::make_shared<Linear>(13, 5));
+    layers_->add(std::make_shared<LinearImpl>(13, 5));
     scale_ = register_parameter("scale", torch::ones({5}));
   }
   at::Tensor forward(const at::Tensor& x) { return layers_->forward(x) * scale_; }
@@ -111,11 +130,12 @@ Model made(const ModelFactory& factory) {
   return model;
 }
 
-// Loss and gradients of the divided model against the whole one's; whether whole parameters have equal gradients on all ranks.
+// Compares loss and gradients of the divided model with those of the whole model. Also checks that whole
+// parameters have equal gradients on all ranks.
 Numbers compare(const Case& c, TensorGroup& group) {
   const Model whole = made(c.factory);
   Model model = made(c.factory);
-  const Division division = divide_model(model, group);
+  const ModelSharding sharding = shard_model(model, group);
   const at::Tensor expected = whole.loss(whole.forward(c.input), c.target);
   expected.backward();
   const at::Tensor loss = model.loss(model.forward(c.input), c.target);
@@ -125,9 +145,9 @@ Numbers compare(const Case& c, TensorGroup& group) {
   const auto gradients = whole.module->named_parameters();
   for (const auto& p : model.module->named_parameters()) {
     at::Tensor reference = gradients[p.key()].grad();
-    const auto slice = division.slices.find(p.key());
-    const bool divided = slice != division.slices.end();
-    if (divided) {
+    const auto slice = sharding.slices.find(p.key());
+    const bool sharded = slice != sharding.slices.end();
+    if (sharded) {
       reference = slice->second.cut(reference, group.size(), group.rank());
       EXPECT_EQ(p.value().sizes(), slice->second.part_sizes(group.size(), group.rank()));
     } else {
@@ -137,13 +157,13 @@ Numbers compare(const Case& c, TensorGroup& group) {
     double& worst = result[c.name + ":gradients"];
     worst = std::max(worst, difference(p.value().grad(), reference));
   }
-  result[c.name + ":divided"] = static_cast<double>(division.slices.size());
+  result[c.name + ":sharded"] = static_cast<double>(sharding.slices.size());
   return result;
 }
 
-void expect_equal(const Numbers& numbers, const std::string& name, double divided) {
-  ASSERT_EQ(numbers.count(name + ":divided"), 1u) << name;
-  EXPECT_EQ(numbers.at(name + ":divided"), divided);
+void expect_equal(const Numbers& numbers, const std::string& name, double sharded) {
+  ASSERT_EQ(numbers.count(name + ":sharded"), 1u) << name;
+  EXPECT_EQ(numbers.at(name + ":sharded"), sharded);
   EXPECT_LE(numbers.at(name + ":loss"), 1e-12) << name;
   EXPECT_LE(numbers.at(name + ":gradients"), 1e-11) << name;
   if (numbers.count(name + ":unequal") > 0) {
@@ -175,10 +195,24 @@ TEST(TensorParallel, ComputesTheLossAndGradientsOfTheWholeModel) {
         result.merge(compare(c, group));
       return result;
     });
-    expect_equal(all, "gpt", 1 + 2 * 6);  // row-parallel biases stay whole
+    expect_equal(all, "gpt", 1 + 2 * 6);  // biases of layers by rows stay whole
     expect_equal(all, "mlp4", 5);         // columns, rows, gathered
     expect_equal(all, "lenet5", 2 * 2 + 5);
     expect_equal(all, "user", 1 + 2 + 2 * 2);
+  }
+}
+
+// Each rank has whole heads: the keys and values of its queries.
+TEST(TensorParallel, DividesGroupedQueriesWithTheirKeys) {
+  for (const int ranks : {2, 3, 4}) {
+    const int64_t kv = ranks == 3 ? 3 : 4, heads = ranks == 4 ? 4 : 12;
+    const Numbers all = on_ranks(ranks, [&](TensorGroup& group) {
+      Numbers result = compare(llama_case("llama", heads, kv, false), group);
+      result.merge(compare(llama_case("tied", heads, kv, true), group));
+      return result;
+    });
+    expect_equal(all, "llama", 2 + 2 * 7);  // both tables, and all matrices
+    expect_equal(all, "tied", 1 + 2 * 7);
   }
 }
 
@@ -195,26 +229,31 @@ TEST(TensorParallel, DividesUnevenly) {
 TEST(TensorParallel, TransformerLayersMoveWhatTheFormulaSays) {
   for (const int ranks : {2, 4}) {
     const Numbers all = on_ranks(ranks, [](TensorGroup& group) {
-      const Case c = gpt_case();
-      Model model = made(c.factory);
-      const Division division = divide_model(model, group);
-      group.reset_traffic();
-      model.loss(model.forward(c.input), c.target).backward();
-      double elements = 0, calls = 0;
-      for (const auto& [layer, traffic] : group.traffic()) {
-        if (layer.find(".h.") == std::string::npos) continue;
-        elements += traffic.elements;
-        calls += static_cast<double>(traffic.calls);
+      Numbers result;
+      for (const Case& c : {gpt_case(), llama_case("llama", 4, 4, false)}) {
+        Model model = made(c.factory);
+        const ModelSharding sharding = shard_model(model, group);
+        group.reset_traffic();
+        model.loss(model.forward(c.input), c.target).backward();
+        double elements = 0, calls = 0;
+        for (const auto& [layer, traffic] : group.traffic()) {
+          if (!layer.starts_with(sharding.transformer_prefix)) continue;
+          elements += traffic.elements;
+          calls += static_cast<double>(traffic.calls);
+        }
+        const auto layers = static_cast<double>(sharding.transformer_layers);
+        result[c.name + ":elements"] = elements / layers;
+        result[c.name + ":calls"] = calls / layers;
+        result[c.name + ":width"] = static_cast<double>(sharding.width);
       }
-      const auto layers = static_cast<double>(division.transformer_layers);
-      return Numbers{{"elements", elements / layers},
-                     {"calls", calls / layers},
-                     {"width", static_cast<double>(division.width)}};
+      return result;
     });
     const double bsh = kBatch * 6 * 24, t = ranks;
-    EXPECT_EQ(all.at("width"), 24);
-    EXPECT_EQ(all.at("calls"), 4);
-    EXPECT_EQ(all.at("elements"), 8 * bsh * (t - 1) / t);
+    for (const std::string name : {"gpt", "llama"}) {
+      EXPECT_EQ(all.at(name + ":width"), 24) << name;
+      EXPECT_EQ(all.at(name + ":calls"), 4) << name;
+      EXPECT_EQ(all.at(name + ":elements"), 8 * bsh * (t - 1) / t) << name;
+    }
   }
 }
 
@@ -236,7 +275,7 @@ TEST(TensorParallel, LossOverADividedVocabularyIsCrossEntropy) {
   EXPECT_LE(all.at("gradient"), 1e-13);
 }
 
-// Each rank's samples go through a layer whose outputs are divided, and come back with all outputs.
+// Each rank's samples go through a layer whose outputs are divided, and return with all outputs.
 TEST(TensorParallel, SamplesGoToTheLayerAndComeBack) {
   const Numbers all = on_ranks(3, [](TensorGroup& group) {
     torch::manual_seed(4);
@@ -262,13 +301,14 @@ TEST(TensorParallel, SamplesGoToTheLayerAndComeBack) {
   EXPECT_EQ(all.size(), 3u);
 }
 
-// Gradients of data-parallel layers are those of the own samples' mean loss, those of model-parallel ones sums over the ranks.
+// Gradients of data-parallel layers are those of the mean loss of the rank's samples. Gradients of
+// model-parallel layers are sums over the ranks.
 TEST(AllSamples, ModelParallelLayersSeeTheSamplesOfAllRanks) {
   const Numbers all = on_ranks(2, [](TensorGroup& group) {
     const Case c = lenet_case();
     const Model whole = made(c.factory);
     Model model = made(c.factory);
-    const TensorSlices slices = divide_for_all_samples(model, group, {"fc1", "fc3"});
+    const TensorSlices slices = shard_for_all_samples(model, group, {"fc1", "fc3"});
     whole.loss(whole.forward(c.input), c.target).backward();
     const int64_t n = kBatch / 2;
     const at::Tensor own = c.input.narrow(0, group.rank() * n, n);
@@ -294,7 +334,7 @@ TEST(AllSamples, ModelParallelLayersSeeTheSamplesOfAllRanks) {
 TEST(AllSamples, MoveWhatTheFormulaSays) {
   const Numbers all = on_ranks(2, [](TensorGroup& group) {
     Model model = made(mlp_case({12, 10, 8, 6}).factory);
-    divide_for_all_samples(model, group, {"fc2"});
+    shard_for_all_samples(model, group, {"fc2"});
     const at::Tensor x = torch::randn({kBatch, 12}, torch::kDouble);
     model.loss(model.forward(x), torch::zeros({kBatch}, torch::kLong)).backward();
     return Numbers{{"elements", group.traffic().at("fc2").elements},
@@ -304,18 +344,73 @@ TEST(AllSamples, MoveWhatTheFormulaSays) {
   EXPECT_EQ(all.at("elements"), 2 * kBatch * 10 * 1 + 2 * kBatch * 8 / 2);
 }
 
+std::vector<std::string> model_parallel_layers(const std::vector<HybridLayer>& layers, int ranks) {
+  std::vector<std::string> chosen;
+  for (const HybridLayer& layer : layers) {
+    if (layer.model_parallel(ranks)) chosen.push_back(layer.name);
+  }
+  return chosen;
+}
+
 TEST(AllSamples, BytesDecideWhichLayersAreModelParallel) {
   ModelSpec spec;
   spec.name = "lenet5";
-  const ModelShape shape{{1, 28, 28}, 10, false};
-  const auto layers = hybrid_layers(zoo_model(spec, shape), shape, 64);
-  std::vector<std::string> chosen;
-  for (const HybridLayer& layer : layers) {
-    if (layer.model_parallel()) chosen.push_back(layer.name);
+  const ModelShape lenet{{1, 28, 28}, 10, false};
+  const auto layers = hybrid_layers(zoo_model(spec, lenet), lenet, 64);
+  ASSERT_EQ(layers.size(), 3u);
+  // fc1: 25,600 + 3,840 elements against 48,120. fc2: 7,680 + 2,688 against 10,164. fc3: 5,376 + 320 against
+  // 850.
+  EXPECT_THAT(model_parallel_layers(layers, 2), ::testing::ElementsAre("fc1"));
+  EXPECT_EQ(layers[1].model_elements(2), 10'368);
+  EXPECT_EQ(layers[1].data_elements(2), 10'164);
+  // With four ranks, the outputs count less: 7,680 + 1,344.
+  EXPECT_THAT(model_parallel_layers(layers, 4), ::testing::ElementsAre("fc1", "fc2"));
+  EXPECT_THAT(model_parallel_layers(layers, 121), ::testing::IsEmpty());  // fc1 has 120 features
+
+  spec.name = "mlp";
+  spec.widths = {16, 4096, 10};
+  const ModelShape flat{{16}, 10, false};
+  const auto wide = hybrid_layers(zoo_model(spec, flat), flat, 512);
+  EXPECT_THAT(model_parallel_layers(wide, 2), ::testing::IsEmpty());
+  EXPECT_GT(wide[0].model_elements(2), 14 * wide[0].data_elements(2));
+}
+
+// Returns the elements that rank 0 of `ranks` receives for a layer in a step of kBatch samples per rank.
+double counted_elements(const Case& c, const std::string& layer, bool model_parallel, int ranks) {
+  return on_ranks(ranks,
+                  [&](TensorGroup& group) {
+                    Model model = made(c.factory);
+                    if (model_parallel) shard_for_all_samples(model, group, {layer});
+                    model.loss(model.forward(c.input), c.target).backward();
+                    const auto parameters = model.module->named_parameters();
+                    if (!model_parallel) {
+                      group.sum(at::cat({parameters[layer + ".weight"].grad().flatten(),
+                                         parameters[layer + ".bias"].grad()}),
+                                layer);
+                    }
+                    return Numbers{{"elements", group.traffic().at(layer).elements}};
+                  })
+      .at("elements");
+}
+
+// The choice must compare what the counters show.
+TEST(AllSamples, BothFormulasAreWhatIsCounted) {
+  for (const int ranks : {2, 3}) {
+    const Case mlp = mlp_case({60, 90, 60, 6});
+    const Case lenet = lenet_case();
+    const auto compare = [&](const Case& c, const std::vector<HybridLayer>& layers) {
+      for (const HybridLayer& layer : layers) {
+        SCOPED_TRACE(c.name + " " + layer.name + ", ranks " + std::to_string(ranks));
+        if (layer.features % ranks != 0) continue;  // otherwise the ranks differ
+        EXPECT_DOUBLE_EQ(layer.model_elements(ranks), counted_elements(c, layer.name, true, ranks));
+        // An all-reduce of up to 16 KB may show each rank the whole tensor.
+        if (layer.parameters <= 2048) continue;
+        EXPECT_NEAR(layer.data_elements(ranks), counted_elements(c, layer.name, false, ranks), 16);
+      }
+    };
+    compare(mlp, hybrid_layers(mlp.factory, {{60}, 6, false}, kBatch * ranks));
+    compare(lenet, hybrid_layers(lenet.factory, {{1, 16, 16}, 10, false}, kBatch * ranks));
   }
-  // fc1: 400 x 64 inputs against 48,000 weights; fc2: 7,680 against 10,080; fc3: 5,376 against 840.
-  EXPECT_EQ(layers.size(), 3u);
-  EXPECT_THAT(chosen, ::testing::ElementsAre("fc1", "fc2"));
 }
 
 TEST(AllSamples, RefusesNamesThatAreNoFullyConnectedLayers) {
@@ -325,7 +420,7 @@ TEST(AllSamples, RefusesNamesThatAreNoFullyConnectedLayers) {
     TensorGroup group(*alone, clock);
     Model model = made(lenet_case().factory);
     try {
-      divide_for_all_samples(model, group, layers);
+      shard_for_all_samples(model, group, layers);
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -333,11 +428,12 @@ TEST(AllSamples, RefusesNamesThatAreNoFullyConnectedLayers) {
   };
   EXPECT_THAT(refused({"fc12"}), ::testing::AllOf(HasSubstr("fc12"), HasSubstr("did you mean \"fc1\"?"),
                                                   HasSubstr("fc1 fc2 fc3")));
-  EXPECT_THAT(refused({"conv1"}), HasSubstr("no fully connected layer"));
+  EXPECT_THAT(refused({"conv1"}), HasSubstr("not a fully connected layer"));
   EXPECT_THAT(refused({"fc2", "fc2"}), HasSubstr("twice"));
 }
 
-// What dividing `c` among `size` ranks throws. Nothing is exchanged before the check, so one process is enough.
+// Returns the message that dividing `c` among `size` ranks throws. Ranks exchange nothing before the check,
+// so one process is enough.
 std::string refusal(const Case& c, int size) {
   class Ranks final : public Group {
    public:
@@ -350,15 +446,8 @@ std::string refusal(const Case& c, int size) {
     TrafficCount traffic() const override { return {}; }
     std::shared_ptr<Window> allocate_window(size_t bytes) override { return alone_->allocate_window(bytes); }
     LocalSync* local_sync() override { return alone_->local_sync(); }
-    void barrier() override {}
-    void broadcast(void*, size_t, DataType, int) override {}
-    void all_reduce(void*, size_t, DataType, ReduceOp) override {}
-    void reduce_scatter(const void*, void*, size_t, DataType, ReduceOp) override {}
-    void all_gather(const void*, void*, size_t, DataType) override {}
-    void all_to_all(const void*, std::span<const size_t>, void*, std::span<const size_t>, DataType) override {
-    }
-    void send(const void*, size_t, int, uint32_t) override {}
-    void recv(void*, size_t, int, uint32_t) override {}
+    WorkPtr start(const Call& call) override { return alone_->start(call); }
+    void run(const Call&) override {}
     bool try_recv(void*, size_t, int, uint32_t) override { return false; }
     void abort(const std::string&) override {}
 
@@ -371,7 +460,7 @@ std::string refusal(const Case& c, int size) {
   TensorGroup group(ranks, clock);
   Model model = made(c.factory);
   try {
-    divide_model(model, group);
+    shard_model(model, group);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -381,6 +470,10 @@ std::string refusal(const Case& c, int size) {
 TEST(TensorParallel, RefusesWhatCannotBeDivided) {
   EXPECT_THAT(refusal(gpt_case(3), 2),
               ::testing::AllOf(HasSubstr("model.heads"), HasSubstr("3 heads"), HasSubstr("model.heads = 4")));
+  EXPECT_THAT(refusal(llama_case("llama", 4, 1, false), 2),
+              ::testing::AllOf(HasSubstr("model.kv_heads"), HasSubstr("1 key and value heads"),
+                               HasSubstr("model.kv_heads = 2")));
+  EXPECT_THAT(refusal(llama_case("llama", 3, 3, false), 2), HasSubstr("model.heads: 3 heads"));
   EXPECT_THAT(refusal(mlp_case({12, 9, 3}), 10),
               ::testing::AllOf(HasSubstr("fc1.weight"), HasSubstr("--mesh tensor=9")));
   const auto plain = [] {
@@ -389,7 +482,7 @@ TEST(TensorParallel, RefusesWhatCannotBeDivided) {
   };
   EXPECT_THAT(refusal({"plain", plain, {}, {}}, 2), HasSubstr("starling::Linear"));
   const auto grouped = [] {
-    const auto net = std::make_shared<Conv2d>(torch::nn::Conv2dOptions(4, 4, 3).groups(2));
+    const auto net = std::make_shared<Conv2dImpl>(torch::nn::Conv2dOptions(4, 4, 3).groups(2));
     return Model{net, [net = net.get()](const at::Tensor& x) { return net->forward(x); }, cross_entropy};
   };
   EXPECT_THAT(refusal({"grouped", grouped, {}, {}}, 2), HasSubstr("2 groups"));

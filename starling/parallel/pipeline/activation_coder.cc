@@ -18,7 +18,8 @@ ActivationCoder::ActivationCoder(const std::string& word) {
   const CodecSpec spec = parse_codec(word, "pipeline.activations");
   if (spec.kind == CodecKind::kNone) return;
   codec_ = make_codec(spec);
-  STARLING_CHECK(codec_->fixed_rate(), "activations need messages of known length, {} has none", word);
+  STARLING_CHECK(codec_->fixed_rate(),
+                 "activations need a codec with messages of fixed length, and {} has none", word);
 }
 
 uint64_t ActivationCoder::bytes_of(at::ScalarType type, int64_t count) const {
@@ -32,7 +33,8 @@ at::Tensor ActivationCoder::encode(const at::Tensor& tensor) const {
   const at::Tensor message = empty_message(tensor.sizes(), tensor.scalar_type());
   const size_t bytes = codec_->encode({values.const_data_ptr<float>(), static_cast<size_t>(values.numel())},
                                       memory_of(message));
-  STARLING_CHECK(bytes == message.nbytes(), "{} bytes of {}", bytes, message.nbytes());
+  STARLING_CHECK(bytes == message.nbytes(), "the codec wrote {} bytes into a message of {} bytes", bytes,
+                 message.nbytes());
   return message;
 }
 

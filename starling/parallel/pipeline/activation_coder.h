@@ -1,8 +1,11 @@
-// ActivationCoder: how activations and their gradients are written to travel between the stages of a model
-// (pipeline.activations): as they are, or in 16 or 8 bits (codec/fp16.h, bf16.h, int8.h). What is not floating point (tokens,
-// masks) travels as it is. Nothing is fed back: an activation belongs to its micro-batch alone.
+// ActivationCoder encodes activations and their gradients for transport between the stages of a model
+// (pipeline.activations).
 //
-//   bytes of n values: none  n · their size;   fp16, bf16  2 n;   int8  n + 4 ⌈n / 256⌉
+// Values are sent unchanged or in 16 or 8 bits (codec/fp16.h, codec/bf16.h, codec/int8.h). Tensors that are
+// not floating point (tokens, masks) are sent unchanged. There is no error feedback, because an activation
+// belongs to its micro-batch alone.
+//
+//   bytes of n values:   none  n · element size    fp16, bf16  2 n    int8  n + 4 ⌈n / 256⌉
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,17 +18,22 @@
 
 namespace starling {
 
-// Values are coded as fp32: tensors of bf16 and fp64 are converted, and converted back. One thread.
+// Encodes and decodes tensors. Values are coded as fp32: bf16 and fp64 tensors are converted before and
+// after. Not thread-safe.
 class ActivationCoder {
  public:
-  // word: none, fp16, bf16, int8, or any codec that needs no shapes and always has the same length.
+  // word: none, fp16, bf16, int8, or any other codec that needs no shapes and whose messages have a fixed
+  // length.
   explicit ActivationCoder(const std::string& word = "none");
 
+  // Returns the length in bytes of the message for `count` values.
   uint64_t bytes_of(at::ScalarType type, int64_t count) const;
-  // The message of a contiguous tensor, of bytes_of() bytes: contiguous, `tensor` itself where it travels as it is.
+  // Returns the message of a contiguous tensor. The message is contiguous and has bytes_of() bytes. It is
+  // `tensor` itself if the tensor is sent unchanged.
   at::Tensor encode(const at::Tensor& tensor) const;
-  // Memory for the message of a tensor of these sizes, and the tensor that it says.
+  // Returns uninitialized memory for the message of a tensor of these sizes.
   at::Tensor empty_message(at::IntArrayRef sizes, at::ScalarType type) const;
+  // Returns the tensor that `message` encodes.
   at::Tensor decode(const at::Tensor& message, at::IntArrayRef sizes, at::ScalarType type) const;
 
  private:

@@ -11,13 +11,13 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/net/memory/store.h"
+#include "starling/net/memory/memory_store.h"
 
 namespace starling {
 namespace {
 
-// A stage computes with one thread. The calling thread carries out a stage too, and has all threads again afterwards, for
-// evaluation.
+// Makes a stage compute with one ATen thread. The calling thread also runs a stage, and gets all threads back
+// afterwards for evaluation.
 class OneThreadEach {
  public:
   OneThreadEach() { at::set_num_threads(1); }
@@ -41,12 +41,14 @@ LayerPerCore::LayerPerCore(const ModelFactory& factory, UpdateRule rule, const P
     setup.rank = thread;
     setup.size = team_.size();
     setup.name = "layer-per-core";
-    // The data loader may be slow; a thread that has died ends the process or throws here.
+    // The timeout is long because the data loader may be slow. A fault of a thread ends the process or is
+    // thrown here.
     setup.options.timeout = std::chrono::minutes(10);
     groups_[thread] = make_group(*store_, setup);
   });
-  // Torch's default generator, from which models are drawn, is the process's: they are made before the threads, which seed it
-  // anew whenever they like. A stage takes two: one to measure, one to train.
+  // All models are made before the threads start. Models are drawn from torch's default generator, which
+  // belongs to the process, and a thread may seed it at any time. A stage needs two models: one for measuring
+  // and one for training.
   std::mutex mutex;
   std::vector<Model> models;
   for (int i = 0; i < 2 * options.schedule.ranks; ++i) {
@@ -73,7 +75,8 @@ void LayerPerCore::run(const std::function<void(int)>& task) {
   team_.run([&](int thread) {
     try {
       task(thread);
-    } catch (const std::exception& error) {  // the edge of a thread: the first is rethrown below
+    } catch (
+        const std::exception& error) {  // outermost function of a thread; the first exception is rethrown
       const std::lock_guard lock(mutex);
       if (first) return;
       first = std::current_exception();
@@ -90,7 +93,7 @@ void LayerPerCore::begin_step(const Step& step) {
 double LayerPerCore::forward_backward(const Batch& batch) {
   std::vector<double> losses(stages_.size());
   run([&](int thread) { losses[thread] = stages_[thread]->forward_backward(batch); });
-  return losses[0];  // the same on all
+  return losses[0];  // equal on all threads
 }
 
 StepReport LayerPerCore::update() {
@@ -99,7 +102,9 @@ StepReport LayerPerCore::update() {
   StepReport report = reports[0];
   for (const StepReport& r : reports) {
     report.compute_s = std::max(report.compute_s, r.compute_s);
-    report.exposed_comm_s = std::min(report.exposed_comm_s, r.exposed_comm_s);
+    if (r.exposed_comm_s >= report.exposed_comm_s) continue;
+    report.exposed_comm_s = r.exposed_comm_s;
+    report.phase_s = r.phase_s;
   }
   report.slowest_rank = -1;
   return report;

@@ -1,6 +1,8 @@
-// LayerPerCore: the pipeline inside one process. Each of `threads` cores holds a stage (with interleaved tables several), and
-// all stages work at once on different micro-batches, as the ranks of a Pipeline do on different machines: same tables, same
-// step, activations through the shared memory of a group of threads.
+// LayerPerCore is a pipeline inside one process. Each thread holds a stage, or several stages if the schedule
+// is interleaved. All stages work at the same time on different micro-batches.
+//
+// The schedules and the results of a step are those of a Pipeline whose ranks are processes. Activations pass
+// through the shared memory of a group of threads.
 #pragma once
 
 #include <memory>
@@ -10,39 +12,46 @@
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
-#include "starling/net/store.h"
+#include "starling/net/store/store.h"
 #include "starling/parallel/pipeline/pipeline.h"
+#include "starling/parallel/pipeline/traced.h"
+#include "starling/parallel/replica/thread_team.h"
 #include "starling/parallel/strategy.h"
-#include "starling/parallel/thread_team.h"
 
 namespace starling {
 
-class LayerPerCore final : public Strategy {
+// A pipeline whose stages are threads. Not thread-safe.
+class LayerPerCore final : public Strategy, public Traced {
  public:
-  // A thread for each rank of options.schedule. The clock outlives this. Errors: those of Pipeline.
+  // Starts one thread for each rank of options.schedule. The clock must outlive this object. Errors: those of
+  // Pipeline.
   LayerPerCore(const ModelFactory& factory, UpdateRule rule, const PipelineOptions& options,
                const Clock& clock);
   ~LayerPerCore() override;
 
   void begin_step(const Step& step) override;
-  double forward_backward(const Batch& batch) override;  // the mean loss
-  // slowest_rank is -1: the process is one rank. Seconds are those of the slowest thread.
+  double forward_backward(const Batch& batch) override;  // returns the mean loss
+  // slowest_rank is -1, because the process is one rank. Seconds are those of the slowest thread.
   StepReport update() override;
   void consensus() override;
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
 
-  // See Pipeline; rank means thread.
+  // The whole model, as in Pipeline::replica().
   Replica& replica() { return stages_[0]->replica(); }
-  std::vector<std::pair<std::string, double>> fingerprint() const { return stages_[0]->fingerprint(); }
-  std::vector<MeasuredAction> gather_timeline();
+  Replica& evaluated() override { return stages_[0]->evaluated(); }
+  StrategyStats strategy_stats() override { return stages_[0]->strategy_stats(); }
+  Traced* traced() override { return this; }
+  const Schedule& schedule() const override { return stages_[0]->schedule(); }
+  std::vector<MeasuredAction> gather_timeline() override;
 
  private:
-  // One fault ends all: the others would wait for the thread that has left.
+  // Runs `task` on every thread. A fault of one thread aborts the group, because all other threads would wait
+  // for that thread.
   void run(const std::function<void(int thread)>& task);
 
-  const std::unique_ptr<Store> store_;          // where the threads meet
-  std::vector<std::unique_ptr<Group>> groups_;  // of each thread
+  const std::unique_ptr<Store> store_;          // the store through which the threads connect
+  std::vector<std::unique_ptr<Group>> groups_;  // by thread
   std::vector<std::unique_ptr<Pipeline>> stages_;
   ThreadTeam team_;
 };

@@ -1,4 +1,5 @@
-// PartModule: some parameters and buffers of a module, under their names in it, as a module of their own. It computes nothing.
+// PartModule holds some parameters and buffers of a module, under their names in that module, as a module of
+// its own. It computes nothing.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -10,18 +11,22 @@
 
 namespace starling {
 
+// A module that shares tensors with a part of another module.
 class PartModule final : public torch::nn::Module {
  public:
+  // Makes an empty part of `whole`.
   explicit PartModule(std::shared_ptr<torch::nn::Module> whole);
 
-  // name: dotted, "blocks.0.fc.weight". Parameters come out in the order in which they were put in, by submodule.
+  // Adds a parameter. name: dotted, such as "blocks.0.fc.weight". Within a submodule, parameters keep the
+  // order in which they were added.
   void put_parameter(const std::string& name, at::Tensor parameter);
+  // Adds a buffer under its dotted name.
   void put_buffer(const std::string& name, at::Tensor buffer);
-  // Of the whole module too.
+  // Also sets the mode of the whole module.
   void train(bool on = true) override;
 
  private:
-  // The submodule that a dotted name lies in, and the name's last part.
+  // Returns the submodule that contains a dotted name, and the last part of the name.
   std::pair<torch::nn::Module*, std::string> place_of(const std::string& name);
 
   std::shared_ptr<torch::nn::Module> whole_;

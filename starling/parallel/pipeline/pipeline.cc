@@ -5,20 +5,19 @@
 #include <algorithm>
 
 #include "starling/comm/bootstrap.h"
-#include "starling/parallel/all_reduce.h"
-#include "starling/parallel/gather_state.h"
+#include "starling/comm/message_tags.h"
+#include "starling/parallel/all_reduce/all_reduce.h"
+#include "starling/parallel/replica/gather_state.h"
 #include "starling/plan/schedule_simulation.h"
 
 namespace starling {
 namespace {
 
-constexpr uint32_t kTimelineTag = 0x52000000u;
-
 StageModelOptions stage_options(const PipelineOptions& options) {
   return {options.schedule, options.working, options.seed, options.cut, options.sample, options.activations};
 }
 
-// Synchronous SGD of a single replica.
+// Makes the strategy of a single replica: synchronous SGD.
 Pipeline::MakeExchange single_replica(const UpdateRule& rule, const PipelineOptions& options, Group& alone,
                                       const Clock& clock) {
   return [&](const ModelFactory& part, const StageModel& stage) {
@@ -28,12 +27,7 @@ Pipeline::MakeExchange single_replica(const UpdateRule& rule, const PipelineOpti
     own.clip_norm = options.clip_norm;
     own.seed = options.seed;
     own.parts = stage.parts();
-    auto strategy = std::make_unique<AllReduce>(part, rule, own, alone, clock);
-    BuiltStrategy built;
-    built.evaluated = &strategy->evaluated();
-    built.fingerprint = [] { return std::map<std::string, double>(); };
-    built.strategy = std::move(strategy);
-    return built;
+    return std::make_unique<AllReduce>(part, rule, own, alone, clock);
   };
 }
 
@@ -63,19 +57,23 @@ Pipeline::~Pipeline() = default;
 
 void Pipeline::begin_step(const Step& step) {
   stage_->begin_step(step.index, step.stop_requested, stops_);
-  exchange_.strategy->begin_step({step.index, step.lr, wish_heard_});
+  Step own = step;
+  own.stop_requested = wish_heard_;
+  exchange_->begin_step(own);
   if (options_.share_tied) stage_->share_tied();
 }
 
 double Pipeline::forward_backward(const Batch& batch) {
-  return exchange_.strategy->forward_backward(batch);
+  return exchange_->forward_backward(batch);
 }
 
 StepReport Pipeline::update() {
-  StepReport report = exchange_.strategy->update();
+  StepReport report = exchange_->update();
+  stage_->show_part();
   stops_ = stops_ || report.stop;
-  report.compute_s -= stage_->wait_s();  // to the exchange the table is all computing
-  report.exposed_comm_s += stage_->wait_s();
+  // The exchange counts the whole schedule as computation.
+  report.compute_s -= stage_->wait_s();
+  report.expose(ExchangePhase::kActivations, stage_->wait_s());
   const uint64_t counted = counted_bytes();
   report.bytes_sent += counted - counted_before_;
   counted_before_ = counted;
@@ -85,10 +83,7 @@ StepReport Pipeline::update() {
 
 uint64_t Pipeline::counted_bytes() const {
   uint64_t bytes = 0;
-  for (const Group* group : options_.counting) {
-    const TrafficCount traffic = group->traffic();
-    bytes += traffic.socket_sent + traffic.window_written;
-  }
+  for (const Group* group : options_.counting) bytes += group->traffic().sent();
   return bytes;
 }
 
@@ -107,28 +102,31 @@ void Pipeline::read_notices(StepReport& report) {
       report.slowest_rank = options_.ranks.empty() ? r : options_.ranks[r];
     }
   }
+  if (report.stop) wish_heard_ = stops_ = false;  // all ranks meet now, and may go on
   bubble_ = span > 0 ? 1 - busy / (group_.size() * span) : 0;
   if (++steps_seen_ > 1) bubble_sum_ += bubble_;
 }
 
 void Pipeline::consensus() {
-  exchange_.strategy->consensus();
+  exchange_->consensus();
   if (options_.share_tied) stage_->share_tied();
   stage_->gather();
 }
 
 StrategyState Pipeline::state() {
-  StrategyState state = exchange_.strategy->state();
+  StrategyState state = exchange_->state();
   if (options_.replica == 0) gather_state(group_, state);
   if (group_.rank() != 0 || options_.replica != 0) state = {{}, {}, {}, state.step};
   return state;
 }
 
 void Pipeline::load_state(const StrategyState& state) {
-  exchange_.strategy->load_state(state);
+  exchange_->load_state(state);
 }
 
-std::vector<std::pair<std::string, double>> Pipeline::fingerprint() const {
+StrategyStats Pipeline::strategy_stats() {
+  StrategyStats stats;
+  if (options_.tells_exchange) stats = exchange_->strategy_stats();
   const Schedule& schedule = options_.schedule;
   double planned = planned_bubble(schedule.name, schedule.ranks, schedule.chunks, schedule.micro_batches);
   if (planned < 0) planned = simulate_schedule(schedule, {}).bubble;
@@ -144,18 +142,20 @@ std::vector<std::pair<std::string, double>> Pipeline::fingerprint() const {
     for (const StageNotice& n : notices) bytes += n.payload_bytes;
   }
   const double mean = steps_seen_ > 1 ? bubble_sum_ / static_cast<double>(steps_seen_ - 1) : bubble_;
-  return {{"bubble", bubble_},
-          {"bubble_mean", mean},
-          {"bubble_planned", planned},
-          {"bubble_balanced", balanced},
-          {"stages", schedule.stages()},
-          {"micro_batches", schedule.micro_batches},
-          {"live_activations", stage_->live_activations()},
-          {"stage_bytes", bytes}};
+  stats["bubble"] = static_cast<double>(bubble_);
+  stats["bubble_mean"] = static_cast<double>(mean);
+  stats["bubble_planned"] = static_cast<double>(planned);
+  stats["bubble_balanced"] = static_cast<double>(balanced);
+  stats["stages"] = static_cast<double>(schedule.stages());
+  stats["micro_batches"] = static_cast<double>(schedule.micro_batches);
+  stats["live_activations"] = static_cast<double>(stage_->live_activations());
+  stats["stage_bytes"] = static_cast<double>(bytes);
+  stats["replicas"] = static_cast<double>(options_.replicas);
+  return stats;
 }
 
 std::vector<MeasuredAction> Pipeline::gather_timeline() {
-  // Words of an action: kind, micro-batch, chunk, begin, end.
+  // The words of an action are its kind, micro-batch, chunk, begin and end.
   constexpr size_t kWords = 5;
   std::vector<int64_t> own;
   for (const MeasuredAction& a : stage_->timeline()) {
@@ -163,7 +163,7 @@ std::vector<MeasuredAction> Pipeline::gather_timeline() {
                            a.begin_ns, a.end_ns});
   }
   if (group_.rank() != 0) {
-    group_.send(own.data(), own.size() * sizeof(int64_t), 0, kTimelineTag);
+    send(group_, own.data(), own.size() * sizeof(int64_t), 0, kTimelineTag);
     return {};
   }
   const bool one_host = static_cast<int>(group_.local_ranks().size()) == group_.size();
@@ -173,7 +173,7 @@ std::vector<MeasuredAction> Pipeline::gather_timeline() {
     std::vector<int64_t> words(own);
     if (r > 0) {
       words.resize(options_.schedule.actions[r].size() * kWords);
-      group_.recv(words.data(), words.size() * sizeof(int64_t), r, kTimelineTag);
+      recv(group_, words.data(), words.size() * sizeof(int64_t), r, kTimelineTag);
     }
     begins.push_back(words.empty() ? 0 : words[3]);
     for (size_t i = 0; i + kWords <= words.size(); i += kWords) {

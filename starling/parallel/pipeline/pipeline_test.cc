@@ -1,11 +1,15 @@
-// Pipelines of real processes against one process: the same steps, whatever the table and the cut.
+// Pipelines of real processes make the steps of one process, for every schedule and every cut.
 #include "starling/parallel/pipeline/pipeline.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <set>
 
@@ -22,7 +26,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A user's model whose skip connection passes every cut: {h, skip} travels from the first layer to the head.
+// A user's model whose skip connection passes every cut: {h, skip} goes from the first layer to the head.
 struct SkipNet : torch::nn::Module {
   SkipNet() {
     for (int i = 0; i < 4; ++i) {
@@ -55,7 +59,8 @@ Model skip_model() {
           cross_entropy, blocks};
 }
 
-// Activations of 1.5 MB a micro-batch of four samples, longer than what the group takes in before somebody receives.
+// A model whose activations have 1.5 MB per micro-batch of four samples. A group cannot buffer so much before
+// a rank receives it.
 Model wide_model() {
   constexpr int64_t kWide = 4096;
   const auto net = std::make_shared<SkipNet>();
@@ -80,10 +85,11 @@ StepReport one_step(Pipeline& pipeline, const Task& task, int64_t step) {
   return pipeline.update();
 }
 
-// All ranks of one process group run every form; rank 0 compares with one process after the first step and the last.
+// Runs every form on all ranks of one process group. Rank 0 compares with one process after the first and the
+// last step.
 void compare_with_one_process(const Task& task, int size, const std::vector<Form>& forms) {
   ForkedRanks ranks(size, [&](int rank, Store& store) {
-    at::set_num_threads(1);  // the team of the process that forked is not here
+    at::set_num_threads(1);  // fork does not copy the thread team of the parent process
     const auto group = join_group(store, rank, size);
     for (const char* name : {"sgd", "adamw"}) {
       std::map<std::string, at::Tensor> first, last;
@@ -107,7 +113,7 @@ void compare_with_one_process(const Task& task, int size, const std::vector<Form
         }
       }
     }
-    group->barrier();
+    barrier(*group);
   });
   ranks.wait_all();
 }
@@ -127,6 +133,11 @@ TEST(PipelineTest, EveryScheduleEqualsOneProcess_Gpt_ThreeAndFourRanks) {
   compare_with_one_process(gpt_task(), 4, {{"1f1b"}, {"interleaved", 2, 8}});
 }
 
+TEST(PipelineTest, EveryScheduleEqualsOneProcess_Llama) {
+  compare_with_one_process(llama_task(false), 2, {{"gpipe"}, {"1f1b", 1, 8}, {"interleaved", 2}});
+  compare_with_one_process(llama_task(true), 4, {{"1f1b"}, {"interleaved", 2, 8}});
+}
+
 TEST(PipelineTest, SkipConnectionsPassTheCuts) {
   Task task = mlp_task();
   task.factory = skip_model;
@@ -139,14 +150,14 @@ TEST(PipelineTest, LongMessagesInBothDirectionsWaitForNobody) {
   compare_with_one_process(task, 2, {{"1f1b"}, {"interleaved", 2, 2}});
 }
 
-// A snapshot that rank 0 has, of masters of this type and their momentum.
+// Copies a snapshot from rank 0 to all ranks, with masters of this type and their momentum.
 void bring_to_all(Group& group, const Task& task, StrategyState& state, at::ScalarType type = at::kDouble) {
   for (auto* part : {&state.parameters, &state.optimizer}) {
     for (const NamedTensor& p : make_replica(task.factory, type, 9).parameters) {
       const std::string name = part == &state.parameters ? p.name : "momentum/" + p.name;
       at::Tensor& value = (*part)[name];
       if (group.rank() > 0) value = at::empty_like(p.tensor.detach());
-      group.broadcast(value.data_ptr(), value.numel(), data_type_of(type), 0);
+      broadcast(group, value.data_ptr(), value.numel(), data_type_of(type), 0);
     }
   }
 }
@@ -154,10 +165,10 @@ void bring_to_all(Group& group, const Task& task, StrategyState& state, at::Scal
 TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
   const Task task = gpt_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    at::set_num_threads(1);  // the team of the process that forked is not here
+    at::set_num_threads(1);  // fork does not copy the thread team of the parent process
     const auto group = join_group(store, rank, 2);
     SystemClock clock;
-    // Adam's update does not see the scale of the gradient; momentum does.
+    // The optimizer has momentum, because Adam's update does not depend on the scale of the gradient.
     PipelineOptions options = options_for("1f1b", 2, 1, 2);
     options.clip_norm = 0.1;
     // The second micro-batch goes first.
@@ -170,7 +181,8 @@ TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
       Pipeline pipeline(task.factory, rule, options, *group, clock);
       one_step(pipeline, task, 1);
       one_step(pipeline, task, 2);
-      pipeline.consensus();  // nothing that a later step or a snapshot could notice
+      // consensus() must not change later steps or snapshots.
+      pipeline.consensus();
       at_2 = pipeline.state();
       for (int64_t step = 3; step <= kSteps; ++step) one_step(pipeline, task, step);
       const StrategyState state = pipeline.state();
@@ -178,7 +190,8 @@ TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
         require_equal(task, state, one_process(task, optimizer("sgd"), kSteps, 0.1), 1e-10, "clipped");
       require(rank == 0 || state.parameters.empty(), "a state elsewhere than on rank 0");
     }
-    // The snapshot goes to all ranks and on in another table with another cut; rank 1 reads it as rank 0 wrote it.
+    // Training continues from the snapshot with another schedule and another cut. Rank 1 loads what rank 0
+    // wrote.
     bring_to_all(*group, task, at_2);
     at_2.step = 2;
     PipelineOptions other = options_for("interleaved", 2, 2, 4);
@@ -191,18 +204,18 @@ TEST(PipelineTest, TablesFromFilesClippingAndCheckpointsOfOtherMeshes) {
     const StrategyState state = pipeline.state();
     if (rank == 0)
       require_equal(task, state, one_process(task, optimizer("sgd"), kSteps, 0.1), 1e-10, "resumed");
-    // What is evaluated is the whole model on every rank.
+    // Evaluation sees the whole model on every rank.
     pipeline.consensus();
     const at::Tensor out = pipeline.replica().model.forward(task.batch(9).input).detach().contiguous();
     at::Tensor mean = out.clone();
-    group->all_reduce(mean.data_ptr(), mean.numel(), DataType::kFp64, ReduceOp::kSum);
+    all_reduce(*group, mean.data_ptr(), mean.numel(), DataType::kFp64, ReduceOp::kSum);
     require(at::equal(mean, out * 2), "the ranks evaluate different models");
-    group->barrier();
+    barrier(*group);
   });
   ranks.wait_all();
 }
 
-// What a message of it says, value by value.
+// Returns the values that a message of `x` encodes.
 at::Tensor coded(const at::Tensor& x, const std::string& word) {
   const at::Tensor flat = x.detach().to(at::kFloat).contiguous();
   const Values values(flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel());
@@ -218,7 +231,7 @@ TEST(PipelineTest, ActivationsTravelInFewerBytes) {
   const std::map<std::string, int64_t> bytes = {
       {"fp16", 2 * kValues}, {"bf16", 2 * kValues}, {"int8", kValues + 4 * 2}};
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    at::set_num_threads(1);  // the team of the process that forked is not here
+    at::set_num_threads(1);  // fork does not copy the thread team of the parent process
     const auto group = join_group(store, rank, 2);
     for (const auto& item : bytes) {
       const std::string& word = item.first;
@@ -229,7 +242,7 @@ TEST(PipelineTest, ActivationsTravelInFewerBytes) {
       Pipeline pipeline(task.factory, make_update_rule(optimizer("sgd")), options, *group, clock);
       for (int64_t step = 1; step <= kSteps; ++step) one_step(pipeline, task, step);
       std::map<std::string, double> facts;
-      for (const auto& [name, value] : pipeline.fingerprint()) facts[name] = value;
+      for (const auto& [name, value] : pipeline.strategy_stats()) facts[name] = value;
       const int64_t expected = 2 * kMicro * item.second;
       require(facts["stage_bytes"] == expected, fmt::format("{}: {} bytes", word, facts["stage_bytes"]));
       const StrategyState state = pipeline.state();
@@ -242,18 +255,18 @@ TEST(PipelineTest, ActivationsTravelInFewerBytes) {
           const at::Tensor received = coded(sent, word).requires_grad_();
           const at::Tensor out = run_blocks(model.blocks, 4, 8, {received})[0];
           (model.loss(out, target.narrow(0, m * n, n)) / kMicro).backward();
-          // The gradient travels before it is divided by the number of micro-batches.
+          // The gradient is sent before it is divided by the number of micro-batches.
           sent.backward(coded(received.grad() * kMicro, word) / kMicro);
         }
       };
       require_equal(task, state, one_process(task, optimizer("sgd"), kSteps, 0, by_micro_batch), 1e-10, word);
     }
-    group->barrier();
+    barrier(*group);
   });
   ranks.wait_all();
 }
 
-// What the steps have added to the parameters, as one vector.
+// Returns what the steps have added to the parameters, as one vector.
 at::Tensor added(const std::map<std::string, at::Tensor>& before,
                  const std::map<std::string, at::Tensor>& after) {
   std::vector<at::Tensor> parts;
@@ -262,13 +275,13 @@ at::Tensor added(const std::map<std::string, at::Tensor>& before,
   return at::cat(parts);
 }
 
-// The seed's 16-bit weights with 8-bit activations: near one process in fp64, with fp32 masters that are saved and resumed.
+// bf16 weights with int8 activations stay near one process in fp64. The fp32 masters are saved and resumed.
 TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
   const Task task = gpt_task();
   constexpr int64_t kMicro = 4, kValues = kBatch / kMicro * 6 * 16;
   const std::map<std::string, int64_t> bytes = {{"none", 2 * kValues}, {"int8", kValues + 4 * 2}};
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    at::set_num_threads(1);  // the team of the process that forked is not here
+    at::set_num_threads(1);  // fork does not copy the thread team of the parent process
     const auto group = join_group(store, rank, 2);
     const SystemClock clock;
     for (const auto& [word, bytes_each] : bytes) {
@@ -288,7 +301,7 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
       }
       const StrategyState after = pipeline.state();
       std::map<std::string, double> facts;
-      for (const auto& [name, value] : pipeline.fingerprint()) facts[name] = value;
+      for (const auto& [name, value] : pipeline.strategy_stats()) facts[name] = value;
       require(facts["stage_bytes"] == 2 * kMicro * bytes_each,
               fmt::format("{}: {} bytes", word, facts["stage_bytes"]));
 
@@ -309,7 +322,7 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
                                                added(initial, one_process(task, optimizer("sgd"), kSteps)));
       require(apart < 0.05, fmt::format("{}: the updates are {} apart", word, apart));
     }
-    group->barrier();
+    barrier(*group);
   });
   ranks.wait_all();
 }
@@ -317,7 +330,7 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
 TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
   const Task task = gpt_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    at::set_num_threads(1);  // the team of the process that forked is not here
+    at::set_num_threads(1);  // fork does not copy the thread team of the parent process
     const auto group = join_group(store, rank, 2);
     SystemClock clock;
     PipelineOptions options = options_for("1f1b", 2, 1, 4);
@@ -326,16 +339,15 @@ TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
     Pipeline pipeline(task.factory, make_update_rule(optimizer("adamw")), options, *group, clock);
     for (int64_t step = 1; step <= 3; ++step) one_step(pipeline, task, step);
     std::map<std::string, double> facts;
-    for (const auto& [name, value] : pipeline.fingerprint()) facts[name] = value;
+    for (const auto& [name, value] : pipeline.strategy_stats()) facts[name] = value;
     require(facts["stages"] == 2 && facts["micro_batches"] == 4 && facts["live_activations"] == 2, "stages");
     require(facts["bubble_planned"] == 0.2, "planned bubble");
-    require(facts["bubble"] >= 0 && facts["bubble"] < 1 && facts["bubble_balanced"] > 0, "measured bubble");
-    // One activation [4, 6, 16] of fp64 there and its gradient back, four times.
+    // One activation [4, 6, 16] of fp64 and its gradient, four times.
     require(facts["stage_bytes"] == 2 * 4 * (4 * 6 * 16 * 8), fmt::format("{} bytes", facts["stage_bytes"]));
     const std::vector<MeasuredAction> timeline = pipeline.gather_timeline();
     require(timeline.size() == (rank == 0 ? 2 * 16u : 0u), fmt::format("{} actions", timeline.size()));
     for (const MeasuredAction& a : timeline) require(0 <= a.begin_ns && a.begin_ns <= a.end_ns, "times");
-    // Between consensus and the next step alone the other stage's parameters are here.
+    // The parameters of the other stage are present only between consensus() and the next step.
     const auto held = [&] {
       size_t bytes = 0;
       std::set<const void*> counted;  // what this rank trains lies in one flat range
@@ -351,12 +363,61 @@ TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
     const size_t all = 8 * static_cast<size_t>(parameter_count(pipeline.replica()));
     require(whole >= all, "the whole model's bytes");
     require(part < 0.8 * whole && held() == part, fmt::format("{} of {} bytes", part, whole));
-    group->barrier();
+    barrier(*group);
   });
   ranks.wait_all();
 }
 
-// A core a stage, in one process.
+// A clock that advances by one tick at every reading.
+class TickingClock final : public Clock {
+ public:
+  explicit TickingClock(Nanoseconds tick) : tick_(tick) {}
+  Nanoseconds now() const override { return ++readings_ * tick_; }
+
+ private:
+  const Nanoseconds tick_;
+  mutable std::atomic<int64_t> readings_{0};
+};
+
+// Every action takes one tick: 1 ms on rank 0 and 2 ms on rank 1.
+TEST(PipelineTest, TheBubbleIsWhatTheTimesOfTheActionsSay) {
+  const Task task = mlp_task();
+  ForkedRanks ranks(2, [&](int rank, Store& store) {
+    at::set_num_threads(1);  // fork does not copy the thread team of the parent process
+    const auto group = join_group(store, rank, 2);
+    const TickingClock clock(std::chrono::milliseconds(1 + rank));
+    Pipeline pipeline(task.factory, make_update_rule(optimizer("sgd")), options_for("1f1b", 2, 1, 4), *group,
+                      clock);
+    for (int64_t step = 1; step <= 3; ++step) one_step(pipeline, task, step);
+    const StrategyStats stats = pipeline.strategy_stats();
+    const std::vector<MeasuredAction> timeline = pipeline.gather_timeline();
+    barrier(*group);
+    if (rank != 0) return;
+    double busy = 0;
+    std::array<double, 2> first{1e300, 1e300}, last{};
+    for (const MeasuredAction& a : timeline) {
+      const double begin = static_cast<double>(a.begin_ns) * 1e-9, end = static_cast<double>(a.end_ns) * 1e-9;
+      const bool computes = a.action.kind == ActionKind::kForward || a.action.kind == ActionKind::kBackward;
+      if (computes) busy += end - begin;
+      first[a.rank] = std::min(first[a.rank], begin);
+      last[a.rank] = std::max(last[a.rank], end);
+    }
+    // The span of a rank begins one reading before its first action and ends one reading after its last.
+    const double span = std::max(last[0] - first[0] + 0.002, last[1] - first[1] + 0.004);
+    const auto equal = [&](const char* name, double want) {
+      require(std::fabs(stats.at(name) - want) < 1e-9,
+              fmt::format("{}: {} for {}", name, stats.at(name), want));
+    };
+    equal("bubble", 1 - busy / (2 * span));
+    equal("bubble_mean", 1 - busy / (2 * span));
+    require(busy >= 8 * 0.001 + 8 * 0.002, fmt::format("{} s of computation", busy));
+    // Rank 1 is idle only in the first forward and the last backward of rank 0: 1 + 4 * (2 + 2) + 1 ms.
+    equal("bubble_balanced", 1 - (8 * 1 + 8 * 2) / (2 * 18.0));
+  });
+  ranks.wait_all();
+}
+
+// One process with one stage per thread.
 TEST(PipelineTest, StagesMayBeThreads) {
   const Task task = mlp_task();
   SystemClock clock;
@@ -390,7 +451,7 @@ TEST(PipelineTest, AFaultInOneThreadEndsAllOfThem) {
   }
 }
 
-// What one process alone can be refused for.
+// Returns the message with which a pipeline of one process refuses its input.
 std::string refusal(const PipelineOptions& options, const Task& task, int64_t step = 0) {
   const auto group = make_single_group();
   SystemClock clock;
@@ -419,8 +480,10 @@ TEST(PipelineTest, BadInputIsRefused) {
   const Task task = mlp_task();
   EXPECT_THAT(refusal(options_for("interleaved", 1, 9, 4), task),
               HasSubstr("9 stages, but the model has 8 blocks"));
-  EXPECT_THAT(refusal(options_for("1f1b", 2, 1, 4), task), HasSubstr("is for 2 ranks, but there are 1"));
-  EXPECT_THAT(refusal(options_for("1f1b", 1, 1, 3), task, 1), HasSubstr("16 samples does not divide into 3"));
+  EXPECT_THAT(refusal(options_for("1f1b", 2, 1, 4), task),
+              HasSubstr("is for 2 ranks, but the stage axis has 1"));
+  EXPECT_THAT(refusal(options_for("1f1b", 1, 1, 3), task, 1),
+              HasSubstr("16 samples cannot be divided into 3"));
   PipelineOptions cut = options_for("interleaved", 1, 2, 4);
   cut.cut = {0, 8, 8};
   EXPECT_THAT(refusal(cut, task), HasSubstr("the cut does not divide 8 blocks into 2 stages"));
@@ -430,7 +493,8 @@ TEST(PipelineTest, BadInputIsRefused) {
     model.blocks.clear();
     return model;
   };
-  EXPECT_THAT(refusal(options_for("1f1b", 1, 1, 4), plain), HasSubstr("does not say where it can be cut"));
+  EXPECT_THAT(refusal(options_for("1f1b", 1, 1, 4), plain),
+              HasSubstr("has no blocks at which it can be cut"));
   Task broken = task;
   broken.batch = [&](int64_t step) {
     Batch batch = task.batch(step);

@@ -1,8 +1,9 @@
-// What the tests of pipelines and meshes train, one process to compare with, and how a rank's process says what is wrong.
+// What the tests of pipelines and meshes train, a reference in one process, and how a rank's process reports
+// what is wrong.
 #pragma once
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <map>
@@ -20,16 +21,18 @@ namespace starling {
 inline constexpr int kSteps = 5;
 inline constexpr int64_t kBatch = 16;
 
-// Throws where a rank's process finds something wrong: its message reaches the test.
+// Throws if `condition` is false. The message of a rank's process reaches the test in this way.
 inline void require(bool condition, const std::string& message) {
   if (!condition) throw Error(ErrorCode::kInternal, message);
 }
 
+// A model with its batches.
 struct Task {
   ModelFactory factory;
   std::function<Batch(int64_t step)> batch;
 };
 
+// A multilayer perceptron with eight blocks.
 inline Task mlp_task() {
   ModelSpec spec;
   spec.name = "mlp";
@@ -40,13 +43,8 @@ inline Task mlp_task() {
           }};
 }
 
-inline Task gpt_task() {
-  ModelSpec spec;
-  spec.name = "gpt";
-  spec.layers = 6;
-  spec.width = 16;
-  spec.heads = 2;
-  spec.tokens = 6;
+// A task of predicting random tokens.
+inline Task text_task(const ModelSpec& spec) {
   return {zoo_model(spec, {{6}, 11, true}), [](int64_t step) {
             torch::manual_seed(100 + step);
             const at::Tensor text = torch::randint(11, {kBatch, 7}, torch::kLong);
@@ -54,6 +52,31 @@ inline Task gpt_task() {
           }};
 }
 
+// A small transformer with tied embeddings.
+inline Task gpt_task() {
+  ModelSpec spec;
+  spec.name = "gpt";
+  spec.layers = 6;
+  spec.width = 16;
+  spec.heads = 2;
+  spec.tokens = 6;
+  return text_task(spec);
+}
+
+// A small transformer with an output layer of its own and grouped queries.
+inline Task llama_task(bool tied) {
+  ModelSpec spec;
+  spec.name = "llama";
+  spec.layers = 6;
+  spec.width = 16;
+  spec.heads = 4;
+  spec.kv_heads = 2;
+  spec.tokens = 6;
+  spec.tied = tied;
+  return text_task(spec);
+}
+
+// Returns the settings of an optimizer.
 inline OptimizerSpec optimizer(const std::string& name) {
   OptimizerSpec spec;
   spec.name = name;
@@ -62,13 +85,14 @@ inline OptimizerSpec optimizer(const std::string& name) {
   return spec;
 }
 
-// One process, naively.
+// Trains in one process, naively.
 inline std::map<std::string, at::Tensor> one_process(const Task& task, const OptimizerSpec& spec, int steps,
                                                      double clip = 0,
                                                      const Backward& backward = whole_batch) {
   return train_one_process(task.factory, task.batch, spec, steps, {.clip = clip, .seed = 3}, backward);
 }
 
+// Returns the options of a pipeline with a built-in schedule.
 inline PipelineOptions options_for(const std::string& schedule, int ranks, int chunks, int micro_batches) {
   PipelineOptions options;
   options.schedule = make_schedule(schedule, ranks, chunks, micro_batches);
@@ -77,7 +101,7 @@ inline PipelineOptions options_for(const std::string& schedule, int ranks, int c
   return options;
 }
 
-// Compares what has been added to the initial values, by tensor norm.
+// Compares the changes of the parameters since the start, by the norm of each tensor.
 inline void require_equal(const Task& task, const StrategyState& state,
                           const std::map<std::string, at::Tensor>& expected, double bound,
                           const std::string& what) {
@@ -90,6 +114,7 @@ inline void require_equal(const Task& task, const StrategyState& state,
   require(worst.difference <= bound, fmt::format("{}: {} differs by {}", what, worst.name, worst.difference));
 }
 
+// A form of a pipeline that a test runs.
 struct Form {
   std::string schedule;
   int chunks = 1;

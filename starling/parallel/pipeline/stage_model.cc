@@ -13,14 +13,14 @@
 
 #include "starling/base/error.h"
 #include "starling/c10d/data_type.h"
+#include "starling/comm/message_tags.h"
 #include "starling/parallel/pipeline/part_module.h"
+#include "starling/parallel/replica/broadcast_tensor.h"
 #include "starling/plan/balance.h"
 #include "starling/plan/schedule_check.h"
 
 namespace starling {
 namespace {
-
-constexpr uint32_t kTiedTag = 0x51000000u;
 
 void check_cut(const std::vector<size_t>& cut, int stages, size_t blocks) {
   bool fits = cut.size() == static_cast<size_t>(stages) + 1 && cut.front() == 0 && cut.back() == blocks;
@@ -34,18 +34,18 @@ void check_cut(const std::vector<size_t>& cut, int stages, size_t blocks) {
 
 void check_ranks(const Schedule& schedule, int ranks) {
   if (schedule.ranks != ranks) {
-    throw ConfigError("--schedule",
-                      fmt::format("the table of {} is for {} ranks, but there are {} on the stage axis",
-                                  schedule.name, schedule.ranks, ranks));
+    throw ConfigError("--schedule", fmt::format("the schedule {} is for {} ranks, but the stage axis has {}",
+                                                schedule.name, schedule.ranks, ranks));
   }
 }
 
-// In which the gradients of a parameter are added up: of many micro-batches bfloat16 would lose the small ones.
+// Returns the type in which the gradients of a parameter are summed. A bfloat16 sum over many micro-batches
+// would lose small gradients.
 at::ScalarType sum_type(const at::Tensor& parameter) {
   return parameter.scalar_type() == at::kBFloat16 ? at::kFloat : parameter.scalar_type();
 }
 
-// Behind the loss: hands the gradients out that the table has computed already.
+// The autograd node behind the loss. It returns the gradients that the schedule has already computed.
 struct TableBackward final : torch::autograd::Node {
   torch::autograd::variable_list gradients;
   torch::autograd::variable_list apply(torch::autograd::variable_list&& of_loss) override {
@@ -67,16 +67,23 @@ StageModel::StageModel(const ModelFactory& factory, const StageModelOptions& opt
   live_ = *std::max_element(facts.live.begin(), facts.live.end());
   choose_cut(factory);
   whole_ = make_replica(factory, options_.type, options_.seed);
+  if (whole_.model.loss.weighted()) {
+    throw ConfigError(
+        "Run::fit",
+        "a pipeline computes the gradients of a micro-batch before it knows the weights of the "
+        "next one, so its loss cannot be a WeightedLoss; return the mean of the micro-batch, or "
+        "train without stages");
+  }
   place_parameters();
   share_initial_values();
   make_part();
-  run_ = std::make_unique<TableRun>(options_.schedule, cut_, whole_.model, options_.type,
-                                    options_.activations, stages, clock);
+  run_ = std::make_unique<ScheduleExecutor>(options_.schedule, cut_, whole_.model, options_.type,
+                                            options_.activations, stages, clock);
 }
 
 StageModel::~StageModel() = default;
 
-// On a model of its own: measuring runs it.
+// Uses a separate model, because measuring runs its blocks.
 void StageModel::choose_cut(const ModelFactory& factory) {
   const Replica replica = make_replica(factory, options_.type, options_.seed);
   const Model& model = replica.model;
@@ -96,11 +103,10 @@ void StageModel::choose_cut(const ModelFactory& factory) {
     costs.push_back(cost);
   }
   if (group_.rank() == 0 && options_.sample.size() > 0) {
-    const at::Tensor& input = options_.sample.input;
-    costs = measure_blocks(model, input.is_floating_point() ? input.to(options_.type) : input,
-                           options_.sample.target, clock_);
+    costs = measure_blocks(model, inputs_of(model, options_.sample, options_.type, /*channels_last=*/false),
+                           options_.sample.targets(), clock_);
   }
-  group_.broadcast(costs.data(), costs.size(), DataType::kFp64, 0);
+  broadcast(group_, costs.data(), costs.size(), DataType::kFp64, 0);
   cut_ = balance_stages(costs, stages);
 }
 
@@ -129,21 +135,17 @@ void StageModel::place_parameters() {
   }
 }
 
-// Those of rank 0, whatever the factory made elsewhere.
+// Broadcasts the values of rank 0, whatever the factory made on other ranks.
 void StageModel::share_initial_values() {
   if (group_.size() == 1) return;
   at::NoGradGuard no_grad;
   for (const NamedTensor& p : whole_.parameters)
-    group_.broadcast(p.tensor.data_ptr(), p.tensor.numel(), data_type_of(p.tensor.scalar_type()), 0);
-  for (NamedTensor& b : whole_.buffers) {
-    at::Tensor value = b.tensor.contiguous();
-    group_.broadcast(value.data_ptr(), value.numel(), data_type_of(value.scalar_type()), 0);
-    b.tensor.copy_(value);
-  }
+    broadcast(group_, p.tensor.data_ptr(), p.tensor.numel(), data_type_of(p.tensor.scalar_type()), 0);
+  for (NamedTensor& b : whole_.buffers) broadcast_tensor(group_, b.tensor, 0);
 }
 
-// The part's parameters are leaves of their own: a table goes backward once a micro-batch, and whoever watches the part's
-// gradients (gradient slots) must see one backward a step.
+// The part's parameters are separate leaves. A schedule runs backward once per micro-batch, but gradient
+// slots on the part must see one backward per step.
 void StageModel::make_part() {
   const auto module = std::make_shared<PartModule>(whole_.model.module);
   for (size_t i = 0; i < places_.size(); ++i) {
@@ -156,13 +158,14 @@ void StageModel::make_part() {
       module->put_buffer(whole_.buffers[i].name, whole_.buffers[i].tensor);
   }
   part_.module = module;
-  part_.forward = [this](const at::Tensor& input) {
-    input_ = input;
-    return input;
+  part_.forward = [this](const Tensors& inputs) {
+    inputs_ = inputs;
+    return inputs;
   };
   part_.samples = whole_.model.samples;
-  part_.loss = [this](const at::Tensor&, const at::Tensor& target) {
-    Batch batch{std::move(input_), target};
+  part_.exact_inputs = whole_.model.exact_inputs;
+  part_.loss = [this](const Tensors&, const Tensors& targets) {
+    Batch batch = make_batch(std::exchange(inputs_, {}), targets);
     if (part_.samples) batch.keys = part_.samples->keys;
     return loss_of(batch);
   };
@@ -183,7 +186,7 @@ void StageModel::let_go_of_others() {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < places_.size(); ++i) {
     at::Tensor& p = whole_.parameters[i].tensor;
-    // One element that has the parameter's shape: names, shapes and counts stay right.
+    // One element, expanded to the parameter's shape. Names, shapes and counts stay right.
     if (!places_[i].own) p.set_data(at::empty({}, p.options()).expand(places_[i].sizes));
   }
   gathered_ = false;
@@ -197,8 +200,7 @@ void StageModel::begin_step(int64_t step, bool wishes_stop, bool stops) {
   let_go_of_others();
 }
 
-// The blocks' parameters show the memory in which the part's are trained, which may have moved.
-void StageModel::compute_with_part() {
+void StageModel::show_part() {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < places_.size(); ++i) {
     if (places_[i].own) whole_.parameters[i].tensor.set_data(places_[i].part.detach());
@@ -206,10 +208,10 @@ void StageModel::compute_with_part() {
 }
 
 at::Tensor StageModel::loss_of(const Batch& batch) {
-  compute_with_part();
+  show_part();
   if (!at::GradMode::is_enabled()) {
-    double loss = run_->evaluate(batch, step_);  // on the last stage; else 0
-    if (group_.size() > 1) group_.all_reduce(&loss, 1, DataType::kFp64, ReduceOp::kSum);
+    double loss = run_->evaluate(batch, step_);  // 0 except on the last stage's rank
+    if (group_.size() > 1) all_reduce(group_, &loss, 1, DataType::kFp64, ReduceOp::kSum);
     return at::scalar_tensor(loss, at::kDouble);
   }
   for (NamedTensor& p : whole_.parameters) p.tensor.mutable_grad().reset();
@@ -223,14 +225,14 @@ at::Tensor StageModel::loss_of(const Batch& batch) {
   for (const Place& place : places_) {
     if (place.own) backward->add_next_edge(torch::autograd::impl::gradient_edge(place.part));
   }
-  double sum = 0;  // known on the last stage's rank, 0 elsewhere
+  double sum = 0;  // n.loss is 0 except on the last stage's rank
   for (const StageNotice& n : notices_) sum += n.loss;
   at::Tensor loss = at::scalar_tensor(sum, at::kDouble);
   torch::autograd::set_history(loss, backward);
   return loss;
 }
 
-// Gradients of other types are added up by torch, in parameter.grad().
+// Sums the gradients of bfloat16 parameters. torch sums all other gradients in parameter.grad().
 void StageModel::add_to_sums() {
   if (options_.type != at::kBFloat16) return;
   at::NoGradGuard no_grad;
@@ -246,7 +248,7 @@ void StageModel::add_to_sums() {
   }
 }
 
-// The mean over the micro-batches, of the own parameters.
+// Returns the mean over the micro-batches of the gradients of this rank's parameters.
 std::vector<at::Tensor> StageModel::take_gradients() {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients(places_.size());
@@ -267,25 +269,25 @@ std::vector<at::Tensor> StageModel::take_gradients() {
   return own;
 }
 
-// The first holder adds up in the order of the ranks and sends the sum back. All ranks go through the parameters in one order,
-// so no two wait for each other.
+// The first holder sums in the order of the ranks and sends the sum back. All ranks visit the parameters in
+// one order, so no two ranks wait for each other.
 void StageModel::add_tied(std::vector<at::Tensor>& gradients) {
   for (size_t i = 0; i < places_.size(); ++i) {
     const std::vector<int>& holders = places_[i].holders;
     if (holders.size() < 2 || !places_[i].own) continue;
     at::Tensor& sum = gradients[i];
     if (group_.rank() != holders[0]) {
-      group_.send(sum.data_ptr(), sum.nbytes(), holders[0], kTiedTag);
-      group_.recv(sum.data_ptr(), sum.nbytes(), holders[0], kTiedTag);
+      send(group_, sum.data_ptr(), sum.nbytes(), holders[0], kTiedTag);
+      recv(group_, sum.data_ptr(), sum.nbytes(), holders[0], kTiedTag);
       continue;
     }
     at::Tensor other = at::empty_like(sum);
     for (size_t h = 1; h < holders.size(); ++h) {
-      group_.recv(other.data_ptr(), other.nbytes(), holders[h], kTiedTag);
+      recv(group_, other.data_ptr(), other.nbytes(), holders[h], kTiedTag);
       sum.add_(other);
     }
     for (size_t h = 1; h < holders.size(); ++h)
-      group_.send(sum.data_ptr(), sum.nbytes(), holders[h], kTiedTag);
+      send(group_, sum.data_ptr(), sum.nbytes(), holders[h], kTiedTag);
   }
 }
 
@@ -295,12 +297,12 @@ void StageModel::share_tied() {
     if (place.holders.size() < 2 || !place.own) continue;
     at::Tensor value = place.part.detach().contiguous();
     if (group_.rank() != place.holders[0]) {
-      group_.recv(value.data_ptr(), value.nbytes(), place.holders[0], kTiedTag);
+      recv(group_, value.data_ptr(), value.nbytes(), place.holders[0], kTiedTag);
       if (value.data_ptr() != place.part.data_ptr()) place.part.detach().copy_(value);
       continue;
     }
     for (size_t h = 1; h < place.holders.size(); ++h)
-      group_.send(value.data_ptr(), value.nbytes(), place.holders[h], kTiedTag);
+      send(group_, value.data_ptr(), value.nbytes(), place.holders[h], kTiedTag);
   }
 }
 
@@ -321,16 +323,16 @@ void StageModel::exchange_notices() {
   own.backward_s /= count;
   notices_.assign(group_.size(), own);
   if (group_.size() > 1)
-    group_.all_gather(&own, notices_.data(), sizeof(StageNotice) / sizeof(double), DataType::kFp64);
+    all_gather(group_, &own, notices_.data(), sizeof(StageNotice) / sizeof(double), DataType::kFp64);
 }
 
 void StageModel::gather() {
   at::NoGradGuard no_grad;
-  compute_with_part();
+  show_part();
   gathered_ = true;
   if (group_.size() == 1) return;
-  const auto broadcast = [&](at::Tensor& value, int root) {
-    group_.broadcast(value.data_ptr(), value.numel(), data_type_of(value.scalar_type()), root);
+  const auto send_to_all = [&](at::Tensor& value, int root) {
+    broadcast(group_, value.data_ptr(), value.numel(), data_type_of(value.scalar_type()), root);
   };
   for (size_t i = 0; i < places_.size(); ++i) {
     const Place& place = places_[i];
@@ -339,18 +341,15 @@ void StageModel::gather() {
     if (!place.own) {
       p.set_data(at::empty(place.sizes, p.options()));
       at::Tensor value = p.detach();
-      broadcast(value, owner);
-    } else {  // a further holder's copy is equal and stays
+      send_to_all(value, owner);
+    } else {  // this rank's copy is equal already and stays
       at::Tensor value =
           group_.rank() == owner ? p.detach().contiguous() : at::empty(place.sizes, p.options());
-      broadcast(value, owner);
+      send_to_all(value, owner);
     }
   }
-  for (size_t i = 0; i < whole_.buffers.size(); ++i) {
-    at::Tensor value = whole_.buffers[i].tensor.contiguous();
-    broadcast(value, buffer_owners_[i]);
-    if (buffer_owners_[i] != group_.rank()) whole_.buffers[i].tensor.copy_(value);
-  }
+  for (size_t i = 0; i < whole_.buffers.size(); ++i)
+    broadcast_tensor(group_, whole_.buffers[i].tensor, buffer_owners_[i]);
 }
 
 }  // namespace starling

@@ -12,7 +12,8 @@ std::vector<MessageShape> shapes_of(const std::vector<at::Tensor>& tensors) {
   return shapes;
 }
 
-// Words: the number of tensors; of each its type, whether it requires a gradient, its dimensions and their sizes.
+// The words are the number of tensors and, for each tensor, its type, whether it requires a gradient, its
+// number of dimensions and their sizes.
 at::Tensor encode_shapes(const std::vector<MessageShape>& shapes) {
   std::vector<int64_t> words = {static_cast<int64_t>(shapes.size())};
   for (const MessageShape& s : shapes) {

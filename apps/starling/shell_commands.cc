@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "apps/starling/completion.h"
+#include "apps/starling/invocation.h"
+#include "apps/starling/manual.h"
+#include "starling/base/error.h"
+#include "starling/run/command_page.h"
+#include "starling/run/exit_status.h"
+
+namespace starling {
+namespace {
+
+std::string completion_script(const CommandPage& root, const std::string& shell) {
+  if (shell == "bash") return bash_completion(root);
+  if (shell == "zsh") return zsh_completion(root);
+  if (shell == "fish") return fish_completion(root);
+  throw ConfigError("starling completion", fmt::format("\"{}\" is unknown: use bash, zsh or fish", shell));
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw ConfigError(path.string(), "the file cannot be written");
+}
+
+// Writes what `make install` puts below share/: manual pages and completion scripts.
+void write_share(const CommandPage& root, const std::filesystem::path& share) {
+  for (const CommandPage* page : all_pages(root))
+    write_file(share / "man" / "man1" / (manual_name(*page) + ".1"), manual_page(*page, root));
+  write_file(share / "bash-completion" / "completions" / "starling", bash_completion(root));
+  write_file(share / "zsh" / "site-functions" / "_starling", zsh_completion(root));
+  write_file(share / "fish" / "vendor_completions.d" / "starling.fish", fish_completion(root));
+}
+
+}  // namespace
+
+void add_shell_commands(CLI::App& app, Invocation& invocation) {
+  CLI::App& completion =
+      add_command(app, invocation,
+                  {.name = "completion",
+                   .group = kMachineGroup,
+                   .summary = "Print a completion script for bash, zsh or fish",
+                   .details = "The script completes commands, options, words and keys of the configuration.",
+                   .examples = {"source <(starling completion bash)",
+                                "starling completion zsh >\"${fpath[1]}/_starling\"",
+                                "starling completion fish >~/.config/fish/completions/starling.fish"}},
+                  [&app, &invocation] {
+                    fmt::print("{}", completion_script(page_of(app), invocation.shell));
+                    return kExitOk;
+                  });
+  completion.add_option("SHELL", invocation.shell, "The shell that reads the script")
+      ->required()
+      ->type_name("bash|zsh|fish");
+  CLI::App& manual = add_command(
+      app, invocation,
+      {.name = "manual", .group = "", .summary = "Write manual pages and completion scripts below a folder"},
+      [&app, &invocation] {
+        write_share(page_of(app), invocation.manual_dir);
+        return kExitOk;
+      });
+  manual.add_option("DIR", invocation.manual_dir, "Folder, laid out like share/")->required()->type_name("");
+}
+
+}  // namespace starling

@@ -1,0 +1,46 @@
+// A data set of the program's own, which computes each picture when it is asked for, on any number of ranks.
+#include "../common.h"
+#include "starling/starling.h"
+
+// Pictures [3, 16, 16] of a disc. The class is the quarter in which the disc lies.
+struct Discs : torch::data::datasets::Dataset<Discs> {
+  explicit Discs(int64_t count) : count_(count) {}
+  torch::data::Example<> get(size_t index) override {
+    const auto i = static_cast<int64_t>(index);
+    const int64_t quarter = i % 4;
+    const double x = 4 + 8 * (quarter % 2) + std::sin(i * 1.7), y = 4 + 8 * (quarter / 2) + std::sin(i * 2.9);
+    const at::Tensor row = torch::arange(16).view({16, 1}), column = torch::arange(16).view({1, 16});
+    const at::Tensor disc = (row - y).pow(2) + (column - x).pow(2) < 9;
+    return {disc.to(torch::kFloat).expand({3, 16, 16}).contiguous(), torch::tensor(quarter)};
+  }
+  torch::optional<size_t> size() const override { return static_cast<size_t>(count_); }
+
+ private:
+  int64_t count_;
+};
+
+int main(int argc, char** argv) {
+  starling::Run run = starling::init(argc, argv, {{"data.order", "sequential"}});
+  torch::manual_seed(7);
+  torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).stride(2)), torch::nn::ReLU(),
+                            torch::nn::Flatten(), torch::nn::Linear(8 * 7 * 7, 4));
+  torch::optim::Adam adam(net->parameters(), 1e-2);
+  starling::DistributedOptimizer optimizer(run, *net, adam);
+  double total = 0;
+  auto loader = run.loader(starling::dataset(Discs(200).map(torch::data::transforms::Stack<>())), 32);
+  auto checkpoint = run.checkpoint();
+  checkpoint.add(optimizer).add("loader", loader).add("total", total).resume();
+  while (loader.epoch() < 4) {
+    if (loader.position() % loader.batches_per_epoch() == 0) total = 0;
+    for (auto& batch : loader) {
+      optimizer.zero_grad();
+      at::Tensor loss = torch::cross_entropy_loss(net->forward(batch.data), batch.target);
+      loss.backward();
+      optimizer.step();
+      total += run.mean(loss.item<double>());
+      checkpoint.step();
+    }
+  }
+  std::printf("sum of the losses of the last epoch %.6f\n", total);
+  ports::print_weights(*net);
+}

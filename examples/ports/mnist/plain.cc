@@ -1,0 +1,40 @@
+// A convolutional network for handwritten digits, with libtorch alone: the loop that most programs have.
+#include "../common.h"
+
+struct Net : torch::nn::Module {
+  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 10, 5));
+  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(10, 20, 5));
+  torch::nn::Dropout2d conv2_drop = register_module("conv2_drop", torch::nn::Dropout2d());
+  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(320, 50));
+  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(50, 10));
+
+  at::Tensor forward(at::Tensor x) {
+    x = torch::relu(torch::max_pool2d(conv1->forward(x), 2));
+    x = torch::relu(torch::max_pool2d(conv2_drop->forward(conv2->forward(x)), 2));
+    x = torch::relu(fc1->forward(x.view({-1, 320})));
+    x = torch::dropout(x, 0.5, is_training());
+    return torch::log_softmax(fc2->forward(x), 1);
+  }
+};
+
+int main() {
+  torch::manual_seed(1);
+  auto net = std::make_shared<Net>();
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.5));
+  auto [pictures, classes] = ports::bars(640);
+  auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+      ports::Tensors(pictures, classes).map(torch::data::transforms::Stack<>()), 64);
+  for (int64_t epoch = 0; epoch < 6; ++epoch) {
+    net->train();
+    for (auto& batch : *loader) {
+      optimizer.zero_grad();
+      at::Tensor loss = torch::nll_loss(net->forward(batch.data), batch.target);
+      loss.backward();
+      optimizer.step();
+    }
+  }
+  net->eval();
+  const at::Tensor right = net->forward(pictures).argmax(1).eq(classes);
+  std::printf("accuracy %.3f\n", right.to(torch::kFloat).mean().item<double>());
+  ports::print_weights(*net);
+}

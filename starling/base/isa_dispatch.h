@@ -1,0 +1,64 @@
+// Runs a loop that is compiled once for each instruction set (isa.h).
+//
+// `work` is a callable. Its operator() and everything that it calls are STARLING_INLINE. The compiler
+// therefore builds one copy of the loop for each instruction set.
+#pragma once
+
+#include "starling/base/isa.h"
+
+#define STARLING_INLINE inline __attribute__((always_inline))
+// The attribute of a lambda that is handed to dispatch_fused().
+#define STARLING_INLINE_LAMBDA __attribute__((always_inline))
+
+namespace starling {
+
+template <typename Work>
+void run_baseline(const Work& work) {
+  work();
+}
+
+#if defined(__x86_64__)
+template <typename Work>
+__attribute__((target("avx2"))) void run_avx2(const Work& work) {
+  work();
+}
+
+template <typename Work>
+__attribute__((target("avx512f,prefer-vector-width=512"))) void run_avx512(const Work& work) {
+  work();
+}
+
+template <typename Work>
+__attribute__((target("avx2,fma"))) void run_avx2_fused(const Work& work) {
+  work();
+}
+
+template <typename Work>
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512"))) void
+run_avx512_fused(const Work& work) {
+  work();
+}
+#endif
+
+// Without fused multiply-adds: all instruction sets give the same bits. Include this header for it only in
+// files that cmake/layers.cmake compiles with the flags of kernels (-O3, no contraction).
+template <typename Work>
+void dispatch(Isa isa, const Work& work) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return run_avx512(work);
+  if (isa == Isa::kAvx2) return run_avx2(work);
+#endif
+  run_baseline(work);
+}
+
+// With fused multiply-adds: results differ between instruction sets by rounding.
+template <typename Work>
+void dispatch_fused(Isa isa, const Work& work) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return run_avx512_fused(work);
+  if (isa == Isa::kAvx2) return run_avx2_fused(work);
+#endif
+  run_baseline(work);
+}
+
+}  // namespace starling

@@ -1,0 +1,41 @@
+#include "starling/c10d/cuda_library.h"
+
+#include <ATen/Context.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace starling {
+namespace {
+
+std::string reason_of_loader() {
+  const char* text = ::dlerror();
+  return text != nullptr ? text : "no reason given";
+}
+
+// Returns the folder of the library that has torch's code for the CPU.
+std::filesystem::path folder_of_torch() {
+  Dl_info info{};
+  const auto* address = reinterpret_cast<const void*>(&at::globalContext);
+  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
+  return std::filesystem::path(info.dli_fname).parent_path();
+}
+
+}  // namespace
+
+std::string load_cuda_library(const CudaLibrary& library) {
+  // The driver first: libtorch_cuda is large, and is of no use without it.
+  if (::dlopen(library.driver.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) == nullptr)
+    return fmt::format("there is no CUDA driver on this host: {}", reason_of_loader());
+  const std::filesystem::path folder =
+      library.folder.empty() ? folder_of_torch() : std::filesystem::path(library.folder);
+  if (::dlopen((folder / "libtorch_cuda.so").c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
+    return fmt::format(
+        "torch's CUDA code cannot be loaded: {}; install a torch with CUDA and the NVIDIA "
+        "packages that it names",
+        reason_of_loader());
+  return "";
+}
+
+}  // namespace starling

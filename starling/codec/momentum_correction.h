@@ -1,0 +1,58 @@
+// MomentumCorrection moves the momentum of SGD in front of a codec that sends few values per step (Lin, Han,
+// Mao, Wang, Dally: "Deep Gradient Compression", ICLR 2018, sections 3.1 and 3.2).
+//
+//   u := m u + g;   x = u + r;   send encode(x);   r := x - decode(encode(x));   u := 0 where a value was
+//   sent
+//
+// r is the residual of error_feedback.h. m is the momentum, and u is 0 at first. The sum over all steps of
+// what is sent, plus r, is the sum of all u. If every value is sent, the receiver therefore gets the velocity
+// of a momentum of m, computed from the mean of the gradients, when u is not set to 0.
+//
+// Momentum behind the codec fails, because it multiplies values that leave the residual late. Setting u to 0
+// (momentum factor masking) keeps old gradients from moving a value for further steps after they were sent.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "starling/base/check.h"
+
+namespace starling {
+
+// Holds the velocity u of one range. Not thread-safe. Memory: count floats.
+class MomentumCorrection {
+ public:
+  // count: the number of values of the range. momentum: m, in [0, 1).
+  MomentumCorrection(size_t count, double momentum)
+      : momentum_(static_cast<float>(momentum)), velocity_(count, 0.0f) {}
+
+  // Replaces each gradient by the velocity that it makes.
+  void begin(std::span<float> gradient) {
+    STARLING_CHECK(gradient.size() == velocity_.size());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      velocity_[i] = momentum_ * velocity_[i] + gradient[i];
+      gradient[i] = velocity_[i];
+    }
+  }
+  // Sets the velocity to 0 where `sent`, the decoded message, is not 0.
+  void end(std::span<const float> sent) {
+    STARLING_CHECK(sent.size() == velocity_.size());
+    for (size_t i = 0; i < sent.size(); ++i) velocity_[i] = sent[i] != 0 ? 0.0f : velocity_[i];
+  }
+
+  // Returns the velocity. The span is valid for the lifetime of this object.
+  std::span<const float> velocity() const { return velocity_; }
+  // Sets the velocity, for example from a checkpoint. `values` has as many values as the range.
+  void load(std::span<const float> values) {
+    STARLING_CHECK(values.size() == velocity_.size());
+    std::copy(values.begin(), values.end(), velocity_.begin());
+  }
+
+ private:
+  float momentum_;
+  std::vector<float> velocity_;
+};
+
+}  // namespace starling

@@ -1,0 +1,24 @@
+#include "starling/comm/choice/choice.h"
+
+namespace starling {
+
+Algorithm Choice::of(CollectiveKind kind, int p, uint64_t bytes) const {
+  if (carries_out(setup_.named, kind)) return setup_.named;
+  if (setup_.named == Algorithm::kAuto) {
+    const TuningEntry* entry = setup_.tuning.nearest(kind, bytes, setup_.ranks, setup_.hosts, setup_.link);
+    if (entry != nullptr) return entry->algorithm;
+  }
+  // Only their owners know whether the blocks have equal sizes. kPairwise accepts unequal blocks.
+  if (kind == CollectiveKind::kAllToAll) return Algorithm::kPairwise;
+  const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+  const bool rank_order = reduces && p <= kRankOrderRanks;
+  if (kind == CollectiveKind::kAllReduce && bytes * static_cast<uint64_t>(p) > kMostGatheredBytes) {
+    // The algorithm must not hold all tensors at once.
+    if (rank_order) return Algorithm::kDirect;
+    const Algorithm found = cheapest(kind, p, static_cast<double>(bytes), link_, false);
+    return found == Algorithm::kBruck || found == Algorithm::kStar ? Algorithm::kDirect : found;
+  }
+  return cheapest(kind, p, static_cast<double>(bytes), link_, rank_order);
+}
+
+}  // namespace starling

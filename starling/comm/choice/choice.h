@@ -1,0 +1,57 @@
+// Choice: which algorithm carries out a collective between the hosts of a group.
+//
+// It takes the first of these: the algorithm that the configuration names, the algorithm that tuning found
+// fastest, the cheapest algorithm by the cost formulas on the measured link.
+// Without a name or tuning, a group of up to kRankOrderRanks uses only algorithms that add in rank order
+// (direct, bruck, star). Their results have equal bits, so a measurement never changes a result. Among more
+// ranks, the logarithmic algorithms save more. If two runs must then give the same bits, name an algorithm or
+// tune. All ranks choose alike, because they agree on everything that the choice depends on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "starling/comm/algorithm.h"
+#include "starling/comm/choice/cost.h"
+#include "starling/comm/choice/tuning.h"
+
+namespace starling {
+
+constexpr int kRankOrderRanks = 16;
+// bruck and star keep the tensors of all ranks in memory. kAuto uses them if all tensors together have at
+// most this many bytes.
+constexpr uint64_t kMostGatheredBytes = 4 << 20;
+
+// Choice chooses the algorithms of one group.
+class Choice {
+ public:
+  // Setup is everything that the choice depends on, except the link.
+  struct Setup {
+    Algorithm named = Algorithm::kAuto;
+    Tuning tuning;
+    int ranks = 1;
+    int hosts = 1;
+    std::string link = "tcp";
+  };
+
+  // All ranks pass equal setups.
+  explicit Choice(Setup setup) : setup_(std::move(setup)) {}
+
+  // Returns false if a name or tuning decides everything. The link then need not be measured.
+  bool needs_link() const {
+    return setup_.named == Algorithm::kAuto && setup_.tuning.entries().empty() && setup_.hosts > 1;
+  }
+  // Sets the measured link.
+  void set_link(const LinkCost& link) { link_ = link; }
+  // The measured link, or the default.
+  const LinkCost& link() const { return link_; }
+
+  // Returns the algorithm for `kind` among p hosts. `bytes` is N as in cost_of() (cost.h).
+  Algorithm of(CollectiveKind kind, int p, uint64_t bytes) const;
+
+ private:
+  const Setup setup_;
+  LinkCost link_;
+};
+
+}  // namespace starling

@@ -1,0 +1,31 @@
+// The tags of messages and the counters of LocalSync. Each has one list, so that no two users of a group take
+// the same value. The groups of c10d are separate and use the caller's tags.
+#pragma once
+
+#include <cstdint>
+
+namespace starling {
+
+// The tags of point-to-point messages. The pipeline uses all tags from kPipelineTag up to kTiedTag. An engine
+// with fewer tags (MPI) folds them, so the lowest bits differ, too.
+enum MessageTag : uint32_t {
+  kGossipTag = 0x01000011,       // gossip: weights for a neighbor
+  kBatchTag = 0x02000012,        // parallel SGD: mini-batches on which candidates are compared
+  kGatherTag = 0x03000013,       // flat replicas: a rank's range for rank 0
+  kPushStateTag = 0x05000015,    // parameter server: the state of push codecs for a checkpoint
+  kFactorBlockTag = 0x06000016,  // factorization: a block of H
+  kPipelineTag =
+      0x50000000,         // pipeline: shapes, activations, gradients, up to kTiedTag (schedule_executor.cc)
+  kTiedTag = 0x5c000001,  // pipeline: parameters that several stages share
+  kTimelineTag = 0x5d000002,     // pipeline: what a rank did in the last step
+  kStateTag = 0x5e000003,        // pipeline: a stage's state for rank 0
+  kTensorStateTag = 0x5f000004,  // tensor parallelism: a slice's state for rank 0
+};
+
+// LocalCounter is a counter of a group's LocalSync (comm/host/local_sync.h).
+enum LocalCounter : int {
+  kFilledCounter = 0,  // gradient reducer: buckets that this rank has completed
+  kDoneCounter = 1,    // gradient reducer: steps whose work this rank has done
+};
+
+}  // namespace starling

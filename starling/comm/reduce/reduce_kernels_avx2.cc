@@ -1,0 +1,33 @@
+// The reduction kernels for AVX2.
+#include <cstdint>
+#include <type_traits>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "starling/comm/reduce/reduce_kernels_select.h"
+
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+namespace starling {
+namespace {
+namespace avx2_loops {
+#include "starling/comm/reduce/reduce_loop.inc"
+}  // namespace avx2_loops
+}  // namespace
+
+ReduceKernel reduce_kernel_avx2(DataType type, ReduceOp op, bool two_sources) {
+  return two_sources ? avx2_loops::select_type<2>(type, op) : avx2_loops::select_type<0>(type, op);
+}
+}  // namespace starling
+#pragma GCC pop_options
+#else
+namespace starling {
+ReduceKernel reduce_kernel_avx2(DataType type, ReduceOp op, bool two_sources) {
+  return reduce_kernel_portable(type, op, two_sources);
+}
+}  // namespace starling
+#endif

@@ -1,0 +1,47 @@
+// `starling bench scaling` compares the samples/s of K ranks with K times the samples/s of one rank. It shows
+// where the time of a step goes. Every point is a run of this program, `train -n K`. If there are more ranks
+// than cores, the ranks stand for separate machines by sleeping. The computation of a step is then emulated
+// (--emulate compute=…), and the exchange is real.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "starling/commands/commands.h"
+
+namespace starling {
+
+// One line of the table. Seconds are means over ranks and steps.
+struct ScalingPoint {
+  std::string series;   // "alone", "slow link", "slow link, straggler"
+  std::string emulate;  // the run's --emulate value
+  int64_t ranks = 1;
+  int64_t global_batch = 0;
+  double samples_per_s = 0;
+  double speedup = 1;  // relative to one rank of the first series
+  double step_s = 0;
+  double compute_s = 0;   // forward and backward, as emulated
+  double waiting_s = 0;   // time spent waiting for the slowest rank
+  double exchange_s = 0;  // exposed communication without the waiting time
+  double overrun = 0;     // share of steps whose real computation took longer than the emulated one
+  // "linear" (at least 90 % of K), "sub-linear", or "negative" (fewer samples/s than with fewer ranks).
+  std::string scaling;
+  // The largest part of the lost time: "exchange", "waiting for the slowest" or "other".
+  std::string most;
+};
+
+// Sets speedup, scaling and most of all points. The first point is one rank. The points of a series are
+// adjacent and in the order of ranks.
+void judge_scaling(std::vector<ScalingPoint>& points);
+
+// Returns one line of the table.
+std::string to_text(const ScalingPoint& point);
+// Returns the heading of the table.
+std::string scaling_heading();
+// Returns one JSON object.
+std::string to_json(const ScalingPoint& point);
+
+// Runs all points and prints one line for each. Errors: Error with the run's own message if a run fails.
+int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options);
+
+}  // namespace starling

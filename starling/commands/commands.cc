@@ -1,0 +1,316 @@
+#include "starling/commands/commands.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "starling/base/error.h"
+#include "starling/commands/bench_layers.h"
+#include "starling/commands/bench_scaling.h"
+#include "starling/commands/data_serve.h"
+#include "starling/commands/doctor.h"
+#include "starling/commands/factorize_command.h"
+#include "starling/commands/plan_memory.h"
+#include "starling/commands/sample.h"
+#include "starling/commands/verify.h"
+#include "starling/commands/zoo_show.h"
+#include "starling/data/formats/inspect.h"
+#include "starling/data/generated/make_data.h"
+#include "starling/data/source_factory.h"
+#include "starling/launch/fault.h"
+#include "starling/nn/model.h"
+#include "starling/run/rank_program.h"
+#include "starling/run/strategies.h"
+#include "starling/run/training.h"
+#include "starling/spec/strategy_table.h"
+#include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
+#include "starling/train/evaluate.h"
+
+namespace starling {
+namespace {
+
+constexpr int kTextColumns = 100;
+
+OutputOptions output_of(const CommandOptions& options) {
+  return {options.json, options.verbosity, options.color};
+}
+
+// Removes the backticks around names, which the manual needs.
+std::string without_backticks(std::string_view text) {
+  std::string plain(text);
+  std::erase(plain, '`');
+  return plain;
+}
+
+void print_line(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// Runs `work` on every rank of the job. If this process is a rank, or the job has only one, `work` runs here.
+// Otherwise it runs in spec.train.ranks processes that the launcher starts.
+int on_every_rank(const RunSpec& spec, const CommandOptions& options, bool keep,
+                  const std::function<int(Session&)>& work) {
+  check_codecs(spec);  // before any rank starts, so that only one message appears
+  RankProgram program;
+  program.argv = options.argv;
+  program.output = output_of(options);
+  program.keep = keep;
+  return run_rank_program(spec, program, work);
+}
+
+struct Workload {
+  DataSets data;
+  SyncedModelFactory factory;
+};
+
+Workload workload(const RunSpec& spec) {
+  Workload load;
+  load.data = open_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security));
+  load.factory = zoo_factory(spec, load.data.train->info());
+  return load;
+}
+
+// Like workload(). Errors: ConfigError if the data has no test part.
+Workload tested_workload(const RunSpec& spec) {
+  Workload load = workload(spec);
+  if (!load.data.test) {
+    throw ConfigError("data.source",
+                      spec.data.source + " has no test part; name one by --set data.test_source=…");
+  }
+  return load;
+}
+
+// Returns "lenet5 (61706 parameters)". Makes the model to count them.
+std::string model_text(const RunSpec& spec, const Workload& load) {
+  const Model model = load.factory(ModelHooks{}).operator()();
+  int64_t params = 0;
+  for (const auto& p : model.module->parameters()) params += p.numel();
+  return fmt::format("{} ({} parameters)", spec.model.name, params);
+}
+
+std::string table_of(const VerifyReport& report) {
+  std::string text = fmt::format("{:<44} {:>12} {:>6}\n", "parameter", "deviation", "step");
+  for (const Deviation& d : report.deviations)
+    text += fmt::format("{:<44} {:>12.2e} {:>6}\n", d.tensor, d.relative, d.step);
+  return text + fmt::format(
+                    "{}: largest deviation {:.2e}, tolerance {:.0e} (norm of the difference over norm of the "
+                    "update)",
+                    report.passed() ? "verified" : "NOT equal to one process",
+                    report.deviations.empty() ? 0.0 : report.deviations.front().relative, report.tolerance);
+}
+
+// Returns the line that ends `eval --json`.
+std::string result_of(const RunSpec& spec, const EvalDone& done) {
+  nlohmann::ordered_json line = {{"event", "result"},          {"model", spec.model.name},
+                                 {"weights", spec.model.init}, {"steps", done.step},
+                                 {"samples", done.samples},    {"test_loss", done.loss}};
+  if (done.accuracy >= 0) line["test_accuracy"] = done.accuracy;
+  return line.dump();
+}
+
+std::string json_of(const VerifyReport& report) {
+  nlohmann::json tensors = nlohmann::json::object();
+  for (const Deviation& d : report.deviations)
+    tensors[d.tensor] = {{"relative", d.relative}, {"step", d.step}};
+  const double largest = report.deviations.empty() ? 0.0 : report.deviations.front().relative;
+  return nlohmann::json{{"event", "verify"},
+                        {"passed", report.passed()},
+                        {"largest", largest},
+                        {"tolerance", report.tolerance},
+                        {"tensors", tensors}}
+      .dump();
+}
+
+}  // namespace
+
+int train_command(const RunSpec& spec, const CommandOptions& options) {
+  if (options.dry_run) {
+    const Workload load = workload(spec);
+    print_line(fmt::format("would train {} on {} ({} samples) with {} ranks, {} samples a step",
+                           model_text(spec, load), spec.data.source, load.data.train->size(),
+                           spec.train.ranks, spec.train.global_batch));
+    return 0;
+  }
+  return on_every_rank(spec, options, /*keep=*/true, [](Session& session) {
+    if (session.server() >= 0) return serve(session.spec(), session.server(), session.run_environment());
+    const Workload load = workload(session.spec());
+    const RunResult result = run_training(session.spec(), load.factory, load.data, session.run_environment(),
+                                          zoo_options(load.data.train->info()));
+    return result.interrupted ? interrupted_status(session.environment(), result) : 0;
+  });
+}
+
+int eval_command(const RunSpec& spec, int64_t step, const CommandOptions& options) {
+  CommandOptions shown = options;
+  shown.verbosity = std::max(0, options.verbosity);  // -q does not hide the evaluation, which is the result
+  if (options.dry_run) {
+    const Workload load = tested_workload(spec);
+    print_line(fmt::format("would evaluate {} on {} ({} test samples) with {} ranks", model_text(spec, load),
+                           spec.data.source, load.data.test->size(), spec.train.ranks));
+    return 0;
+  }
+  return on_every_rank(spec, shown, /*keep=*/false, [&options, step](Session& session) {
+    const RunSpec& own = session.spec();
+    const Workload load = tested_workload(own);
+    const at::ScalarType type = own.train.precision == Precision::kFp64 ? at::kDouble : at::kFloat;
+    Replica replica = make_replica(load.factory(ModelHooks{}), type, own.train.seed);
+    const int64_t batch = own.train.eval_batch > 0 ? own.train.eval_batch : 64;
+    GroupGather rank_gather(session.group());
+    const EvalDone done =
+        evaluate(replica, *load.data.test, batch, zoo_options(load.data.test->info()).metrics(), rank_gather,
+                 step, [&](int64_t samples, int64_t of) {
+                   session.sink().show_progress({step, samples, of});
+                   return true;
+                 });
+    session.sink().emit(done);
+    session.sink().flush();
+    if (options.json && session.group().rank() == 0) print_line(result_of(own, done));
+    return 0;
+  });
+}
+
+int sample_command(const RunSpec& spec, const std::string& vocabulary, const SampleOptions& sample,
+                   const CommandOptions& options) {
+  const std::string text = continued_text(spec, vocabulary, sample);
+  if (options.json) {
+    print_line(nlohmann::ordered_json{
+        {"event", "result"}, {"model", spec.model.name}, {"prompt", sample.prompt}, {"text", text}}
+                   .dump());
+  } else {
+    print_line(sample.prompt + text);
+  }
+  return 0;
+}
+
+int verify_command(const RunSpec& spec, const CommandOptions& options) {
+  if (spec.exchange.codec != "none" || spec.exchange.pull_codec != "none" ||
+      spec.pipeline.activations != "none") {
+    throw ConfigError(
+        "exchange.codec",
+        "with compressed gradients, weights or activations the update differs from that of one process: "
+        "verify without --codec, --pull-codec and pipeline.activations");
+  }
+  if (options.dry_run) {
+    const Workload load = workload(spec);
+    print_line(
+        fmt::format("would compare {} steps of {} on {} with {} ranks with those of one process, in fp64",
+                    spec.verify.steps, model_text(spec, load), spec.data.source, spec.train.ranks));
+    return 0;
+  }
+  RunSpec exact = spec;
+  // in fp32, the order of summation alone makes two correct runs differ
+  exact.train.precision = Precision::kFp64;
+  return on_every_rank(exact, options, /*keep=*/false, [&options](Session& session) {
+    if (session.server() >= 0) return serve(session.spec(), session.server(), session.run_environment());
+    const Workload load = workload(session.spec());
+    const VerifyReport report = verify(session.spec(), load.factory, load.data, session.run_environment());
+    if (session.group().rank() != 0) return 0;
+    print_line(options.json ? json_of(report) : table_of(report));
+    return report.passed() ? 0 : 1;
+  });
+}
+
+int doctor_command(const CommandOptions& options) {
+  const DoctorReport report = examine();
+  const bool color = options.color == "always" || (options.color == "auto" && ::isatty(1) == 1);
+  const int columns = FdOutput(1).columns();
+  print_line(options.json ? to_json(report) : to_text(report, color, columns > 0 ? columns : 80));
+  return 0;
+}
+
+int zoo_ls_command(const CommandOptions& options) {
+  for (const ZooEntry& entry : zoo()) {
+    print_line(options.json
+                   ? nlohmann::json{{"event", "model"}, {"name", entry.name}, {"what", entry.what}}.dump()
+                   : fmt::format("{:<10} {}", entry.name, entry.what));
+  }
+  return 0;
+}
+
+int strategies_command(const CommandOptions& options) {
+  for (const StrategyRow& row : strategy_rows()) {
+    const std::string statistics = without_backticks(row.statistics);
+    if (options.json) {
+      print_line(nlohmann::json{
+          {"event", "strategy"},
+          {"name", row.name},
+          {"what", row.summary},
+          {"use_when", row.use_when},
+          {"statistics", statistics},
+          {"page",
+           row.page}}.dump());
+    } else {
+      const std::string text =
+          fmt::format("{} Use it when {}. It reports: {}.", row.summary, row.use_when, statistics);
+      print_line(fmt::format("{}\n    {}", row.name, wrapped(text, kTextColumns, 4, 4)));
+    }
+  }
+  return 0;
+}
+
+int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const CommandOptions& options) {
+  print_line(zoo_show(spec, show, options.json));
+  return 0;
+}
+
+int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const CommandOptions& options) {
+  check_factorize(spec, what);
+  if (options.dry_run) {
+    print_line(fmt::format("would factorize {} with {} factors on {} ranks",
+                           what.ratings.empty() ? "generated entries" : what.ratings, what.factors,
+                           spec.train.ranks));
+    return 0;
+  }
+  return on_every_rank(spec, options, /*keep=*/false,
+                       [&](Session& session) { return factorize(what, options, session); });
+}
+
+int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options) {
+  return bench_scaling(spec, scaling, options);
+}
+
+int plan_memory_command(const Config& config, double params, const CommandOptions& options) {
+  const MemoryPlan plan = plan_memory(config, params);
+  print_line(options.json ? to_json(plan) : to_text(plan));
+  return 0;
+}
+
+int bench_layers_command(double seconds, const CommandOptions& options) {
+  if (options.dry_run) {
+    print_line(fmt::format("would time convolutions and fully connected layers for {:g} s", seconds));
+    return 0;
+  }
+  const std::vector<LayerTiming> timings = bench_layers(seconds);
+  print_line(options.json ? to_json(timings) : to_text(timings));
+  return 0;
+}
+
+int data_make_command(const RunSpec& spec, const std::string& out_dir, bool force,
+                      const CommandOptions& options) {
+  if (options.dry_run) {
+    print_line(fmt::format("would write {} into {}", spec.data.source, out_dir));
+    return 0;
+  }
+  make_data(spec.data, spec.train.seed, out_dir, {.replace = force});
+  if (options.verbosity >= 0) print_line(fmt::format("wrote {} into {}", spec.data.source, out_dir));
+  return 0;
+}
+
+int data_serve_command(const RunSpec& spec, const DataServeOptions& serve, const CommandOptions& options) {
+  return serve_data(spec, serve, options);
+}
+
+int data_inspect_command(const RunSpec& spec, const CommandOptions& options) {
+  const DataReport report =
+      inspect_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security));
+  print_line(options.json ? to_json(report) : to_text(report));
+  return 0;
+}
+
+}  // namespace starling

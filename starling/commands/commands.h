@@ -1,0 +1,160 @@
+// The commands of the program `starling` as functions. Each executes one command with a validated
+// configuration. It returns 0 for success or 1 for an expected failure, such as a `verify` above its
+// tolerance. Other failures are exceptions (base/error.h), which the program turns into a message and an exit
+// status.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "starling/spec/command_line.h"
+#include "starling/spec/config.h"
+#include "starling/spec/run_spec.h"
+
+namespace starling {
+
+// Options that all commands share.
+struct CommandOptions : GlobalOptions {
+  std::vector<std::string> argv;  // the whole command line, including the program
+};
+
+// Trains a model.
+int train_command(const RunSpec& spec, const CommandOptions& options);
+// Evaluates a saved model, whose weights are in model.init. `step` is the number of updates that made them, 0
+// if it is unknown.
+int eval_command(const RunSpec& spec, int64_t step, const CommandOptions& options);
+
+// The options of `sample`.
+struct SampleOptions {
+  std::string prompt;      // the text that the model continues
+  int64_t length = 200;    // number of characters to add
+  double temperature = 1;  // divides the logits; 0 takes the likeliest character
+  int64_t top_k = 0;       // draw from the k likeliest characters; 0: from all
+};
+// Prints a text that a saved text model continues (commands/sample.h). `vocabulary` holds its characters, or
+// is empty if the data must be read for them.
+int sample_command(const RunSpec& spec, const std::string& vocabulary, const SampleOptions& sample,
+                   const CommandOptions& options);
+// Compares the updates of p ranks with those of one process (commands/verify.h). Returns 1 above the
+// tolerance.
+int verify_command(const RunSpec& spec, const CommandOptions& options);
+// Starts train.ranks copies of a program on the hosts that the run names, or on this host
+// (docs/how-to/several-hosts.md). The first element of `program` is its name or path.
+int launch_command(const RunSpec& spec, const std::vector<std::string>& program,
+                   const CommandOptions& options);
+// Examines this machine and prints the result (commands/doctor.h).
+int doctor_command(const CommandOptions& options);
+// Prints the content of the flight recorders in a run's folder (comm/recorder/flight_recorder.h): which rank
+// waits for which. Errors: ConfigError if the folder has none.
+int doctor_recorder_command(const std::string& folder, const CommandOptions& options);
+// Prints where the time of a run went, what one process would have taken, and what to try first
+// (report/why.h). Errors: ConfigError if `run_dir` is not the folder of a run.
+int why_command(const std::string& run_dir, const CommandOptions& options);
+// Prints the checkpoints of a run folder, or one checkpoint (commands/ckpt.h).
+int ckpt_ls_command(const std::string& path, const CommandOptions& options);
+// As ckpt_ls_command(), but reads all files and compares them with their hashes. Returns kExitCheckpoint if
+// one is not whole.
+int ckpt_verify_command(const std::string& path, const CommandOptions& options);
+// Prints how the tensors of two checkpoints differ. Returns 1 if they do.
+int ckpt_diff_command(const std::string& a, const std::string& b, const CommandOptions& options);
+// Writes the model of a checkpoint to a file of weights.
+int ckpt_export_command(const std::string& path, const std::string& file, bool force,
+                        const CommandOptions& options);
+// Prints the models of the zoo.
+int zoo_ls_command(const CommandOptions& options);
+// Prints the strategies.
+int strategies_command(const CommandOptions& options);
+
+// The options of `zoo show`.
+struct ZooShowOptions {
+  int64_t batch = 1024;  // samples per step over all ranks
+  int64_t pixels = 0;    // pixels per side of the picture; 0: the usual size of the model
+};
+// Prints what each layer of a model weighs, takes in and computes. Errors: ConfigError for a batch below 1,
+// for pixels that are too few, and for pixels given to a model without pictures.
+int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const CommandOptions& options);
+
+// The options of `factorize`.
+struct FactorizeSpec {
+  std::string ratings;  // a file; empty: generated ratings
+  int64_t factors = 16;
+  double l2 = 0.02;
+  double lr_decay = 0.95;
+  double test_share = 0.1;
+  double memory_limit_mb = 0;  // how much of the matrix a rank may hold; 0: no limit
+  std::string save;            // a folder for the result
+  int64_t rows = 2000, columns = 1000, entries = 100'000;  // size of generated ratings
+};
+// Factorizes a matrix (commands/factorize_command.h) with train.ranks, train.epochs, train.seed and
+// optimizer.lr. If exchange.name is parameter-server, H is on servers. Otherwise the algorithm rotates H
+// among the ranks.
+int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const CommandOptions& options);
+
+// The options of `bench scaling`.
+struct ScalingSpec {
+  std::vector<int64_t> counts = {1, 2, 4, 8};  // numbers of ranks
+  // true: the global batch is fixed, and with it the computation of all ranks together. false: a rank's
+  // batch and computation are fixed.
+  bool strong = false;
+  int64_t batch = 8;  // samples per rank; strong: over all ranks
+  int64_t steps = 30;
+  double compute_ms = 20;  // emulated computation per step of a rank; strong: of all ranks; 0: none
+  std::string link = "bandwidth=100mbit,latency=1ms";  // emulation of the slow link
+  std::string straggler = "slow-rank=1:2x";
+};
+// Measures samples/s for several numbers of ranks (commands/bench_scaling.h).
+int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options);
+
+// Prints the memory that a rank would need (commands/plan_memory.h). If `params` is 0, the configured model's
+// number of parameters counts.
+int plan_memory_command(const Config& config, double params, const CommandOptions& options);
+
+// The options of `compare`.
+struct CompareOptions {
+  std::string runs;             // --runs (spec/run_text.h)
+  std::string budget;           // --budget samples=N|seconds=S
+  double target_accuracy = -1;  // between 0 and 1; -1: none
+  // -1: none
+  double target_loss = -1;
+  bool measure_exchange = false;  // --measure-exchange
+};
+// Trains each of the runs and compares them (commands/compare.h). `files` lists the configuration files of
+// -c. Returns 1 if a run failed.
+int compare_command(const Config& base, const std::vector<std::string>& files, const CompareOptions& compare,
+                    const CommandOptions& options);
+
+// Trains the runs of `starling tour` and writes their page (commands/tour.h). `only` selects the runs whose
+// title contains this text.
+int tour_command(const Config& base, bool quick, const std::string& only, const CommandOptions& options);
+
+// Measures layers for about `seconds` seconds (commands/bench_layers.h) and prints a table.
+int bench_layers_command(double seconds, const CommandOptions& options);
+
+// The options of `bench comm`.
+struct CommBenchOptions {
+  uint64_t smallest = 256;
+  uint64_t largest = 16 << 20;  // bytes
+  double seconds = 10;          // approximate duration of the measurement
+  bool tune = false;            // keep the fastest algorithms for later runs (run/tuning_file.h)
+};
+// Starts spec.train.ranks ranks, measures the collectives (commands/bench_comm.h) and prints one table for
+// each. Returns 1 if a result was wrong.
+int bench_comm_command(const RunSpec& spec, const CommBenchOptions& bench, const CommandOptions& options);
+
+// Writes the generated data that data.source names into out_dir, as files that the sources idx: and text:
+// read. With `force` the files replace existing ones.
+int data_make_command(const RunSpec& spec, const std::string& out_dir, bool force,
+                      const CommandOptions& options);
+
+// The options of `data serve`.
+struct DataServeOptions {
+  int64_t port = 0;      // 0: a free port
+  std::string key_file;  // created if missing; empty: a file of this host that exists while the server runs
+  double lease_s = 300;  // a worker that is silent for longer loses the batches that it holds
+};
+// Serves pictures to ranks over the network until it is told to stop (commands/data_serve.h).
+int data_serve_command(const RunSpec& spec, const DataServeOptions& serve, const CommandOptions& options);
+// Prints facts about a data source (data/formats/inspect.h).
+int data_inspect_command(const RunSpec& spec, const CommandOptions& options);
+
+}  // namespace starling

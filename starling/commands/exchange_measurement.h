@@ -1,0 +1,16 @@
+// Measures FireCaffe's curve: `starling bench comm` between 2, 4 and 8 processes over TCP, each behind an
+// emulated link.
+#pragma once
+
+#include <string>
+
+#include "starling/report/comparison.h"
+
+namespace starling {
+
+// Fills comparison.exchanges and their unit with the times of an all-reduce of `bytes` by star, binomial tree
+// and ring. `program` is argv[0]. The measurement takes about three seconds for each number of ranks. If it
+// fails for a number of ranks, the result leaves that number out.
+void measure_exchanges(Comparison& comparison, double bytes, const std::string& program);
+
+}  // namespace starling

@@ -1,0 +1,166 @@
+#include "starling/commands/factorize_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "starling/base/error.h"
+#include "starling/factor/factorize.h"
+#include "starling/factor/npy.h"
+#include "starling/server/serve.h"
+#include "starling/telemetry/output.h"
+
+namespace starling {
+namespace {
+
+bool by_tables(const RunSpec& spec) {
+  return spec.exchange.name == "parameter-server";
+}
+
+FactorizeOptions factor_options(const RunSpec& spec, const FactorizeSpec& what) {
+  FactorizeOptions options;
+  options.factors = what.factors;
+  options.epochs = static_cast<int64_t>(std::llround(spec.train.epochs));
+  options.lr = spec.optimizer.lr;
+  options.lr_decay = what.lr_decay;
+  options.l2 = what.l2;
+  options.test_share = what.test_share;
+  options.seed = spec.train.seed;
+  return options;
+}
+
+std::unique_ptr<RatingSource> ratings_of(const FactorizeSpec& what, uint64_t seed) {
+  if (!what.ratings.empty()) return open_ratings(what.ratings);
+  GeneratedRatings made;
+  made.rows = what.rows;
+  made.columns = what.columns;
+  made.count = what.entries;
+  made.seed = seed;
+  return make_ratings(made);
+}
+
+std::optional<int64_t> staleness_of(const RunSpec& spec) {
+  if (spec.exchange.staleness == "inf") return std::nullopt;
+  return std::stoll(spec.exchange.staleness);
+}
+
+void print_out(const std::string& line) {
+  FdOutput(1).write(line + "\n");
+}
+
+std::string epoch_line(const FactorizeEpoch& epoch, bool json) {
+  if (json) {
+    return nlohmann::ordered_json{{"event", "epoch"},
+                                  {"epoch", epoch.epoch},
+                                  {"train_rmse", epoch.train_rmse},
+                                  {"seconds", epoch.seconds}}
+        .dump();
+  }
+  return fmt::format("epoch {:>3}  rmse {:.4f}  {:.2f} s", epoch.epoch, epoch.train_rmse, epoch.seconds);
+}
+
+std::string result_line(const FactorizeResult& result, const RunSpec& spec, bool json) {
+  const double visits = static_cast<double>(result.ratings) * std::round(spec.train.epochs);
+  const double speed = result.seconds > 0 ? visits / result.seconds : 0;
+  const double peak = *std::max_element(result.peak_bytes.begin(), result.peak_bytes.end());
+  if (json) {
+    return nlohmann::ordered_json{{"event", "result"},
+                                  {"form", by_tables(spec) ? "tables" : "rotation"},
+                                  {"ranks", result.peak_bytes.size()},
+                                  {"train_rmse", result.train_rmse},
+                                  {"test_rmse", result.test_rmse},
+                                  {"ratings", result.ratings},
+                                  {"ratings_per_s", speed},
+                                  {"wall_s", result.seconds},
+                                  {"bytes_sent", result.bytes_sent},
+                                  {"peak_bytes", result.peak_bytes},
+                                  {"matrix_bytes", result.matrix_bytes}}
+        .dump();
+  }
+  const std::string test =
+      result.test_rmse >= 0 ? fmt::format(", on test entries {:.4f}", result.test_rmse) : "";
+  return fmt::format("rmse {:.4f}{}; {:.3g} entries/s; a rank held at most {:.1f} MB of {:.1f} MB ({:.0f} %)",
+                     result.train_rmse, test, speed, peak / 1e6, result.matrix_bytes / 1e6,
+                     100 * peak / result.matrix_bytes);
+}
+
+// Writes this rank's part of W.npy and H.npy.
+void save_factors(const std::string& folder, const Factors<float>& factors, const RatingSource& source,
+                  bool h) {
+  const auto put = [&](const char* name, const FactorBlock<float>& block, int64_t rows) {
+    write_npy_rows(folder + "/" + name, rows, block.factors, block.range.begin,
+                   {block.values.data(), block.size()});
+  };
+  put("W.npy", factors.w, source.rows());
+  if (h) put("H.npy", factors.h, source.columns());
+}
+
+}  // namespace
+
+void check_factorize(const RunSpec& spec, const FactorizeSpec& what) {
+  const std::string& name = spec.exchange.name;
+  if (name != "all-reduce" && name != "parameter-server")
+    throw ConfigError("--exchange",
+                      fmt::format("factorize rotates blocks through the ranks, or keeps H on servers "
+                                  "(--exchange parameter-server); \"{}\" is neither",
+                                  name));
+  if (std::llround(spec.train.epochs) < 1)
+    throw ConfigError("--epochs", fmt::format("{} epochs; give at least 1", spec.train.epochs));
+  const std::string& s = spec.exchange.staleness;
+  if (s != "inf" && (s.empty() || s.size() > 9 || s.find_first_not_of("0123456789") != std::string::npos))
+    throw ConfigError("--staleness", fmt::format("\"{}\" must be 0, a number of clocks, or inf", s));
+  if (!what.save.empty() && !std::filesystem::is_directory(what.save)) {
+    throw ConfigError(
+        "--save-factors",
+        fmt::format("{} is not a folder: make it first; the ranks write W.npy and H.npy into it", what.save));
+  }
+}
+
+int factorize(const FactorizeSpec& what, const CommandOptions& options, Session& session) {
+  const RunSpec& spec = session.spec();
+  const RunEnvironment environment = session.run_environment();
+  if (session.server() >= 0) {
+    serve_shard(*environment.store, environment.rendezvous, session.server(),
+                factor_table_options(static_cast<int>(spec.train.ranks), staleness_of(spec)),
+                DataType::kFp32);
+    return 0;
+  }
+  const auto source = ratings_of(what, spec.train.seed);
+  const FactorizeOptions how = factor_options(spec, what);
+  const int ranks = environment.group.size(), rank = environment.group.rank();
+  if (source->rows() < ranks || source->columns() < ranks)
+    throw ConfigError(
+        "--ranks", fmt::format("{} ranks for {} rows and {} columns: some would have none; use fewer", ranks,
+                               source->rows(), source->columns()));
+  MemoryBudget budget(static_cast<size_t>(what.memory_limit_mb * 1e6));
+  FactorizeParts parts{environment.group, *source, budget, environment.clock, {}};
+  const bool speaks = rank == 0;
+  if (speaks && options.verbosity >= 0)
+    parts.on_epoch = [&](const FactorizeEpoch& epoch) { print_out(epoch_line(epoch, options.json)); };
+  const auto save = [&](const Factors<float>& factors, bool h) {
+    if (!what.save.empty()) save_factors(what.save, factors, *source, h);
+  };
+  FactorizeResult result;
+  if (by_tables(spec)) {
+    if (environment.store == nullptr)
+      throw ConfigError("--exchange",
+                        "servers need processes of their own: start the job with -n, torchrun or srun");
+    result = factorize_by_tables<float>(
+        how, parts, *environment.store, environment.rendezvous,
+        [&](const Factors<float>& factors, ServerClient<float>&) { save(factors, rank == 0); });
+  } else {
+    result =
+        factorize_by_rotation<float>(how, parts, [&](const Factors<float>& factors) { save(factors, true); });
+  }
+  barrier(environment.group);  // now all parts of the files are written
+  if (speaks) print_out(result_line(result, spec, options.json));
+  return 0;
+}
+
+}  // namespace starling

@@ -1,0 +1,22 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "starling/commands/commands.h"
+#include "starling/report/why.h"
+#include "starling/telemetry/output.h"
+
+namespace starling {
+
+int why_command(const std::string& run_dir, const CommandOptions& options) {
+  const RunAnswer answer = why(run_dir);
+  const bool color = options.color == "always" || (options.color == "auto" && ::isatty(1) == 1);
+  const int columns = FdOutput(1).columns();
+  const std::string text =
+      options.json ? to_json(answer) + "\n" : to_text(answer, color, columns > 0 ? columns : 100);
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  return 0;
+}
+
+}  // namespace starling

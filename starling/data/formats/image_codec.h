@@ -1,0 +1,43 @@
+// Decodes JPEG (libjpeg-turbo) and PNG (libspng) into planar 8-bit pixels of one shape. The file's first
+// bytes tell its kind; its name does not matter. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "starling/data/formats/image_store.h"
+
+namespace starling {
+
+// ImageDecoder holds the buffers that decoding reuses. Not thread-safe: make one for each batch that is read.
+// Discard the decoder after an error.
+class ImageDecoder {
+ public:
+  ImageDecoder();
+  ~ImageDecoder();
+  ImageDecoder(const ImageDecoder&) = delete;
+  ImageDecoder& operator=(const ImageDecoder&) = delete;
+
+  // Returns the shape that the file's header states: 1 channel for grey images, otherwise 3. Messages begin
+  // with `name`. Errors: DataError if the file is neither JPEG nor PNG, or has more than 64 Mpixel.
+  ImageShape shape(std::span<const uint8_t> file, const std::string& name);
+  // Writes wanted.bytes() planar bytes. An image of another size is scaled until it covers the wanted size,
+  // and then cropped in the middle. Grey and color are converted into each other, and transparency is
+  // dropped. Errors: DataError for a damaged or cut file.
+  void decode(std::span<const uint8_t> file, const std::string& name, ImageShape wanted, uint8_t* out);
+
+ private:
+  void decode_jpeg(std::span<const uint8_t> file, const std::string& name, ImageShape wanted, uint8_t* out);
+  void decode_png(std::span<const uint8_t> file, const std::string& name, ImageShape wanted, uint8_t* out);
+  // Converts scratch_, which is interleaved and of shape `have`, into planar pixels of shape `wanted`. Both
+  // shapes have the same number of channels.
+  void deliver(ImageShape have, ImageShape wanted, uint8_t* out) const;
+
+  void* jpeg_ = nullptr;  // tjhandle
+  std::vector<uint8_t> scratch_;
+};
+
+}  // namespace starling

@@ -1,0 +1,36 @@
+// EmulatedLink: the slow network that --emulate bandwidth=…,latency=…,loss=… asks for. It works on any
+// machine and without root.
+//
+// All connections of this process pass through it. What they send is shaped as link_shape.h describes. What
+// they receive is held to the rate. One thread stands between each connection's endpoint and its socket. A
+// thread that sends to a full link waits as with a full socket.
+#pragma once
+
+#include <memory>
+
+#include "starling/base/unique_fd.h"
+#include "starling/net/emulation/link_shape.h"
+
+namespace starling {
+
+// EmulatedLink is the link of one process. All its connections share the rate.
+class EmulatedLink {
+ public:
+  // Starts the thread.
+  explicit EmulatedLink(const LinkLimits& limits);
+  // Waits until everything that was sent has gone to the sockets, for at most 5 s.
+  ~EmulatedLink();
+  EmulatedLink(const EmulatedLink&) = delete;
+  EmulatedLink& operator=(const EmulatedLink&) = delete;
+
+  // Takes over a connected, non-blocking stream socket and returns the socket to use in its place. Any thread
+  // may call it.
+  // Errors: CommError if the system has no descriptors left.
+  UniqueFd attach(UniqueFd socket);
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace starling

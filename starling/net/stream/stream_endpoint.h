@@ -1,0 +1,46 @@
+// The Endpoint over a connected, authenticated stream socket, for TCP and Unix sockets. Both ends of a Unix
+// socket check that the other process belongs to their own user.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "starling/base/unique_fd.h"
+#include "starling/net/address.h"
+#include "starling/net/endpoint.h"
+#include "starling/net/security/handshake.h"
+
+namespace starling {
+
+// Makes the endpoint. It takes over a non-blocking socket on which the handshake is complete.
+std::unique_ptr<Endpoint> make_stream_endpoint(UniqueFd socket, const ConnectionKeys& keys);
+
+// Returns the identity for the connection `fd`. Data on a Unix socket is not protected, because it does not
+// leave this host's kernel, which tells each side who the other is.
+JobIdentity identity_on(int fd, const JobIdentity& identity);
+
+// Carries out the client's side of the handshake on a fresh connection. `parties` says who calls whom. Who
+// makes several connections gives `settings` of a client (make_tls_settings), which makes them cheaper.
+// Errors name `address`.
+ConnectionKeys greet(int fd, const JobIdentity& identity, const Parties& parties, const std::string& address,
+                     Deadline deadline, std::shared_ptr<const TlsSettings> settings = nullptr);
+
+// Connects to one of `addresses` (connect_to_any), checks the user (Unix sockets) and carries out the
+// handshake as `parties` says.
+std::unique_ptr<Endpoint> connect_stream(std::span<const SocketAddress> addresses,
+                                         const JobIdentity& identity, const Parties& parties,
+                                         Deadline deadline,
+                                         std::shared_ptr<const TlsSettings> settings = nullptr);
+
+// Connects to "host:port" and proves the job key and the parties. It does not retry, because the caller knows
+// from the store that the peer listens.
+std::unique_ptr<Endpoint> tcp_connect(const std::string& address, const JobIdentity& identity,
+                                      const Parties& parties, Deadline deadline,
+                                      std::shared_ptr<const TlsSettings> settings = nullptr);
+
+// Connects to the Unix socket "/path" or "@name" (abstract) and proves the job key and the parties.
+std::unique_ptr<Endpoint> unix_connect(const std::string& address, const JobIdentity& identity,
+                                       const Parties& parties, Deadline deadline);
+
+}  // namespace starling

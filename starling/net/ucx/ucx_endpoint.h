@@ -1,0 +1,63 @@
+// The Endpoint over UCX. It uses an authenticated TCP connection to the same peer, over which both sides
+// exchange the addresses of their workers.
+// Afterwards the TCP connection carries no messages. It reports at once if the peer has died, ends in order,
+// or no longer answers. UCX reports this late, or for sends only.
+//
+// A message consists of at most three messages of UCX, portions aside, matched by tag:
+//   first: the sealed frame header (net/stream/frame.h) with the first bytes: all bytes up to kUcxFirstBytes,
+//   otherwise the head
+//   rest: the other bytes, from the sender's memory into the receiver's, which the receiver requests once it
+//   has checked the header
+//   seals: the seals of the segments, if the data is authenticated or encrypted
+//
+// Over TCP, the request and its answer take longer than sending kUcxMostUnasked bytes, because each of them
+// wakes a sleeping rank. Up to so many bytes therefore leave unasked, in portions that UCX does not divide.
+// If UCX divided a message and the sender died in between, UCX would never return its memory.
+//
+// The receiving worker keeps what arrives unasked, even if nobody receives. Any rank that steps, and
+// UcxProgress, take it from the socket. A sender is therefore at most kUcxMostAhead ahead of its receiver.
+// The receiver reports in short messages how much it has received. A message that would be too far ahead does
+// not begin yet.
+//
+// A tag has 64 bits. They hold the number that the receiver has given to the connection (32), the part (2)
+// and the number of the message (30).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "starling/net/endpoint.h"
+#include "starling/net/security/handshake.h"
+#include "starling/net/ucx/progress.h"
+
+namespace starling {
+
+// UcxOffer is what each side tells the other over TCP.
+struct UcxOffer {
+  uint32_t connection = 0;  // the connection's number in the worker of the side that sends the offer
+  uint32_t portion = 0;     // the size in which this side sends the rest of a message (UcxWorker::portion)
+  Digest nonce{};
+  std::string address;  // of this side's worker
+};
+
+// Returns a new offer of this side.
+UcxOffer make_ucx_offer(UcxProgress& progress);
+// Returns an offer as the body of a control message.
+std::string encode_offer(const UcxOffer& offer);
+// Returns the offer in a control message. Errors: CommError that names `from`.
+UcxOffer decode_offer(ConstBytes body, const std::string& from);
+
+// Returns the keys of the connection, from a secret that only both sides have (Endpoint::shared_secret of the
+// TCP connection) and the nonces of both sides. `first` is true on exactly one side.
+ConnectionKeys ucx_keys(ConstBytes secret, DataSecurity security, const UcxOffer& mine,
+                        const UcxOffer& theirs, bool first);
+
+// Makes the endpoint. It takes over the TCP connection, whose rank must be set (set_peer_rank). The keys
+// determine the protection of its messages.
+// Errors: CommError if UCX cannot reach the peer.
+std::unique_ptr<Endpoint> make_ucx_endpoint(std::shared_ptr<UcxProgress> progress,
+                                            std::unique_ptr<Endpoint> tcp, const UcxOffer& mine,
+                                            const UcxOffer& theirs, const ConnectionKeys& keys);
+
+}  // namespace starling

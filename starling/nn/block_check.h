@@ -1,0 +1,14 @@
+// Compares the blocks of a model with its forward function.
+#pragma once
+
+#include "starling/nn/model.h"
+
+namespace starling {
+
+// Checks that the blocks of `model`, one after another, compute what model.forward computes of `inputs`, and
+// that each block uses its own parameters only. The model should be in training mode; both computations draw
+// the same random numbers from torch's default generator. The model must not be used for training afterwards.
+// Errors: ConfigError, which names the first operation that differs and its block.
+void check_blocks(const Model& model, const Tensors& inputs);
+
+}  // namespace starling

@@ -1,0 +1,34 @@
+// AtomicFile writes a file whose path holds either its old or its whole new content, also after a crash.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "starling/base/unique_fd.h"
+
+namespace starling {
+
+// The content is written beside the path under a temporary name. commit() fsyncs the file, renames it onto
+// the path and fsyncs the folder. Without commit(), the destructor removes the temporary file. Errors: Error
+// (kCheckpoint) with the path and the cause, such as a full disk; the old file stays as it was. Not
+// thread-safe. Several AtomicFiles may write one path at once: the last commit stays.
+class AtomicFile {
+ public:
+  // Creates the temporary file.
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Appends `size` bytes.
+  void write(const void* bytes, size_t size);
+  // Makes the new content visible at the path.
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_;  // empty after commit()
+  UniqueFd fd_;
+};
+
+}  // namespace starling

@@ -1,0 +1,57 @@
+// LoopState is what the parts of a user's own loop know together: the loader, the optimizers and the
+// checkpoint of one rank.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+
+namespace starling {
+
+// The samples since the last update, and whether the run is to end. Not thread-safe.
+class LoopState {
+ public:
+  // `loader` gave out a batch: `own` samples of this rank of `all` samples. Batches of another loader begin a
+  // new sum.
+  void add_batch(const void* loader, int64_t own, int64_t all) {
+    if (used_ || loader != loader_) own_ = all_ = 0;
+    used_ = false;
+    loader_ = loader;
+    own_ += own;
+    all_ += all;
+  }
+  // Returns the weight of this rank's gradient in the mean over `ranks` ranks, by its samples since the last
+  // update. 1 if no loader gave out a batch.
+  double weight(int ranks) const {
+    return all_ == 0 ? 1 : static_cast<double>(own_) * ranks / static_cast<double>(all_);
+  }
+  // An optimizer used the gradients of the batches so far. Further optimizers may use them, too.
+  void use() { used_ = true; }
+  // Leaves the servers of all strategies: the process ends without their destructors.
+  void leave_servers() {
+    ended.reset();
+    for (const auto& [strategy, leave] : leaves) leave();
+    leaves.clear();
+  }
+
+  // The tensors that some optimizer of the loop updates.
+  std::set<const void*> updated;
+  // True once the ranks have agreed to end, after SIGTERM or Ctrl-C.
+  bool stopping = false;
+  // The number of strategies with servers that the loop has made.
+  int services = 0;
+  // By strategy with servers: tells its servers that this rank ends. The strategy is then of no further use.
+  std::map<const void*, std::function<void()>> leaves;
+  // The last strategy with servers that the loop has ended. Servers leave when no worker is left, so it stays
+  // with them until the run ends or the loop makes another one.
+  std::shared_ptr<void> ended;
+
+ private:
+  int64_t own_ = 0, all_ = 0;
+  const void* loader_ = nullptr;
+  bool used_ = false;
+};
+
+}  // namespace starling

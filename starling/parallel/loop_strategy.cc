@@ -1,0 +1,293 @@
+#include "starling/parallel/loop_strategy.h"
+
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/parallel/exchange_makers.h"
+#include "starling/parallel/exchange_parts.h"
+#include "starling/parallel/replica/broadcast_tensor.h"
+#include "starling/server/service_settings.h"
+#include "starling/spec/batch_share.h"
+#include "starling/spec/mesh.h"
+#include "starling/spec/strategy_table.h"
+
+namespace starling {
+namespace {
+
+// A module that holds tensors under given names.
+class NamedTensors : public torch::nn::Module {
+ public:
+  explicit NamedTensors(const LoopModel& model) {
+    for (const NamedTensor& p : model.parameters)
+      place(p.name).own().register_parameter(last(p.name), p.tensor);
+    for (const NamedTensor& b : model.buffers) place(b.name).own().register_buffer(last(b.name), b.tensor);
+  }
+  NamedTensors() = default;
+
+ private:
+  static std::string last(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+  torch::nn::Module& own() { return *this; }
+  // Returns the module that holds the tensor `name`, and makes it if there is none.
+  NamedTensors& place(std::string_view name) {
+    const size_t dot = name.find('.');
+    if (dot == std::string_view::npos) return *this;
+    const std::string child(name.substr(0, dot));
+    if (!named_children().contains(child)) register_module(child, std::make_shared<NamedTensors>());
+    return dynamic_cast<NamedTensors&>(*named_children()[child]).place(name.substr(dot + 1));
+  }
+};
+
+// The type in which the parameters are exchanged. Errors: ConfigError if they have several types, or another
+// one than float and double.
+at::ScalarType type_of(const std::vector<NamedTensor>& parameters) {
+  if (parameters.empty()) {
+    throw ConfigError("DistributedOptimizer",
+                      "the optimizer has no parameter of the module that requires a gradient");
+  }
+  const at::ScalarType type = parameters.front().tensor.scalar_type();
+  for (const NamedTensor& p : parameters) {
+    if (!p.tensor.is_cpu()) {
+      throw ConfigError(p.name,
+                        fmt::format("is on the device {}; an own loop trains parameters in host memory: "
+                                    "keep the model on the CPU, or train by Run::fit() and --device",
+                                    p.tensor.device().str()));
+    }
+    if (p.tensor.scalar_type() == type && (type == at::kFloat || type == at::kDouble)) continue;
+    throw ConfigError(p.name,
+                      fmt::format("is {}; all parameters of an own loop must be float, or all double. For "
+                                  "lower precision use autocast",
+                                  c10::toString(p.tensor.scalar_type())));
+  }
+  return type;
+}
+
+// Gives every rank the frozen parameters and buffers of rank 0.
+void begin_equal(Group& group, LoopModel& model) {
+  if (group.size() == 1) return;
+  require_same_model(group, model);
+  const at::NoGradGuard no_grad;
+  for (auto* tensors : {&model.frozen, &model.buffers}) {
+    for (NamedTensor& t : *tensors) broadcast_tensor(group, t.tensor, 0);
+  }
+}
+
+}  // namespace
+
+void require_same_model(Group& group, const LoopModel& model) {
+  std::string text;
+  for (const auto* tensors : {&model.parameters, &model.frozen, &model.buffers}) {
+    for (const NamedTensor& t : *tensors) {
+      text += fmt::format("{} {}", t.name, c10::toString(t.tensor.scalar_type()));
+      for (const int64_t size : t.tensor.sizes()) text += fmt::format(" {}", size);
+      text += ';';
+    }
+  }
+  const uint64_t own = std::hash<std::string_view>()(text);
+  std::vector<uint64_t> all(static_cast<size_t>(group.size()));
+  all_gather(group, &own, all.data(), 1, DataType::kInt64);
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw ConfigError(
+        "DistributedOptimizer",
+        fmt::format("the model of rank {} differs from that of rank 0 in the name, shape or type of "
+                    "a tensor; make the same model and optimizer on every rank",
+                    r));
+  }
+}
+
+void require_own_optimizer(const RunSpec& spec) {
+  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  if (mesh.stage > 1 || mesh.tensor > 1)
+    throw ConfigError("train.mesh",
+                      "a program's own loop or optimizer trains whole models; leave out stage and tensor, or "
+                      "train by Run::fit() and the optimizer of the configuration");
+  if (spec.train.threads_mode != ThreadsMode::kOp)
+    throw ConfigError("train.threads_mode", "a program's own loop or optimizer needs \"op\"");
+  if (spec.train.hybrid != "none")
+    throw ConfigError("train.hybrid", "a program's own loop or optimizer trains whole models; use \"none\"");
+  if (spec.train.shard == Shard::kParameters)
+    throw ConfigError("train.shard",
+                      "a program's own loop or optimizer keeps whole parameters on every rank; use "
+                      "\"gradients\", or train by Run::fit() and the optimizer of the configuration");
+  if (spec.train.on_failure == OnFailure::kContinue)
+    throw ConfigError("train.on_failure",
+                      "a run with an own loop or optimizer ends if a rank is lost, and resumes from its "
+                      "checkpoint; use \"stop\"");
+  const ExchangeTraits& exchange = exchange_traits(spec);
+  if (!exchange.own_loop)
+    throw ConfigError(
+        "exchange.name",
+        fmt::format("{} updates by the optimizer of the configuration, and not by that of a "
+                    "program; use another exchange, or train by Run::fit() without an own optimizer",
+                    exchange.name));
+}
+
+void require_own_loop(const RunSpec& spec) {
+  require_own_optimizer(spec);
+  if (spec.train.precision == Precision::kBf16)
+    throw ConfigError("train.precision",
+                      "the types of an own loop are those of its model; use torch::autocast");
+  if (spec.train.device == DeviceKind::kCuda || spec.train.device == DeviceKind::kOwn)
+    throw ConfigError(
+        "train.device",
+        "an own loop trains parameters in host memory; use --device cpu, or train by Run::fit()");
+  if (has_unequal_shares(spec))
+    throw ConfigError("data.share",
+                      "an own loop has equal shares of each batch; leave it out, or train by Run::fit()");
+  if (spec.train.accumulate > 1)
+    throw ConfigError(
+        "train.accumulate",
+        "an own loop accumulates by itself: call backward() for each part, and step() after the "
+        "last; leave it out");
+  const ExchangeTraits& exchange = exchange_traits(spec);
+  if (exchange.shuffles_samples && spec.exchange.combine == "best")
+    throw ConfigError("exchange.combine", "an own loop has no held-out samples; use average");
+  if (exchange.shuffles_samples && spec.exchange.rounds > 0)
+    throw ConfigError("exchange.rounds",
+                      "the length of an own loop is not known; use exchange.every, the steps of a round");
+}
+
+LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopModel model,
+                           std::shared_ptr<OwnOptimizer> optimizer)
+    : spec_(spec), place_(place), model_(std::move(model)), optimizer_(std::move(optimizer)) {
+  require_own_loop(spec_);
+  const at::ScalarType type = type_of(model_.parameters);
+  spec_.train.precision = type == at::kDouble ? Precision::kFp64 : Precision::kFp32;
+  begin_equal(place.group, model_);
+  const ModelFactory factory = [this] {
+    return Model{std::make_shared<NamedTensors>(model_), nullptr, nullptr};
+  };
+  FlatReplicaOptions replica;
+  replica.master = replica.working = type;
+  replica.clip_norm = spec_.optimizer.clip_norm;
+  replica.clip_value = spec_.optimizer.clip_value;
+  replica.seed = spec_.train.seed;
+  replica.rank = place.group.rank();
+  replica.own_gradients = true;
+  replica.optimizer = [this](const std::vector<NamedTensor>&) { return optimizer_; };
+  ExchangeParts parts{spec_, factory, place.group, place.clock, replica};
+  parts.servers = next_service();
+  strategy_ = make_exchange(parts);
+  if (exchange_traits(spec_).servers) {
+    place_.loop.ended.reset();
+    place_.loop.leaves[this] = [this] { strategy_->recoverable()->leave(); };
+  }
+  for (const NamedTensor& p : model_.parameters) place_.loop.updated.insert(p.tensor.unsafeGetTensorImpl());
+  begin_step();
+}
+
+LoopStrategy::~LoopStrategy() {
+  for (const NamedTensor& p : model_.parameters) place_.loop.updated.erase(p.tensor.unsafeGetTensorImpl());
+  if (place_.loop.leaves.erase(this) > 0 && std::uncaught_exceptions() == 0)
+    place_.loop.ended = std::move(strategy_);
+}
+
+// Returns the access to the servers of this strategy, which are those of no other strategy.
+ServerAccess LoopStrategy::next_service() const {
+  ServerAccess servers = place_.servers;
+  if (!exchange_traits(spec_).servers) return servers;
+  servers.rendezvous = rendezvous_of_service(servers.rendezvous, place_.loop.services++);
+  servers.worker = place_.group.rank();
+  servers.loads = servers.worker == 0;
+  return servers;
+}
+
+void LoopStrategy::begin_step() {
+  strategy_->begin_step({step_ + 1, optimizer_->lr(), place_.stop});
+}
+
+// A parameter that was frozen when the strategy was made is not exchanged.
+void LoopStrategy::require_known_gradients() const {
+  for (const NamedTensor& p : model_.frozen) {
+    if (!p.tensor.grad().defined() || place_.loop.updated.contains(p.tensor.unsafeGetTensorImpl())) continue;
+    throw ConfigError(p.name,
+                      "has a gradient, but it was frozen or no parameter of the optimizer when the "
+                      "DistributedOptimizer was made; make a new optimizer and a new DistributedOptimizer");
+  }
+}
+
+// After synchronize() the strategy updates by the gradients that it has exchanged.
+void LoopStrategy::require_taken_gradients() const {
+  for (size_t i = 0; i < taken_from_.size(); ++i) {
+    const at::Tensor& gradient = model_.parameters[i].tensor.grad();
+    if (gradient.defined() && gradient.const_data_ptr() == taken_from_[i]) continue;
+    throw ConfigError(model_.parameters[i].name,
+                      "its gradient was replaced after synchronize(); change it in place, or call "
+                      "DistributedOptimizer::zero_grad() to leave out the update");
+  }
+}
+
+void LoopStrategy::take_gradients() {
+  if (taken_) return;
+  require_known_gradients();
+  if (exchange_traits(spec_).servers && !optimizer_->rates_share_a_factor()) {
+    throw ConfigError("exchange.name",
+                      "the learning rates of the optimizer's groups have changed by different factors, and "
+                      "the servers know one factor only; change all of them by one factor, or use "
+                      "--exchange all-reduce");
+  }
+  strategy_->own_loop()->take_gradients({optimizer_->lr(), place_.loop.weight(place_.group.size())});
+  place_.loop.use();
+  taken_ = true;
+  taken_from_.clear();
+  for (const NamedTensor& p : model_.parameters) taken_from_.push_back(p.tensor.grad().const_data_ptr());
+}
+
+void LoopStrategy::synchronize() {
+  take_gradients();
+  strategy_->own_loop()->synchronize();
+}
+
+void LoopStrategy::step() {
+  if (taken_) require_taken_gradients();
+  take_gradients();
+  const StepReport report = strategy_->update();
+  if (report.stop) place_.loop.stopping = true;
+  ++step_;
+  taken_ = false;
+  begin_step();
+}
+
+void LoopStrategy::zero_grad() {
+  for (NamedTensor& p : model_.parameters) p.tensor.mutable_grad().reset();
+  taken_ = false;
+}
+
+void LoopStrategy::consensus() {
+  strategy_->consensus();
+}
+
+void LoopStrategy::resume_training() {
+  begin_step();
+}
+
+StrategyState LoopStrategy::state() {
+  StrategyState state = strategy_->state();
+  state.step = step_;
+  if (state.parameters.empty()) return state;
+  for (const NamedTensor& p : model_.frozen)
+    state.parameters[p.name] = p.tensor.detach().clone(at::MemoryFormat::Contiguous);
+  return state;
+}
+
+void LoopStrategy::load_state(const StrategyState& state) {
+  const at::NoGradGuard no_grad;
+  for (NamedTensor& p : model_.frozen) p.tensor.copy_(fitting(state.parameters, p.name, p.tensor));
+  strategy_->load_state(state);
+  step_ = state.step;
+  taken_ = false;
+  begin_step();
+}
+
+StrategyStats LoopStrategy::statistics() {
+  return strategy_->strategy_stats();
+}
+
+}  // namespace starling

@@ -1,0 +1,99 @@
+// LoopStrategy is a strategy whose gradients a user's own loop computes. DistributedOptimizer
+// (run/distributed_optimizer.h) and the Python class of the same name are made of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "starling/base/clock.h"
+#include "starling/comm/group.h"
+#include "starling/parallel/exchange_parts.h"
+#include "starling/parallel/loop_state.h"
+#include "starling/parallel/replica/own_optimizer.h"
+#include "starling/parallel/strategy.h"
+#include "starling/spec/run_spec.h"
+
+namespace starling {
+
+// The tensors of a model that a user's own loop trains.
+struct LoopModel {
+  std::vector<NamedTensor> parameters;  // those that the optimizer updates
+  std::vector<NamedTensor> frozen;      // all other parameters
+  std::vector<NamedTensor> buffers;
+};
+
+// The process in which an own loop runs. What it refers to outlives everything made from it.
+struct LoopPlace {
+  Group& group;  // all ranks
+  const Clock& clock;
+  const std::atomic<bool>& stop;  // set by SIGTERM and Ctrl-C
+  LoopState& loop;
+  ServerAccess servers = {};  // of the run; each strategy has a service of its own
+};
+
+// Throws ConfigError if the models of the ranks differ in the name, the shape or the type of a tensor.
+// Collective.
+void require_same_model(Group& group, const LoopModel& model);
+
+// Throws ConfigError if a program's own optimizer cannot follow the configuration. The message names the key
+// and the remedy.
+void require_own_optimizer(const RunSpec& spec);
+
+// Throws ConfigError if an own loop cannot follow the configuration. The message names the key and the
+// remedy.
+void require_own_loop(const RunSpec& spec);
+
+// Not thread-safe: one thread per rank makes all calls. Every rank makes the same calls in the same order.
+class LoopStrategy {
+ public:
+  // All ranks begin with the tensors of rank 0. The parameters keep their identity, and their memory becomes
+  // the strategy's. Everything that the arguments refer to must outlive this object. Collective. Errors:
+  // ConfigError for a configuration that an own loop cannot follow, or if the ranks have different models.
+  LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopModel model,
+               std::shared_ptr<OwnOptimizer> optimizer);
+  ~LoopStrategy();
+
+  // Exchanges the gradients if the strategy exchanges gradients. The gradient of each parameter is then the
+  // mean over the ranks, and step() does not exchange it again. It may be changed in place before.
+  // Collective. Errors: CommError.
+  void synchronize();
+  // Makes one step: exchanges and updates. Collective. Errors: CommError; ConfigError for a parameter that
+  // has a gradient and is not the optimizer's.
+  void step();
+  // Makes the gradients of the parameters undefined.
+  void zero_grad();
+  // Puts the model that is evaluated and saved into place. Collective.
+  void consensus();
+  // Puts this rank's own model back into place after consensus().
+  void resume_training();
+
+  // Returns the state for a checkpoint, complete on rank 0. Collective.
+  StrategyState state();
+  // Loads a state, which must be equal on all ranks. Errors: Error(kCheckpoint).
+  void load_state(const StrategyState& state);
+  // The number of steps so far.
+  int64_t steps() const { return step_; }
+  // Returns the strategy statistics. Collective.
+  StrategyStats statistics();
+
+ private:
+  ServerAccess next_service() const;
+  void begin_step();
+  void take_gradients();
+  void require_known_gradients() const;
+  void require_taken_gradients() const;
+
+  RunSpec spec_;
+  const LoopPlace place_;
+  LoopModel model_;
+  std::shared_ptr<OwnOptimizer> optimizer_;
+  std::unique_ptr<Strategy> strategy_;
+  int64_t step_ = 0;
+  bool taken_ = false;                   // the gradients of the step
+  std::vector<const void*> taken_from_;  // by parameter: where its gradient was then
+};
+
+}  // namespace starling

@@ -1,0 +1,47 @@
+// CodedMean computes the mean over the ranks of a flat range that is sent through a codec. It keeps the
+// codec's state between applications (error feedback, Q of PowerSGD) and counts the bytes.
+//
+//   v ← 1/p Σ_k decode(encode(v_k + r_k)),   r_k ← v_k + r_k − decode(encode(v_k + r_k))
+//
+// There is error feedback r only if the codec's spec asks for it (codec/error_feedback.h). Codecs whose
+// decoded parts can be added encode the mean once more. codec/compressed_all_reduce.h has the equations and
+// the number of bytes.
+#pragma once
+
+#include "starling/codec/compressed_all_reduce.h"
+#include "starling/parallel/replica/replica_strategy.h"
+
+namespace starling {
+
+// The mean of one flat range over the ranks of a group. Not thread-safe.
+class CodedMean {
+ public:
+  // Collective. For fp32 ranges of the replica's layout. The codec sees each tensor as a matrix: the first
+  // dimension gives the rows, and all other dimensions together give the columns. The group must outlive this
+  // object. momentum: that of the velocity of codec/momentum_correction.h, if the spec has it.
+  CodedMean(const CodecSpec& spec, FlatReplica& replica, Group& group, double momentum = 0);
+
+  // Replaces `flat` by the mean, which is bit-identical on all ranks. Collective.
+  void apply(at::Tensor& flat);
+
+  // Returns the state for a checkpoint as a tensor of one dimension, or an undefined tensor if there is no
+  // state.
+  at::Tensor state() const;
+  // Loads a state. Errors: Error(kCheckpoint) if its length does not fit.
+  void load_state(const at::Tensor& state);
+
+  // Adds these statistics to `print`. Collective. message_bytes is what a rank sent per application, by
+  // Group::traffic(), as the mean over the ranks and the applications. compression is what an all-reduce
+  // without a codec sends, 2 (p − 1)/p · |W|, divided by message_bytes. It is missing if nothing was sent.
+  // message_balance is the largest mean of any rank divided by the mean of all ranks. by_reduce_scatter is
+  // the share of the applications that were a reduce-scatter and an all-gather; all others were an
+  // all-gather. residual_norm is the norm of this rank's error feedback, if any.
+  void tell(StrategyStats& print) const;
+
+ private:
+  Group& group_;
+  CompressedAllReduce all_reduce_;
+  double times_ = 0;
+};
+
+}  // namespace starling

@@ -1,0 +1,42 @@
+#include "starling/parallel/replica/model_parts.h"
+
+#include <algorithm>
+
+namespace starling {
+
+double sum_over_parts(const ModelParts& parts, double own) {
+  if (parts.group == nullptr || parts.group->size() == 1) return own;
+  all_reduce(*parts.group, &own, 1, DataType::kFp64, ReduceOp::kSum);
+  return own;
+}
+
+bool counts_here(const ModelParts& parts, const std::string& parameter) {
+  const auto& names = parts.counted_elsewhere;
+  return std::find(names.begin(), names.end(), parameter) == names.end();
+}
+
+std::vector<FlatRange> ranges_counted_elsewhere(const ModelParts& parts,
+                                                const std::vector<NamedTensor>& parameters,
+                                                const FlatLayout& layout) {
+  std::vector<FlatRange> ranges;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto size = static_cast<size_t>(parameters[i].tensor.numel());
+    if (!counts_here(parts, parameters[i].name))
+      ranges.emplace_back(layout.offset[i], layout.offset[i] + size);
+  }
+  return ranges;
+}
+
+std::vector<FlatRange> pieces_outside(size_t begin, size_t end, std::vector<FlatRange> holes) {
+  std::sort(holes.begin(), holes.end());
+  std::vector<FlatRange> pieces;
+  for (const auto& [from, to] : holes) {
+    if (to <= begin || from >= end) continue;
+    if (from > begin) pieces.emplace_back(begin, from);
+    begin = to;
+  }
+  if (begin < end) pieces.emplace_back(begin, end);
+  return pieces;
+}
+
+}  // namespace starling

@@ -1,0 +1,102 @@
+#include "starling/parallel/zero/sharded_optimizer.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/c10d/data_type.h"
+#include "starling/parallel/exchange_parts.h"
+
+namespace starling {
+namespace {
+
+FlatReplicaOptions divisible(FlatReplicaOptions options, Group& group) {
+  options.multiple_of = group.size();
+  options.mean_over = &group;
+  return options;
+}
+
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(const ModelFactory& factory, UpdateRule rule, FlatReplicaOptions options,
+                                   Group& group, const Clock& clock)
+    : ReplicaStrategy(factory, std::move(rule), divisible(std::move(options), group), group, clock),
+      own_(replica_.optimized(), replica_.layout(), replica_.parameters(),
+           replica_.parameters().numel() / group.size() * group.rank(),
+           replica_.parameters().numel() / group.size()) {
+  own_.shard(*replica_.optimizer(), "train.shard", "leave out --shard");
+}
+
+void ShardedOptimizer::exchange_gradients(bool whole) {
+  if (!replica_.options().own_gradients) replica_.check_gradients(step_.index);
+  at::Tensor& g = replica_.gradients();
+  if (group_.size() == 1) return;
+  const DataType type = data_type_of(g.scalar_type());
+  if (whole) return all_reduce(group_, g.data_ptr(), g.numel(), type, ReduceOp::kAvg);
+  reduced_ = at::empty({own_.count()}, g.options());
+  reduce_scatter(group_, g.data_ptr(), reduced_.data_ptr(), static_cast<size_t>(own_.count()), type,
+                 ReduceOp::kAvg);
+}
+
+at::Tensor ShardedOptimizer::own_gradients() {
+  const at::Tensor place = replica_.gradients().narrow(0, own_.begin(), own_.count());
+  if (!replica_.options().releases_gradients) {
+    if (reduced_.defined()) place.copy_(std::exchange(reduced_, {}));
+    held_ = replica_.gradients().numel();
+    return place;
+  }
+  const at::Tensor own = reduced_.defined() ? std::exchange(reduced_, {}) : place.clone();
+  replica_.release_gradients();
+  held_ = own.numel();
+  return own;
+}
+
+// Clips this rank's elements as FlatReplica::update() clips the whole gradient.
+void ShardedOptimizer::clip(at::Tensor& gradients) const {
+  const FlatReplicaOptions& options = replica_.options();
+  if (options.clip_value > 0) gradients.clamp_(-options.clip_value, options.clip_value);
+  if (options.clip_norm <= 0) return;
+  double squares = std::pow(gradients.norm().item<double>(), 2);
+  if (group_.size() > 1) all_reduce(group_, &squares, 1, DataType::kFp64, ReduceOp::kSum);
+  const double norm = std::sqrt(squares);
+  if (norm > options.clip_norm) gradients.mul_(options.clip_norm / (norm + 1e-6));
+}
+
+bool ShardedOptimizer::advance(StepReport& report) {
+  const at::NoGradGuard no_grad;
+  at::Tensor gradients = own_gradients();
+  clip(gradients);
+  if (!replica_.options().own_gradients) replica_.optimizer()->scale_lr(step_.lr_factor);
+  own_.step(*replica_.optimizer(), gradients, replica_.used());
+  exchanging(report, ExchangePhase::kParameters, [&] {
+    at::Tensor& x = replica_.parameters();
+    if (group_.size() == 1) return;
+    const at::Tensor own = x.narrow(0, own_.begin(), own_.count()).clone();
+    all_gather(group_, own.data_ptr(), x.data_ptr(), static_cast<size_t>(own_.count()),
+               data_type_of(x.scalar_type()));
+  });
+  replica_.parameters_changed();
+  return true;
+}
+
+StrategyStats ShardedOptimizer::strategy_stats() {
+  return {{"parameter_bytes", static_cast<double>(replica_.bytes())},
+          {"shard_elements", static_cast<double>(own_.count())},
+          {"gradient_elements", static_cast<double>(held_)}};
+}
+
+std::unique_ptr<Strategy> make_sharded_optimizer(const ExchangeParts& parts) {
+  const Shard shard = parts.spec.train.shard;
+  if (shard == Shard::kParameters)
+    throw ConfigError("train.shard",
+                      "a program's own optimizer cannot shard the parameters; use \"gradients\"");
+  FlatReplicaOptions replica = parts.replica;
+  replica.releases_gradients = shard == Shard::kGradients;
+  return std::make_unique<ShardedOptimizer>(parts.factory, make_update_rule(parts.spec.optimizer), replica,
+                                            parts.group, parts.clock);
+}
+
+}  // namespace starling

@@ -1,0 +1,310 @@
+#include "starling/parallel/zero/zero_unit.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "starling/base/check.h"
+#include "starling/c10d/data_type.h"
+#include "starling/parallel/replica/flat_replica.h"
+
+namespace starling {
+
+void ZeroAccount::take(size_t bytes) {
+  temporary_bytes += bytes;
+  peak_temporary_bytes = std::max(peak_temporary_bytes, temporary_bytes);
+}
+
+std::vector<UnitPlan> plan_buckets(const Replica& replica, size_t bucket_bytes) {
+  std::vector<UnitPlan> plans;
+  size_t bytes = 0;
+  for (size_t i = replica.parameters.size(); i-- > 0;) {
+    const at::Tensor& p = replica.parameters[i].tensor;
+    const bool same =
+        !plans.empty() &&
+        replica.parameters[plans.back().parameters.front()].tensor.scalar_type() == p.scalar_type();
+    if (!same || bytes >= bucket_bytes) {
+      plans.emplace_back();
+      bytes = 0;
+    }
+    plans.back().parameters.push_back(i);
+    bytes += p.nbytes();
+  }
+  return plans;
+}
+
+std::vector<UnitPlan> plan_blocks(const Replica& replica, const std::vector<BlockTensors>& blocks) {
+  std::map<std::string, std::vector<size_t>> users;
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    for (const std::string& name : blocks[b].parameters) users[name].push_back(b);
+  }
+  std::map<std::pair<std::vector<size_t>, at::ScalarType>, UnitPlan> plans;
+  for (size_t i = 0; i < replica.parameters.size(); ++i) {
+    const NamedTensor& p = replica.parameters[i];
+    const std::vector<size_t>& used = users[p.name];
+    UnitPlan& plan = plans[{used, p.tensor.scalar_type()}];
+    plan.parameters.push_back(i);
+    plan.first_block = used.front();
+    plan.last_block = used.back();
+  }
+  std::vector<UnitPlan> result;
+  for (auto& item : plans) result.push_back(std::move(item.second));
+  return result;
+}
+
+namespace {
+
+// Allocates or frees the memory behind a tensor and behind all its views. Sizes and strides do not change.
+void resize_memory(const at::Tensor& tensor, size_t bytes) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(bytes));
+  storage->set_nbytes(bytes);
+}
+
+}  // namespace
+
+ZeroUnit::ZeroUnit(UnitPlan plan, Replica& replica, int stage, const UpdateRule& rule, at::ScalarType master,
+                   const ZeroEnvironment& environment, const std::function<void()>& on_filled)
+    : plan_(std::move(plan)), stage_(stage), rule_(rule), environment_(environment), master_type_(master) {
+  at::NoGradGuard no_grad;
+  std::vector<size_t> sizes;
+  for (const size_t i : plan_.parameters) sizes.push_back(replica.parameters[i].tensor.numel());
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  elements_ = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
+  layout_ = make_flat_layout(sizes, order, elements_ + 1);
+  const int64_t ranks = environment.group.size(), align = kFlatAlign;
+  share_ = (static_cast<int64_t>(layout_.total) + ranks * align - 1) / (ranks * align) * align;
+  size_ = share_ * ranks;
+  begin_ = share_ * environment.group.rank();
+  type_ = replica.parameters[plan_.parameters.front()].tensor.scalar_type();
+
+  whole_ = at::zeros({size_}, type_);
+  for (size_t i = 0; i < plan_.parameters.size(); ++i) {
+    at::Tensor& p = replica.parameters[plan_.parameters[i]].tensor;
+    likes_.push_back(at::empty_strided(p.sizes(), p.strides(), at::TensorOptions(type_).device(at::kMeta)));
+    const at::Tensor place = view(whole_, p, i);
+    place.copy_(p);
+    p.set_data(place);
+    slots_.push_back(GradientSlot::install(p, on_filled));
+    if (stage_ >= 2) slots_.back().slot->bind_when_needed([this] { open_gradients(); });
+  }
+  own_ = whole_.narrow(0, begin_, share_);
+  if (stage_ == 3) own_ = own_.clone();
+  master_ = is_mixed() ? own_.to(master_type_) : own_;
+  for (int s = 0; s < rule_.state_count(); ++s)
+    states_.push_back(at::zeros({share_}, is_mixed() ? master_type_ : type_));
+  if (stage_ == 1) {
+    open_gradients();
+    own_gradient_ = gradient_.narrow(0, begin_, share_);
+  } else {
+    own_gradient_ = at::zeros({share_}, type_);
+  }
+  if (stage_ == 3) {
+    gathered_ = false;
+    resize_memory(whole_, 0);
+  }
+}
+
+at::Tensor ZeroUnit::view(const at::Tensor& flat, const at::Tensor& like, size_t position) const {
+  return flat.as_strided(like.sizes(), like.strides(), static_cast<int64_t>(layout_.offset[position]));
+}
+
+void ZeroUnit::open_gradients() {
+  gradient_ = at::zeros({size_}, type_);
+  if (stage_ >= 2) environment_.account.take(gradient_.nbytes());
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].slot->bind(view(gradient_, likes_[i], i));
+}
+
+void ZeroUnit::begin_pass() {
+  for (auto& s : slots_) s.slot->begin();
+}
+
+size_t ZeroUnit::missing() const {
+  return static_cast<size_t>(
+      std::count_if(slots_.begin(), slots_.end(), [](const auto& s) { return !s.slot->filled(); }));
+}
+
+void ZeroUnit::expect_more(bool more) {
+  for (auto& s : slots_) s.slot->expect_more(more);
+}
+
+void ZeroUnit::scale_gradients(double factor) {
+  const at::NoGradGuard no_grad;
+  if (stage_ >= 2) {
+    own_gradient_.mul_(factor);
+    return;
+  }
+  for (auto& s : slots_) s.slot->scale(factor);
+}
+
+void ZeroUnit::fill_unused() {
+  at::NoGradGuard no_grad;
+  for (auto& s : slots_) s.slot->fill_unused();
+}
+
+template <typename F>
+void ZeroUnit::exchange(double& seconds, F collective) {
+  const auto received = [&] { return environment_.group.traffic().received(); };
+  const uint64_t before = received();
+  const Nanoseconds start = environment_.clock.now();
+  collective();
+  seconds += to_seconds(environment_.clock.now() - start);
+  environment_.account.received_elements +=
+      static_cast<double>(received() - before) / static_cast<double>(at::elementSize(type_));
+}
+
+void ZeroUnit::reduce(bool add) {
+  at::NoGradGuard no_grad;
+  STARLING_CHECK(gradient_.defined(), "the unit has no gradients to reduce");
+  const auto reduce_into = [&](const at::Tensor& sum) {
+    exchange(environment_.account.gradients_s, [&] {
+      reduce_scatter(environment_.group, gradient_.data_ptr(), sum.data_ptr(), share_, data_type_of(type_),
+                     ReduceOp::kSum);
+    });
+  };
+  if (stage_ == 1 || add) {  // own_gradient_ is a part of gradient_, or holds earlier gradients
+    environment_.account.take(own_gradient_.nbytes());
+    const at::Tensor sum = at::empty({share_}, type_);
+    reduce_into(sum);
+    add ? own_gradient_.add_(sum) : own_gradient_.copy_(sum);
+    environment_.account.give_back(sum.nbytes());
+  } else {
+    reduce_into(own_gradient_);
+  }
+  if (stage_ == 1) return;
+  environment_.account.give_back(gradient_.nbytes());
+  for (auto& s : slots_) s.slot->unbind();
+  gradient_.reset();
+}
+
+void ZeroUnit::gather() {
+  if (gathered_) return;
+  at::NoGradGuard no_grad;
+  const size_t bytes = static_cast<size_t>(size_) * at::elementSize(type_);
+  resize_memory(whole_, bytes);
+  environment_.account.take(bytes);
+  gathered_ = true;
+  exchange(environment_.account.parameters_s, [&] {
+    all_gather(environment_.group, own_.data_ptr(), whole_.data_ptr(), share_, data_type_of(type_));
+  });
+}
+
+void ZeroUnit::release() {
+  if (stage_ < 3 || !gathered_) return;
+  environment_.account.give_back(whole_.nbytes());
+  resize_memory(whole_, 0);
+  gathered_ = false;
+}
+
+double ZeroUnit::sum_of_squares(const Replica& replica, const ModelParts& parts) const {
+  std::vector<NamedTensor> own;
+  for (const size_t i : plan_.parameters) own.push_back(replica.parameters[i]);
+  const auto begin = static_cast<size_t>(begin_);
+  double sum = 0;
+  for (const auto& [from, to] :
+       pieces_outside(begin, begin + share_, ranges_counted_elsewhere(parts, own, layout_))) {
+    const at::Tensor piece =
+        own_gradient_.narrow(0, static_cast<int64_t>(from - begin), static_cast<int64_t>(to - from));
+    sum += piece.to(at::kDouble).square().sum().item<double>();
+  }
+  return sum;
+}
+
+template <typename T, typename G>
+bool ZeroUnit::apply_typed(double scale, const Step& step) {
+  const G* sources[] = {static_cast<const G*>(own_gradient_.data_ptr())};
+  std::vector<T*> states;
+  for (const at::Tensor& s : states_) states.push_back(s.data_ptr<T>());
+  UpdateArgs<T, G> args;
+  args.gradients = sources;
+  args.gradient_scale = scale;
+  args.parameter = args.parameter_out = master_.data_ptr<T>();
+  if (is_mixed()) args.bf16_out = static_cast<Bf16*>(own_.data_ptr());
+  args.state = states.data();
+  args.state_out = states.data();
+  args.count = static_cast<size_t>(share_);
+  return rule_.apply(args, step.lr, step.index);
+}
+
+bool ZeroUnit::apply(double scale, const Step& step) {
+  if (is_mixed()) return apply_typed<float, Bf16>(scale, step);
+  if (type_ == at::kDouble) return apply_typed<double, double>(scale, step);
+  return apply_typed<float, float>(scale, step);
+}
+
+std::string ZeroUnit::gradient_not_finite(const Replica& replica) const {
+  for (size_t position = 0; position < plan_.parameters.size(); ++position) {
+    const auto first = static_cast<int64_t>(layout_.offset[position]);
+    const int64_t begin = std::max(first, begin_);
+    const int64_t end = std::min(first + likes_[position].numel(), begin_ + share_);
+    if (begin < end && !at::isfinite(own_gradient_.narrow(0, begin - begin_, end - begin)).all().item<bool>())
+      return replica.parameters[plan_.parameters[position]].name;
+  }
+  return "";
+}
+
+void ZeroUnit::publish() {
+  if (stage_ == 3) return;
+  exchange(environment_.account.parameters_s, [&] {
+    all_gather(environment_.group, own_.data_ptr(), whole_.data_ptr(), share_, data_type_of(type_));
+  });
+}
+
+void ZeroUnit::unflatten(const Replica& replica, const at::Tensor& share, const std::string& prefix,
+                         std::map<std::string, at::Tensor>& out) {
+  const std::vector<at::Tensor> shares = gather_flat(environment_.group, share);
+  if (shares.empty()) return;
+  const at::Tensor flat = at::cat(shares);
+  for (size_t i = 0; i < likes_.size(); ++i) {
+    out[prefix + replica.parameters[plan_.parameters[i]].name] =
+        view(flat, likes_[i], i).clone(at::MemoryFormat::Contiguous);
+  }
+}
+
+void ZeroUnit::collect(const Replica& replica, StrategyState& state) {
+  unflatten(replica, master_, "", state.parameters);
+  for (size_t s = 0; s < states_.size(); ++s)
+    unflatten(replica, states_[s], rule_.state_names()[s] + "/", state.optimizer);
+}
+
+at::Tensor ZeroUnit::flatten(const Replica& replica, const std::map<std::string, at::Tensor>& in,
+                             const std::string& prefix, at::ScalarType type) const {
+  const at::Tensor flat = at::zeros({size_}, type);
+  for (size_t i = 0; i < likes_.size(); ++i) {
+    const NamedTensor& p = replica.parameters[plan_.parameters[i]];
+    view(flat, likes_[i], i).copy_(fitting(in, prefix + p.name, p.tensor));
+  }
+  return flat;
+}
+
+void ZeroUnit::load(const Replica& replica, const StrategyState& state) {
+  at::NoGradGuard no_grad;
+  const at::Tensor flat = flatten(replica, state.parameters, "", master_.scalar_type());
+  if (gathered_) whole_.copy_(flat);
+  own_.copy_(flat.narrow(0, begin_, share_));
+  master_.copy_(flat.narrow(0, begin_, share_));
+  for (size_t s = 0; s < states_.size() && !state.optimizer.empty(); ++s) {
+    states_[s].copy_(flatten(replica, state.optimizer, rule_.state_names()[s] + "/", states_[s].scalar_type())
+                         .narrow(0, begin_, share_));
+  }
+}
+
+size_t ZeroUnit::parameter_bytes() const {
+  return stage_ == 3 ? own_.storage().nbytes() : whole_.storage().nbytes();
+}
+
+size_t ZeroUnit::gradient_bytes() const {
+  return own_gradient_.storage().nbytes();
+}
+
+size_t ZeroUnit::optimizer_bytes() const {
+  size_t bytes = is_mixed() ? master_.storage().nbytes() : 0;
+  for (const at::Tensor& s : states_) bytes += s.storage().nbytes();
+  return bytes;
+}
+
+}  // namespace starling

@@ -1,0 +1,16 @@
+// A comparison as one HTML file. The file needs no other file and no network: charts are SVG, style and
+// script are inside.
+#pragma once
+
+#include <string>
+
+#include "starling/report/comparison.h"
+
+namespace starling {
+
+std::string html_report(const Comparison& comparison);
+
+// Errors: Error(kInternal) naming the file.
+void write_report(const std::string& path, const Comparison& comparison);
+
+}  // namespace starling

@@ -1,0 +1,137 @@
+#include "starling/run/distributed_optimizer.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "starling/parallel/loop_strategy.h"
+#include "starling/parallel/replica/broadcast_tensor.h"
+#include "starling/run/exit_status.h"
+#include "starling/run/rank_generators.h"
+#include "starling/run/run_state.h"
+#include "starling/run/torch_optimizer.h"
+#include "starling/run/training.h"
+#include "starling/telemetry/output.h"
+
+namespace starling {
+namespace {
+
+LoopModel loop_model(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer) {
+  LoopModel model;
+  model.parameters = parameters_of(module, optimizer);
+  std::set<const c10::TensorImpl*> updated;
+  for (const NamedTensor& p : model.parameters) updated.insert(p.tensor.unsafeGetTensorImpl());
+  for (const auto& item : module.named_parameters()) {
+    if (!updated.contains(item.value().unsafeGetTensorImpl()))
+      model.frozen.push_back({item.key(), item.value()});
+  }
+  for (const auto& item : module.named_buffers()) model.buffers.push_back({item.key(), item.value()});
+  return model;
+}
+
+// With --dry-run: prints what the loop would train, and ends the process.
+[[noreturn]] void print_loop(const RunState& state, const LoopModel& model) {
+  require_own_loop(state.spec);
+  int64_t parameters = 0;
+  for (const NamedTensor& p : model.parameters) parameters += p.tensor.numel();
+  FdOutput(1).write(fmt::format("would train {} parameters in the program's own loop with {} ranks by {}\n",
+                                parameters, state.spec.train.ranks, state.spec.exchange.name));
+  leave_process(kExitOk);
+}
+
+// Seeds the generator of this rank once, so that ranks draw different masks and noise.
+void begin_generator_once(RunState& state) {
+  if (std::exchange(state.generator_begun, true)) return;
+  begin_generator(state.resolved(), state.environment.identity.rank, nullptr);
+}
+
+}  // namespace
+
+DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
+                                           torch::optim::Optimizer& optimizer)
+    : run_(run) {
+  RunState& state = LoopAccess::state_of(run);
+  with_faults_reported(state, [&] {
+    LoopModel model = loop_model(module, optimizer);
+    if (!state.session) print_loop(state, model);
+    const RunEnvironment& environment = state.own_loop();
+    const LoopPlace place{environment.group,
+                          environment.clock,
+                          environment.stop,
+                          state.loop,
+                          {environment.store, environment.rendezvous}};
+    strategy_ =
+        std::make_unique<LoopStrategy>(state.resolved(), place, std::move(model), adapt_optimizer(optimizer));
+    begin_generator_once(state);
+  });
+}
+
+DistributedOptimizer::~DistributedOptimizer() = default;
+
+void DistributedOptimizer::zero_grad() {
+  strategy_->zero_grad();
+}
+
+void DistributedOptimizer::step() {
+  // The state is saved, and the program goes on as if nothing had happened: its loop has no DataLoader.
+  if (RunState& state = LoopAccess::state_of(run_); state.loop.stopping && state.loop_saved)
+    end_interrupted(state);
+  with_faults_reported(LoopAccess::state_of(run_), [&] { strategy_->step(); });
+}
+
+void DistributedOptimizer::synchronize() {
+  with_faults_reported(LoopAccess::state_of(run_), [&] { strategy_->synchronize(); });
+}
+
+DistributedOptimizer::Shown DistributedOptimizer::consensus() {
+  with_faults_reported(LoopAccess::state_of(run_), [&] { strategy_->consensus(); });
+  return Shown(*strategy_);
+}
+
+DistributedOptimizer::Shown::~Shown() {
+  strategy_.resume_training();
+}
+
+int64_t DistributedOptimizer::steps() const {
+  return strategy_->steps();
+}
+
+std::map<std::string, double> DistributedOptimizer::statistics() {
+  return with_faults_reported(LoopAccess::state_of(run_), [&] { return strategy_->statistics(); });
+}
+
+void Run::make_equal(torch::nn::Module& module) {
+  with_faults_reported(*state_, [&] {
+    load_initial(module, spec());
+    if (!state_->session) return;
+    Group& group = state_->own_loop().group;
+    if (group.size() == 1) return;
+    LoopModel model;
+    for (const auto& item : module.named_parameters()) model.frozen.push_back({item.key(), item.value()});
+    for (const auto& item : module.named_buffers()) model.buffers.push_back({item.key(), item.value()});
+    require_same_model(group, model);
+    const at::NoGradGuard no_grad;
+    for (auto* tensors : {&model.frozen, &model.buffers}) {
+      for (NamedTensor& t : *tensors) broadcast_tensor(group, t.tensor, 0);
+    }
+  });
+}
+
+double Run::mean(double value) {
+  return with_faults_reported(*state_, [&] {
+    if (!state_->session) return value;
+    Group& group = state_->own_loop().group;
+    if (group.size() > 1) all_reduce(group, &value, 1, DataType::kFp64, ReduceOp::kAvg);
+    return value;
+  });
+}
+
+bool Run::stopping() const {
+  return state_->loop.stopping;
+}
+
+int Run::world_size() const {
+  return static_cast<int>(spec().train.ranks);
+}
+
+}  // namespace starling

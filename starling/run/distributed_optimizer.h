@@ -1,0 +1,100 @@
+// DistributedOptimizer makes a program's own training loop distributed:
+//
+//   auto net = run.replicate(std::make_shared<Net>());
+//   torch::optim::Adam adam(net->parameters(), 1e-3);
+//   starling::DistributedOptimizer optimizer(run, *net, adam);
+//   for (auto& batch : run.loader(train, 64)) {
+//     optimizer.zero_grad();
+//     loss(net->forward(batch.data), batch.target).backward();
+//     optimizer.step();
+//   }
+//
+// The exchange between the ranks is that of the configuration (--exchange, --codec and so on). The update is
+// the program's own optimizer, whose settings the program may change at any time (schedulers of libtorch
+// work).
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "starling/run/run.h"
+
+namespace starling {
+
+class LoopStrategy;
+class LoopAccess;
+
+// An optimizer that exchanges with the other ranks when it steps. Several of them may exist, one for each
+// module (as the two of a GAN). Not thread-safe: one thread per rank makes all calls, and every rank makes
+// the same calls in the same order. Faults are handled as Run::fit() handles them.
+class DistributedOptimizer {
+ public:
+  // All ranks begin with the parameters and buffers of rank 0. `module` owns the parameters of `optimizer`. A
+  // parameter that no optimizer updates keeps its value and is saved in checkpoints. The run, the module and
+  // the optimizer must outlive this object. Collective.
+  //
+  // With --shard optimizer or gradients (ZeRO 1 and 2) and --exchange central, each rank's optimizer updates
+  // a part of the parameters, and its groups then hold these parts. With parameter servers, the servers make
+  // the updates of the optimizer, at its present learning rate.
+  //
+  // Errors: ConfigError if the configuration asks for what an own loop cannot do (stages, slices of tensors,
+  // sharded parameters, bf16), if the optimizer cannot be sharded or is not known to servers, if the ranks
+  // have different models, or if a parameter of the optimizer is not the module's.
+  DistributedOptimizer(Run& run, torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+  ~DistributedOptimizer();
+  DistributedOptimizer(const DistributedOptimizer&) = delete;
+  DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
+
+  // Makes the gradients undefined, as torch::optim::Optimizer::zero_grad() does.
+  void zero_grad();
+  // Exchanges with the other ranks and updates the parameters. Gradients may have been accumulated over
+  // several backward passes: nothing is exchanged before step(). With --shard gradients, step() frees them.
+  // Ranks with different numbers of samples are weighted by them if the batches come from Run::loader().
+  // Collective.
+  //
+  // A parameter that has a gradient on no rank is not updated, except by servers, to which it is pushed as
+  // zeros. Servers that do not wait for all workers do not weight what they get. Errors: ConfigError that
+  // names a parameter with a sparse gradient, or one that has a gradient and belonged to no optimizer when
+  // this object was made.
+  void step();
+  // Exchanges the gradients now, if the strategy exchanges gradients, as all-reduce does. Each gradient is
+  // then the mean over the ranks, and may be clipped or read before step(). Collective.
+  void synchronize();
+
+  // Shows the model that is evaluated and saved while it exists. Under all-reduce that is the model itself,
+  // with buffers averaged over the ranks. Exchanges whose replicas differ (gossip, ADMM, local SGD) agree on
+  // one model.
+  class Shown {
+   public:
+    ~Shown();
+    Shown(const Shown&) = delete;
+    Shown& operator=(const Shown&) = delete;
+
+   private:
+    friend class DistributedOptimizer;
+    explicit Shown(LoopStrategy& strategy) : strategy_(strategy) {}
+    LoopStrategy& strategy_;
+  };
+  // Returns the agreed model's guard: { auto shown = optimizer.consensus(); evaluate(*net); }. No step() may
+  // be made while it exists. Collective.
+  [[nodiscard]] Shown consensus();
+
+  // The number of steps so far, those before a resumed checkpoint included.
+  int64_t steps() const;
+  // Returns what the strategy reports about itself, such as the bytes of a message or the disagreement of the
+  // replicas (`starling strategies` explains the names). Collective.
+  std::map<std::string, double> statistics();
+
+ private:
+  friend class ProgramCheckpoint;
+
+  Run& run_;
+  std::unique_ptr<LoopStrategy> strategy_;
+};
+
+}  // namespace starling

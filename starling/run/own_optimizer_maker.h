@@ -1,0 +1,16 @@
+// Makes the optimizers that FitOptions asks for.
+#pragma once
+
+#include "starling/parallel/replica/own_optimizer.h"
+#include "starling/spec/run_spec.h"
+#include "starling/train/fit_options.h"
+
+namespace starling {
+
+// Returns what makes the optimizer of the options: that of FitOptions::optimizer(), or that of the
+// configuration with the groups of FitOptions::group(). Returns an empty function if the options ask for
+// neither. Errors: ConfigError if they ask for both, or if the configuration cannot train by an own
+// optimizer. The function throws ConfigError for a pattern that matches no parameter.
+OwnOptimizerMaker own_optimizer_of(const FitOptions& options, const RunSpec& spec);
+
+}  // namespace starling

@@ -1,0 +1,89 @@
+#include "starling/run/run_state.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "starling/base/error.h"
+#include "starling/launch/fault.h"
+#include "starling/run/embedded_error.h"
+#include "starling/run/exit_status.h"
+#include "starling/run/plain_error.h"
+#include "starling/run/print_error.h"
+#include "starling/spec/extensions.h"
+
+namespace starling {
+
+const RunEnvironment& RunState::own_loop() {
+  if (!loop_environment) loop_environment.emplace(session->run_environment());
+  return *loop_environment;
+}
+
+void end_with(const Environment& environment, bool json, const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  int status = known != nullptr ? exit_status(known->code()) : kExitOther;
+  if (!report_fatal(environment, error)) status = print_error(json, error);
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
+
+void report_fault(const RunState& state) {
+  if (state.throw_faults && state.session) state.session->abandon();
+  if (state.joined) rethrow_as_error();
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    if (state.throw_faults) throw plain_error(error);
+    end_with(state.environment, state.json, plain_error(error));
+  } catch (const std::exception& error) {
+    if (state.throw_faults) throw;
+    end_with(state.environment, state.json, error);
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> texts_of(const Settings& settings) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  texts.reserve(settings.entries().size());
+  for (const Settings::Entry& entry : settings.entries())
+    texts.emplace_back(entry.key,
+                       std::visit([](const auto& value) { return fmt::format("{}", value); }, entry.value));
+  return texts;
+}
+
+std::shared_ptr<const Extensions> checked(const Extensions& extensions) {
+  extensions.check();
+  const bool none = extensions.exchanges().empty() && extensions.codecs().empty() &&
+                    extensions.sources().empty() && extensions.all_reduces().empty();
+  return none ? nullptr : std::make_shared<Extensions>(extensions);
+}
+
+void leave_process(int status) {
+  std::fflush(nullptr);
+  std::exit(status);
+}
+
+void end_interrupted(RunState& state) {
+  if (state.throw_faults)
+    throw Error(ErrorCode::kInterrupted, "the run was interrupted by a signal; the loop has ended");
+  const RunEnvironment& environment = state.own_loop();
+  std::string text = "The run was interrupted.";
+  if (state.loop_saved && !environment.resume.command.empty())
+    text += fmt::format(" To go on where it stopped: {}", environment.resume.command);
+  if (!state.loop_saved)
+    text += " Nothing was saved, because the program adds no checkpoint.step() to its loop.";
+  if (environment.leads()) environment.sink.emit(Message{Severity::kInfo, environment.group.rank(), text});
+  environment.sink.flush();
+  const int signal = environment.requests != nullptr ? environment.requests->signal.load() : 0;
+  const int status = signal != 0 ? 128 + signal : int{kExitInterrupted};
+  // No rank leaves before the leading rank has written its checkpoint.
+  if (environment.group.size() > 1) barrier(environment.group);
+  state.loop.leave_servers();
+  report_fatal(state.environment, Error(ErrorCode::kInterrupted, "a signal interrupted the program's loop"));
+  state.loop_environment.reset();
+  state.session.reset();
+  std::fflush(nullptr);
+  std::_Exit(status);  // threads of loaders may still run
+}
+
+}  // namespace starling

@@ -1,0 +1,13 @@
+// Checks that a model that a tensor plan divides computes the outputs and gradients of the whole model.
+#pragma once
+
+#include "starling/run/strategies.h"
+
+namespace starling {
+
+// Computes parts.sample() by the whole model and by the ranks of the tensor axis together, in evaluation
+// mode. Does nothing without a plan. Collective over the tensor axis. Errors: ConfigError if
+// outputs or gradients differ or the divided model cannot be computed, and those of shard_model().
+void check_tensor_plan(const StrategyParts& parts);
+
+}  // namespace starling

@@ -1,0 +1,61 @@
+// ServerOptions says what a parameter server does.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "starling/codec/codec_spec.h"
+#include "starling/server/slot_rule.h"
+#include "starling/spec/run_spec.h"
+
+namespace starling {
+
+// The options of one server shard. All shards of a job have equal ones.
+struct ServerOptions {
+  OptimizerSpec optimizer;  // the update rule that the server applies
+  SlotRuleMaker make_rule;  // makes what updates in place of `optimizer`; empty: the update rule
+  int workers = 1;
+  // The bound s of the stale-synchronous model (Ho et al. 2013). 0: synchronous. No value: asynchronous,
+  // without a bound.
+  std::optional<int64_t> staleness = 0;
+  // Synchronous only (Chen et al. 2016): the number of slowest workers whose gradients each clock drops. A
+  // clock is complete when the gradients of `workers - backup` workers have arrived.
+  int backup = 0;
+  // Synchronous only. True: a clock's gradients are added in the order of the workers, so that equal runs
+  // give equal bits, which are those of all-reduce. This needs memory for one gradient per worker. False:
+  // they are added in the order of arrival, with memory for one gradient.
+  bool fixed_order = true;
+  // Synchronous only, without backup workers and with a single shard, because several shards would decide
+  // separately. If a worker is lost before its gradient of the open clock has arrived, the server discards
+  // the gradients of that clock. All remaining workers are told to repeat the clock on batches that are
+  // divided among them. False: the clock's mean is over the gradients that have arrived.
+  bool redo_after_loss = false;
+  // Not synchronous only: the step size of a push of worker w is lr · λ_w. Empty: λ = 1 / (number of workers
+  // that are not lost), so that one push of every worker amounts to one synchronous step.
+  std::vector<double> lambda;
+  // Not synchronous only: divides the step size of each partition by 1 + τ. τ is the number of updates that
+  // other workers have made to the partition since the worker's last read.
+  bool weight_by_staleness = false;
+  // The codecs of the gradients that workers push and of the weights that servers send. A codec other than
+  // none requires fp32. Loads and snapshots are exact.
+  CodecSpec push_codec;
+  CodecSpec pull_codec;
+  // Whether each worker pulls after each of its pushes. Only then are later requests of workers
+  // (PushNotes::stop) told to all of them, beside the first.
+  bool pulls_every_push = true;
+  bool record_events = false;  // for tests that replay a run
+
+  // Returns whether the staleness is 0.
+  bool synchronous() const { return staleness == 0; }
+  // Returns whether workers may ask again after a request that all have been told of.
+  bool stops_again() const { return pulls_every_push && backup == 0; }
+};
+
+// Returns the options that the configuration gives.
+ServerOptions server_options(const RunSpec& spec);
+
+// Throws ConfigError that names the invalid option and the allowed values.
+void check_server_options(const ServerOptions& options);
+
+}  // namespace starling

@@ -1,0 +1,35 @@
+// The table of codecs (spec/codecs.inc) for code that needs names and traits. Layers above make the codecs.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace starling {
+
+struct RunSpec;
+
+// What a codec is and can do.
+struct CodecTraits {
+  std::string_view name = {};      // The word of --codec.
+  std::string_view settings = "";  // The keys of its word, separated by spaces, besides "feedback".
+  bool error_feedback = false;     // Whether error feedback is on unless the word turns it off.
+  bool weights = true;   // Whether a message is complete by itself, so that servers can send weights.
+  bool momentum = true;  // Whether a run learns with a recipe's momentum behind the codec.
+  // Whether the momentum can come before the codec (codec/momentum_correction.h).
+  bool momentum_correction = false;
+  double rate_factor = 1;  // of its recipe, where the momentum comes before the codec
+};
+
+// Returns all codecs in the order of the table.
+std::span<const CodecTraits> codec_table();
+// Returns the codec with this name, or null.
+const CodecTraits* find_codec(std::string_view name);
+// Returns the codec with this name that the run can use, also one that its program adds, or null.
+const CodecTraits* find_codec(std::string_view name, const RunSpec& spec);
+// Returns the names of the codecs, separated by spaces. weights: only those that servers can send.
+std::string_view codec_words(bool weights);
+// Returns these names with commas, without "none" if `none` is false, for sentences.
+std::string codec_list(bool weights, bool none);
+
+}  // namespace starling

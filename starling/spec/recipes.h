@@ -1,0 +1,28 @@
+// Recipes: the settings that a model, an optimizer, an exchange or a codec brings as its defaults. A value
+// that the user gives wins over every recipe. docs/benchmarks.md#recipes has the runs that the recipes were
+// chosen by.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "starling/spec/config.h"
+
+namespace starling {
+
+// One recipe of a model of the zoo.
+struct ModelRecipe {
+  std::string_view model;
+  std::string_view settings;  // "key=value" pairs between spaces
+  bool published = false;     // The settings are those of the model's paper and were not run here.
+};
+
+// The recipes of all models, in no particular order.
+std::span<const ModelRecipe> model_recipes();
+
+// Gives every key without an origin the value that the recipes of the configuration's model, optimizer,
+// exchange and codec have for it. The key's origin becomes kRecipe. Values of recipes that were applied
+// earlier are replaced, so the function may be called again after the configuration has changed.
+void apply_recipes(Config& config);
+
+}  // namespace starling

@@ -1,0 +1,175 @@
+#include "starling/spec/recipes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "starling/base/error.h"
+#include "starling/spec/validate.h"
+
+namespace starling {
+namespace {
+
+using testing::StartsWith;
+
+Config config_with(const std::vector<std::string>& assignments) {
+  Config config;
+  for (const std::string& assignment : assignments) apply_set(config, assignment);
+  apply_recipes(config);
+  return config;
+}
+
+TEST(Recipes, AModelBringsItsDefaultsAndSaysSo) {
+  const Config config = config_with({"model.name=resnet18"});
+  EXPECT_EQ(config.spec.optimizer.lr, 1e-3);
+  EXPECT_EQ(config.spec.optimizer.weight_decay, 0.05);
+  EXPECT_EQ(config.spec.train.global_batch, 128);
+  EXPECT_EQ(config.spec.schedule.name, "cosine");
+  EXPECT_EQ(origin_text(config.origins, "optimizer.lr"), "recipe of resnet18");
+  EXPECT_FALSE(is_given(config.origins, "optimizer.lr"));
+}
+
+TEST(Recipes, WhatIsGivenWins) {
+  const Config config = config_with({"model.name=resnet18", "optimizer.lr=0.3", "train.global_batch=32"});
+  EXPECT_EQ(config.spec.optimizer.lr, 0.3);
+  EXPECT_EQ(config.spec.train.global_batch, 32);
+  EXPECT_EQ(config.spec.optimizer.weight_decay, 0.05);
+  EXPECT_EQ(origin_text(config.origins, "optimizer.lr"), "--set");
+  EXPECT_TRUE(is_given(config.origins, "optimizer.lr"));
+}
+
+TEST(Recipes, AnOptimizerNamedWithoutARateGetsItsOwn) {
+  const Config adam = config_with({"model.name=lenet5", "optimizer.name=adam"});
+  EXPECT_EQ(adam.spec.optimizer.lr, 1e-3);
+  EXPECT_EQ(adam.spec.optimizer.weight_decay, 0);  // that of the model's recipe belongs to sgd
+  EXPECT_EQ(adam.spec.schedule.name, "cosine");
+  EXPECT_EQ(origin_text(adam.origins, "optimizer.lr"), "recipe of adam");
+  EXPECT_EQ(config_with({"optimizer.name=adam", "optimizer.lr=0.01"}).spec.optimizer.lr, 0.01);
+  EXPECT_EQ(config_with({"model.name=lenet5", "optimizer.name=sgd"}).spec.optimizer.lr, 0.02);
+}
+
+// lr / (1 - momentum) stays.
+TEST(Recipes, ExchangesAndCodecsThatCannotTakeMomentumKeepTheLengthOfTheStep) {
+  const Config bit = config_with({"model.name=lenet5", "exchange.codec=1bit"});
+  EXPECT_EQ(bit.spec.optimizer.momentum, 0);
+  EXPECT_NEAR(bit.spec.optimizer.lr, 0.2, 1e-9);
+  const Config downpour = config_with({"model.name=lenet5", "exchange.name=downpour"});
+  EXPECT_EQ(downpour.spec.optimizer.momentum, 0.5);
+  EXPECT_NEAR(downpour.spec.optimizer.lr, 0.1, 1e-9);
+  const Config inf =
+      config_with({"model.name=lenet5", "exchange.name=parameter-server", "exchange.staleness=inf"});
+  EXPECT_EQ(inf.spec.optimizer.momentum, 0.5);
+  const Config bounded =
+      config_with({"model.name=lenet5", "exchange.name=parameter-server", "exchange.staleness=3"});
+  EXPECT_EQ(bounded.spec.optimizer.momentum, 0);
+  EXPECT_NEAR(bounded.spec.optimizer.lr, 0.2, 1e-9);
+  const Config admm = config_with({"model.name=lenet5", "exchange.name=admm"});
+  EXPECT_EQ(admm.spec.optimizer.momentum, 0);
+  EXPECT_NEAR(admm.spec.optimizer.lr, 0.04, 1e-9);  // the momentum is that of the consensus
+  EXPECT_EQ(admm.spec.exchange.block_momentum, 0.8);
+  EXPECT_EQ(admm.spec.exchange.rho, 2);
+  EXPECT_FALSE(admm.spec.exchange.adaptive_rho);
+  EXPECT_EQ(admm.spec.schedule.name, "cosine");
+  const Config adam_of_admm = config_with({"exchange.name=admm", "optimizer.name=adam"});
+  EXPECT_EQ(adam_of_admm.spec.exchange.block_momentum, 0);
+  EXPECT_EQ(config_with({"exchange.name=admm", "optimizer.momentum=0"}).spec.exchange.block_momentum, 0);
+  const Config own = config_with({"model.name=lenet5", "exchange.codec=1bit", "optimizer.lr=0.02"});
+  EXPECT_EQ(own.spec.optimizer.momentum, 0);
+  EXPECT_EQ(own.spec.optimizer.lr, 0.02);
+  const Config both = config_with({"model.name=lenet5", "exchange.codec=1bit", "optimizer.momentum=0.9"});
+  EXPECT_EQ(both.spec.optimizer.momentum, 0.9);
+  EXPECT_EQ(both.spec.optimizer.lr, 0.02);
+}
+
+// all-reduce puts the momentum before codecs of lists. Servers, and words that turn it off, do not.
+TEST(Recipes, MomentumStaysWhereACodecCorrectsIt) {
+  for (const char* codec : {"prune", "threshold:tau=0.1"}) {
+    const Config config = config_with({"model.name=lenet5", std::string("exchange.codec=") + codec});
+    EXPECT_EQ(config.spec.optimizer.momentum, 0.9) << codec;
+    EXPECT_NEAR(config.spec.optimizer.lr, 0.06, 1e-9) << codec;
+  }
+  for (const char* setting : {"exchange.codec=prune:correction=off", "exchange.codec=prune:feedback=off"})
+    EXPECT_EQ(config_with({"model.name=lenet5", setting}).spec.optimizer.momentum, 0) << setting;
+  const Config servers =
+      config_with({"model.name=lenet5", "exchange.name=parameter-server", "exchange.codec=prune"});
+  EXPECT_EQ(servers.spec.optimizer.momentum, 0);
+}
+
+TEST(Recipes, FollowAChangeOfTheConfiguration) {
+  Config config = config_with({"model.name=lenet5", "exchange.codec=1bit"});
+  apply_set(config, "exchange.codec=none");
+  apply_recipes(config);
+  EXPECT_EQ(config.spec.optimizer.momentum, 0.9);
+  EXPECT_EQ(config.spec.optimizer.lr, 0.02);
+  config.spec.model.name = "user";  // a model of the user's own program
+  apply_recipes(config);
+  EXPECT_EQ(config.spec.optimizer.lr, OptimizerSpec{}.lr);
+  EXPECT_EQ(config.spec.schedule.name, "constant");
+}
+
+// A run that resumes with another number of steps has the same recipe.
+TEST(Recipes, DoNotDependOnTheLengthOfTheRun) {
+  const Config config = config_with({"model.name=lenet5", "train.steps=40"});
+  EXPECT_EQ(config.spec.schedule.warmup_steps, 0);
+  EXPECT_EQ(config.spec.schedule.warmup_share, 0.02);
+  EXPECT_THAT(validate(config.spec, config.origins), testing::IsEmpty());
+  const Config own = config_with({"model.name=lenet5", "train.steps=40", "schedule.warmup_steps=50"});
+  EXPECT_THAT(validate(own.spec, own.origins), testing::ElementsAre(testing::HasSubstr("never reaches")));
+}
+
+TEST(Recipes, TheBatchIsRoundedToWhatTheReplicasShareEqually) {
+  const auto batch = [](const std::vector<std::string>& assignments) {
+    const Config config = config_with(assignments);
+    validate(config.spec, config.origins);
+    return config.spec.train.global_batch;
+  };
+  EXPECT_EQ(batch({"model.name=lenet5", "train.ranks=3"}), 63);
+  EXPECT_EQ(batch({"model.name=lenet5", "train.ranks=5"}), 65);
+  EXPECT_EQ(batch({"model.name=lenet5", "train.ranks=200"}), 200);
+  EXPECT_EQ(batch({"model.name=resnet18", "train.ranks=3"}), 129);
+  EXPECT_EQ(batch({"model.name=gpt", "data.source=grammar", "train.ranks=16"}), 16);
+  const std::vector<std::string> pipeline = {"model.name=resnet18", "train.mesh=stage=2"};
+  const auto with = [&](const std::string& ranks) {
+    std::vector<std::string> all = pipeline;
+    all.push_back("train.ranks=" + ranks);
+    return batch(all);
+  };
+  EXPECT_EQ(with("4"), 128);  // 2 replicas, 8 micro-batches of 8
+  EXPECT_EQ(with("6"), 120);  // 3 replicas, 8 micro-batches of 5
+  Config config = config_with({"model.name=lenet5", "train.ranks=3"});
+  EXPECT_EQ(origin_text(config.origins, "train.global_batch"), "recipe of lenet5");
+  apply_set(config, "train.ranks=2");
+  apply_recipes(config);
+  EXPECT_EQ(config.spec.train.global_batch, 64);
+  const Config given = config_with({"model.name=lenet5", "train.ranks=3", "train.global_batch=64"});
+  EXPECT_EQ(given.spec.train.global_batch, 64);
+  const Config wrong = config_with({"model.name=lenet5", "train.ranks=3", "train.mesh=stage=2"});
+  EXPECT_EQ(wrong.spec.train.global_batch, 64);
+  EXPECT_THROW(validate(wrong.spec, wrong.origins), ConfigError);
+}
+
+// Central storage does not clip, and workers of servers clip one by one, so the recipe of llama sets no
+// clipping there.
+TEST(Recipes, ClipOnlyWhereTheExchangeCan) {
+  const std::vector<std::string> llama = {"model.name=llama", "data.source=grammar"};
+  EXPECT_EQ(config_with(llama).spec.optimizer.clip_norm, 1.0);
+  for (const char* exchange : {"exchange.name=central", "exchange.name=parameter-server"}) {
+    std::vector<std::string> words = llama;
+    words.emplace_back(exchange);
+    const Config config = config_with(words);
+    EXPECT_EQ(config.spec.optimizer.clip_norm, 0.0) << exchange;
+    validate(config.spec, config.origins);
+  }
+}
+
+TEST(Recipes, EveryRecipeIsValid) {
+  for (const ModelRecipe& recipe : model_recipes()) {
+    const bool text = recipe.model == "gpt" || recipe.model == "llama";
+    const Config config = config_with(
+        {"model.name=" + std::string(recipe.model), text ? "data.source=grammar" : "data.source=digits"});
+    validate(config.spec, config.origins);
+    EXPECT_THAT(origin_text(config.origins, "optimizer.lr"), StartsWith("recipe of ")) << recipe.model;
+  }
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,131 @@
+#include "starling/spec/strategy_table.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/spec/codec_table.h"
+#include "starling/spec/enum_words.h"
+#include "starling/spec/extensions.h"
+
+namespace starling {
+namespace {
+
+#define STARLING_EXCHANGE(maker, ...) ExchangeTraits{__VA_ARGS__},
+constexpr ExchangeTraits kExchanges[] = {
+#include "starling/spec/exchanges.inc"
+};
+#undef STARLING_EXCHANGE
+
+std::string joined_names() {
+  std::string names;
+  for (const ExchangeTraits& exchange : kExchanges) {
+    if (!names.empty()) names += ' ';
+    names += exchange.name;
+  }
+  return names;
+}
+
+std::vector<StrategyRow> all_rows() {
+  static const std::string codecs =
+      "Gradients, or with local-sgd the differences of weights, are compressed: " + codec_list(false, false) +
+      ".";
+  static const std::string weight_codecs =
+      "The weights that a server sends are compressed: " + codec_list(true, false) + ".";
+  std::vector<StrategyRow> rows;
+  for (const ExchangeTraits& e : kExchanges)
+    rows.push_back({std::string(e.name), e.summary, e.use_when, e.statistics, e.page, &e});
+  const std::vector<StrategyRow> others = {
+      {"--codec NAME", codecs, "the network is slow",
+       "`message_bytes`, `compression`, `message_balance`, `by_reduce_scatter`, `residual_norm`; servers: "
+       "`push_message_bytes`, `push_compression`",
+       "reference/codecs.md"},
+      {"--pull-codec NAME", weight_codecs, "workers pull over a slow network",
+       "`pull_message_bytes`, `pull_compression`", "reference/codecs.md"},
+      {"--shard WHAT",
+       "ZeRO 1, 2 and 3: each rank holds a part of the optimizer states, also of the gradients, or also of "
+       "the parameters.",
+       "optimizer states do not fit each rank",
+       "`held_bytes` = `formula_bytes`, `traffic_elements` = 2 (stage 3: 3) |W| (p−1)/p",
+       "explanation/zero.md"},
+      {"--mesh stage=S",
+       "Pipeline: each rank holds some layers, and micro-batches pass through them (--schedule, "
+       "--micro-batches). With replica=R there are several pipelines with any exchange between them.",
+       "the states of all layers do not fit one rank", "`bubble`, `bubble_planned`",
+       "explanation/pipeline.md"},
+      {"--mesh tensor=T",
+       "Tensor parallelism: each layer of a replica is sharded over T ranks. With replica=R every exchange "
+       "without servers works between replicas, without --codec.",
+       "single layers are large and ranks share a host",
+       "`layer_elements` = `layer_formula` = 8 b s h (t−1)/t per transformer layer, `held_parameters`",
+       "explanation/tensor.md"},
+      {"--hybrid auto|LAYERS",
+       "Fully connected layers are model-parallel and all other layers are data-parallel, over the same "
+       "ranks.",
+       "large fully connected layers follow convolutions",
+       "`model_parallel/<layer>`, `data_parallel_bytes` = 2 (p−1)/p |W| of the other layers",
+       "explanation/tensor.md#hybrid"},
+      {"--threads-mode layer", "A pipeline inside one process: each core computes some of the layers.",
+       "one process should use all cores", "`bubble`, `bubble_planned`", "explanation/pipeline.md"},
+  };
+  rows.insert(rows.end(), others.begin(), others.end());
+  return rows;
+}
+
+}  // namespace
+
+bool ExchangeTraits::reads(std::string_view key) const {
+  return find_word(keys, key).has_value();
+}
+
+std::span<const ExchangeTraits> exchange_table() {
+  return kExchanges;
+}
+
+std::string_view exchange_names() {
+  static const std::string kNames = joined_names();
+  return kNames;
+}
+
+const ExchangeTraits& exchange_traits(std::string_view name) {
+  for (const ExchangeTraits& exchange : kExchanges) {
+    if (exchange.name == name) return exchange;
+  }
+  throw ConfigError("exchange.name",
+                    fmt::format("\"{}\" is unknown: `starling strategies` lists the exchanges", name));
+}
+
+const ExchangeTraits& exchange_traits(const RunSpec& spec) {
+  if (const AddedExchange* added = find_added_exchange(spec.extensions.get(), spec.exchange.name))
+    return added->traits;
+  return exchange_traits(spec.exchange.name);
+}
+
+std::vector<const ExchangeTraits*> exchanges_of(const RunSpec& spec) {
+  std::vector<const ExchangeTraits*> all;
+  for (const ExchangeTraits& exchange : kExchanges) all.push_back(&exchange);
+  if (spec.extensions == nullptr) return all;
+  for (const auto& row : spec.extensions->exchanges()) all.push_back(&row->traits);
+  return all;
+}
+
+bool in_lockstep(const RunSpec& spec) {
+  const Lockstep lockstep = exchange_traits(spec).lockstep;
+  return lockstep == Lockstep::kEveryStep ||
+         (lockstep == Lockstep::kByStaleness && spec.exchange.staleness == "0");
+}
+
+bool equals_one_process(const RunSpec& spec) {
+  const ExchangeTraits& exchange = exchange_traits(spec);
+  return exchange.one_process_update && in_lockstep(spec) && spec.exchange.codec == "none" &&
+         !(exchange.reads("backup") && spec.exchange.backup > 0);
+}
+
+std::span<const StrategyRow> strategy_rows() {
+  static const std::vector<StrategyRow> kRows = all_rows();
+  return kRows;
+}
+
+}  // namespace starling

@@ -1,0 +1,165 @@
+// A user's program for tests/device_test.py: trains on the CPU or on the test device
+// (starling/torch_testing/test_device.h). Arguments after "--":
+//   --task NAME     mlp, lenet or heads. lenet has convolutions, pooling and batch norm. heads has two
+//   inputs,
+//                   outputs and targets, and a weighted loss. One of its parameters is frozen, one unused.
+//   --trained FILE  Saves the trained module, by rank: FILE.0, FILE.1, …
+//   --adam          Updates by an optimizer of the program.
+//   --no-device     Does not register the test device.
+//   --own-loop      Trains the module on the test device in a loop of its own, which Starling refuses.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "starling/nn/state.h"
+#include "starling/starling.h"
+#include "starling/torch_testing/test_device.h"
+
+namespace {
+
+constexpr int64_t kSamples = 48, kTest = 14, kBatch = 12;
+
+struct Mlp : torch::nn::Module {
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  Mlp() {
+    first = register_module("first", torch::nn::Linear(20, 16));
+    second = register_module("second", torch::nn::Linear(16, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(first(x).relu()); }
+};
+
+struct LeNet : torch::nn::Module {
+  torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::Linear full{nullptr};
+  LeNet() {
+    conv1 = register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 3, 3).padding(1)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(3));
+    conv2 = register_module("conv2", torch::nn::Conv2d(3, 4, 3));
+    full = register_module("full", torch::nn::Linear(16, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto h = torch::max_pool2d(norm(conv1(x)).relu(), 2);
+    return full(torch::max_pool2d(conv2(h).relu(), 2).flatten(1));
+  }
+};
+
+struct Heads {
+  torch::Tensor values, logits;
+};
+struct Wanted {
+  torch::Tensor values, classes;
+};
+
+struct TwoHeads : torch::nn::Module {
+  torch::nn::Embedding names{nullptr};
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  torch::Tensor frozen, unused;
+  TwoHeads() {
+    names = register_module("names", torch::nn::Embedding(7, 4));
+    first = register_module("first", torch::nn::Linear(9, 6));
+    second = register_module("second", torch::nn::Linear(6, 3));
+    frozen = register_parameter("frozen", torch::rand({6}), false);
+    unused = register_parameter("unused", torch::rand({8}));
+  }
+  Heads forward(const torch::Tensor& x, const torch::Tensor& name) {
+    const auto h = first(torch::cat({x, names(name)}, 1)).tanh() * frozen;
+    return {h, second(h)};
+  }
+};
+
+starling::WeightedLoss weighted(const Heads& heads, const Wanted& wanted) {
+  const auto errors = (heads.values - wanted.values).square();
+  return {errors.sum() + torch::nll_loss(heads.logits.log_softmax(1), wanted.classes, {}, at::Reduction::Sum),
+          wanted.classes.add(1).sum()};
+}
+
+starling::Mean classes_right(const Heads& heads, const Wanted& wanted) {
+  return starling::top1(heads.logits, wanted.classes);
+}
+
+struct Job {
+  std::string task = "mlp", trained;
+  bool adam = false, device = true, own_loop = false;
+};
+
+Job job_of(const std::vector<std::string>& words) {
+  Job job;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--task") job.task = words.at(++i);
+    if (words[i] == "--trained") job.trained = words.at(++i);
+    if (words[i] == "--adam") job.adam = true;
+    if (words[i] == "--no-device") job.device = false;
+    if (words[i] == "--own-loop") job.own_loop = true;
+  }
+  return job;
+}
+
+std::shared_ptr<const starling::Source> images(int64_t n, int64_t seed, const std::vector<int64_t>& shape) {
+  torch::manual_seed(seed);
+  std::vector<int64_t> sizes = {n};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  return starling::tensor_source({torch::randn(sizes, torch::kDouble)}, {torch::randint(3, {n})});
+}
+
+std::shared_ptr<const starling::Source> two_inputs(int64_t n, int64_t seed) {
+  torch::manual_seed(seed);
+  return starling::tensor_source({torch::randn({n, 5}, torch::kDouble), torch::randint(7, {n})},
+                                 {torch::randn({n, 6}, torch::kDouble), torch::randint(3, {n})});
+}
+
+template <typename Net>
+void fit(starling::Run& run, const Job& job, const starling::Loss& loss,
+         std::shared_ptr<const starling::Source> train, std::shared_ptr<const starling::Source> test,
+         starling::FitOptions options) {
+  if (job.adam) {
+    options.optimizer([](const std::vector<torch::Tensor>& parameters) {
+      return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(0.01));
+    });
+  }
+  const auto make = [] {
+    torch::manual_seed(11);
+    return std::make_shared<Net>();
+  };
+  const auto trained = run.fit<Net>(make, loss, std::move(train), std::move(test), options);
+  if (!job.trained.empty())
+    starling::save_model(*trained.model, job.trained + "." + std::to_string(run.rank()));
+}
+
+void own_loop(starling::Run& run) {
+  auto net = std::make_shared<Mlp>();
+  for (torch::Tensor& parameter : net->parameters())
+    parameter.unsafeGetTensorImpl()->shallow_copy_from(
+        parameter.detach().to(starling::test_device()).getIntrusivePtr());
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const starling::DistributedOptimizer optimizer(run, *net, sgd);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  starling::Run run = starling::init(argc, argv,
+                                     {{"train.precision", "fp64"},
+                                      {"train.global_batch", kBatch},
+                                      {"train.eval_batch", 5},
+                                      {"data.order", "sequential"},
+                                      {"optimizer.lr", 0.05},
+                                      {"optimizer.momentum", 0.9}});
+  const Job job = job_of(run.arguments());
+  if (job.device) starling::test_device();
+  const auto right = starling::FitOptions().metric("right", starling::top1);
+  const auto cross_entropy = starling::cross_entropy;
+  if (job.own_loop) {
+    own_loop(run);
+  } else if (job.task == "mlp") {
+    fit<Mlp>(run, job, cross_entropy, images(kSamples, 1, {20}), images(kTest, 2, {20}), right);
+  } else if (job.task == "lenet") {
+    fit<LeNet>(run, job, cross_entropy, images(kSamples, 1, {1, 12, 12}), images(kTest, 2, {1, 12, 12}),
+               right);
+  } else if (job.task == "heads") {
+    fit<TwoHeads>(run, job, weighted, two_inputs(kSamples, 1), two_inputs(kTest, 2),
+                  starling::FitOptions().metric("right", classes_right));
+  }
+}

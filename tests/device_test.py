@@ -1,0 +1,122 @@
+"""Training on a device whose memory the host cannot read: the updates are those on the CPU, with every whole-model exchange."""
+import shutil
+import subprocess
+
+from nest_test import difference
+from own_program_test import tensors_of
+from program import BUILD, ProgramTest, main, result_of
+
+PROGRAM = str(BUILD / "tests" / "device_program")
+STEPS = 6
+ON_DEVICE = ["--device", "privateuseone"]
+
+
+class Device(ProgramTest):
+    def program(self, *args, status=0, keep=False):
+        """Runs the program, in a new run folder unless `keep`. Returns (events, stderr)."""
+        if not keep:
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+        return self.run_program("--set", "train.gemm=mkl", "--run-dir", self.path("run"), *args, status=status, program=PROGRAM)
+
+    def train(self, name, *args, task="mlp", steps=STEPS, keep=False, words=()):
+        """Trains, and saves the module of each rank in NAME.RANK. Returns the result event."""
+        events, _ = self.program("--json", "--steps", steps, *args, "--", "--task", task, "--trained", self.path(name), *words, keep=keep)
+        return result_of(events)
+
+    def same(self, name, expected, way, limit=1e-10):
+        actual, wanted = tensors_of(self.path(name)), tensors_of(self.path(expected))
+        self.assertEqual(set(actual), set(wanted), way)
+        for key, value in wanted.items():
+            if key.endswith("num_batches_tracked"):
+                self.assertEqual(actual[key], value, f"{way}: {key}")
+            else:
+                self.assertLessEqual(difference(actual[key], value), limit, f"{way}: {key}")
+
+    def compare(self, ranks, way, task="mlp", words=()):
+        with self.subTest(task=task, ranks=ranks, way=way, words=words):
+            cpu = self.train("cpu", "-n", ranks, *way, task=task, words=words)
+            device = self.train("device", "-n", ranks, *way, *ON_DEVICE, task=task, words=words)
+            for rank in range(ranks):
+                self.same(f"device.{rank}", f"cpu.{rank}", way)
+            self.assertAlmostEqual(device["test_loss"] / cpu["test_loss"], 1, delta=1e-9)
+            if task == "heads":
+                self.assertEqual(device["test_metrics"]["right"], cpu["test_metrics"]["right"])
+
+
+class EqualToTheCpu(Device):
+    def test_all_reduce(self):
+        for task in ("mlp", "lenet", "heads"):
+            for ranks in (1, 2, 3):
+                self.compare(ranks, [], task)
+
+    def test_exchanges_of_gradients(self):
+        for way in (["--exchange", "central"], ["--exchange", "central", "--central", "master"],
+                    ["--shard", "optimizer"], ["--shard", "gradients"], ["--exchange", "parameter-server", "--servers", 1, "--staleness", 0],
+                    ["--set", "optimizer.clip_norm=0.1"], ["--accumulate", 3], ["--share", "2,1"]):
+            self.compare(2, way, "lenet" if "central" in way else "heads")
+
+    def test_exchanges_of_parameters(self):
+        for way in (["--exchange", "local-sgd", "--every", 2], ["--exchange", "gossip"], ["--exchange", "admm"],
+                    ["--exchange", "parallel-sgd", "--every", 3], ["--exchange", "parallel-sgd", "--combine", "best", "--every", 3]):
+            self.compare(2, way, "mlp" if "best" in way else "lenet")
+        self.compare(3, ["--exchange", "gossip"])
+        self.compare(1, ["--exchange", "downpour", "--servers", 1])
+
+    def test_an_optimizer_of_the_program(self):
+        for way in ([], ["--shard", "optimizer"], ["--exchange", "gossip"]):
+            self.compare(2, way, "heads", words=["--adam"])
+
+    def test_codecs(self):
+        # Codecs compute in fp32. An error of rounding may change a coded value, so the updates are only close.
+        for codec in ("fp16", "int8"):
+            with self.subTest(codec=codec):
+                way = ["-n", 2, "--precision", "fp32", "--codec", codec]
+                cpu = self.train("cpu", *way)
+                device = self.train("device", *way, *ON_DEVICE)
+                self.assertAlmostEqual(device["test_loss"] / cpu["test_loss"], 1, delta=1e-2)
+
+
+class Resume(Device):
+    def test_a_run_goes_on_where_another_device_ended(self):
+        self.train("cpu", "-n", 2, task="lenet")
+        for first, second in ((ON_DEVICE, ON_DEVICE), (ON_DEVICE, []), ([], ON_DEVICE)):
+            with self.subTest(first=first, second=second):
+                way = ["-n", 2, "--set", "checkpoint.every=2"]
+                self.train("half", *way, *first, task="lenet", steps=4)
+                self.train("whole", *way, *second, task="lenet", keep=True)
+                self.same("whole.0", "cpu.0", "resumed")
+                self.same("whole.1", "cpu.1", "resumed")
+
+    def test_saved_weights_are_those_of_the_model(self):
+        self.train("device", "-n", 2, *ON_DEVICE, "--save", self.path("saved.safetensors"), task="lenet")
+        self.same("saved.safetensors", "device.1", "--save", limit=0)
+
+    def test_initial_weights(self):
+        self.train("first", "--save", self.path("first.safetensors"), task="lenet")
+        for name, device in (("cpu", []), ("device", ON_DEVICE)):
+            self.train(name, "--init", self.path("first.safetensors"), *device, task="lenet")
+        self.same("device.0", "cpu.0", "--init")
+
+
+class Refusals(Device):
+    def refused(self, *args, words=()):
+        _, err = self.program("--steps", 1, *args, "--", *words, status=2)
+        return err
+
+    def test_what_needs_the_cpu(self):
+        self.assertIn("leave out the stage axis, or use --device cpu", self.refused("-n", 2, "--mesh", "stage=2", "--micro-batches", 2, *ON_DEVICE))
+        self.assertIn("use --shard gradients, or --device cpu", self.refused("-n", 2, "--shard", "parameters", *ON_DEVICE))
+        self.assertIn("an own loop trains parameters in host memory; use --device cpu", self.refused(*ON_DEVICE, words=["--own-loop"]))
+        self.assertIn("is on the device starling_test:0; an own loop trains parameters in host memory", self.refused(words=["--own-loop"]))
+
+    def test_a_device_that_does_not_exist(self):
+        self.assertIn("registered no device with libtorch; use --device cpu", self.refused(*ON_DEVICE, words=["--no-device"]))
+        if subprocess.run(["sh", "-c", "test -e /dev/nvidiactl"], check=False).returncode != 0:
+            self.assertIn('train.device: "cuda": there is no CUDA driver on this host', self.refused("--device", "cuda"))
+            self.train("auto", "--device", "auto")
+            self.train("cpu")
+            self.same("auto.0", "cpu.0", "--device auto", limit=0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+// Reads files of flight recorders with any header and any records, and reports who waits for whom.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "starling/comm/recorder/flight_recorder.h"
+#include "starling/comm/recorder/flight_recorder_report.h"
+#include "tests/fuzz/input.h"
+
+namespace starling {
+namespace {
+
+constexpr size_t kSize = sizeof(RecorderHeader) + kRecords * sizeof(Record);
+
+// Makes a file: some bytes of the header, then records at the places that the input says.
+std::vector<std::byte> file_of(FuzzInput& input) {
+  std::vector<std::byte> file(kSize - (input.byte() == 255 ? 1 : 0));
+  std::memcpy(file.data(), "STLREC01", 8);
+  const std::string head = input.text(8 + input.byte());
+  std::memcpy(file.data() + 8, head.data(), head.size());
+  const std::string names = input.text(input.byte());
+  std::memcpy(file.data() + offsetof(RecorderHeader, names), names.data(), names.size());
+  for (int i = 0; i < 32 && !input.empty(); ++i) {
+    const size_t at = sizeof(RecorderHeader) + input.byte() % 64 * sizeof(Record);
+    const std::string record = input.text(sizeof(Record));
+    std::memcpy(file.data() + at, record.data(), record.size());
+  }
+  return file;
+}
+
+}  // namespace
+}  // namespace starling
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace starling;
+  FuzzInput input(data, size);
+  std::vector<Recording> recordings;
+  for (int rank = 0; rank < 2 && !input.empty(); ++rank) {
+    if (auto recording = parse_recording(file_of(input))) recordings.push_back(std::move(*recording));
+  }
+  for (const Recording& recording : recordings) {
+    for (const Record& record : recording.records) require_property(record.group < recording.groups.size());
+  }
+  const std::string report = recorder_report(recordings, 4);
+  require_property(recordings.empty() || !report.empty());
+  return 0;
+}

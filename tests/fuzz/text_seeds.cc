@@ -1,0 +1,136 @@
+// The first inputs of the fuzzers of lines and messages, made by our writers.
+#include <nlohmann/json.hpp>
+
+#include "starling/base/error.h"
+#include "starling/comm/choice/tuning.h"
+#include "starling/launch/fault.h"
+#include "starling/launch/host_lines.h"
+#include "starling/server/protocol.h"
+#include "starling/spec/config.h"
+#include "starling/spec/print.h"
+#include "starling/telemetry/to_json.h"
+#include "starling/testing/test_identity.h"
+#include "tests/fuzz/corpus.h"
+
+namespace starling {
+namespace {
+
+void config_seeds(Corpus corpus) {
+  corpus.add(bytes_of({0}) +
+             "[model]\nname = \"mlp\"\nwidths = [784, 64, 10]\n\n[optimizer]\nlr = 5e-2  # rate\n"
+             "[train]\nranks = 2\nepochs = 1.5\n[runs.fast]\noptimizer.lr = 0.1\n");
+  corpus.add(bytes_of({0}) +
+             "data.source = 'digits'\ndata.augment = true\n[runs.a]\n[runs.b.train]\nsteps = 3\n");
+  for (const char* assignment :
+       {"optimizer.lr=0.1", "model.widths=[784,10]", "data.source=\"digits\"", "train.precision=bf16"})
+    corpus.add(bytes_of({1}) + assignment);
+  corpus.add(bytes_of({0}) + "{ó");  // found
+  corpus.add(bytes_of({2}) + spec_to_json(RunSpec{}).dump());
+  corpus.add(bytes_of({2}) + R"({"optimizer":{"lr":0.5,"name":"adam"},"train":{"ranks":4}})");
+}
+
+void server_seeds(Corpus corpus) {
+  for (const ServerMessage& message :
+       {ServerMessage{.code = MessageCode::kHello, .count = 7, .bytes = 56},
+        ServerMessage{.code = MessageCode::kPush,
+                      .stop = true,
+                      .clock = 3,
+                      .count = 9,
+                      .bytes = 36,
+                      .rate = 0.1,
+                      .loss = 2.3,
+                      .extra = 8},
+        ServerMessage{
+            .code = MessageCode::kParameters, .lost = 2, .clock = 3, .count = 9, .bytes = 36, .loss = 2.3},
+        ServerMessage{.code = MessageCode::kSnapshot, .want = SnapshotWant::kWhole}}) {
+    const HeadBytes head = encode(message);
+    corpus.add(bytes_of({0}) + text_of(std::vector<std::byte>(head.begin(), head.end())));
+  }
+  const auto add = [&](int kind, const auto& body) {
+    corpus.add(bytes_of({kind}) + std::string(reinterpret_cast<const char*>(body.data()), body.size() * 8));
+  };
+  add(1, encode_hello({4, {{2, 3}, {1, 5}}, {0, 1}}));
+  ServerTableStats stats;
+  stats.reads = 5;
+  stats.pushes = {3, 4};
+  stats.lost = {1};
+  stats.staleness[2] = 7;
+  add(2, encode_stats(stats));
+  add(3, encode_events({{ServerTableAction::kPush, 1, 2, 3}, {ServerTableAction::kRetire, 0, 5, 1}}));
+}
+
+void agent_seeds(Corpus corpus) {
+  corpus.add("Welcome to node-b\n" + to_line(HostHello{kHostProtocol, "1.0", "id", "node-b"}) +
+             "\nlistening 29500 10.0.0.1:5 [fd00::1]:7\nreached 10.0.0.1:5\nout 3 step 1\nstep 3 17\nexit 3 "
+             "0\nrefuse 5 no\n");
+  HostJob job{"job", test_identity("fuzz").key};
+  job.argv = {"train", "-n", "2"};
+  job.environment = {"A=b"};
+  job.world = 2;
+  corpus.add(to_line(job) + "\nreach 10.0.0.1:5\ngo 29500 10.0.0.1:5\nsignal 15 0\nalive\n");
+  corpus.add(to_line(HostHello{}) + "\nrefuse 999 no\n" + R"({"message":"x","peer":3e42})");  // found
+  corpus.add(stuck_line(1, {0, "rank 0 does not answer"}));
+  corpus.add(fault_line(3, CommError("rank 1 does not answer", 1)) +
+             fault_line(2, Error(ErrorCode::kNumeric, "the loss is nan")));
+}
+
+void tuning_seeds(Corpus corpus) {
+  Tuning tuning;
+  tuning.set({CollectiveKind::kAllReduce, 1 << 20, 4, 2, "tcp", Algorithm::kAuto, 512.3});
+  corpus.add(tuning.text());
+  corpus.add(
+      "# made by hand\n\nall-reduce 1048576 4 2 tcp direct 512.3\nbroadcast 64 2 2 loopback auto 1e3\n");
+  corpus.add("all-gather 4096 4 2 1e+08bit/s,0.01s,0 ring 12\n");
+}
+
+void event_seeds(Corpus corpus) {
+  RunStarted start;
+  start.model = "mlp";
+  start.ranks = 2;
+  start.global_batch = 16;
+  start.choices = {{"gemm", "mkl"}};
+  StepDone step;
+  step.step = 1;
+  step.loss = 2.3;
+  step.step_s = 0.01;
+  RunResult result;
+  result.model = "mlp";
+  result.steps = 1;
+  result.strategy = {{"step_bytes", 1e6}};
+  result.peak_rss_mb = {100, 101};
+  result.wall_s = 2;
+  result.rank_times = {{0, 1, 0.5, 0.1}, {1, 1.4, 0.1, 0.1}};
+  corpus.add(to_json(start) + "\n" + to_json(step) + "\n" + to_json(EvalDone{1, 2.1, 0.5, 100}) + "\n" +
+             to_json(result) + "\n");
+  corpus.add(R"({"event":1})"
+             "\n"
+             R"({"event":"step","step":1e300})"
+             "\n"
+             R"({"event":"run","choices":[1]})");  // found
+  corpus.add(to_json(CheckpointDone{}) + "\n" + to_json(Message{Severity::kWarning, 1, "slow"}) + "\n" +
+             R"({"event":"error","code":"comm","message":"gone"})" + "\n");
+}
+
+// Inputs of ucx_fuzz.cc: security, then sizes, bytes and damages of each message.
+void ucx_seeds(Corpus corpus) {
+  const std::string none = bytes_of({4}) + "head" + bytes_of({6, 0}) + "bodies" + bytes_of({1, 0, 9, 0});
+  for (const int security : {0, 1, 2}) {
+    corpus.add(bytes_of({security}) + none + bytes_of({0, 4, 0, 0}) + none + bytes_of({0, 4, 0, 0}));
+    corpus.add(bytes_of({security}) + none + bytes_of({1, 40, 0, 3}));  // flips a bit of the first part
+    corpus.add(bytes_of({security}) + bytes_of({0, 0, 0, 0, 255, 255, 0, 9, 0}) +
+               bytes_of({0, 4, 1, 7, 0, 1, 0}));
+  }
+}
+
+}  // namespace
+
+void text_seeds(const std::filesystem::path& root) {
+  config_seeds({root, "config"});
+  server_seeds({root, "server"});
+  agent_seeds({root, "agent"});
+  tuning_seeds({root, "tuning"});
+  event_seeds({root, "events"});
+  ucx_seeds({root, "ucx"});
+}
+
+}  // namespace starling

@@ -1,0 +1,305 @@
+// A user's program with a training loop of its own, for tests/loop_test.py. Arguments after "--", each with
+// two dashes before it:
+//   fit               Trains by Run::fit() and the optimizer of the configuration instead.
+//   own               With fit: the optimizer of the program, by FitOptions::optimizer().
+//   groups            The first layer has its own rate and weight decay. no-match: with a wrong pattern.
+//   clip-value        Clips each element of the gradient.
+//   parts             fit() computes each batch in four parts.
+//   plain             libtorch alone: the optimizer of the program steps, and nothing is exchanged.
+//   out FILE          Saves the weights of every rank to FILE.0, FILE.1, …
+//   shown FILE        Saves the weights that the ranks agree on, likewise.
+//   epochs N, samples N, batch N
+//   optimizer NAME    sgd (with momentum), nesterov, adam, amsgrad, adagrad, decay, rmsprop, centered, lbfgs
+//   accumulate N      Updates after every N batches.
+//   clip              Clips the norm of the whole gradient after synchronize().
+//   frozen            The first layer is frozen. unfreeze thaws it after an epoch.
+//   unused            A layer takes no part in the loss. With odd-only, it does on odd ranks.
+//   remake            Makes a new optimizer and a new DistributedOptimizer after each epoch.
+//   two               Two networks with an optimizer each, as in a GAN.
+//   schedule          A scheduler of libtorch halves the rate after every epoch.
+//   uneven            The rate of the last group of parameters changes after an epoch.
+//   carry             A state is carried from batch to batch and saved by rank.
+//   checkpoint        Saves and resumes. save-at N: saves after step N. kill-at N: kills itself then.
+//   float             fp32 in place of fp64.
+//   fault WHAT        sparse, foreign, other-model, twice or stages
+//   noise             Prints random numbers of libtorch's generator.
+//   batches           Prints the first input of each batch.
+#include <torch/torch.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "starling/nn/state.h"
+#include "starling/starling.h"
+
+namespace {
+
+struct Options {
+  std::map<std::string, std::string> values;
+  bool has(const std::string& name) const { return values.count(name) > 0; }
+  int64_t number(const std::string& name, int64_t otherwise) const {
+    return has(name) ? std::stoll(values.at(name)) : otherwise;
+  }
+};
+
+Options options_of(const std::vector<std::string>& words) {
+  Options options;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const bool valued = i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0;
+    options.values[words[i].substr(2)] = valued ? words[i + 1] : "";
+    if (valued) ++i;
+  }
+  return options;
+}
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear first{nullptr}, second{nullptr}, spare{nullptr};
+  torch::nn::Embedding table{nullptr};
+  bool uses_spare = false;
+  at::Tensor carried = torch::zeros({1, 8});
+
+  explicit Net(const Options& options, int rank) {
+    const int64_t width =
+        options.has("fault") && options.values.at("fault") == "other-model" && rank == 1 ? 9 : 8;
+    first = register_module("first", torch::nn::Linear(3, width));
+    second = register_module("second", torch::nn::Linear(width, 2));
+    if (options.has("unused")) spare = register_module("spare", torch::nn::Linear(width, width));
+    uses_spare = options.has("odd-only") && rank % 2 == 1;
+    if (options.has("fault") && options.values.at("fault") == "sparse")
+      table =
+          register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(4, width).sparse(true)));
+    if (options.has("frozen")) {
+      for (auto& p : first->parameters()) p.set_requires_grad(false);
+    }
+    if (!options.has("float")) to(torch::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor h = torch::tanh(first(x));
+    if (uses_spare) h = h + spare(h);
+    if (!table.is_empty()) h = h + table(torch::zeros({x.size(0)}, torch::kLong));
+    return second(h + carried.to(h.scalar_type()));
+  }
+};
+
+// Two groups of parameters: the first two have a rate and a weight decay of their own.
+std::unique_ptr<torch::optim::Optimizer> optimizer_of_groups(const std::vector<at::Tensor>& parameters) {
+  const auto options = torch::optim::SGDOptions(0.05).momentum(0.9);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<at::Tensor>(parameters.begin(), parameters.begin() + 2),
+                      std::make_unique<torch::optim::SGDOptions>(
+                          torch::optim::SGDOptions(0.01).momentum(0.9).weight_decay(0.1)));
+  groups.emplace_back(std::vector<at::Tensor>(parameters.begin() + 2, parameters.end()),
+                      std::make_unique<torch::optim::SGDOptions>(options));
+  return std::make_unique<torch::optim::SGD>(std::move(groups), options);
+}
+
+std::unique_ptr<torch::optim::Optimizer> optimizer_of(const Options& options,
+                                                      std::vector<at::Tensor> parameters) {
+  if (options.has("groups")) return optimizer_of_groups(parameters);
+  const std::string name = options.has("optimizer") ? options.values.at("optimizer") : "sgd";
+  if (name == "adam")
+    return std::make_unique<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(0.01));
+  if (name == "adagrad")
+    return std::make_unique<torch::optim::Adagrad>(std::move(parameters), torch::optim::AdagradOptions(0.05));
+  if (name == "decay")
+    return std::make_unique<torch::optim::Adagrad>(
+        std::move(parameters),
+        torch::optim::AdagradOptions(0.05).lr_decay(0.1).initial_accumulator_value(0.5));
+  if (name == "amsgrad")
+    return std::make_unique<torch::optim::AdamW>(std::move(parameters),
+                                                 torch::optim::AdamWOptions(0.01).amsgrad(true));
+  if (name == "centered")
+    return std::make_unique<torch::optim::RMSprop>(
+        std::move(parameters), torch::optim::RMSpropOptions(0.01).centered(true).momentum(0.5));
+  if (name == "nesterov")
+    return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                               torch::optim::SGDOptions(0.05).momentum(0.9).nesterov(true));
+  if (name == "rmsprop")
+    return std::make_unique<torch::optim::RMSprop>(std::move(parameters), torch::optim::RMSpropOptions(0.01));
+  if (name == "lbfgs") return std::make_unique<torch::optim::LBFGS>(std::move(parameters));
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions(0.05).momentum(0.9));
+}
+
+std::shared_ptr<const starling::Source> points(const Options& options) {
+  const int64_t n = options.number("samples", 52);
+  const auto type = options.has("float") ? torch::kFloat : torch::kDouble;
+  const at::Tensor x = torch::linspace(-1, 1, 3 * n, type).reshape({3, n}).t().contiguous();
+  return starling::tensor_source(x, (x.sin().sum(1) > 0).to(torch::kLong));
+}
+
+// Prints a line in one write, so that those of two ranks do not mix.
+void say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+class Program {
+ public:
+  Program(starling::Run& run, const Options& options) : run_(run), options_(options) {}
+
+  // The loop of the library, for a comparison.
+  void fit() {
+    const auto make = [this] { return std::make_shared<Net>(options_, run_.rank()); };
+    starling::FitOptions fit;
+    if (options_.has("own"))
+      fit.optimizer(
+          [this](std::vector<at::Tensor> parameters) { return optimizer_of(options_, parameters); });
+    if (options_.has("groups"))
+      fit.group(options_.has("no-match") ? "third.*" : "first.*", {.lr = 0.01, .weight_decay = 0.1});
+    const int64_t steps = options_.number("samples", 52) / options_.number("batch", 8);
+    if (options_.has("schedule"))
+      fit.schedule([steps](int64_t it) {  // libtorch's scheduler changes nothing in its first step
+        return std::pow(0.5, static_cast<double>(std::max<int64_t>(0, it / steps - 1)));
+      });
+    if (options_.has("clip-value")) fit.clip_value(0.01);
+    if (options_.has("parts")) fit.accumulate(4);
+    const auto trained = run_.fit<Net>(make, starling::cross_entropy, points(options_), nullptr, fit);
+    save("shown", *trained.model);
+  }
+
+  void train() {
+    torch::manual_seed(7 + run_.rank());  // the ranks' modules begin unequal
+    net_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
+    other_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
+    own_ = optimizer_of(options_, trained(*net_));
+    if (options_.has("fault") && options_.values.at("fault") == "foreign")
+      own_->add_parameters({torch::zeros({2}, torch::kDouble).set_requires_grad(true)});
+    other_own_ = optimizer_of(options_, trained(*other_));
+    if (!options_.has("plain")) {
+      optimizer_.emplace(run_, *net_, *own_);
+      if (options_.has("two")) other_optimizer_.emplace(run_, *other_, *other_own_);
+    }
+    if (options_.has("noise")) say("noise " + std::to_string(torch::rand({1}).item<double>()));
+    starling::DataLoader loader = run_.loader(points(options_), options_.number("batch", 8));
+    starling::ProgramCheckpoint checkpoint = run_.checkpoint();
+    if (options_.has("checkpoint")) restore(checkpoint, loader);
+    torch::optim::StepLR schedule(*own_, 1, 0.5);
+    while (loader.epoch() < options_.number("epochs", 2)) {
+      epoch(loader, checkpoint);
+      if (options_.has("schedule")) schedule.step();
+      if (options_.has("uneven")) own_->param_groups().back().options().set_lr(0.001);
+      if (options_.has("remake")) remake();
+      if (options_.has("unfreeze")) {
+        for (auto& p : net_->parameters()) p.set_requires_grad(true);
+      }
+    }
+    if (options_.has("checkpoint")) checkpoint.save();
+    finish(loader);
+  }
+
+ private:
+  std::vector<at::Tensor> trained(const Net& net) const {
+    std::vector<at::Tensor> parameters;
+    for (const at::Tensor& p : net.parameters()) {
+      if (p.requires_grad()) parameters.push_back(p);
+    }
+    return parameters;
+  }
+
+  void remake() {
+    const bool distributed = optimizer_.has_value();
+    optimizer_.reset();
+    own_ = optimizer_of(options_, trained(*net_));
+    if (distributed) optimizer_.emplace(run_, *net_, *own_);
+  }
+
+  void restore(starling::ProgramCheckpoint& checkpoint, starling::DataLoader& loader) {
+    checkpoint.add(*optimizer_).add("loader", loader).add("losses", losses_).add("sum", loss_sum_);
+    if (options_.has("two")) checkpoint.add("other", *other_optimizer_);
+    if (options_.has("carry")) checkpoint.add_per_rank("carried", net_->carried);
+    if (options_.has("fault") && options_.values.at("fault") == "twice") checkpoint.add("sum", loss_sum_);
+    const bool resumed = checkpoint.resume();
+    say((resumed ? "resumed after step " : "begun after step ") + std::to_string(checkpoint.steps()) +
+        " position " + std::to_string(loader.position()) + " losses " + std::to_string(losses_));
+  }
+
+  void epoch(starling::DataLoader& loader, starling::ProgramCheckpoint& checkpoint) {
+    int64_t batches = 0;
+    for (auto& batch : loader) {
+      if (options_.has("batches"))
+        say("batch " + std::to_string(batch.data[0][0].item<double>()) + " samples " +
+            std::to_string(batch.samples) + " of " + std::to_string(batch.all_samples));
+      const at::Tensor loss = torch::nll_loss(torch::log_softmax(net_->forward(batch.data), 1), batch.target);
+      loss.backward();
+      if (options_.has("carry"))
+        net_->carried =
+            0.5 * net_->carried + 0.1 * batch.data.mean().to(torch::kFloat).detach() + run_.rank();
+      losses_ += 1;
+      loss_sum_ += loss.item<double>();
+      if (++batches % options_.number("accumulate", 1) == 0) {
+        if (options_.has("two")) update_other(batch);
+        update();
+      }
+      if (!options_.has("checkpoint")) continue;
+      checkpoint.step();
+      if (checkpoint.steps() == options_.number("save-at", -1)) checkpoint.save();
+      if (checkpoint.steps() == options_.number("kill-at", -1)) ::raise(SIGKILL);
+    }
+  }
+
+  // The second network learns what the first one says.
+  void update_other(starling::LoaderBatch& batch) {
+    const at::Tensor said = net_->forward(batch.data).detach();
+    torch::mse_loss(other_->forward(batch.data), said).backward();
+    if (other_optimizer_) {
+      other_optimizer_->step();
+      other_optimizer_->zero_grad();
+    } else {
+      other_own_->step();
+      other_own_->zero_grad();
+    }
+  }
+
+  void update() {
+    if (optimizer_ && (options_.has("clip") || options_.has("clip-value"))) optimizer_->synchronize();
+    if (options_.has("clip-value")) torch::nn::utils::clip_grad_value_(net_->parameters(), 0.01);
+    if (options_.has("clip")) torch::nn::utils::clip_grad_norm_(net_->parameters(), 0.1);
+    if (optimizer_) {
+      optimizer_->step();
+      optimizer_->zero_grad();
+    } else {
+      own_->step();
+      own_->zero_grad();
+    }
+  }
+
+  void finish(const starling::DataLoader& loader) {
+    if (options_.has("shown")) {
+      const auto shown = optimizer_->consensus();
+      save("shown", *net_);
+    }
+    save("out", *net_);
+    if (options_.has("two"))
+      starling::save_model(*other_, options_.values.at("out") + "2." + std::to_string(run_.rank()));
+    say("done rank " + std::to_string(run_.rank()) + " of " + std::to_string(run_.world_size()) + " epochs " +
+        std::to_string(loader.epoch()) + " losses " + std::to_string(losses_));
+    if (!optimizer_) return;
+    for (const auto& [name, value] : optimizer_->statistics()) say(name + " = " + std::to_string(value));
+  }
+
+  void save(const std::string& option, const Net& net) {
+    if (options_.has(option))
+      starling::save_model(net, options_.values.at(option) + "." + std::to_string(run_.rank()));
+  }
+
+  starling::Run& run_;
+  const Options& options_;
+  std::shared_ptr<Net> net_, other_;
+  std::unique_ptr<torch::optim::Optimizer> own_, other_own_;
+  std::optional<starling::DistributedOptimizer> optimizer_, other_optimizer_;
+  int64_t losses_ = 0;
+  double loss_sum_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  starling::Run run = starling::init(argc, argv);
+  const Options options = options_of(run.arguments());
+  Program program(run, options);
+  options.has("fit") ? program.fit() : program.train();
+}

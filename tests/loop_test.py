@@ -1,0 +1,356 @@
+"""A program's own training loop: DistributedOptimizer, Run::loader() and ProgramCheckpoint."""
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from own_program_test import tensors_of
+from program import BUILD, ProgramTest, environment, main
+
+PROGRAM = str(BUILD / "tests" / "loop_program")
+
+
+class Loop(ProgramTest):
+    def loop(self, *args, status=0, fresh=True, popen=False):
+        """Runs the program. The words after "--" are its own. Returns (what all ranks printed, stderr)."""
+        if fresh:
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+        at = args.index("--") if "--" in args else len(args)
+        words = [PROGRAM, "--run-dir", self.path("run"), *map(str, args[:at]), "--", *map(str, args[at + 1:])]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
+        logs = sorted(pathlib.Path(self.path("run/log")).glob("rank-[1-9]*"))
+        return done.stdout + "".join(log.read_text(encoding="utf-8") for log in logs), done.stderr
+
+    def weights(self, name):
+        return tensors_of(self.path(name))
+
+    def distance(self, left, right):
+        """Returns the largest relative distance of a tensor, by norm."""
+        a, b = values_of(self.path(left)), values_of(self.path(right))
+        self.assertEqual(set(a), set(b))
+        worst = 0.0
+        for name in a:
+            norm = math.sqrt(sum(x * x for x in a[name])) or 1.0
+            worst = max(worst, math.sqrt(sum((x - y) ** 2 for x, y in zip(a[name], b[name]))) / norm)
+        return worst
+
+
+def values_of(path):
+    """Returns the fp64 tensors of a safetensors file as lists."""
+    import struct
+    data = pathlib.Path(path).read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        raw = data[8 + size + begin:8 + size + end]
+        kind = {"F64": "d", "F32": "f"}[entry["dtype"]]
+        tensors[name] = list(struct.unpack(f"<{len(raw) // struct.calcsize(kind)}{kind}", raw))
+    return tensors
+
+
+class EqualsOneProcess(Loop):
+    """fp64; 52 samples in batches of 8 leave 4 at the end of an epoch, which ranks share unequally."""
+    CASES = {
+        "sgd": [],
+        "adam": ["--optimizer", "adam"],
+        "rmsprop": ["--optimizer", "rmsprop"],
+        "accumulation": ["--accumulate", 2, "--samples", 48],
+        "clipping": ["--clip"],
+        "frozen": ["--frozen"],
+        "unused": ["--unused"],
+        "schedule": ["--schedule", "--optimizer", "adam"],
+        "two optimizers": ["--two"],
+    }
+
+    def test_the_update_is_that_of_a_bare_libtorch_loop(self):
+        for name, case in self.CASES.items():
+            self.loop("--", "--plain", "--out", self.path("plain"), *case)
+            for ranks in (1, 2, 3, 4) if name in ("sgd", "two optimizers") else (2, 3, 4):
+                with self.subTest(case=name, ranks=ranks):
+                    out, _ = self.loop("-n", ranks, "--global-batch", 12, "--", "--out", self.path("own"), *case)
+                    self.assertEqual(len(re.findall(r"done rank \d of %d epochs 2" % ranks, out)), ranks, out)
+                    for rank in range(ranks):
+                        self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
+                    if name == "two optimizers":
+                        self.assertLess(self.distance("plain2.0", f"own2.{ranks - 1}"), 1e-10)
+
+    # The ways in which a rank updates a part of the parameters, or none of them.
+    PARTS = (["--shard", "optimizer"], ["--shard", "gradients"], ["--exchange", "central"], ["--exchange", "central", "--central", "master"])
+
+    def test_sharded_updates_are_that_of_a_bare_libtorch_loop(self):
+        for case in ("sgd", "adam", "clipping", "unused", "frozen", "accumulation", "two optimizers"):
+            self.loop("--", "--plain", "--out", self.path("plain"), *self.CASES[case])
+            for way in self.PARTS:
+                for ranks in (1, 2, 3) if case in ("adam", "clipping") else (2, 3):
+                    with self.subTest(case=case, way=way, ranks=ranks):
+                        out, _ = self.loop("-n", ranks, *way, "--", "--out", self.path("own"), *self.CASES[case])
+                        for rank in range(ranks):
+                            self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
+                        if case == "two optimizers":
+                            self.assertLess(self.distance("plain2.0", f"own2.{ranks - 1}"), 1e-10)
+                        if case == "adam" and "--shard" in way:
+                            elements, gradients, size = (float(re.search(rf"{name} = (\S+)", out)[1])
+                                                         for name in ("shard_elements", "gradient_elements", "parameter_bytes"))
+                            self.assertEqual(elements * ranks * 8, size, out)
+                            self.assertEqual(gradients, elements if "gradients" in way else elements * ranks, out)
+
+    def test_optimizers_with_other_states_are_sharded(self):
+        for optimizer in ("rmsprop", "adagrad"):
+            self.loop("--", "--plain", "--out", self.path("plain"), "--optimizer", optimizer)
+            for way in self.PARTS:
+                with self.subTest(optimizer=optimizer, way=way):
+                    self.loop("-n", 2, *way, "--", "--out", self.path("own"), "--optimizer", optimizer)
+                    self.assertLess(self.distance("plain.0", "own.1"), 1e-10)
+
+    def test_servers_make_the_updates_of_the_optimizer_of_the_program(self):
+        cases = {case: self.CASES[case] for case in ("sgd", "adam", "rmsprop", "unused", "frozen", "accumulation", "schedule", "two optimizers")}
+        cases |= {case: ["--optimizer", case] for case in ("adagrad", "decay", "amsgrad", "centered")}
+        cases |= {"schedule of momentum": ["--schedule"], "nesterov": ["--optimizer", "nesterov", "--schedule"], "groups": ["--groups", "--schedule"]}
+        for case, own in cases.items():
+            self.loop("--", "--plain", "--out", self.path("plain"), *own)
+            for ranks, servers in ((1, 1), (2, 2), (3, 2)) if case in ("sgd", "groups", "two optimizers") else ((2, 1), (3, 2)):
+                with self.subTest(case=case, ranks=ranks, servers=servers):
+                    self.loop("-n", ranks, "--exchange", "parameter-server", "--servers", servers, "--", "--out", self.path("own"), *own)
+                    for rank in range(ranks):
+                        self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
+                    if case == "two optimizers":
+                        self.assertLess(self.distance("plain2.0", f"own2.{ranks - 1}"), 1e-10)
+
+    def test_a_new_optimizer_takes_the_place_of_the_one_before(self):
+        self.loop("--", "--plain", "--out", self.path("plain"), "--remake", "--epochs", 3)
+        for way in ([], ["--exchange", "central"], ["--shard", "gradients"], ["--exchange", "parameter-server"]):
+            with self.subTest(way=way):
+                self.loop("-n", 2, *way, "--", "--out", self.path("own"), "--remake", "--epochs", 3)
+                self.assertLess(self.distance("plain.0", "own.1"), 1e-10)
+
+    def test_several_servers_divide_the_parameters(self):
+        out, _ = self.loop("-n", 2, "--exchange", "parameter-server", "--servers", 2, "--", "--epochs", 1)
+        requests = [float(re.search(rf"requests_{shard} = (\S+)", out)[1]) for shard in (0, 1)]
+        self.assertGreater(min(requests), 2 * 7, out)
+
+    def test_a_parameter_with_a_gradient_on_some_ranks_is_updated_on_all(self):
+        self.loop("-n", 2, "--", "--unused", "--odd-only", "--out", self.path("own"))
+        self.assertEqual(self.weights("own.0"), self.weights("own.1"))
+        before = self.loop("-n", 2, "--", "--unused", "--out", self.path("unused"))
+        self.assertGreater(self.distance("unused.0", "own.0"), 1e-3, before)
+
+    def test_fewer_samples_than_ranks_at_the_end(self):
+        self.loop("--", "--plain", "--samples", 25, "--out", self.path("plain"))
+        for way in ([], ["--exchange", "parameter-server"], ["--exchange", "central"]):
+            with self.subTest(way=way):
+                out, _ = self.loop("-n", 4, *way, "--", "--samples", 25, "--out", self.path("own"), "--batches")
+                self.assertEqual(out.count("samples 0 of 1"), 2 * 3, out)
+                self.assertLess(self.distance("plain.0", "own.3"), 1e-10)
+
+
+class Exchanges(Loop):
+    WAYS = ([], ["--exchange", "local-sgd", "--every", 3], ["--exchange", "local-sgd", "--set", "exchange.block_momentum=0.5"],
+            ["--exchange", "gossip"], ["--exchange", "gossip", "--set", "exchange.graph=exponential"], ["--exchange", "admm"],
+            ["--exchange", "admm", "--every", 4, "--set", "exchange.adaptive_rho=true"], ["--exchange", "parallel-sgd", "--every", 6],
+            ["--set", "optimizer.clip_norm=0.05"])
+    CODECS = ("fp16", "int8", "1bit", "threshold:correction=off", "prune:keep=0.5,correction=off", "lowrank:rank=1")
+    OPTIMIZERS = {"sgd": ["--optimizer", "sgd", "--lr", 0.05, "--set", "optimizer.momentum=0.9"], "adam": ["--optimizer", "adam", "--lr", 0.01]}
+
+    def both_loops(self, optimizer, *way, own=()):
+        """Trains in the loop of the library and in that of the program, from equal weights."""
+        same = [*way, *self.OPTIMIZERS[optimizer], "--set", "schedule.name=constant", "--set", "optimizer.weight_decay=0",
+                "--set", "schedule.warmup_steps=0", "--set", "schedule.warmup_share=0", "--global-batch", 12, "--epochs", 3, "--init", self.path("init.0")]
+        own = ["--samples", 48, "--batch", 12, "--epochs", 3, *own]
+        self.loop(*same, "--", *own, "--fit", "--shown", self.path("library"))
+        self.loop(*same, "--", *own, "--optimizer", optimizer, "--shown", self.path("own"))
+
+    def test_both_loops_are_the_same_strategy(self):
+        """fp64, after 12 steps; A and B differ only in who computes gradients and update."""
+        self.loop("--", "--plain", "--out", self.path("init"), "--epochs", 0)
+        for optimizer in self.OPTIMIZERS:
+            for ranks, way in [(2, way) for way in self.WAYS] + [(3, ["--exchange", "gossip"]), (3, ["--exchange", "admm"])]:
+                if optimizer == "adam" and way not in self.WAYS[:2] + self.WAYS[-1:]:
+                    continue
+                with self.subTest(way=way, ranks=ranks, optimizer=optimizer):
+                    self.both_loops(optimizer, "-n", ranks, "--precision", "fp64", *way)
+                    for rank in range(ranks):
+                        self.assertLess(self.distance("library.0", f"own.{rank}"), 1e-10)
+
+    def test_both_loops_send_the_same_codes(self):
+        """Codecs compute in fp32. An own loop has no momentum correction."""
+        self.loop("--", "--plain", "--float", "--out", self.path("init"), "--epochs", 0)
+        for codec in self.CODECS:
+            with self.subTest(codec=codec):
+                self.both_loops("sgd", "-n", 2, "--codec", codec, own=["--float"])
+                self.assertEqual(self.weights("own.0"), self.weights("own.1"))
+                self.assertLess(self.distance("library.0", "own.0"), 1e-4)
+
+    def test_one_worker_of_an_asynchronous_server_is_a_bare_loop(self):
+        """A push of the only worker is an update, and it reads its own updates."""
+        for way in (["--exchange", "parameter-server", "--staleness", "inf"], ["--exchange", "downpour"]):
+            for optimizer in ("sgd", "adam"):
+                self.loop("--", "--plain", "--out", self.path("plain"), "--optimizer", optimizer)
+                with self.subTest(way=way, optimizer=optimizer):
+                    self.loop("-n", 1, *way, "--", "--out", self.path("own"), "--optimizer", optimizer)
+                    self.assertLess(self.distance("plain.0", "own.0"), 1e-10)
+
+    def test_asynchronous_servers_agree_in_the_consensus(self):
+        for way in (["--staleness", "2"], ["--staleness", "inf"], ["--staleness", "inf", "--codec", "int8", "--pull-codec", "fp16"]):
+            own = ["--float"] if "--codec" in way else []
+            with self.subTest(way=way):
+                out, _ = self.loop("-n", 3, "--exchange", "parameter-server", *way, "--", *own, "--shown", self.path("shown"))
+                self.assertEqual(self.weights("shown.0"), self.weights("shown.2"))
+                if "2" in way:
+                    self.assertLessEqual(float(re.search(r"max_staleness = (\S+)", out)[1]), 2, out)
+
+    def test_servers_are_the_same_strategy_in_both_loops(self):
+        self.loop("--", "--plain", "--out", self.path("init"), "--epochs", 0)
+        for optimizer in self.OPTIMIZERS:
+            for way in (["-n", 2], ["-n", 1, "--staleness", "inf"]):
+                with self.subTest(way=way, optimizer=optimizer):
+                    self.both_loops(optimizer, "--precision", "fp64", "--exchange", "parameter-server", *way)
+                    self.assertLess(self.distance("library.0", "own.0"), 1e-10)
+
+    # What FitOptions add, and the same in a loop of the program's own.
+    OPTIONS = {"own rmsprop": (["--own"], ["--optimizer", "rmsprop"]), "own adam": (["--own"], ["--optimizer", "adam"]),
+               "groups": ([], ["--groups"]), "schedule": ([], ["--groups", "--schedule"]), "own schedule": (["--own"], ["--optimizer", "adam", "--schedule"]),
+               "parts": (["--parts"], []), "own parts": (["--own", "--parts"], ["--optimizer", "adam"]),
+               "clip": ([], ["--clip-value"]), "own clip": (["--own"], ["--optimizer", "adam", "--clip-value"])}
+
+    def test_options_of_fit_do_what_a_loop_of_the_program_does(self):
+        self.loop("--", "--plain", "--out", self.path("init"), "--epochs", 0)
+        same = [*self.OPTIMIZERS["sgd"], "--set", "schedule.name=constant", "--set", "optimizer.weight_decay=0", "--precision", "fp64",
+                "--set", "schedule.warmup_share=0", "--global-batch", 12, "--epochs", 3, "--init", self.path("init.0")]
+        for name, (of_fit, own) in self.OPTIONS.items():
+            own = ["--samples", 48, "--batch", 12, "--epochs", 3, *own]
+            ways = [[], ["-n", 2], ["-n", 2, "--shard", "optimizer"], ["-n", 2, "--exchange", "local-sgd", "--every", 4]]
+            if name in ("own rmsprop", "own parts", "own schedule", "groups"):
+                ways += [["-n", 2, "--shard", "gradients"], ["-n", 2, "--exchange", "central"], ["-n", 2, "--exchange", "parameter-server"],
+                         ["-n", 2, "--exchange", "central", "--central", "master"]]
+            for way in ways:
+                if "--shard" in way and not of_fit and "groups" not in name and name != "schedule":
+                    continue  # without an own optimizer this is the ZeRO of the configuration
+                if "--shard" in way and "clip" in name:
+                    continue
+                if "local-sgd" in way and "clip" in name:
+                    continue  # the loop clips the gradients of one rank, and synchronize() has none to exchange
+                with self.subTest(options=name, way=way):
+                    self.loop(*same, *way, "--", *own, "--fit", *of_fit, "--shown", self.path("library"))
+                    self.loop(*same, *way, "--", *own, "--shown", self.path("own"))
+                    self.assertLess(self.distance("library.0", "own.0"), 1e-10)
+
+    def test_fit_with_an_own_optimizer_in_bf16_updates_fp32_parameters(self):
+        same = ["--global-batch", 12, "--epochs", 3, "--", "--float", "--samples", 48, "--epochs", 3, "--fit", "--own", "--optimizer", "adam"]
+        self.loop("--precision", "fp32", *same, "--shown", self.path("fp32"))
+        self.loop("--precision", "bf16", *same, "--shown", self.path("bf16"))
+        self.assertLess(self.distance("fp32.0", "bf16.0"), 0.05)
+        self.assertNotEqual(self.weights("fp32.0"), self.weights("bf16.0"))
+
+    def test_local_sgd_with_a_round_after_every_step_averages_the_weights_of_sgd_without_momentum(self):
+        # Averaging after each step of plain SGD equals averaging the gradients.
+        same = ["--", "--samples", 48, "--epochs", 1, "--optimizer", "sgd", "--accumulate", 6]
+        self.loop(*same, "--plain", "--out", self.path("plain"))
+        self.loop("-n", 2, "--exchange", "local-sgd", "--every", 1, *same, "--out", self.path("own"))
+        self.assertLess(self.distance("plain.0", "own.1"), 1e-10)
+
+    def test_ranks_draw_different_random_numbers(self):
+        out, _ = self.loop("-n", 3, "--", "--noise", "--epochs", 1)
+        self.assertEqual(len(set(re.findall(r"noise (\S+)", out))), 3, out)
+
+
+class Resume(Loop):
+    WAYS = ([], ["-n", 2], ["-n", 2, "--exchange", "gossip"], ["-n", 2, "--exchange", "admm"],
+            ["-n", 2, "--shard", "optimizer"], ["-n", 2, "--shard", "gradients"], ["-n", 2, "--exchange", "central"],
+            ["-n", 2, "--exchange", "central", "--central", "master"], ["-n", 2, "--exchange", "parameter-server", "--servers", 2],
+            ["-n", 2, "--exchange", "parameter-server", "--staleness", 0], ["-n", 2, "--codec", "1bit", "--set", "train.precision=fp32"])
+
+    def test_a_killed_run_resumes_to_the_same_weights(self):
+        for way in self.WAYS:
+            # Servers make the updates of rmsprop, and of sgd with momentum, by an optimizer of libtorch's.
+            name = "rmsprop" if "--staleness" in way else "sgd" if "--servers" in way else "adam"
+            own = ["--checkpoint", "--carry", "--two", "--optimizer", name, "--epochs", 3]
+            if "--codec" in way:
+                own.append("--float")
+            with self.subTest(way=way):
+                self.loop(*way, "--", *own, "--out", self.path("whole"))
+                killed, _ = self.loop(*way, "--", *own, "--save-at", 8, "--kill-at", 10, status=1 if "-n" in way else -signal.SIGKILL)
+                self.assertIn("begun after step 0", killed)
+                self.assertTrue(os.path.exists(self.path("run/checkpoints/step-000008/manifest.json")))
+                out, _ = self.loop(*way, "--", *own, "--out", self.path("resumed"), fresh=False)
+                self.assertEqual(set(re.findall(r"resumed after step (\d+) position (\d+) losses (\d+)", out)), {("8", "8", "8")}, out)
+                for name in ("0", "1")[:1 + ("-n" in way)]:
+                    self.assertEqual(self.weights(f"whole.{name}"), self.weights(f"resumed.{name}"))
+                    self.assertEqual(self.weights(f"whole2.{name}"), self.weights(f"resumed2.{name}"))
+
+    def test_checkpoints_are_written_when_they_are_due(self):
+        self.loop("-n", 2, "--set", "checkpoint.every=5", "--", "--checkpoint", "--epochs", 2)
+        self.assertIn("step-000014", os.listdir(self.path("run/checkpoints")))
+        events = [json.loads(line) for line in pathlib.Path(self.path("run/events.jsonl")).read_text(encoding="utf-8").splitlines()]
+        due = [e["step"] for e in events if e["event"] == "checkpoint"]
+        self.assertEqual(due[0], 5)
+        self.assertEqual(due[-1], 14)
+
+    def test_ctrl_c_saves_first_and_says_how_to_go_on(self):
+        self.interrupted()
+
+    def test_ctrl_c_ends_the_servers_too(self):
+        _, err = self.interrupted("--exchange", "parameter-server")
+        self.assertNotIn("was lost", err)
+
+    def interrupted(self, *way):
+        own = ["--checkpoint", "--epochs", 200000]
+        process = subprocess.Popen([PROGRAM, "--run-dir", self.path("run"), "-n", "2", *way, "--", *map(str, own)], cwd=self.dir, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        self.addCleanup(self.end, process)
+        self.assertIn("begun after step 0", process.stdout.readline())
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertIn("The run was interrupted. To go on where it stopped:", out + err)
+        self.assertIn("--run-dir", out + err)
+        self.assertEqual(process.returncode, 130, out + err)
+        steps = [int(p.name[5:]) for p in pathlib.Path(self.path("run/checkpoints")).glob("step-*")]
+        again, _ = self.loop("-n", 2, *way, "--", "--checkpoint", "--epochs", 1, fresh=False)
+        self.assertIn(f"resumed after step {max(steps)} position {max(steps)}", again)
+        return out, err
+
+
+class Faults(Loop):
+    def test_faults_name_the_place_and_the_remedy(self):
+        for words, status, texts in (
+                (["--", "--fault", "sparse", "--float"], 2, ["table.weight", "its gradient is sparse", "sparse(false)"]),
+                (["--", "--fault", "foreign"], 2, ["the optimizer has 1 parameters that are not the module's"]),
+                (["-n", 2, "--", "--fault", "other-model"], 2, ["the model of rank 1 differs from that of rank 0"]),
+                (["--", "--fault", "twice", "--checkpoint"], 2, ["'sum' is added twice"]),
+                (["--", "--frozen", "--unfreeze"], 2, ["first.weight", "make a new optimizer"]),
+                (["-n", 2, "--mesh", "replica=1,stage=2"], 2, ["train.mesh", "own loop or optimizer trains whole models", "Run::fit()"]),
+                (["-n", 2, "--shard", "parameters"], 2, ["train.shard", "\"gradients\"", "Run::fit()"]),
+                (["-n", 2, "--shard", "optimizer", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),
+                (["-n", 2, "--shard", "gradients", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),
+                (["-n", 2, "--exchange", "central", "--", "--optimizer", "lbfgs"], 2, ["exchange.central", "needs all elements", "--central master"]),
+                (["-n", 2, "--exchange", "central", "--set", "optimizer.clip_value=1"], 2, ["central does not clip the elements"]),
+                (["-n", 2, "--exchange", "parameter-server", "--", "--optimizer", "lbfgs"], 2, ["exchange.name", "RMSprop", "use one of them"]),
+                (["-n", 2, "--exchange", "parameter-server", "--", "--groups", "--uneven"], 2,
+                 ["exchange.name", "have changed by different factors", "use --exchange all-reduce"]),
+                (["--accumulate", 2], 2, ["train.accumulate", "call backward() for each part"]),
+                (["--precision", "bf16"], 2, ["train.precision", "torch::autocast"]),
+                (["--global-batch", 12, "--", "--fit", "--groups", "--no-match"], 2, ["FitOptions::group", "matches \"third.*\"", "first.weight"]),
+                (["--global-batch", 12, "--", "--fit", "--own", "--groups"], 2, ["groups belong to the optimizer of the configuration"]),
+                (["-n", 2, "--exchange", "parameter-server", "--servers", 1, "--", "--fit", "--clip-value"], 2, ["does not clip the elements"]),
+                (["-n", 4, "--", "--batch", 3], 2, ["a batch of 3 samples cannot be divided among 4 ranks"])):
+            with self.subTest(words=words):
+                _, err = self.loop(*words, status=status)
+                for text in texts:
+                    self.assertIn(text, err)
+
+    def test_a_dry_run_says_what_the_loop_would_train(self):
+        out, _ = self.loop("--dry-run", "-n", 3, "--exchange", "gossip")
+        self.assertIn("would train 50 parameters in the program's own loop with 3 ranks by gossip", out)
+
+
+if __name__ == "__main__":
+    main()

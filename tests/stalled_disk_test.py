@@ -1,0 +1,139 @@
+"""A disk that does not answer costs checkpoints and no rank: training goes on, and says which checkpoints were skipped."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+from program import BUILD, SMALL, STARLING, ProgramTest, environment, main, ranks_of, recorded_events, wait_for_step
+
+FIT_PROGRAM = str(BUILD / "tests" / "fit_program")
+LIBRARY = BUILD / "tests" / "libstalled_disk.so"
+
+
+def alive(pid):
+    """Returns whether the process exists and is not only waited for."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class StalledDisk(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.stalled = pathlib.Path(self.path("stalled"))
+
+    def start(self, path, *more):
+        """Starts a run whose disk stalls for files of this path while the file self.stalled exists."""
+        return self.start_program([STARLING, "train", *SMALL, "-n", "2", "--global-batch", "16", "--steps", "100000000", "--set",
+                                   "comm.timeout_s=2", "--run-dir", self.path("run"), *more], path)
+
+    def start_program(self, words, path):
+        env = environment(LD_PRELOAD=str(LIBRARY), STALLED_DISK_WHILE=str(self.stalled), STALLED_DISK_PATH=path)
+        process = subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir,
+                                   env=env)
+        self.addCleanup(self.end, process)
+        return process
+
+    def lives_for(self, process, seconds):
+        begin = time.monotonic()
+        while time.monotonic() < begin + seconds:
+            self.assertIsNone(process.poll(), "the run has ended")
+            time.sleep(0.1)
+
+    # The ranks wait for each other for 2 s at most, and each stall lasts longer.
+    def test_training_goes_on_while_a_checkpoint_stalls(self):
+        self.stalled.touch()
+        process = self.start("/checkpoints", "--set", "checkpoint.every=50")
+        wait_for_step(self.path("run"), 60)
+        step = self.last_step()
+        self.lives_for(process, 6)
+        self.assertGreater(self.last_step(), step + 50)
+        self.assertFalse(self.checkpoints())
+        self.stalled.unlink()
+        end = time.monotonic() + 60
+        while not self.checkpoints():
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143, err)
+        skipped = [e["text"] for e in recorded_events(self.path("run")) if "is skipped, because" in e.get("text", "")]
+        self.assertTrue(skipped, out)
+        self.assertRegex(skipped[0], r"the checkpoint of step \d+ is skipped, because that of step 50 is still being written")
+        self.assertIn("Interrupted. The state is saved", out)
+
+    def test_training_goes_on_while_the_file_of_events_stalls(self):
+        process = self.start("/events.jsonl")
+        wait_for_step(self.path("run"), 10)
+        self.stalled.touch()
+        time.sleep(0.5)  # what was being written is written
+        step = self.last_step()
+        self.lives_for(process, 6)
+        self.assertEqual(self.last_step(), step)
+        self.stalled.unlink()
+        end = time.monotonic() + 60
+        while self.last_step() <= step + 50:
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.1)
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143, err)
+
+    # The workers of servers wait for the leader's files, however long they take.
+    def test_workers_wait_for_the_files_of_their_leader(self):
+        self.stalled.touch()
+        process = self.start("/checkpoints", "--steps", 300, "--set", "checkpoint.every=300", "--exchange", "parameter-server", "--servers",
+                             1, "--staleness", 2)
+        wait_for_step(self.path("run"), 300)
+        self.lives_for(process, 5)
+        self.stalled.unlink()
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(self.checkpoints(), ["step-000300"])
+
+    # The other ranks have ended, so that none continues in place of the leader.
+    def test_a_leader_that_dies_over_the_last_checkpoint_is_an_error(self):
+        self.stalled.touch()
+        process = self.start("/checkpoints", "--steps", 300, "--set", "checkpoint.every=300", "--on-failure", "continue")
+        wait_for_step(self.path("run"), 10)
+        ranks = ranks_of(process.pid)
+        end = time.monotonic() + 60
+        while alive(ranks[1]):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        time.sleep(0.5)  # the launcher has seen the end
+        os.kill(ranks[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        self.assertNotEqual(process.returncode, 0, err)
+        self.assertIn("rank 0", err)
+
+    # The checkpoint of step 8 was due, and skipped, before the callback ended the run.
+    def test_a_run_that_its_callback_ends_has_its_last_checkpoint(self):
+        self.stalled.touch()
+        process = self.start_program([FIT_PROGRAM, "-n", 2, "--global-batch", 64, "--epochs", 9, "--set", "checkpoint.every=4", "--run-dir",
+                                      self.path("run"), "--", "--stop-after", 1], "/checkpoints")
+        end = time.monotonic() + 60
+        while not any("is skipped" in e.get("text", "") for e in recorded_events(self.path("run"))):
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        self.stalled.unlink()
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(self.checkpoints(), ["step-000004", "step-000008"])
+
+    def last_step(self):
+        return max((e["step"] for e in recorded_events(self.path("run")) if e.get("event") == "step"), default=0)
+
+    def checkpoints(self):
+        folder = pathlib.Path(self.path("run/checkpoints"))
+        return [f for f in (sorted(os.listdir(folder)) if folder.exists() else []) if re.fullmatch(r"step-\d+", f)]
+
+
+if __name__ == "__main__":
+    main()
