@@ -76,7 +76,7 @@ std::string options_section(const CommandPage& page) {
 }
 
 std::string commands_section(const CommandPage& page) {
-  std::string out, group;
+  std::string out;
   std::vector<std::string> groups;
   for (const CommandPage& command : page.commands) {
     if (!command.group.empty() && std::find(groups.begin(), groups.end(), command.group) == groups.end())

@@ -5,7 +5,7 @@
 namespace starling {
 
 std::string describe(const Operation& o) {
-  const std::string head = fmt::format("{} #{}", name_of(o.kind), o.sequence);
+  std::string head = fmt::format("{} #{}", name_of(o.kind), o.sequence);
   switch (o.kind) {
     case CollectiveKind::kBarrier:
       return head;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <random>
@@ -50,9 +51,9 @@ std::vector<std::vector<int64_t>> by_dirichlet(const std::vector<int64_t>& label
     size_t begin = 0;
     for (int r = 0; r < ranks; ++r) {
       until += share[r];
-      const size_t end = r + 1 == ranks
-                             ? samples.size()
-                             : std::min(samples.size(), static_cast<size_t>(until * samples.size() + 0.5));
+      const size_t end = r + 1 == ranks ? samples.size()
+                                        : std::min(samples.size(),
+                                                   static_cast<size_t>(std::llround(until * samples.size())));
       for (; begin < end; ++begin) parts[r].push_back(samples[begin]);
     }
   }

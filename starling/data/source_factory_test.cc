@@ -144,9 +144,9 @@ bool is_shift_of(const std::vector<float>& out, const std::vector<uint8_t>& in, 
         const int fx = (flip ? s.width - 1 - x : x) + dx, fy = y + dy;
         const bool inside = fx >= 0 && fx < s.width && fy >= 0 && fy < s.height;
         const float want =
-            inside ? static_cast<float>(in[static_cast<size_t>((c * s.height + fy) * s.width + fx)] / 255.0)
+            inside ? static_cast<float>(in[(static_cast<size_t>(c) * s.height + fy) * s.width + fx] / 255.0)
                    : 0;
-        if (std::abs(out[static_cast<size_t>((c * s.height + y) * s.width + x)] - want) > 1e-6) return false;
+        if (std::abs(out[(static_cast<size_t>(c) * s.height + y) * s.width + x] - want) > 1e-6) return false;
       }
     }
   }

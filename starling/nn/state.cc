@@ -46,7 +46,7 @@ bool is_constant(const std::string& embedding, const std::string& name) {
 // such tensor.
 std::optional<std::string> name_in_module(const TensorMap& state, const std::string& name) {
   if (state.count(name)) return name;
-  const std::string longer = std::string(kPrefix) + name;
+  std::string longer = std::string(kPrefix) + name;
   if (state.count(longer)) return longer;
   if (name.rfind(kPrefix, 0) == 0 && state.count(name.substr(kPrefix.size())))
     return name.substr(kPrefix.size());

@@ -432,7 +432,7 @@ TEST(Hybrid, MovesWhatTheFormulaSays) {
     train(hybrid, task, here.rank, 2, 1, 2);
     return hybrid.strategy_stats();
   });
-  const double n = kBatch / 2, fc1_in = 16 * 2 * 2;
+  const double n = kBatch / 2.0, fc1_in = 16 * 2 * 2;
   EXPECT_EQ(all.at("model_parallel_layers"), 2);
   EXPECT_EQ(all.at("model_parallel/fc1"), 8 * (2 * n * fc1_in + n * 120));
   EXPECT_EQ(all.at("model_parallel/fc2"), 8 * (2 * n * 120 + n * 84));

@@ -244,7 +244,7 @@ std::pair<std::shared_ptr<torch::nn::Module>, RunResult> Run::fit_module(const M
   const at::NoGradGuard no_grad;
   for (const auto& tensors : {made->named_parameters(), made->named_buffers()}) {
     for (const auto& item : tensors) {
-      at::Tensor tensor = item.value();
+      const at::Tensor& tensor = item.value();
       if (const auto value = trained.find(item.key()); value != trained.end()) tensor.set_data(value->second);
     }
   }

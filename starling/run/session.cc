@@ -132,7 +132,7 @@ std::string run_folder_of(const RunSpec& spec, const Environment& environment) {
   std::error_code error;
   std::filesystem::create_directories("runs", error);
   for (int i = 2; !error; ++i) {
-    const std::string made = i == 2 ? name : fmt::format("{}-{}", name, i - 1);
+    std::string made = i == 2 ? name : fmt::format("{}-{}", name, i - 1);
     if (std::filesystem::create_directory(made, error)) return made;
   }
   return name;  // it cannot be made; make_run_folder() says why

@@ -21,8 +21,8 @@ struct ServiceSettings {
   DataType type = DataType::kFp32;  // of parameters, gradients and states: kFp32 or kFp64
   OptimizerSpec optimizer;          // the update rule; only what make_update_rule() reads is told
   bool more = false;                // the program may open further services
-  TorchSettings torch;              // of the program's optimizer, if it is no update rule
-  std::vector<std::vector<int>> groups_of_shard;  // TorchSettings::group_of of each shard
+  TorchSettings torch{};            // of the program's optimizer, if it is no update rule
+  std::vector<std::vector<int>> groups_of_shard{};  // TorchSettings::group_of of each shard
 };
 
 // Returns the settings as one line of text, and reads such a line. The line does not have the fields

@@ -58,7 +58,7 @@ TEST(Schema, HasExactlyOneEntryForEachField) {
 
 // Returns a value of the entry's type that is in range and is not the default.
 Value another_value(const SchemaEntry& entry) {
-  const Value standard = default_of(entry);
+  Value standard = default_of(entry);
   switch (type_of(entry)) {
     case ValueType::kBool:
       return !std::get<bool>(standard);

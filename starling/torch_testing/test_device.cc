@@ -226,7 +226,7 @@ at::Tensor new_strided_tensor(at::IntArrayRef size, at::IntArrayRef stride,
 
 // Gives the tensor's storage at least `bytes` bytes. Keeps the content.
 void grow(const at::Tensor& tensor, size_t bytes) {
-  c10::Storage storage = tensor.storage();
+  const c10::Storage& storage = tensor.storage();
   if (storage.nbytes() >= bytes) return;
   const c10::DeviceGuard guard(tensor.device());
   c10::DataPtr data = device_allocator().allocate(bytes);
@@ -235,6 +235,7 @@ void grow(const at::Tensor& tensor, size_t bytes) {
   storage.set_nbytes(bytes);
 }
 
+// NOLINTBEGIN(bugprone-return-const-ref-from-parameter): the type of aten::resize_
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
                           std::optional<at::MemoryFormat> format) {
   if (self.sizes() == size) return self;
@@ -244,6 +245,7 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
   grow(self, static_cast<size_t>(self.storage_offset() + self.numel()) * self.itemsize());
   return self;
 }
+// NOLINTEND(bugprone-return-const-ref-from-parameter)
 
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   resize_(to, from.sizes(), std::nullopt);

@@ -7,7 +7,8 @@ struct Discs : torch::data::datasets::Dataset<Discs> {
   torch::data::Example<> get(size_t index) override {
     const auto i = static_cast<int64_t>(index);
     const int64_t quarter = i % 4;
-    const double x = 4 + 8 * (quarter % 2) + std::sin(i * 1.7), y = 4 + 8 * (quarter / 2) + std::sin(i * 2.9);
+    const int64_t left = 4 + 8 * (quarter % 2), top = 4 + 8 * (quarter / 2);
+    const double x = left + std::sin(i * 1.7), y = top + std::sin(i * 2.9);
     const at::Tensor row = torch::arange(16).view({16, 1}), column = torch::arange(16).view({1, 16});
     const at::Tensor disc = (row - y).pow(2) + (column - x).pow(2) < 9;
     return {disc.to(torch::kFloat).expand({3, 16, 16}).contiguous(), torch::tensor(quarter)};

@@ -60,7 +60,7 @@ void draw_line(Canvas& canvas, StrokePoint a, StrokePoint b, double radius) {
       const double t = std::clamp((px * lx + py * ly) / length2, 0.0, 1.0);
       const double distance = std::hypot(px - t * lx, py - t * ly);
       const float ink = static_cast<float>(std::clamp(radius + 0.5 - distance, 0.0, 1.0));
-      float& pixel = canvas[static_cast<size_t>(y * kSide + x)];
+      float& pixel = canvas[static_cast<size_t>(y) * kSide + x];
       pixel = std::max(pixel, ink);
     }
   }

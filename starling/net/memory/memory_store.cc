@@ -111,7 +111,9 @@ UniqueFd MemoryStore::get_fd(const std::string& key, Milliseconds timeout) {
   if (!wait(lock, key, deadline, [&] { return fds_.contains(key); })) throw_absent(key, timeout);
   StoredFd& stored = fds_.at(key);
   UniqueFd copy = duplicate_fd(key, stored.fd.get());
-  if (stored.readers > 0 && --stored.readers == 0) fds_.erase(key);
+  const bool last = stored.readers == 1;
+  if (stored.readers > 0) --stored.readers;
+  if (last) fds_.erase(key);
   return copy;
 }
 

@@ -66,7 +66,7 @@ void take_descriptors(const msghdr& message, UniqueFd* passed) {
 }  // namespace
 
 std::string explain_errno(int error) {
-  const std::string words = std::generic_category().message(error);
+  std::string words = std::generic_category().message(error);
   switch (error) {
     case ECONNRESET:
     case EPIPE:

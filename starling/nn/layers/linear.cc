@@ -14,7 +14,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   if (layout == WeightLayout::kOutIn) return at::linear(x, weight, bias);
   if (has_direct_place(x, weight)) return direct_linear(x, weight, bias, /*in_out=*/true);
   const at::Tensor rows = x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
-  const at::Tensor y = bias.defined() ? at::addmm(bias, rows, weight) : at::mm(rows, weight);
+  at::Tensor y = bias.defined() ? at::addmm(bias, rows, weight) : at::mm(rows, weight);
   if (x.dim() == 2) return y;
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(1);

@@ -42,7 +42,8 @@ at::Tensor local_response_norm(const at::Tensor& x) {
 }
 
 void fill_xavier(at::Tensor weight) {
-  const double bound = std::sqrt(3.0 / static_cast<double>(weight.numel() / weight.size(0)));
+  const int64_t inputs = weight.numel() / weight.size(0);
+  const double bound = std::sqrt(3.0 / static_cast<double>(inputs));
   torch::nn::init::uniform_(weight, -bound, bound);
 }
 

@@ -138,7 +138,7 @@ ModelFactory zoo_model(const ModelSpec& spec, const ModelShape& shape, const Mod
   check_dropout(spec);
   if (spec.reads_text()) check_text_model(spec, shape);
   const int64_t classes = outputs(spec, shape);
-  const ModelFactory local = model_factory(spec, shape, classes);
+  ModelFactory local = model_factory(spec, shape, classes);
   if (spec.batch_norm == BatchNorm::kLocal || !hooks.all_reduce_sum) return local;
   return [local, hooks] {
     Model model = local();

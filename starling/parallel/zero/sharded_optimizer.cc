@@ -42,7 +42,7 @@ void ShardedOptimizer::exchange_gradients(bool whole) {
 }
 
 at::Tensor ShardedOptimizer::own_gradients() {
-  const at::Tensor place = replica_.gradients().narrow(0, own_.begin(), own_.count());
+  at::Tensor place = replica_.gradients().narrow(0, own_.begin(), own_.count());
   if (!replica_.options().releases_gradients) {
     if (reduced_.defined()) place.copy_(std::exchange(reduced_, {}));
     held_ = replica_.gradients().numel();
