@@ -112,13 +112,13 @@ TEST(BackendGroupsTest, AMonitoredBarrierNamesWhoIsMissing) {
   with_backends(4, [&](StarlingBackend& backend, const auto&) {
     c10d::BarrierOptions options;
     for (int i = 0; i < 3; ++i) backend.monitoredBarrier(options, i == 1);
-    options.timeout = std::chrono::milliseconds(200);
+    options.timeout = std::chrono::seconds(3);  // rank 2 must arrive within it
     const int me = backend.getRank();
     if (me == 1 || me == 3) return over.wait();
     const std::string message = error_of<CommError>([&] { backend.monitoredBarrier(options, true); });
     EXPECT_THAT(message, AllOf(HasSubstr("rank 1 ("), HasSubstr("rank 3 ("), Not(HasSubstr("rank 2 (")),
                                HasSubstr("did not enter monitored barrier #4"),
-                               HasSubstr("Ranks 1, 3 failed to pass monitoredBarrier in 200 ms")));
+                               HasSubstr("Ranks 1, 3 failed to pass monitoredBarrier in 3000 ms")));
     if (me == 0) found.set_value();
   });
 }

@@ -115,7 +115,7 @@ TEST(WorkTest, ALateRankIsATimeoutErrorOutOfWait) {
   auto over = timed_out.get_future().share();
   run_ranks(2, [&](const ThreadRank& at) {
     const auto backend = c10::make_intrusive<StarlingBackend>(
-        join_group(*at.store, at.rank, at.size, std::chrono::milliseconds(300)));
+        join_group(*at.store, at.rank, at.size, std::chrono::seconds(3)));
     if (at.rank == 1) return over.wait();
     EXPECT_THAT(error_of<TimeoutError>([&] { backend->barrier({})->wait(); }), HasSubstr("rank 1"));
     timed_out.set_value();

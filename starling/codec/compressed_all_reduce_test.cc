@@ -16,6 +16,7 @@
 #include "starling/comm/bootstrap.h"
 #include "starling/testing/memory_connections.h"
 #include "starling/testing/run_ranks.h"
+#include "starling/testing/thorough.h"
 
 namespace starling {
 namespace {
@@ -352,7 +353,7 @@ TEST(CompressedBytes, AreThoseOfTheFormulaInWindowsAndBetweenHosts) {
   for (const std::string word :
        {"none", "fp16", "bf16", "int8", "1bit", "1bit:block=1024,feedback=off", "threshold:tau=0.05", "prune",
         "prune:keep=0.5", "lowrank:rank=4", "lowrank:form=pca,rank=2,iterations=1"}) {
-    for (int p = 2; p <= 8; ++p) {
+    for (int p = 2; p <= (thorough() ? 8 : 4); ++p) {
       SCOPED_TRACE(word + ", ranks " + std::to_string(p));
       const bool low_rank = word.starts_with("lowrank");
       const auto& known = low_rank ? shapes : std::vector<TensorShape>{};

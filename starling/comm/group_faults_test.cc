@@ -28,6 +28,10 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
+// The timeout of groups that a rank is late for. The ranks also join and enter earlier collectives within it,
+// so that it is ten times what a busy machine needs.
+constexpr milliseconds kLate{3000};
+
 std::unique_ptr<Group> join(const ThreadRank& at, milliseconds timeout, const GroupOptions& options = {}) {
   GroupSetup setup;
   setup.options = options;
@@ -96,7 +100,7 @@ TEST(GroupFaults, SplitsThatDisagreeAreAnErrorOnAllRanks) {
 TEST(GroupFaults, ALateRankIsNamedWithTheCollective) {
   std::atomic<int> timed_out{0};
   run_ranks(3, [&](const ThreadRank& at) {
-    const auto group = join(at, milliseconds(300));
+    const auto group = join(at, kLate);
     barrier(*group);
     if (at.rank == 1) {
       // This rank stays away until the other ranks have given up.
@@ -107,7 +111,7 @@ TEST(GroupFaults, ALateRankIsNamedWithTheCollective) {
     int late = -1;
     const std::string fault = fault_of([&] { barrier(*group); }, &late);
     ++timed_out;
-    EXPECT_THAT(fault, HasSubstr("rank 1 (node-a) did not enter barrier #2 within 300 ms"));
+    EXPECT_THAT(fault, HasSubstr("rank 1 (node-a) did not enter barrier #2 within 3000 ms"));
     EXPECT_EQ(late, 1);
   });
 }
@@ -123,7 +127,7 @@ TEST(GroupFaults, ALateRankIsWarnedOfBeforeTheEnd) {
       setup.size = at.size;
       setup.host_name = "node-a";
       setup.options.shared_memory = shared;
-      setup.options.timeout = milliseconds(300);
+      setup.options.timeout = kLate;
       setup.options.algorithm = Algorithm::kDirect;
       std::vector<std::string> warnings;
       setup.options.warn = [&](const std::string& text) { warnings.push_back(text); };
@@ -143,10 +147,13 @@ TEST(GroupFaults, ALateRankIsWarnedOfBeforeTheEnd) {
       }
       EXPECT_THROW(barrier(*group), TimeoutError);
       ++timed_out;
+      // On a busy machine, joining the group may be warned of too.
+      std::erase_if(warnings,
+                    [](const std::string& text) { return text.find("barrier") == std::string::npos; });
       ASSERT_EQ(warnings.size(), 1u);
       EXPECT_THAT(warnings[0], HasSubstr("rank 1 (node-a) did not"));
       EXPECT_THAT(warnings[0],
-                  HasSubstr("barrier #1 within 0.03 s; the ranks that wait for it give up after 0.3 s"));
+                  HasSubstr("barrier #1 within 0.3 s; the ranks that wait for it give up after 3 s"));
     });
   }
 }

@@ -11,6 +11,7 @@
 #include "starling/base/error.h"
 #include "starling/spec/mesh.h"
 #include "starling/testing/group_processes.h"
+#include "starling/testing/thorough.h"
 
 namespace starling {
 namespace {
@@ -26,7 +27,9 @@ TEST_P(GroupProcesses, CollectivesAndMessagesGiveTheNaiveResult) {
     ForkedJob job = this->job();
     job.size = p;
     run(job, [](Group& group) {
-      for (const size_t count : {1, 10, 5'000, 300'001, 1'000'000}) check_collectives(group, count);
+      for (const size_t count : {1, 10, 5'000, 300'001, 1'000'000})
+        if (thorough() || count <= 5'000 || (group.size() == 3 && count < 1'000'000))
+          check_collectives(group, count);
       check_messages(group);
       for (int i = 0; i < 5; ++i) check_started(group);
     });

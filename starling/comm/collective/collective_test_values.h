@@ -21,6 +21,13 @@ inline constexpr ReduceOp kOps[] = {ReduceOp::kSum,   ReduceOp::kAvg,     Reduce
                                     ReduceOp::kMax,   ReduceOp::kProduct, ReduceOp::kBitAnd,
                                     ReduceOp::kBitOr, ReduceOp::kBitXor};
 
+// Whether a test that does not try all types and operations tries these: types of three sizes, with a sum, an
+// average and an operation that has none.
+inline bool is_common(DataType type, ReduceOp op) {
+  return (type == DataType::kFp32 || type == DataType::kBf16 || type == DataType::kInt8) &&
+         (op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kBitXor);
+}
+
 // Writes `value` to `to` as an element of `type`.
 inline void store_number(DataType type, std::byte* to, int value) {
   const auto put = [&](auto v) { std::memcpy(to, &v, sizeof(v)); };
