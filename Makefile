@@ -5,6 +5,7 @@
 #   make train ARGS="…"   Builds the program and trains two ranks on generated data.
 #   make test             Builds and runs every test.
 #   make check            Runs the quick checks: layers, sizes, format, pages.
+#   make check-deep       Runs what takes hours: all sanitizers on everything, fuzzing, clang-tidy on all files.
 #   make docs             Builds the manual as a site in build/site.
 #   make wheel            Builds dist/starling_training-*.whl for pip: program, plug-in, CMake package.
 #   make sbom             Writes build/sbom.json, the list of all components (CycloneDX).
@@ -15,7 +16,7 @@ ARGS ?=
 JOBS ?= $(shell nproc)
 CTEST_ARGS ?=
 
-.PHONY: setup build train test test-python test-asan test-tsan fuzz check docs format install wheel sbom clean
+.PHONY: setup build train test test-python test-asan test-tsan fuzz check check-deep docs format install wheel sbom clean
 
 setup:
 	@tools/setup
@@ -48,6 +49,10 @@ fuzz: setup
 check:
 	@tools/check_layers && tools/check_sizes && tools/check_format && tools/check_docs && tools/sbom --check
 
+# ARGS names stages, for example ARGS="tidy repeat".
+check-deep: setup
+	@tools/check_deep $(ARGS)
+
 # Also installs Doxygen, and MkDocs into build/venv-docs.
 docs:
 	@tools/build_docs
@@ -74,4 +79,4 @@ wheel: setup
 	@tools/build_wheel build/$(PRESET)
 
 clean:
-	rm -rf dist build/wheel build/wheel-test build/release build/debug build/asan build/asan-program build/tsan build/tidy build/fuzz build/docs build/site
+	rm -rf dist build/wheel build/wheel-test build/release build/debug build/asan build/asan-program build/tsan build/tidy build/fuzz build/docs build/site build/deep-*

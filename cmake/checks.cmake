@@ -1,14 +1,32 @@
 # Tests that are not programs of a layer, such as the tests of tools/ and, for release, of the installed
 # package.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-add_test(NAME tools_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/tools_test.py" -v)
-set_tests_properties(tools_test PROPERTIES TIMEOUT 120 SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
-foreach(name docs_tools docs_sessions_tool rerun_failed)
-  add_test(NAME ${name}_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${name}_test.py" -v)
-  set_tests_properties(${name}_test PROPERTIES TIMEOUT 120 SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
-endforeach()
-add_test(NAME weights_header_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/weights_header_test.py" -v)
-set_tests_properties(weights_header_test PROPERTIES TIMEOUT 120 ENVIRONMENT "STARLING_CXX=${CMAKE_CXX_COMPILER}")
+
+# starling_python_tests(NAME… [PROPERTIES …]) adds each test method of tests/NAME_test.py to ctest, as
+# "NAME_test.CLASS.METHOD". A test of many ranks reserves two processors (tools/list_tests).
+function(starling_python_tests)
+  cmake_parse_arguments(arg "" "" "PROPERTIES" ${ARGN})
+  list(TRANSFORM arg_UNPARSED_ARGUMENTS REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/tests/\\1_test.py" OUTPUT_VARIABLE files)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files} "${CMAKE_SOURCE_DIR}/tools/list_tests")
+  execute_process(COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tools/list_tests" ${files}
+    OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" lines "${lines}")
+  foreach(line ${lines})
+    string(REPLACE " " ";" words "${line}")
+    list(GET words 0 file)
+    list(GET words 1 test)
+    list(GET words 2 processors)
+    set(entry "${file}.${test}")
+    add_test(NAME "${entry}" COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${file}.py" -v "${test}")
+    set_tests_properties("${entry}" PROPERTIES TIMEOUT 600 PROCESSORS ${processors} SKIP_RETURN_CODE 77
+      ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR};STARLING_CXX=${CMAKE_CXX_COMPILER}" ${arg_PROPERTIES})
+  endforeach()
+endfunction()
+
+# The tests of tools/ do not depend on the build, so that one preset is enough.
+if(NOT STARLING_SANITIZE)
+  starling_python_tests(tools docs_tools docs_sessions_tool second_chances weights_header PROPERTIES TIMEOUT 120 SKIP_REGULAR_EXPRESSION "\\.\\.\\. skipped")
+endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT STARLING_SANITIZE)
   add_test(NAME install_test COMMAND "${CMAKE_SOURCE_DIR}/tests/install_test.sh" "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}")
   set_tests_properties(install_test PROPERTIES TIMEOUT 600 RUN_SERIAL ON)
@@ -20,11 +38,7 @@ target_link_libraries(launcher_child PRIVATE starling_launch starling_spec)
 set_target_properties(launcher_child PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
 starling_test(launcher_test SOURCES tests/launcher_test.cc LIBS starling_base)
 add_dependencies(launcher_test launcher_child)
-foreach(name launch_host launch_hosts launch_ssh)
-  add_test(NAME ${name}_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${name}_test.py")
-  set_tests_properties(${name}_test PROPERTIES TIMEOUT 180 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
-    SKIP_RETURN_CODE 77)
-endforeach()
+starling_python_tests(launch_host launch_hosts launch_ssh PROPERTIES LABELS processes TIMEOUT 180)
 
 # Tests of groups over UCX, whose ranks are processes. Sanitizers do not know how UCX uses memory, so they are
 # left out.
@@ -37,9 +51,7 @@ if(NOT STARLING_TORCH_FREE AND NOT STARLING_SANITIZE)
   add_executable(mpi_ranks tests/mpi_ranks.cc)
   target_link_libraries(mpi_ranks PRIVATE starling_testing starling_comm starling_launch)
   set_target_properties(mpi_ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  add_test(NAME mpi_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/mpi_test.py")
-  set_tests_properties(mpi_test PROPERTIES TIMEOUT 600 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
-    SKIP_RETURN_CODE 77)
+  starling_python_tests(mpi PROPERTIES LABELS processes)
   if(TARGET starling_mpi)
     add_dependencies(mpi_ranks starling_mpi)
     find_package(MPI QUIET COMPONENTS C)  # the targets of plugins/mpi are not known here
@@ -68,17 +80,14 @@ if(TARGET starling)
       set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
     endforeach()
     target_link_libraries(device_program PRIVATE starling_torch_testing)
-    list(APPEND names own_program fit loop nest blocks device ports extend embed stalled_disk train run_end exchanges compare verify resume share run_folder faults failure full_disk bad_input served factorize hosts launch_train comm slurm why ckpt)
+    list(APPEND names own_program fit loop nest blocks device ports extend embed stalled_disk train run_end exchanges compare verify resume share run_folder faults failure full_disk bad_input served factorize hosts launch_train comm why ckpt)
+    starling_python_tests(slurm PROPERTIES LABELS processes RESOURCE_LOCK slurm)
   endif()
-  foreach(name ${names})
-    add_test(NAME ${name}_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/${name}_test.py")
-    set_tests_properties(${name}_test PROPERTIES TIMEOUT 1800 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}"
-      SKIP_RETURN_CODE 77)
-  endforeach()
+  starling_python_tests(${names} PROPERTIES LABELS processes)
   # Runs the console sessions of the tutorial and the how-to pages as a reader types them.
   if(NOT STARLING_SANITIZE)
     add_test(NAME docs_sessions_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tools/run_docs_sessions")
-    set_tests_properties(docs_sessions_test PROPERTIES TIMEOUT 1800 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}" SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+    set_tests_properties(docs_sessions_test PROPERTIES TIMEOUT 1800 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}" SKIP_RETURN_CODE 77 RUN_SERIAL ON LABELS processes)
   endif()
 endif()
 

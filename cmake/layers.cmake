@@ -8,8 +8,8 @@ include(third_party)
 set_source_files_properties(starling/spec/strategy_table.cc starling/parallel/exchange_makers.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 starling_layer(base      LIBS Threads::Threads)
-starling_layer(weights)
-starling_layer(spec      COLD DEPS base)
+starling_layer(weights   SERIAL)
+starling_layer(spec      COLD SERIAL DEPS base)
 starling_layer(telemetry COLD DEPS base LIBS PkgConfig::sqlite3)
 starling_layer(net       DEPS base LIBS OpenSSL::SSL OpenSSL::Crypto)
 starling_layer(comm      DEPS net spec)
@@ -17,8 +17,8 @@ starling_layer(testing   DEPS comm)
 if(TARGET comm_test)
   target_link_libraries(comm_test PRIVATE starling_testing)
 endif()
-starling_layer(plan      COLD DEPS spec)
-starling_layer(report    COLD DEPS telemetry plan)
+starling_layer(plan      COLD SERIAL DEPS spec)
+starling_layer(report    COLD SERIAL DEPS telemetry plan)
 set_source_files_properties(starling/report/bar_chart.cc starling/report/line_chart.cc starling/report/timeline_picture.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # the charts use equal names for their margins
 starling_layer(launch    COLD DEPS net telemetry)
@@ -33,7 +33,7 @@ starling_layer(data      TORCH
 set_source_files_properties(starling/nn/layers/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 starling_layer(nn        TORCH COLD_PATHS zoo safetensors DEPS c10d spec weights)
-starling_layer(optim     DEPS spec)
+starling_layer(optim     SERIAL DEPS spec)
 if(NOT STARLING_SANITIZE)
   set(kernel_speed -O3)  # with a sanitizer, -O3 would take minutes to compile
 endif()

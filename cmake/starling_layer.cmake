@@ -1,9 +1,10 @@
-# starling_layer(NAME [TORCH] [COLD] [PLAIN path…] [COLD_PATHS path…] [DEPS layer…] [LIBS third-party…])
+# starling_layer(NAME [TORCH] [COLD] [SERIAL] [PLAIN path…] [COLD_PATHS path…] [DEPS layer…] [LIBS third-party…])
 # makes the library starling_NAME from starling/NAME/*.cc and the test program NAME_test from
 # starling/NAME/*_test.cc.
 #
 #   TORCH       The layer includes torch.
 #   COLD        The code of the layer runs rarely.
+#   SERIAL      The layer has no threads and no atomic variables, so ThreadSanitizer does not test it.
 #   PLAIN       Folders and files (without .cc) of a layer with TORCH that do not include torch.
 #   COLD_PATHS  Folders and files (without .cc) whose code runs rarely.
 #   DEPS        Layers that this layer may include. tools/check_layers reads these lines.
@@ -30,8 +31,39 @@ function(starling_unity name files)
   endif()
 endfunction()
 
-# starling_test(NAME SOURCES… [TORCH] [LIBS …]) makes a GoogleTest program and adds each of its tests to
-# ctest.
+# starling_suites(OUT FILE…) sets OUT to the names of the suites that test files define.
+function(starling_suites out)
+  set(suites "")
+  foreach(file ${ARGN})
+    file(STRINGS "${file}" lines REGEX "^(TEST|TEST_F|TEST_P|TYPED_TEST)\\(")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^[A-Z_]+\\(([A-Za-z0-9_]+),.*" "\\1" suite "${line}")
+      list(APPEND suites ${suite})
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES suites)
+  set(${out} ${suites} PARENT_SCOPE)
+endfunction()
+
+# starling_suite_filter(OUT SUITE…) sets OUT to the filter of GoogleTest that selects all tests of the suites,
+# with and without parameters.
+function(starling_suite_filter out)
+  set(filter "")
+  foreach(suite ${ARGN})
+    list(APPEND filter "${suite}.*" "*/${suite}.*" "${suite}/*.*")
+  endforeach()
+  string(JOIN ":" filter ${filter})
+  set(${out} "${filter}" PARENT_SCOPE)
+endfunction()
+
+# What a test file contains whose tests start processes.
+set(starling_starts_processes "testing/(forked_|group_processes|torch_group_processes|network_namespaces|kill_round)|fork\\(\\)|EXPECT_(DEATH|EXIT)|unshare\\(")
+
+# starling_test(NAME SOURCES… [TORCH] [LIBS …]) makes a GoogleTest program and adds its tests to ctest.
+#
+# Each test is an entry of ctest, with the label `processes` if its suite starts processes. In a program that
+# loads libtorch, which takes longer than most tests, the tests of a suite that starts no process are one entry
+# "SUITE.*". tools/check_skips reads the results of such tests from build/PRESET/suites.
 function(starling_test name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
@@ -44,14 +76,48 @@ function(starling_test name)
   starling_program_headers(${name} ${pch})
   starling_cold(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+
+  set(process_files "")
+  foreach(file ${arg_SOURCES})
+    get_filename_component(file "${file}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
+    list(APPEND files "${file}")
+    file(STRINGS "${file}" found REGEX "${starling_starts_processes}" LIMIT_COUNT 1)
+    if(found)
+      list(APPEND process_files "${file}")
+    endif()
+  endforeach()
+  starling_suites(suites ${files})
+  starling_suites(process_suites ${process_files})
+  list(REMOVE_ITEM suites ${process_suites})
+  starling_suite_filter(process_filter ${process_suites})
   # Tests use one OpenMP thread. Otherwise each rank that is a thread would start a team, and the teams would
   # compete for the cores.
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1
-    SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  set(discover DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
+  set(properties TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
+  set(skipped SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  if(process_suites)
+    gtest_discover_tests(${name} ${discover} TEST_FILTER "${process_filter}" PROPERTIES ${properties} ${skipped} LABELS processes)
+  endif()
+  if(NOT arg_TORCH)
+    gtest_discover_tests(${name} ${discover} TEST_FILTER "-${process_filter}" PROPERTIES ${properties} ${skipped})
+    return()
+  endif()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
+  starling_suite_filter(all_filter ${suites} ${process_suites})
+  foreach(suite ${suites} ${name}.others)
+    starling_suite_filter(filter ${suite})
+    set(entry "${suite}.*")
+    if(suite STREQUAL "${name}.others")  # tests that the expressions above did not find
+      set(filter "-${all_filter}")
+      set(entry ${suite})
+    endif()
+    add_test(NAME "${entry}" COMMAND ${name} "--gtest_filter=${filter}" "--gtest_output=xml:${CMAKE_BINARY_DIR}/suites/${name}/${suite}.xml")
+    set_tests_properties("${entry}" PROPERTIES ${properties})
+  endforeach()
 endfunction()
 
 function(starling_layer name)
-  cmake_parse_arguments(arg "TORCH;COLD" "" "DEPS;LIBS;PLAIN;COLD_PATHS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;COLD;SERIAL" "" "DEPS;LIBS;PLAIN;COLD_PATHS" ${ARGN})
   if(arg_TORCH AND STARLING_TORCH_FREE)
     return()
   endif()
@@ -122,6 +188,12 @@ function(starling_layer name)
       target_link_libraries(${part} PRIVATE starling_torch)
     endif()
   endforeach()
+  if(arg_SERIAL AND STARLING_SANITIZE STREQUAL "thread" AND NOT STARLING_THOROUGH)
+    set(tests "")
+    if(sources)
+      set_target_properties(${parts} ${lib} PROPERTIES EXCLUDE_FROM_ALL ON)  # built if another layer needs it
+    endif()
+  endif()
   if(tests AND NOT (arg_TORCH AND STARLING_SANITIZE))
     starling_test(${name}_test ${torch_flag} SOURCES ${tests} LIBS ${lib})
     if(TARGET starling_testing AND NOT name STREQUAL "testing")
