@@ -27,7 +27,7 @@ class Failure(ProgramTest):
             step += at or self.random.randrange(5, 60)
             wait_for_step(run_dir, step)
             os.kill(ranks_of(process.pid)[rank], signal.SIGKILL)
-        _, out, err = self.ended(process, timeout=60)
+        _, out, err = self.ended(process, timeout=240)
         return process.returncode, events_of(out), err
 
     def check_went_on(self, status, events, err, lost, steps=STEPS):
@@ -35,7 +35,7 @@ class Failure(ProgramTest):
         result = result_of(events)
         self.assertEqual(result["lost_ranks"], lost, err)
         self.assertEqual(result["steps"], steps)
-        self.assertLess(result["recovery_s"], 10 * len(lost))
+        self.assertLess(result["recovery_s"], 30 * len(lost))
         for rank in lost:
             self.assertEqual(len(re.findall(rf"rank {rank} was killed by signal 9", err)), 1, err)
         told = [e for e in events if e["event"] == "lost"]
@@ -119,7 +119,7 @@ class Failure(ProgramTest):
         wait_for_step(run_dir, 5)
         os.kill(ranks_of(process.pid)[4], signal.SIGKILL)
         seconds, _, err = self.ended(process)
-        self.assertLess(seconds, 10)
+        self.assertLess(seconds, 30)
         self.assertNotEqual(process.returncode, 0)
         self.assertEqual(len(re.findall("error: ", err)), 1, err)
         self.assertRegex(err, "rank 4 was killed")

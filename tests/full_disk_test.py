@@ -69,7 +69,7 @@ class FullDisk:
 
     def check_end(self, process, status):
         """Waits for the end of a run. No process may have ended by a signal. Returns (events, stderr)."""
-        _, out, err = self.ended(process)
+        _, out, err = self.ended(process, timeout=400)
         self.assertNotRegex(err, r"killed by|signal \d|SIGBUS|Bus error|core dumped", err)
         self.assertEqual(process.returncode, status, f"stdout: {out[-2000:]}\nstderr: {err[-3000:]}")
         return events_of(out), err
@@ -173,7 +173,7 @@ class FullDisk:
         return events_of(process.stdout.readline())
 
     def rest_of(self, process):
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=400)
         return out, err
 
     def test_at_save_the_older_file_stays(self):

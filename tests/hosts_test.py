@@ -198,9 +198,9 @@ class TwoHosts(ProgramTest):
 
     def test_wrong_key(self):
         other = self.key_file("other.key")
-        words = self.training("--steps", 8, "--set", "comm.timeout_s=4")
+        words = self.training("--steps", 8, "--set", "comm.timeout_s=15")
         processes = [self.start_rank(words, 0, [1, 1]), self.start_rank(words, 1, [1, 1], other)]
-        ends = [self.ended(p, timeout=60) for p in processes]
+        ends = [self.ended(p, timeout=120) for p in processes]
         self.assertEqual([p.returncode for p in processes], [4, 4], ends)
         self.assertRegex(ends[1][2], "key")
         self.assertRegex(ends[0][2], "rank 1")
@@ -212,7 +212,7 @@ class TwoHosts(ProgramTest):
         os.kill(processes[3].pid, signal.SIGKILL)
         begin = time.monotonic()
         ends = [self.ended(p, timeout=60) for p in processes]
-        self.assertLess(time.monotonic() - begin, 15)  # the promise is 5 s; a busy machine adds some
+        self.assertLess(time.monotonic() - begin, 30)  # the promise is 5 s; a busy machine adds some
         for process, end in zip(processes[:3], ends):
             self.assertEqual(process.returncode, 4, end)
             self.assertRegex(end[2], r"rank 3")

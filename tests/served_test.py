@@ -112,14 +112,14 @@ class ServedData(ProgramTest):
         begin = time.monotonic()
         _, err = self.run_program(*words, "--data", f"served:{address},key={wrong}", status=4)
         self.assertIn("wrong job key", err)
-        self.assertLess(time.monotonic() - begin, 10)
+        self.assertLess(time.monotonic() - begin, 40)  # without an answer it would try for 60 s
         self.run_program(*words, *right)
         self.stop(server)
         begin = time.monotonic()
         _, err = self.run_program(*words, *right, status=4)
         self.assertIn("starling data serve", err)
         # The program tries for 3 s. A slow machine also needs time to start it.
-        self.assertLess(time.monotonic() - begin, 10)
+        self.assertLess(time.monotonic() - begin, 40)
 
     def test_what_cannot_be_served_is_refused(self):
         for words, reason in ((["--data", "grammar"], "holds itself"), (["--data", "served:127.0.0.1:9"], "holds itself"),

@@ -11,7 +11,7 @@ from verify_test import MODELS
 
 FP64 = [*SMALL, "--set", "model.widths=[784,32,10]", "--precision", "fp64", "--set", "optimizer.momentum=0.9"]
 # A sleep stands for the computation, so that the measured speeds do not depend on the load of the machine.
-SLOW = ["--emulate", "compute=10ms,slow-rank=1:3x"]
+SLOW = ["--emulate", "compute=40ms,slow-rank=1:3x"]
 MEASURED = 26  # the steps in which the ranks measure themselves
 
 
@@ -101,7 +101,7 @@ class WholeRun(ProgramTest):
         self.trained("first", *words, *SLOW, "--steps", MEASURED + 2)
         kept = self.choices()["share"]
         # The other rank is slow now. A new measurement would find that.
-        events, _ = self.trained("resumed", *words, "--emulate", "compute=10ms,slow-rank=0:3x", "--steps", 2 * MEASURED + 4)
+        events, _ = self.trained("resumed", *words, "--emulate", "compute=40ms,slow-rank=0:3x", "--steps", 2 * MEASURED + 4)
         self.assertEqual(result_of(events)["share"], [int(n) for n in kept.split(",")])
         self.assertEqual(next(e for e in events if e["event"] == "run")["choices"]["share"], kept)
         self.assertFalse([e for e in events if e["event"] == "message" and e["text"].startswith("share:")])

@@ -1,6 +1,8 @@
 """`srun` and MPI start ranks under a real Slurm: the system's munged, slurmctld and slurmd, on loopback."""
 import os
+import pathlib
 import pwd
+import random
 import shlex
 import shutil
 import socket
@@ -24,10 +26,17 @@ def missing():
 
 
 def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
+    """Returns ports below those that the kernel gives out by itself, so that no other test gets them meanwhile."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    ports = []
+    while len(ports) < count:
+        port = random.randrange(10000, first)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        if port not in ports:
+            ports.append(port)
     return ports
 
 
@@ -90,11 +99,14 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
                                                    stderr=subprocess.STDOUT, env=self.environment()))
 
     def idle(self):
-        done = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=20, env=self.environment())
+        try:
+            done = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=20, env=self.environment())
+        except subprocess.TimeoutExpired:
+            return False
         return done.stdout.strip() == "idle"
 
     def wait(self, condition, otherwise):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not condition():
             if time.monotonic() > deadline:
                 raise AssertionError(f"{otherwise}\n{self.logs()}")

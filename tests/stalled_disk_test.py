@@ -12,14 +12,6 @@ FIT_PROGRAM = str(BUILD / "tests" / "fit_program")
 LIBRARY = BUILD / "tests" / "libstalled_disk.so"
 
 
-def alive(pid):
-    """Returns whether the process exists and is not only waited for."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 class StalledDisk(ProgramTest):
     def setUp(self):
         super().setUp()
@@ -28,7 +20,7 @@ class StalledDisk(ProgramTest):
     def start(self, path, *more):
         """Starts a run whose disk stalls for files of this path while the file self.stalled exists."""
         return self.start_program([STARLING, "train", *SMALL, "-n", "2", "--global-batch", "16", "--steps", "100000000", "--set",
-                                   "comm.timeout_s=2", "--run-dir", self.path("run"), *more], path)
+                                   "comm.timeout_s=8", "--run-dir", self.path("run"), *more], path)
 
     def start_program(self, words, path):
         env = environment(LD_PRELOAD=str(LIBRARY), STALLED_DISK_WHILE=str(self.stalled), STALLED_DISK_PATH=path)
@@ -43,14 +35,14 @@ class StalledDisk(ProgramTest):
             self.assertIsNone(process.poll(), "the run has ended")
             time.sleep(0.1)
 
-    # The ranks wait for each other for 2 s at most, and each stall lasts longer.
+    # The ranks wait for each other for 8 s at most, and each stall lasts longer.
     def test_training_goes_on_while_a_checkpoint_stalls(self):
         self.stalled.touch()
         process = self.start("/checkpoints", "--set", "checkpoint.every=50")
         wait_for_step(self.path("run"), 60)
         step = self.last_step()
-        self.lives_for(process, 6)
-        self.assertGreater(self.last_step(), step + 50)
+        self.lives_for(process, 12)
+        wait_for_step(self.path("run"), step + 51)
         self.assertFalse(self.checkpoints())
         self.stalled.unlink()
         end = time.monotonic() + 60
@@ -70,9 +62,12 @@ class StalledDisk(ProgramTest):
         process = self.start("/events.jsonl")
         wait_for_step(self.path("run"), 10)
         self.stalled.touch()
-        time.sleep(0.5)  # what was being written is written
-        step = self.last_step()
-        self.lives_for(process, 6)
+        step, quiet = self.last_step(), 0
+        while quiet < 20:  # what was being written is written
+            time.sleep(0.1)
+            now = self.last_step()
+            step, quiet = now, quiet + 1 if now == step else 0
+        self.lives_for(process, 12)
         self.assertEqual(self.last_step(), step)
         self.stalled.unlink()
         end = time.monotonic() + 60
@@ -90,7 +85,7 @@ class StalledDisk(ProgramTest):
         process = self.start("/checkpoints", "--steps", 300, "--set", "checkpoint.every=300", "--exchange", "parameter-server", "--servers",
                              1, "--staleness", 2)
         wait_for_step(self.path("run"), 300)
-        self.lives_for(process, 5)
+        self.lives_for(process, 12)
         self.stalled.unlink()
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, err)
@@ -103,10 +98,9 @@ class StalledDisk(ProgramTest):
         wait_for_step(self.path("run"), 10)
         ranks = ranks_of(process.pid)
         end = time.monotonic() + 60
-        while alive(ranks[1]):
+        while os.path.exists(f"/proc/{ranks[1]}"):  # until the launcher has seen the end
             self.assertLess(time.monotonic(), end)
             time.sleep(0.05)
-        time.sleep(0.5)  # the launcher has seen the end
         os.kill(ranks[0], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
         self.assertNotEqual(process.returncode, 0, err)

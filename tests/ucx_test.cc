@@ -64,7 +64,7 @@ TEST_P(UcxUnasked, AMegabyteLeavesBeforeItIsAskedFor) {
 TEST_P(UcxUnasked, WhatNobodyReceivesIsBounded) {
   ForkedJob job = this->job();
   job.size = 2;
-  job.timeout = milliseconds(3'000);  // also limits joining, which takes long on a busy machine
+  job.timeout = milliseconds(3'000);
   ForkedRanks ranks(job.size, [&](int rank, Store& store) {
     const auto group = job.join(rank, store);
     const auto message = test_tensor(DataType::kUint8, 1 << 20, 0, 3);

@@ -84,7 +84,7 @@ class Why(ProgramTest):
     def test_an_interrupted_run_of_one_rank(self):
         process = self.start("train", "--json", "--run-dir", self.path("run"), *SMALL, "--global-batch", "16", "--emulate", PACED,
                              "--steps", 100000)
-        wait_for_step(self.path("run"), 10)
+        wait_for_step(self.path("run"), 60)
         process.send_signal(signal.SIGTERM)
         self.ended(process)
         answer = self.why()

@@ -211,7 +211,7 @@ void continue_on_one_side(const NetworkNamespaces& hosts, int host, int ranks, c
   } catch (const CommError&) {
     try {
       members =
-          agree_on_membership(store, host, members, {.patience = milliseconds(2'000), .majority = majority});
+          agree_on_membership(store, host, members, {.patience = milliseconds(10'000), .majority = majority});
       end = fmt::format("{} continue", members.ranks.size());
     } catch (const Error& error) {
       end = error.what();

@@ -89,7 +89,7 @@ TEST_P(GroupProcesses, AKilledRankIsNamedToTheOthersWithinFiveSeconds) {
 // so.
 TEST_P(GroupProcesses, AStoppedRankIsNamedWhenTheTimeEnds) {
   ForkedJob job = this->job();
-  job.timeout = milliseconds(3'000);  // joining takes part of it, too, on a busy machine
+  job.timeout = milliseconds(3'000);
   EXPECT_THAT(expect_fault(job, 2, SIGSTOP, kSaidWithin, "timeout"),
               testing::Each(HasSubstr("all-reduce #")));
 }
@@ -130,7 +130,7 @@ TEST_P(ConnectedProcesses, SecuredDataGivesTheNaiveResult) {
 TEST_P(ConnectedProcesses, DifferentSettingsAreNamedBeforeDataFlows) {
   ForkedJob job = this->job();
   job.size = 2;
-  job.timeout = milliseconds(2'000);
+  job.timeout = milliseconds(5'000);
   ForkedRanks ranks(job.size, [&](int rank, Store& store) {
     ForkedJob mine = job;
     mine.identity.security = rank == 0 ? DataSecurity::kNone : DataSecurity::kEncrypt;

@@ -29,6 +29,8 @@ constexpr milliseconds kSoonEnough{60'000};  // the whole of a test's waits
 void continue_after_losses(int rank, StoreClient& store, int ranks, size_t until,
                            const MembershipRules& rules) {
   store.announce(rank);
+  store.put("here/" + std::to_string(rank), "");
+  store.gather("here/", ranks, kSoonEnough);
   Membership members = full_membership(ranks);
   for (;;) {
     GroupSetup setup;
@@ -37,7 +39,7 @@ void continue_after_losses(int rank, StoreClient& store, int ranks, size_t until
         static_cast<int>(std::find(members.ranks.begin(), members.ranks.end(), rank) - members.ranks.begin());
     setup.generation = members.generation;
     setup.world_ranks = members.ranks;
-    setup.options.timeout = milliseconds(1'500);
+    setup.options.timeout = milliseconds(3'000);
     try {
       const auto group = setup.size == 1 ? make_single_group() : make_group(store, setup);
       barrier(*group);
@@ -72,7 +74,7 @@ StoreClient& client(Store& store) {
 }
 
 TEST(MembershipProcesses, TheOthersContinueWithoutAStoppedRank0) {
-  const MembershipRules rules{.patience = milliseconds(1'000)};
+  const MembershipRules rules{.patience = milliseconds(3'000)};
   ForkedRanks ranks(3,
                     [&](int rank, Store& store) { continue_after_losses(rank, client(store), 3, 2, rules); });
   for (int r = 0; r < 3; ++r) await_generation(ranks.store(), r, 0);
@@ -88,7 +90,7 @@ TEST(MembershipProcesses, TheOthersContinueWithoutAStoppedRank0) {
 // The test is the launcher: it ends the rank that it is asked to end.
 TEST(MembershipProcesses, OneOfTwoRanksContinuesOnceTheLauncherHasEndedAStoppedOne) {
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    MembershipRules rules{.patience = milliseconds(1'000), .eviction = kSoonEnough};
+    MembershipRules rules{.patience = milliseconds(3'000), .eviction = kSoonEnough};
     rules.evict = [&](int stuck, const std::string&) { store.put("stuck", std::to_string(stuck)); };
     continue_after_losses(rank, client(store), 2, 1, rules);
   });

@@ -36,8 +36,14 @@ struct ForkedJob {
 
   // Returns the setup of a rank. All ranks are on "node-a". For kMixed, the second half is on "node-b".
   GroupSetup setup_of(int rank) const;
-  // Joins the group of all ranks. The store must outlive the group.
-  std::unique_ptr<Group> join(int rank, Store& store) const { return make_group(store, setup_of(rank)); }
+  // Joins the group of all ranks. The store must outlive the group. The job's timeout begins when all
+  // processes run and have loaded their transport.
+  std::unique_ptr<Group> join(int rank, Store& store) const {
+    const GroupSetup setup = setup_of(rank);
+    store.put("here/" + std::to_string(rank), "yes");
+    store.gather("here/", size, std::chrono::seconds(60));
+    return make_group(store, setup);
+  }
 };
 
 // Returns "WHAT/RANK": the key under which a rank puts what it reports.

@@ -18,11 +18,11 @@
 #include <random>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/net/address.h"
 #include "starling/net/store/store_client.h"
 #include "starling/net/store/store_server.h"
 
@@ -34,7 +34,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr milliseconds kNamedWithin{5'000};
 constexpr milliseconds kJoinedWithin{30'000};
-constexpr milliseconds kGoneWithin{5'000};
+constexpr milliseconds kGoneWithin{30'000};
 constexpr size_t kMostElements = 256 * 1024;
 constexpr int kReadyAfter = 3;  // how many collectives come before the kill
 constexpr Algorithm kAlgorithms[] = {
@@ -145,6 +145,7 @@ class Processes {
   }
   Processes(const Processes&) = delete;
 
+  const std::vector<pid_t>& pids() const { return pids_; }
   void kill(int rank) const { ::kill(pids_[static_cast<size_t>(rank)], SIGKILL); }
 
   // Waits for a rank to end. If it does not end in time, kills it and returns false.
@@ -180,19 +181,30 @@ size_t unix_sockets_named(const std::string& name) {
   return found;
 }
 
-// Returns how many sockets listen at this port. Connections are not counted, because other programs'
-// connections may use the same number by now. No connection of a rank outlives its process, which is checked.
-size_t listening_sockets(uint16_t port) {
+// Returns the inodes of a process's sockets. Another program may get the number of a port, but not the inode.
+std::set<std::string> sockets_of(pid_t pid) {
+  constexpr std::string_view kSocket = "socket:[";
+  std::set<std::string> inodes;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), error)) {
+    const std::string to = std::filesystem::read_symlink(entry.path(), error).string();
+    if (to.starts_with(kSocket)) inodes.insert(to.substr(kSocket.size(), to.size() - kSocket.size() - 1));
+  }
+  return inodes;
+}
+
+// Returns how many of these sockets listen at a port. Connections are not counted, because no connection of a
+// rank outlives its process, which is checked.
+size_t listening_sockets(const std::set<std::string>& inodes) {
   std::ifstream lines("/proc/net/tcp");
   size_t found = 0;
-  const std::string suffix = fmt::format(":{:04X}", port);
   std::string line;
   std::getline(lines, line);
   while (std::getline(lines, line)) {
     std::istringstream fields(line);
-    std::string slot, local, remote, state;
-    fields >> slot >> local >> remote >> state;
-    found += state == "0A" && local.ends_with(suffix) ? 1 : 0;
+    std::string slot, local, remote, state, queues, timer, repeated, user, timeout, inode;
+    fields >> slot >> local >> remote >> state >> queues >> timer >> repeated >> user >> timeout >> inode;
+    found += state == "0A" && inodes.contains(inode) ? 1 : 0;
   }
   return found;
 }
@@ -202,7 +214,8 @@ class Leftovers {
  public:
   Leftovers() : descriptors_(names_in("/proc/self/fd").size()), shm_(names_in("/dev/shm")) {}
 
-  void look(const RoundSetup& setup, const std::vector<uint16_t>& ports,
+  // `sockets` are the inodes of the ranks' sockets.
+  void look(const RoundSetup& setup, const std::set<std::string>& sockets,
             std::vector<std::string>& problems) const {
     if (::waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD) problems.push_back("a process is left");
     const size_t now = names_in("/proc/self/fd").size();
@@ -212,23 +225,14 @@ class Leftovers {
         problems.push_back("/dev/shm/" + name + " is left");
     if (const size_t left = unix_sockets_named(setup.store); left > 0)
       problems.push_back(fmt::format("{} Unix sockets are left", left));
-    for (const uint16_t port : ports)
-      if (const size_t left = listening_sockets(port); left > 0)
-        problems.push_back(fmt::format("{} TCP sockets still listen at port {}", left, port));
+    if (const size_t left = listening_sockets(sockets); left > 0)
+      problems.push_back(fmt::format("{} TCP sockets still listen", left));
   }
 
  private:
   size_t descriptors_;
   std::set<std::string> shm_;
 };
-
-std::vector<uint16_t> listening_ports(Store& store, int ranks) {
-  std::vector<uint16_t> ports;
-  for (int r = 0; r < ranks; ++r)
-    if (const auto address = store.try_get(rank_key("comm/0/world/address", r)))
-      ports.push_back(parse_host_port(*address).port);
-  return ports;
-}
 
 void ask_survivors(Store& store, const KillRound& round, KillOutcome& outcome) {
   const auto start = SteadyClock::now();
@@ -249,22 +253,23 @@ void ask_survivors(Store& store, const KillRound& round, KillOutcome& outcome) {
   }
 }
 
-// Plays the round. Returns the ports at which the ranks have listened.
-std::vector<uint16_t> kill_one(const RoundSetup& setup, KillOutcome& outcome) {
+// Plays the round. Returns the inodes of the ranks' sockets.
+std::set<std::string> kill_one(const RoundSetup& setup, KillOutcome& outcome) {
   const KillRound& round = setup.round;
   std::mt19937_64 draw(~round.seed);
   Processes processes(setup);
   const StoreServer server({setup.store}, setup.identity);
   StoreClient store(setup.store, setup.identity);
   for (int r = 0; r < round.ranks; ++r) store.get(rank_key("ready", r), kJoinedWithin);
-  const std::vector<uint16_t> ports = listening_ports(store, round.ranks);
+  std::set<std::string> sockets;
+  for (const pid_t pid : processes.pids()) sockets.merge(sockets_of(pid));
   std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 40'000)(draw)));
   outcome.victim = std::uniform_int_distribution<int>(0, round.ranks - 1)(draw);
   processes.kill(outcome.victim);
   ask_survivors(store, round, outcome);
   for (int r = 0; r < round.ranks; ++r)
     if (!processes.ended(r, kGoneWithin)) outcome.problems.push_back(fmt::format("rank {} did not end", r));
-  return ports;
+  return sockets;
 }
 
 }  // namespace
@@ -275,13 +280,13 @@ KillOutcome play_kill_round(const KillRound& round) {
                    {make_job_key(), "kill-round", round.security},
                    fmt::format("@starling-kill-{}-{}", ::getpid(), round.seed)};
   const Leftovers before;
-  std::vector<uint16_t> ports;
+  std::set<std::string> sockets;
   try {
-    ports = kill_one(setup, outcome);
+    sockets = kill_one(setup, outcome);
   } catch (const Error& error) {
     outcome.problems.push_back(error.what());
   }
-  before.look(setup, ports, outcome.problems);
+  before.look(setup, sockets, outcome.problems);
   return outcome;
 }
 

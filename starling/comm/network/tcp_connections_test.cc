@@ -21,12 +21,14 @@
 namespace starling {
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr int kRanks = 3;
 
 // Connects three ranks, which are threads. Rank 2 connects to rank `swap[r]` when it calls rank r. Returns
 // the error of each rank, which is empty if the rank has all its connections.
-std::array<std::string, kRanks> connect_with_swap(const std::array<int, 2>& swap,
-                                                  const std::string& group_2) {
+std::array<std::string, kRanks> connect_with_swap(const std::array<int, 2>& swap, const std::string& group_2,
+                                                  std::chrono::seconds within) {
   std::array<std::promise<std::string>, kRanks> addresses;
   std::array<std::shared_future<std::string>, kRanks> known;
   for (int r = 0; r < kRanks; ++r) known[r] = addresses[r].get_future().share();
@@ -39,7 +41,7 @@ std::array<std::string, kRanks> connect_with_swap(const std::array<int, 2>& swap
       setup.group = rank == 2 ? group_2 : "comm/0/world/";
       setup.host_names = {"node-a", "node-b", "node-c"};
       setup.remote = {rank != 0, rank != 1, rank != 2};
-      setup.deadline = deadline_in(std::chrono::seconds(3));
+      setup.deadline = deadline_in(within);
       setup.publish = [&, rank](const std::string& address) { addresses[rank].set_value(address); };
       setup.addresses = [&, rank] {
         std::vector<std::string> all;
@@ -64,11 +66,11 @@ bool names_a_swap(const std::string& error) {
 }
 
 TEST(TcpConnections, WhoIsCalledAnswers) {
-  for (const std::string& error : connect_with_swap({0, 1}, "comm/0/world/")) EXPECT_EQ(error, "");
+  for (const std::string& error : connect_with_swap({0, 1}, "comm/0/world/", 30s)) EXPECT_EQ(error, "");
 }
 
 TEST(TcpConnections, ASwapOfTwoDestinationsIsRefused) {
-  const auto errors = connect_with_swap({1, 0}, "comm/0/world/");
+  const auto errors = connect_with_swap({1, 0}, "comm/0/world/", 5s);
   EXPECT_TRUE(names_a_swap(errors[2])) << errors[2];
   for (const int r : {0, 1}) EXPECT_NE(errors[r].find("rank 2 (node-c) did not connect"), std::string::npos);
   // Rank 2 ends both calls when the first fails, so only one of the two listeners need have seen the claim.
@@ -103,7 +105,7 @@ TEST(TcpConnections, ASwapByTheNetworkIsRefused) {
   const NetworkNamespaces hosts(kRanks);
   if (const auto reason = no_translation(hosts); !reason.empty()) GTEST_SKIP() << reason;
   const JobIdentity identity = test_identity("swap");
-  constexpr Milliseconds kWait{20'000};
+  constexpr Milliseconds kWait{60'000};
   for (const bool swaps : {false, true}) {
     ForkedRanks ranks(kRanks, [&](int rank, Store& test) {
       hosts.enter(rank);
@@ -112,7 +114,7 @@ TEST(TcpConnections, ASwapByTheNetworkIsRefused) {
       setup.group = "comm/0/world/";
       setup.host_names = {"node-a", "node-b", "node-c"};
       setup.remote = {rank != 0, rank != 1, rank != 2};
-      setup.deadline = deadline_in(std::chrono::seconds(5));
+      setup.deadline = deadline_in(std::chrono::seconds(swaps ? 10 : 30));
       setup.publish = [&](const std::string& address) { test.put(fmt::format("address/{}", rank), address); };
       setup.addresses = [&] {
         std::vector<std::string> all;
@@ -141,7 +143,7 @@ TEST(TcpConnections, ASwapByTheNetworkIsRefused) {
 }
 
 TEST(TcpConnections, ARankOfAnEarlierGenerationIsRefused) {
-  const auto errors = connect_with_swap({0, 1}, "comm/7/world/");
+  const auto errors = connect_with_swap({0, 1}, "comm/7/world/", 5s);
   EXPECT_NE(errors[2].find("comm/0/world/"), std::string::npos) << errors[2];
   EXPECT_NE(errors[2].find("comm/7/world/"), std::string::npos) << errors[2];
 }
