@@ -33,7 +33,7 @@ starling_layer(data      TORCH
 set_source_files_properties(starling/nn/layers/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 starling_layer(nn        TORCH COLD_PATHS zoo safetensors DEPS c10d spec weights)
-starling_layer(optim     SERIAL DEPS spec)
+starling_layer(optim     DEPS spec)
 if(NOT STARLING_SANITIZE)
   set(kernel_speed -O3)  # with a sanitizer, -O3 would take minutes to compile
 endif()

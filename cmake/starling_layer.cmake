@@ -57,13 +57,13 @@ function(starling_suite_filter out)
 endfunction()
 
 # What a test file contains whose tests start processes.
-set(starling_starts_processes "testing/(forked_|group_processes|torch_group_processes|network_namespaces|kill_round)|fork\\(\\)|EXPECT_(DEATH|EXIT)|unshare\\(")
+set(starling_starts_processes "testing/(forked_|group_processes|torch_group_processes|network_namespaces|kill_round)|pipeline/pipeline_test_task|popen\\(|fork\\(\\)|EXPECT_(DEATH|EXIT)|unshare\\(")
 
 # starling_test(NAME SOURCES… [TORCH] [LIBS …]) makes a GoogleTest program and adds its tests to ctest.
 #
-# Each test is an entry of ctest, with the label `processes` if its suite starts processes. In a program that
-# loads libtorch, which takes longer than most tests, the tests of a suite that starts no process are one entry
-# "SUITE.*". tools/check_skips reads the results of such tests from build/PRESET/suites.
+# Each test is an entry of ctest, with the label `processes` if its suite starts processes. The exception is a
+# program that loads libtorch: loading takes longer than most tests, so the tests of a suite that starts no
+# process are one entry "SUITE.*". tools/check_skips reads the results of such tests from build/PRESET/suites.
 function(starling_test name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})

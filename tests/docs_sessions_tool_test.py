@@ -10,6 +10,8 @@ import tempfile
 import time
 import unittest
 
+from program import main
+
 TOOL = pathlib.Path(__file__).resolve().parent.parent / "tools" / "run_docs_sessions"
 
 
@@ -153,4 +155,4 @@ class Sessions(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

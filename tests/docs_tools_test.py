@@ -13,6 +13,8 @@ sys.path.insert(0, str(TOOLS))
 import cpp_reference  # noqa: E402
 import site_pages  # noqa: E402
 
+from program import main
+
 SCHEMA = '{.key = "optimizer.lr", .flags = "--lr"},\n{.key = "train.ranks", .flags = "-n,--ranks"},\n'
 
 
@@ -218,4 +220,4 @@ class SitePages(Tree):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

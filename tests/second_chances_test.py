@@ -10,6 +10,8 @@ import sys
 import tempfile
 import unittest
 
+from program import main
+
 TOOLS = pathlib.Path(__file__).resolve().parent.parent / "tools"
 # Fails in its first run. Passes in each later run.
 ONCE = "test -e {0} || {{ touch {0}; echo the first run fails; exit 1; }}"
@@ -53,6 +55,28 @@ class Ctest(unittest.TestCase):
         self.assertIn("race failed once", output)
         self.assertIn("a sanitizer reported an error", output)
 
+    def test_a_report_of_a_rank_that_is_cut_to_its_last_lines_is_found(self):
+        once = ONCE.format(self.root / "mark").replace("the first run fails", "SUMMARY: ThreadSanitizer: data race a.cc:7 in f")
+        self.assertEqual(self.ctest(race=once), 0)
+        self.assertEqual(self.tool("second_chances", self.log)[0], 1)
+
+    def test_a_crash_is_not_forgiven(self):
+        once = ONCE.format(self.root / "mark")
+        for signal in ("SEGV", "ABRT"):
+            with self.subTest(signal=signal):
+                (self.root / "mark").unlink(missing_ok=True)
+                self.assertEqual(self.ctest(crash=once.replace("exit 1", f"kill -{signal} $$")), 0)
+                status, output = self.tool("second_chances", self.log)
+                self.assertEqual(status, 1, self.log.read_text())
+                self.assertIn("crash crashed", output)
+
+    def test_a_skip_in_the_second_run_does_not_hide_a_failure(self):
+        once = ONCE.format(self.root / "mark")
+        self.assertEqual(self.ctest("SKIP_RETURN_CODE 77", odd=f"{once}; exit 77"), 0)
+        status, output = self.tool("second_chances", self.log)
+        self.assertEqual(status, 1, self.log.read_text())
+        self.assertIn("odd failed once (Failed) and was then skipped", output)
+
     def test_a_skip_does_not_hide_a_failure_of_the_same_suite(self):
         """ctest calls an entry with SKIP_REGULAR_EXPRESSION skipped, also if its status is 1. No suite has one."""
         both = 'echo "[  SKIPPED ] A.B"; echo "[  FAILED  ] A.C"; exit 1'
@@ -62,6 +86,9 @@ class Ctest(unittest.TestCase):
         suites = re.findall(r"^set_tests_properties\(\[=\[(\w+\.\*)\]=\] (.*)", entries, re.MULTILINE)
         self.assertGreater(len(suites), 50)
         self.assertEqual([name for name, properties in suites if "SKIP" in properties], [])
+        files = re.findall(r"^set_tests_properties\(\[=\[(\w+_test\.\w+\.\w+)\]=\] (.*)", entries, re.MULTILINE)
+        self.assertGreater(len(files), 300)
+        self.assertEqual([name for name, properties in files if "SKIP_REGULAR_EXPRESSION" in properties], [])
 
     def test_a_skipped_test_inside_a_suite_needs_an_allowed_reason(self):
         allowed, suites = self.root / "allowed", self.root / "suites" / "x_test"
@@ -103,6 +130,11 @@ for file in sorted(pathlib.Path.cwd().glob("*_test.py")):
         self.assertGreater(len(listed), 400)
         self.assertEqual(sorted(listed), sorted(done.stdout.splitlines()))
 
+    def test_every_file_of_tests_is_in_the_build(self):
+        tests = pathlib.Path(__file__).resolve().parent
+        words = re.findall(r"\w+", (tests.parent / "cmake/checks.cmake").read_text())
+        self.assertEqual([file.name for file in tests.glob("*_test.py") if file.stem.removesuffix("_test") not in words], [])
+
     def test_a_test_of_four_ranks_reserves_two_processors(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "a_test.py"
@@ -112,4 +144,4 @@ for file in sorted(pathlib.Path.cwd().glob("*_test.py")):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

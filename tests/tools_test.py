@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+from program import main
+
 TOOLS = pathlib.Path(__file__).resolve().parent.parent / "tools"
 LAYERS = """starling_layer(base      LIBS Threads::Threads)
 starling_layer(net       DEPS base)
@@ -290,4 +292,4 @@ int main() { return sum(2, 1) == 3 && sum(1, 1) == 2 ? 0 : 1; }
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

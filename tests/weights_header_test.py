@@ -6,6 +6,8 @@ import subprocess
 import tempfile
 import unittest
 
+from program import main
+
 HEADER = pathlib.Path(__file__).resolve().parent.parent / "starling/weights/weights_file.h"
 PROGRAM = r"""
 #include "weights_file.h"
@@ -77,4 +79,4 @@ class Alone(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -1,8 +1,7 @@
 // thorough: whether a test tries every combination of its inputs.
 //
-// Under a sanitizer a test takes about ten times as long. Fewer element types, operations and lengths make
-// memory accesses in the same order, so a test may try some of them only. `make check-deep` tries all of
-// them.
+// Under a sanitizer a test takes about ten times as long. Other element types, operations and lengths access
+// memory in the same order, so a test may try only some of them. `make check-deep` tries all of them.
 #pragma once
 
 #include <cstdlib>
