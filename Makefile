@@ -3,7 +3,7 @@
 #   make setup            Installs what the build needs. Idempotent.
 #   make build            Builds build/release/starling and the tests.
 #   make train ARGS="…"   Builds the program and trains two ranks on generated data.
-#   make test             Builds and runs every test.
+#   make test             Builds and runs the tests, but for those that only make check-deep runs.
 #   make check            Runs the quick checks: layers, sizes, format, pages.
 #   make check-deep       Runs what takes hours: all sanitizers on everything, fuzzing, clang-tidy on all files.
 #   make docs             Builds the manual as a site in build/site.
@@ -14,7 +14,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 ARGS ?=
 JOBS ?= $(shell nproc)
-CTEST_ARGS ?=
+CTEST_ARGS ?= -LE deep
 
 .PHONY: setup build train test test-python test-asan test-tsan fuzz check check-deep docs format install wheel sbom clean
 

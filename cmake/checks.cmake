@@ -86,10 +86,11 @@ if(TARGET starling)
     starling_python_tests(slurm PROPERTIES LABELS processes RESOURCE_LOCK slurm)
   endif()
   starling_python_tests(${names} PROPERTIES LABELS processes)
-  # Runs the console sessions of the tutorial and the how-to pages as a reader types them.
+  # Runs the console sessions of the tutorial and the how-to pages as a reader types them. It takes minutes, so
+  # only `make check-deep` runs it.
   if(NOT STARLING_SANITIZE)
     add_test(NAME docs_sessions_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tools/run_docs_sessions")
-    set_tests_properties(docs_sessions_test PROPERTIES TIMEOUT 1800 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}" SKIP_RETURN_CODE 77 RUN_SERIAL ON LABELS processes)
+    set_tests_properties(docs_sessions_test PROPERTIES TIMEOUT 1800 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}" SKIP_RETURN_CODE 77 RUN_SERIAL ON LABELS deep)
   endif()
 endif()
 

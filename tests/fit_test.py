@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, distance, environment, events_of, main, result_of
+from program import BUILD, ProgramTest, distance, environment, events_of, main, result_of, some
 
 PROGRAM = str(BUILD / "tests" / "fit_program")
 FIXED = ["--set", "train.gemm=mkl", "--global-batch", "8"]
@@ -179,7 +179,7 @@ class NotFinite(Fit):
     def test_the_rank_whose_gradient_is_not_finite_is_named(self):
         for way in ([], ["--own"]):
             for exchange in ([], ["--exchange", "central"], ["--exchange", "central", "--central", "master"]):
-                for rank in range(3):
+                for rank in some((2, 0, 1), 1):
                     with self.subTest(way=way, exchange=exchange, rank=rank):
                         _, err = self.fit("--steps", 2, "-n", 3, "--global-batch", 9, *exchange, "--", "--spoil", rank, *way, status=6)
                         self.assertRegex(err, rf"rank {rank}: the gradient of (first|norm)\.(weight|bias) is not finite at step 1")

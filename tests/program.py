@@ -21,6 +21,17 @@ SMALL = ["--set", "model.widths=[784,64,10]", "--model", "mlp", "--data", "digit
          "--set", "schedule.warmup_share=0", "--set", "optimizer.weight_decay=0"]
 
 
+def some(cases, count):
+    """Returns `count` of the cases, spread evenly over their list, and all of them if STARLING_THOROUGH is 1.
+
+    For a test that trains once for each combination of flags. `make check-deep` sets the variable.
+    """
+    cases = list(cases)
+    if os.environ.get("STARLING_THOROUGH") == "1" or len(cases) <= count:
+        return cases
+    return [cases[i * len(cases) // count] for i in range(count)]
+
+
 def environment(**extra):
     kept = {k: v for k, v in os.environ.items()
             if not re.match(r"(STARLING_|SLURM_|OMPI_|PMI_|PMIX_|MPI_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC_|OMP_|GOMP_)", k)}
