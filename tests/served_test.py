@@ -81,9 +81,9 @@ class ServedData(ProgramTest):
             env = environment(RANK=rank, WORLD_SIZE=3, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=3, MASTER_ADDR="127.0.0.1",
                               MASTER_PORT=29641, TORCHELASTIC_RUN_ID=f"served-{os.getpid()}")
             processes.append(self.start("train", "--run-dir", self.path("run"), *NO_DATA, "--exchange", "parameter-server",
-                                        "--staleness", "inf", "--steps", 100000, "--global-batch", 16, "--data",
+                                        "--staleness", 3, "--steps", 100000, "--global-batch", 16, "--data",
                                         f"served:{address}", env=env))
-        wait_for_step(self.path("run"), 3)
+        wait_for_step(self.path("run"), 8)  # so rank 1, which is at most 3 steps behind, has tickets
         processes[1].kill()
         processes[1].wait(30)
         told, returned = self.line_of(server, r"its (\d+) tickets go to other workers")
