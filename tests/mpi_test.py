@@ -173,7 +173,7 @@ class Mpi(ProgramTest):
         raise AssertionError("rank 1 was never stopped outside of a collective")
 
     def test_after_a_kill_the_recorders_say_who_waited_for_whom(self):
-        job, victim, number = self.train_until_rank_1_is_waited_for()
+        job, victim, number = self.train_until_rank_1_is_waited_for("--set", "comm.timeout_s=600")
         os.kill(victim, signal.SIGKILL)
         self.finish(job, 60)
         self.assertNotEqual(job.returncode, 0)
@@ -201,13 +201,13 @@ class Mpi(ProgramTest):
             self.assertEqual(folder.exists(), one == 0)
 
     def test_who_gives_up_says_who_waited_for_whom(self):
-        job, _, number = self.train_until_rank_1_is_waited_for("--set", "comm.timeout_s=30")
+        job, _, number = self.train_until_rank_1_is_waited_for("--set", "comm.timeout_s=60")
         _, err = self.finish(job, 240)
         self.assertNotEqual(job.returncode, 0)
         self.assertEqual(err.count("who waited for whom"), 1, err)
         self.assertRegex(err, rf"rank [02] \(.*\) gave up in \S+ #{number}( .*)? of group world")
         self.assertRegex(err, rf"rank 1 \(.*\) did not begin #{number} of group world")
-        self.assertRegex(err, rf"error: rank 1 \(.*\) did not enter \S+ #{number} .*within 30000 ms")
+        self.assertRegex(err, rf"error: rank 1 \(.*\) did not enter \S+ #{number} .*within 60000 ms")
 
     def test_weights_equal_those_of_one_process(self):
         one, over_mpi = self.path("one.safetensors"), self.path("mpi.safetensors")
