@@ -49,9 +49,10 @@ class EqualToTheCpu(Device):
             self.compare(ranks, [], task)
 
     def test_exchanges_of_gradients(self):
-        for way in (["--exchange", "central"], ["--exchange", "central", "--central", "master"],
-                    ["--shard", "optimizer"], ["--shard", "gradients"], ["--exchange", "parameter-server", "--servers", 1, "--staleness", 0],
-                    ["--set", "optimizer.clip_norm=0.1"], ["--accumulate", 3], ["--share", "2,1"]):
+        ways = (["--exchange", "central"], ["--exchange", "central", "--central", "master"], ["--shard", "optimizer"], ["--shard", "gradients"],
+                ["--exchange", "parameter-server", "--servers", 1, "--staleness", 0], ["--set", "optimizer.clip_norm=0.1"],
+                ["--accumulate", 3], ["--share", "2,1"])
+        for way in some(ways, 4):
             self.compare(2, way, "lenet" if "central" in way else "heads")
 
     def test_exchanges_of_parameters(self):

@@ -225,13 +225,14 @@ class Exchanges(Loop):
         self.loop("--", "--plain", "--out", self.path("init"), "--epochs", 0)
         same = [*self.OPTIMIZERS["sgd"], "--set", "schedule.name=constant", "--set", "optimizer.weight_decay=0", "--precision", "fp64",
                 "--set", "schedule.warmup_share=0", "--global-batch", 12, "--epochs", 3, "--init", self.path("init.0")]
-        for name, (of_fit, own) in self.OPTIONS.items():
+        for number, (name, (of_fit, own)) in enumerate(self.OPTIONS.items()):
             own = ["--samples", 48, "--batch", 12, "--epochs", 3, *own]
             ways = [[], ["-n", 2], ["-n", 2, "--shard", "optimizer"], ["-n", 2, "--exchange", "local-sgd", "--every", 4]]
             if name in ("own rmsprop", "own parts", "own schedule", "groups"):
                 ways += [["-n", 2, "--shard", "gradients"], ["-n", 2, "--exchange", "central"], ["-n", 2, "--exchange", "parameter-server"],
                          ["-n", 2, "--exchange", "central", "--central", "master"]]
-            for way in some(ways[1:] + ways[:1], 3):
+            first = number % len(ways)
+            for way in some(ways[first:] + ways[:first], 2):
                 if "--shard" in way and not of_fit and "groups" not in name and name != "schedule":
                     continue  # without an own optimizer this is the ZeRO of the configuration
                 if "--shard" in way and "clip" in name:
