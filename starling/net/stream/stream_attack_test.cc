@@ -176,7 +176,7 @@ TEST_P(Attack, WhatIsNotTouchedArrivesAndOnlyEncryptionHidesIt) {
       if (bytes >= 1000) {
         EXPECT_EQ(contains(seen, text.substr(500, 100)), GetParam() != DataSecurity::kEncrypt);
       }
-      auto sender = std::async(std::launch::async, [&] { put(wire.to_b, seen); });
+      [[maybe_unused]] const auto sender = std::async(std::launch::async, [&] { put(wire.to_b, seen); });
       EXPECT_EQ(wire.receive(kind, bytes), text);
     }
   }
@@ -230,7 +230,7 @@ TEST(Attacks, ReorderedSegments) {
     const size_t step = kSegmentBytes + kSealBytes;
     const std::string second = frame.substr(kFrameHeaderBytes + step, step);
     frame.erase(kFrameHeaderBytes + step, step).insert(kFrameHeaderBytes, second);
-    auto sender = std::async(std::launch::async, [&] { put(wire.to_b, frame); });
+    [[maybe_unused]] const auto sender = std::async(std::launch::async, [&] { put(wire.to_b, frame); });
     const std::string error = wire.receive_error(MessageKind::kData, 3 * kSegmentBytes);
     EXPECT_TRUE(contains(error, "a message is not authentic")) << error;
     wire.b->shutdown();
@@ -250,7 +250,7 @@ TEST_P(Attack, TruncatedFrame) {
     const std::string first = wire.frame(kind, letters(100)), second = wire.frame(kind, letters(100));
     put(wire.to_b, first.substr(0, first.size() - 30) + second);
     const bool plain = wire.form(kind) == BodyForm::kPlain;
-    EXPECT_EQ(wire.receive_error(kind, 100) == "", plain);
+    EXPECT_EQ(wire.receive_error(kind, 100).empty(), plain);
     if (plain) {
       EXPECT_NE(wire.receive_error(kind, 100), "");  // the damage shows at the next header
     }
