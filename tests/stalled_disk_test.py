@@ -62,8 +62,9 @@ class StalledDisk(ProgramTest):
         process = self.start("/events.jsonl")
         wait_for_step(self.path("run"), 10)
         self.stalled.touch()
-        step, quiet = self.last_step(), 0
+        step, quiet, end = self.last_step(), 0, time.monotonic() + 60
         while quiet < 20:  # what was being written is written
+            self.assertLess(time.monotonic(), end)
             time.sleep(0.1)
             now = self.last_step()
             step, quiet = now, quiet + 1 if now == step else 0

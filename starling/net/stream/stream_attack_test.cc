@@ -278,7 +278,7 @@ TEST_P(Attack, AFlippedBitInTheBody) {
       const Wire wire(GetParam());
       std::string frame = wire.frame(kind, letters(bytes));
       frame[at] = static_cast<char>(frame[at] ^ 1);
-      auto sender = std::async(std::launch::async, [&] { put(wire.to_b, frame); });
+      [[maybe_unused]] const auto sender = std::async(std::launch::async, [&] { put(wire.to_b, frame); });
       if (wire.form(kind) == BodyForm::kPlain) {
         std::string changed = letters(bytes);  // nobody notices, as documented for `none`
         changed[at - kFrameHeaderBytes] = static_cast<char>(changed[at - kFrameHeaderBytes] ^ 1);
@@ -364,7 +364,7 @@ TEST(ListenerAttacks, ReflectedGreeting) {
   const UniqueFd raw = connect_to(parse_address(listener->address()), soon());
   put(raw, greeting_of_a_client());
   auto accepting = std::async(std::launch::async, [&] { return refusal_of(*listener); });
-  std::string answer = take(raw, 13);
+  (void)take(raw, 13);
   wait_for(raw.get(), POLLIN, soon());
   put(raw, take_some(raw).value_or(""));  // the listener's own messages
   EXPECT_TRUE(contains(accepting.get(), "not a Starling peer"));
