@@ -100,14 +100,16 @@ class Launcher : public testing::Test {
     return false;
   }
 
-  // Returns the processes that have the test's folder in their command line: the launcher and its ranks.
+  // Returns the processes that have the test's folder in their command line: the launcher and its ranks. A
+  // process that ends meanwhile has none.
   std::set<pid_t> family() {
     std::set<pid_t> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
       std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-      const std::string all(std::istreambuf_iterator<char>(file), {});
+      std::string all;
+      std::getline(file, all, '\n');  // unlike an iterator, it throws nothing if the process ends meanwhile
       if (all.find(dir_) != std::string::npos) found.insert(static_cast<pid_t>(std::stoi(name)));
     }
     return found;

@@ -231,14 +231,12 @@ class Exchanges(Loop):
             if name in ("own rmsprop", "own parts", "own schedule", "groups"):
                 ways += [["-n", 2, "--shard", "gradients"], ["-n", 2, "--exchange", "central"], ["-n", 2, "--exchange", "parameter-server"],
                          ["-n", 2, "--exchange", "central", "--central", "master"]]
+            if not of_fit and "groups" not in name and name != "schedule":
+                ways = [way for way in ways if "--shard" not in way]  # without an own optimizer this is the ZeRO of the configuration
+            if "clip" in name:  # the loop clips the gradients of one rank, and synchronize() has none to exchange
+                ways = [way for way in ways if "--shard" not in way and "local-sgd" not in way]
             first = number % len(ways)
             for way in some(ways[first:] + ways[:first], 2):
-                if "--shard" in way and not of_fit and "groups" not in name and name != "schedule":
-                    continue  # without an own optimizer this is the ZeRO of the configuration
-                if "--shard" in way and "clip" in name:
-                    continue
-                if "local-sgd" in way and "clip" in name:
-                    continue  # the loop clips the gradients of one rank, and synchronize() has none to exchange
                 with self.subTest(options=name, way=way):
                     self.loop(*same, *way, "--", *own, "--fit", *of_fit, "--shown", self.path("library"))
                     self.loop(*same, *way, "--", *own, "--shown", self.path("own"))

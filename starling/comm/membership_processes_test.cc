@@ -1,5 +1,6 @@
 // Tests agreements of ranks that are processes: what the survivors of a stopped or a killed rank do, who
 // continues after a partition of the network, and what lost generations leave in the store.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -131,7 +132,7 @@ void lose_in_each_generation(int process, Store& store, int losses) {
   };
   if (process >= 2) {
     client(store).announce(process);
-    store.get("begin/" + std::to_string(process - 2), kSoonEnough);
+    store.get("begin/" + std::to_string(process - 2), 10 * kSoonEnough);  // all generations before its own
     const auto group = join(process - 2);
     group->allocate_window(1 << 16);
     for (;;) barrier(*group);
@@ -147,17 +148,17 @@ void lose_in_each_generation(int process, Store& store, int losses) {
       } catch (const CommError&) {
       }
     }
-    store.add("left/" + std::to_string(g), 1);
-    while (store.get("left/" + std::to_string(g), kSoonEnough) != "2") std::this_thread::yield();
+    store.put(fmt::format("left/{}/{}", g, process), "");
+    store.get(fmt::format("left/{}/{}", g, 1 - process), kSoonEnough);
     forget_generation(store, g);
   }
 }
 
 TEST(MembershipProcesses, FiftyLossesLeaveNoDescriptorsAndFewKeysInTheStore) {
   constexpr int kLosses = 50;
-  // The store holds for each loss: lost/R, dead/R, and the begin, lose and left of the test. lost/first is
-  // there once.
-  constexpr size_t kKeysPerLoss = 5;
+  // The store holds for each loss: lost/R, dead/R, and the begin, the lose and two left of the test.
+  // lost/first is there once.
+  constexpr size_t kKeysPerLoss = 6;
   ForkedRanks ranks(2 + kLosses,
                     [&](int process, Store& store) { lose_in_each_generation(process, store, kLosses); });
   const auto lose = [&](int generation) {
@@ -166,7 +167,7 @@ TEST(MembershipProcesses, FiftyLossesLeaveNoDescriptorsAndFewKeysInTheStore) {
     ranks.store().get("lose/" + g, kSoonEnough);
     ranks.signal(2 + generation, SIGKILL);
     ranks.wait(2 + generation);
-    while (ranks.store().get("left/" + g, kSoonEnough) != "2") std::this_thread::yield();
+    for (const int r : {0, 1}) ranks.store().get(fmt::format("left/{}/{}", g, r), kSoonEnough);
   };
   lose(0);
   const size_t descriptors = open_descriptors(), keys = ranks.keys();

@@ -128,7 +128,7 @@ class WarningSink final : public EventSink {
 std::string run_folder_of(const RunSpec& spec, const Environment& environment) {
   if (!environment.run_dir.empty()) return environment.run_dir;
   if (!spec.run.dir.empty()) return spec.run.dir;
-  const std::string name = fmt::format("runs/{}-{}", date_text(), spec.model.name);
+  std::string name = fmt::format("runs/{}-{}", date_text(), spec.model.name);
   std::error_code error;
   std::filesystem::create_directories("runs", error);
   for (int i = 2; !error; ++i) {
