@@ -8,6 +8,7 @@ from program import SMALL, STARLING, ProgramTest, environment, main, recorded_ev
 
 # Each rank computes a step in 30 ms, asleep for most of it, so that the shares do not depend on the machine.
 PACED = "compute=30ms"
+SHARED_CORE = len(os.sched_getaffinity(0)) < 2  # the two ranks share it, so that may be the first advice
 PAIR = [*SMALL, "-n", "2", "--threads", "1", "--global-batch", "16"]
 
 
@@ -34,8 +35,9 @@ class Why(ProgramTest):
                 self.assertEqual(answer["late_rank"]["cause"], "computation")
                 self.assertTrue(answer["late_rank"]["host"])
                 self.assertGreater(answer["late_rank"]["share"], 0.3)
-                self.assertEqual(answer["advice"]["rule"], "late-rank", answer)
-                self.assertIn(f"rank {late} ", answer["advice"]["why"])
+                if answer["advice"]["rule"] != "shared-cores" or not SHARED_CORE:
+                    self.assertEqual(answer["advice"]["rule"], "late-rank", answer)
+                    self.assertIn(f"rank {late} ", answer["advice"]["why"])
                 # Rank 0 reports its own time. It does not wait for itself.
                 waits = self.share(answer, "waiting_s")
                 self.assertLess(waits, 0.01) if late == 0 else self.assertGreater(waits, 0.3)
@@ -100,8 +102,10 @@ class Why(ProgramTest):
         self.assertLess(len(lines), 25)
         self.assertRegex(lines[0], r"run: 30 steps in .* on 2 ranks$")
         self.assertRegex(text, r"waiting +[0-9.]+ % .*for rank 1 on \S+, which computes longer")
-        self.assertIn("One process: about ", text)
-        self.assertIn("Try first: --share auto\n", text)
+        self.assertIn("One process: It is not known, because ranks shared cores" if SHARED_CORE else "One process: about ", text)
+        self.assertIn("Try first: --hosts HOST,HOST\n" if SHARED_CORE else "Try first: --share auto\n", text)
+        if SHARED_CORE:
+            return  # the advice names hosts that are to be filled in
         # The run accepts the advice.
         advice = re.search(r"Try first: (.*)", text)[1].split()
         self.run_program("train", "-c", self.path("run/config.toml"), "--dry-run", *advice)
