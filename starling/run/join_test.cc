@@ -97,6 +97,13 @@ TEST(Join, AnotherThreadStopsTheRun) {
   EXPECT_TRUE(result.interrupted);
 }
 
+TEST(Join, OpensStarlingsKindsOfData) {
+  const Settings settings = {{"data.source", "digits"}, {"data.samples", 6}, {"train.global_batch", 1}};
+  const auto run = join(settings, Extensions().take_data());
+  EXPECT_EQ(run.data().train->size(), 6);
+  EXPECT_EQ(run.data().train->info().input_shape, (std::vector<int64_t>{1, 28, 28}));
+}
+
 TEST(Join, TakesExtensions) {
   Extensions extensions;
   extensions.source("half", "half:NUMBER", [](const SourceRequest& request) {

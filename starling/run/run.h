@@ -178,8 +178,8 @@ class Run {
   // Serves until the workers have finished. fit() calls it in a server, and returns an empty result;
   // fit<Net>() returns no model. Errors: Error if this process is no server; those of fit().
   void serve();
-  // Opens the data that data.source names. It is for programs that add a data source (spec/extensions.h);
-  // in other programs data.source has its default. Faults: as for fit().
+  // Opens the data that data.source names. It is for programs whose command line chooses the data
+  // (Extensions::take_data); in other programs data.source has its default. Faults: as for fit().
   DataSets data() const;
   // Asks the run to stop after the step, as a signal does: all ranks then stop, and fit() returns. The only
   // function that any thread may call, also during fit().

@@ -54,7 +54,7 @@ std::vector<std::pair<std::string, std::string>> texts_of(const Settings& settin
 std::shared_ptr<const Extensions> checked(const Extensions& extensions) {
   extensions.check();
   const bool none = extensions.exchanges().empty() && extensions.codecs().empty() &&
-                    extensions.sources().empty() && extensions.all_reduces().empty();
+                    !extensions.takes_data() && extensions.all_reduces().empty();
   return none ? nullptr : std::make_shared<Extensions>(extensions);
 }
 

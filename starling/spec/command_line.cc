@@ -181,7 +181,7 @@ ProgramOptions::ProgramOptions(const std::string& name, std::shared_ptr<const Ex
   shown.sections = {Section::kOptimizer, Section::kTraining,  Section::kRanks, Section::kParallel,
                     Section::kNetwork,   Section::kEmulation, Section::kRun};
   shown.added = added_.get();
-  const bool data = added_ != nullptr && !added_->sources().empty();
+  const bool data = added_ != nullptr && added_->takes_data();
   if (data) shown.sections.insert(shown.sections.begin(), Section::kData);
   for (const SchemaEntry& entry : schema()) {
     const bool of_model = entry.section == Section::kModel, of_data = entry.section == Section::kData;

@@ -105,6 +105,11 @@ Extensions& Extensions::source(std::string prefix, std::string usage, SourceOpen
   return *this;
 }
 
+Extensions& Extensions::take_data() {
+  takes_data_ = true;
+  return *this;
+}
+
 Extensions& Extensions::all_reduce(std::string name, AllReduceAlgorithm run) {
   all_reduces_.push_back(std::make_shared<AddedAllReduce>(AddedAllReduce{std::move(name), std::move(run)}));
   return *this;

@@ -113,11 +113,12 @@ class Extensions {
   // Adds a codec for --codec, and for --pull-codec if traits.weights is true. The function copies the texts
   // of `traits`. traits.settings names the keys that a word may set besides "feedback".
   Extensions& codec(const CodecTraits& traits, CodecFactory make);
-  // Adds a kind of data for --data PREFIX or --data PREFIX:PATH. A program with a source of its own takes all
-  // keys of the table `data`, and Run::data() opens what they name, Starling's own kinds too. `usage` shows
-  // how
-  // --data is written: "csv:FILE".
+  // Adds a kind of data for --data PREFIX or --data PREFIX:PATH, and takes the keys of data as take_data()
+  // does. `usage` shows how --data is written: "csv:FILE".
   Extensions& source(std::string prefix, std::string usage, SourceOpener open);
+  // Lets the command line choose the data. The program takes --data with Starling's own kinds, such as
+  // images:PATH, and all keys of the table `data`. Run::data() opens what they name.
+  Extensions& take_data();
   // Adds an all-reduce between hosts for --collective. Other collectives are then chosen as by "auto".
   Extensions& all_reduce(std::string name, AllReduceAlgorithm run);
 
@@ -127,6 +128,8 @@ class Extensions {
   const std::vector<std::shared_ptr<const AddedCodec>>& codecs() const { return codecs_; }
   // The rows of the data sources.
   const std::vector<std::shared_ptr<const AddedSource>>& sources() const { return sources_; }
+  // Returns whether the command line chooses the data.
+  bool takes_data() const { return takes_data_ || !sources_.empty(); }
   // The rows of the all-reduces.
   const std::vector<std::shared_ptr<const AddedAllReduce>>& all_reduces() const { return all_reduces_; }
 
@@ -138,6 +141,7 @@ class Extensions {
   std::vector<std::shared_ptr<const AddedExchange>> exchanges_;
   std::vector<std::shared_ptr<const AddedCodec>> codecs_;
   std::vector<std::shared_ptr<const AddedSource>> sources_;
+  bool takes_data_ = false;
   std::vector<std::shared_ptr<const AddedAllReduce>> all_reduces_;
 };
 

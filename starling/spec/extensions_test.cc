@@ -136,6 +136,19 @@ TEST_F(WithRows, ACheckpointOfTheProgramIsReadWithoutThem) {
               HasSubstr("state.json: exchange.name = \"mine\" is unknown"));
 }
 
+TEST(Extensions, AProgramTakesStarlingsKindsOfData) {
+  const auto extensions = std::make_shared<Extensions>(Extensions().take_data());
+  EXPECT_TRUE(extensions->takes_data());
+  EXPECT_FALSE(Extensions().takes_data());
+  const char* const line[] = {"program", "--data", "images:pets", "--set", "data.augment=true"};
+  const RunSpec spec = ProgramOptions("program", extensions).parse(5, line).config.spec;
+  EXPECT_EQ(spec.data.source, "images:pets");
+  EXPECT_TRUE(spec.data.augment);
+  const char* const unknown[] = {"program", "--data", "csv:points.csv"};
+  EXPECT_THAT(refusal_of([&] { ProgramOptions("program", extensions).parse(3, unknown); }),
+              HasSubstr("data.source = \"csv:points.csv\" is unknown"));
+}
+
 TEST_F(WithRows, OnlyAProgramWithASourceTakesTheKeysOfData) {
   const char* const line[] = {"program", "--data", "rows:x", "--set", "model.tokens=8"};
   EXPECT_EQ(ProgramOptions("program", config_.spec.extensions).parse(5, line).config.spec.data.source,

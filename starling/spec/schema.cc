@@ -167,7 +167,7 @@ bool program_brings(const SchemaEntry& entry, const Extensions* added) {
                                                      "data.order",       "data.workers", "data.prefetch",
                                                      "data.partition",   "data.share"};
   const bool of_model = entry.section == Section::kModel, of_data = entry.section == Section::kData;
-  const bool adds_data = added != nullptr && !added->sources().empty();
+  const bool adds_data = added != nullptr && added->takes_data();
   if (adds_data && (of_data || entry.key == "model.tokens")) return false;
   return (of_model || of_data) &&
          std::find(std::begin(kOfPrograms), std::end(kOfPrograms), entry.key) == std::end(kOfPrograms);
