@@ -145,7 +145,8 @@ TEST(Extensions, AProgramTakesStarlingsKindsOfData) {
   EXPECT_EQ(spec.data.source, "images:pets");
   EXPECT_TRUE(spec.data.augment);
   const char* const unknown[] = {"program", "--data", "csv:points.csv"};
-  EXPECT_THAT(refusal_of([&] { ProgramOptions("program", extensions).parse(3, unknown); }),
+  const Config config = ProgramOptions("program", extensions).parse(3, unknown).config;
+  EXPECT_THAT(refusal_of([&] { validate(config.spec, config.origins); }),
               HasSubstr("data.source = \"csv:points.csv\" is unknown"));
 }
 
