@@ -18,9 +18,11 @@
 //   --model-loss        The factory sets Model::loss. With --both, fit() has a loss, too.
 //   --settings          The program sets optimizer.lr, train.steps and optimizer.name in code.
 //   --bad-setting       The program sets a key that does not exist.
+//   --take-data         The command line names the data. --ignore-data: but the program trains on its own.
 #include <torch/script.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -161,6 +163,31 @@ starling::Settings settings_of(int argc, char** argv) {
   return settings;
 }
 
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// A network for pictures of any size.
+struct Classifier : torch::nn::Module {
+  torch::nn::Linear line{nullptr};
+  Classifier(const std::vector<int64_t>& shape, int64_t classes)
+      : line(register_module("line", torch::nn::Linear(c10::multiply_integers(shape), classes))) {}
+  at::Tensor forward(const at::Tensor& x) { return line(x.flatten(1)); }
+};
+
+// A program whose command line names the data. With `ignore` it trains on other data.
+void train_on_named_data(starling::Run& run, bool ignore) {
+  if (ignore) {
+    run.fit(starling::model<Classifier>(std::vector<int64_t>{2}, 2), starling::cross_entropy,
+            points(512, {}, run.rank(), false));
+    return;
+  }
+  const starling::DataSets data = run.data();
+  const starling::SourceInfo& info = data.train->info();
+  run.fit(starling::model<Classifier>(info.input_shape, info.classes), starling::cross_entropy, data.train,
+          data.test);
+}
+
 struct PlainNet : torch::nn::Module {
   torch::nn::Linear first = register_module("first", torch::nn::Linear(2, 16));
   torch::nn::Linear second = register_module("second", torch::nn::Linear(16, 2));
@@ -218,7 +245,14 @@ void use(NetImpl& net, int rank) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  starling::Run run = starling::init(argc, argv, settings_of(argc, argv));
+  const std::vector<std::string> words(argv, argv + argc);
+  starling::Extensions extensions;
+  if (has(words, "--take-data")) extensions.take_data();
+  starling::Run run = starling::init(argc, argv, settings_of(argc, argv), extensions);
+  if (has(words, "--take-data")) {
+    train_on_named_data(run, has(words, "--ignore-data"));
+    return 0;
+  }
   const Options options = options_of(run.arguments());
   const int rank = run.rank();
   const starling::FitOptions fit = fit_options(options, rank);

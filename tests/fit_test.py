@@ -2,7 +2,9 @@
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
+import zlib
 
 from own_program_test import tensors_of
 from program import BUILD, ProgramTest, distance, environment, events_of, main, result_of, some
@@ -240,6 +242,50 @@ class InCode(Fit):
     def test_a_wrong_key_is_an_error(self):
         _, err = self.fit("--", "--bad-setting", status=2)
         self.assertRegex(err, r"starling::init: optimizer.rate: .*unknown")
+
+
+def grey_png(value, size=4):
+    """Returns a PNG file of size x size pixels with one grey value."""
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = (b"\0" + bytes([value]) * size) * size
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows))
+            + chunk(b"IEND", b""))
+
+
+class NamedData(Fit):
+    SMALL = ["--set", "data.samples=8", "--set", "data.test_samples=8", "--steps", 2]
+
+    def test_the_command_line_names_the_data(self):
+        folder = pathlib.Path(self.path("pets"))
+        for part, name, grey in (("train", "cat", 0), ("train", "dog", 255), ("test", "cat", 0), ("test", "dog", 255)):
+            (folder / part / name).mkdir(parents=True)
+            for i in range(4):
+                (folder / part / name / f"{i}.png").write_bytes(grey_png(grey))
+        for data, name in (("digits", "digits"), (f"images:{folder}", "images")):
+            with self.subTest(data=data):
+                out, _ = self.fit("--json", *self.SMALL, "--data", data, "-n", 2, "--", "--take-data")
+                begin = next(e for e in events_of(out) if e["event"] == "run")
+                self.assertIn(name, begin["data"])
+                self.assertEqual(result_of(events_of(out))["steps"], 2)
+        _, err = self.fit(*self.SMALL, "--data", "images:none", "--", "--take-data", status=3)
+        self.assertIn("none", err)
+
+    def test_a_resumed_run_has_the_same_data(self):
+        self.fit(*self.SMALL, "--data", "digits", "--set", "checkpoint.every=2", "--", "--take-data")
+        shutil.copytree(self.path("run"), self.path("first"))
+        _, err = self.fit(*self.SMALL[:-1], 4, "--data", "grammar", "--resume", self.path("first"), "--", "--take-data", status=2)
+        self.assertIn('data.source was "digits" in the run of', err)
+
+    def test_data_is_needed_and_used(self):
+        _, err = self.fit("--", "--take-data", status=2)
+        self.assertIn("--data: is not given: this program trains on the data that --data names", err)
+        _, err = self.fit("--data", "digits", "--", "--take-data", "--ignore-data", status=2)
+        self.assertIn("data.source: has no effect, because the program has not called Run::data()", err)
+        out, _ = self.fit("--help", "--", "--take-data")
+        self.assertIn("It brings its own network. --data names its data.", re.sub(r"\s+", " ", out))
+        self.assertIn("--data SOURCE", out)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ RunSpec joined_spec(const Settings& settings, const Extensions& extensions, cons
   config.spec.extensions = checked(extensions);
   for (const auto& [key, text] : texts_of(settings)) apply_code(config, key, text, "starling::join");
   refuse_what_the_program_brings(config);
+  require_data_source(config);
   config.spec.model.name = kUserModel;
   apply_recipes(config);
   RunSpec spec = checked_config(std::move(config), environment, {.launches = true}, kNormalVerbosity).spec;

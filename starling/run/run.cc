@@ -135,12 +135,25 @@ void print_plan(const RunSpec& spec, const ModelFactory& factory, const Source& 
       parameters, train.info().name, train.size(), spec.train.ranks, spec.train.global_batch));
 }
 
-void print_help(const ProgramOptions& options) {
+// A program whose command line names the data trains on what Run::data() returns.
+void refuse_unused_data(const RunState& state) {
+  const Extensions* added = state.spec.extensions.get();
+  if (added == nullptr || !added->takes_data() || state.opened_data) return;
+  throw ConfigError(
+      "data.source",
+      "has no effect, because the program has not called Run::data(): train on what it returns, "
+      "or leave out Extensions::take_data() and Extensions::source()");
+}
+
+void print_help(const ProgramOptions& options, bool takes_data) {
   CommandPage page = page_of(options.app());
   page.of_program = true;
   page.summary = "Train the network of this program";
-  page.details =
-      "The program takes the flags of `starling train`. It brings its own network and its own data.";
+  page.details = takes_data
+                     ? "The program takes the flags of `starling train`. It brings its own network. --data "
+                       "names its data."
+                     : "The program takes the flags of `starling train`. It brings its own network and its "
+                       "own data.";
   FdOutput output(1);
   output.write(help_text(page, output.columns() > 0 ? output.columns() : 80));
 }
@@ -152,7 +165,7 @@ ProgramLine read_command_line(int argc, const char* const* argv, const Settings&
                          checked(extensions));
   ProgramLine line = options.parse(argc, argv, texts_of(settings));
   if (line.help) {
-    print_help(options);
+    print_help(options, extensions.takes_data());
     leave_process(kExitOk);
   }
   if (line.version) {
@@ -197,6 +210,7 @@ void Run::serve() {
 DataSets Run::data() const {
   return with_faults_reported(*state_, [&] {
     const RunSpec& own = spec();
+    state_->opened_data = true;
     return open_data(own.data, own.train.seed, own.model.tokens, security_named(own.comm.security),
                      own.extensions.get());
   });
@@ -209,6 +223,7 @@ RunResult Run::train(const ModuleFactory& module, const Loss& loss, std::shared_
     return {};
   }
   return with_faults_reported(*state_, [&] {
+    refuse_unused_data(*state_);
     const DataSets data{std::move(train), std::move(test)};
     const RunSpec spec = with_options(this->spec(), options);
     check_added_blocks(module, spec, options, *data.train);

@@ -179,7 +179,8 @@ class Run {
   // fit<Net>() returns no model. Errors: Error if this process is no server; those of fit().
   void serve();
   // Opens the data that data.source names. It is for programs whose command line chooses the data
-  // (Extensions::take_data); in other programs data.source has its default. Faults: as for fit().
+  // (Extensions::take_data), which call it before fit(); in other programs data.source has its default.
+  // Faults: as for fit().
   DataSets data() const;
   // Asks the run to stop after the step, as a signal does: all ranks then stop, and fit() returns. The only
   // function that any thread may call, also during fit().

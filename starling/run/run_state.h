@@ -23,7 +23,8 @@ struct RunState {
   std::vector<std::string> arguments;
   bool json = false;
   bool throw_faults = false;
-  bool joined = false;  // by join(): every fault is thrown as an Error
+  bool joined = false;       // by join(): every fault is thrown as an Error
+  bool opened_data = false;  // by Run::data()
   std::unique_ptr<Session> session;
   // Of a program's own loop.
   LoopState loop;

@@ -163,10 +163,21 @@ void refuse_what_the_program_brings(const Config& config) {
     if (entry == nullptr || !is_given(config.origins, key) ||
         !program_brings(*entry, config.spec.extensions.get()))
       continue;
-    throw ConfigError(origin.where,
-                      fmt::format("{} does not apply, because this program brings its own {}: leave it out",
-                                  key, entry->section == Section::kModel ? "model" : "data"));
+    const bool of_model = entry->section == Section::kModel;
+    throw ConfigError(
+        origin.where,
+        fmt::format("{} does not apply, because this program brings its own {}: leave it out{}", key,
+                    of_model ? "model" : "data",
+                    of_model ? "" : ", or let the program call starling::Extensions::take_data()"));
   }
+}
+
+void require_data_source(const Config& config) {
+  const Extensions* added = config.spec.extensions.get();
+  if (added == nullptr || !added->takes_data() || is_given(config.origins, "data.source")) return;
+  throw ConfigError("--data",
+                    "is not given: this program trains on the data that --data names. Write for "
+                    "example --data images:FOLDER, or --data digits for generated digits");
 }
 
 ProgramOptions::ProgramOptions(const std::string& name, std::shared_ptr<const Extensions> added)
@@ -219,6 +230,7 @@ ProgramLine ProgramOptions::parse(int argc, const char* const* argv,
   line.config = flags_.read(code, added_);
   line.options = options_;
   refuse_what_the_program_brings(line.config);
+  require_data_source(line.config);
   return line;
 }
 

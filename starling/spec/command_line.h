@@ -76,11 +76,15 @@ struct ProgramLine {
 };
 
 // Throws ConfigError for a key that the user wrote and that does not apply to a program that brings its own
-// model, and its own data unless it adds a data source.
+// model, and its own data unless its command line chooses the data (Extensions::takes_data).
 void refuse_what_the_program_brings(const Config& config);
 
+// Throws ConfigError if the command line chooses the data of this program, and neither the user nor the
+// program has set data.source.
+void require_data_source(const Config& config);
+
 // The options of a user's program (starling::init): those of `starling train`, without the keys of models and
-// data, which the program brings. A program that adds a data source takes the keys of data.
+// data, which the program brings. A program whose command line chooses the data takes the keys of data.
 class ProgramOptions {
  public:
   // `name` is the name of the program in the help text. `added` may be null.

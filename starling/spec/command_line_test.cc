@@ -165,8 +165,10 @@ TEST(ProgramOptions, RefusesWhatNobodyKnows) {
 }
 
 TEST(ProgramOptions, RefusesModelsAndDataOfStarlingTrain) {
-  EXPECT_EQ(program_error_of({"--data", "digits"}),
-            "--data: data.source does not apply, because this program brings its own data: leave it out");
+  EXPECT_EQ(
+      program_error_of({"--data", "digits"}),
+      "--data: data.source does not apply, because this program brings its own data: leave it out, or let "
+      "the program call starling::Extensions::take_data()");
   EXPECT_EQ(program_error_of({"--set", "model.widths=[2,2]"}),
             "--set: model.widths does not apply, because this program brings its own model: leave it out");
   EXPECT_EQ(program_line({"--init", "a.safetensors"}).config.spec.model.init, "a.safetensors");

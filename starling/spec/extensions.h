@@ -117,7 +117,8 @@ class Extensions {
   // does. `usage` shows how --data is written: "csv:FILE".
   Extensions& source(std::string prefix, std::string usage, SourceOpener open);
   // Lets the command line choose the data. The program takes --data with Starling's own kinds, such as
-  // images:PATH, and all keys of the table `data`. Run::data() opens what they name.
+  // images:PATH, and all keys of the table `data`. Run::data() opens what they name. A run without --data
+  // ends with an error, unless the program sets data.source in code.
   Extensions& take_data();
   // Adds an all-reduce between hosts for --collective. Other collectives are then chosen as by "auto".
   Extensions& all_reduce(std::string name, AllReduceAlgorithm run);
