@@ -82,7 +82,7 @@ if(TARGET starling)
       set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
     endforeach()
     target_link_libraries(device_program PRIVATE starling_torch_testing)
-    foreach(program fit_program loop_program nest_program blocks_program device_program) # own_program ends as a user's does
+    foreach(program fit_program nest_program blocks_program) # the others end as users' programs do
       target_link_libraries(${program} PRIVATE starling_skip_destructors)
     endforeach()
     list(APPEND names own_program fit loop nest blocks device ports extend embed stalled_disk train run_end exchanges compare verify resume share run_folder faults failure full_disk bad_input served factorize hosts launch_train comm why ckpt)
