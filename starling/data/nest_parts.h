@@ -83,7 +83,9 @@ decltype(auto) with_members(T& value, const F& f) {
 // A std::tuple of the types of the arguments.
 struct TypesOf {
   template <typename... M>
-  std::type_identity<std::tuple<std::remove_cvref_t<M>...>> operator()(M&...) const;
+  std::type_identity<std::tuple<std::remove_cvref_t<M>...>> operator()(M&...) const {
+    return {};
+  }
 };
 template <typename T>
 using MemberTypes = typename decltype(with_members(std::declval<T&>(), TypesOf{}))::type;
