@@ -14,6 +14,13 @@ nlohmann::json value_to_json(const Value& value) {
   return std::visit([](const auto& typed) { return nlohmann::json(typed); }, value);
 }
 
+// Returns the value for a message. Writing a value as text recurses once per level, so one with levels below
+// its own is named by its type.
+std::string text_of(const nlohmann::json& json) {
+  const bool flat = std::none_of(json.begin(), json.end(), [](const auto& e) { return e.is_structured(); });
+  return flat ? json.dump() : fmt::format("a nested {}", json.type_name());
+}
+
 Value value_from_json(const SchemaEntry& entry, const nlohmann::json& json, const std::string& where) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<int64_t>();
@@ -25,7 +32,8 @@ Value value_from_json(const SchemaEntry& entry, const nlohmann::json& json, cons
   if (all([](const nlohmann::json& e) { return e.is_number_integer(); }))
     return json.get<std::vector<int64_t>>();
   if (all([](const nlohmann::json& e) { return e.is_number(); })) return json.get<std::vector<double>>();
-  throw ConfigError(where, fmt::format("{} is {}, not {}", entry.key, describe(type_of(entry)), json.dump()));
+  throw ConfigError(where,
+                    fmt::format("{} is {}, not {}", entry.key, describe(type_of(entry)), text_of(json)));
 }
 
 }  // namespace
@@ -80,9 +88,10 @@ nlohmann::json spec_to_json(const RunSpec& spec) {
 namespace {
 
 // Returns `value`, or its present name if an earlier version wrote the value under another name.
-nlohmann::json renamed(const std::string& key, const nlohmann::json& value) {
+const nlohmann::json& renamed(const std::string& key, const nlohmann::json& value) {
+  static const nlohmann::json kSharded = "sharded";
   const bool shared = key == "optimizer.share" || key == "exchange.central";
-  return shared && value == "divided" ? nlohmann::json("sharded") : value;
+  return shared && value == "divided" ? kSharded : value;
 }
 
 }  // namespace

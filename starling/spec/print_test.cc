@@ -121,5 +121,16 @@ TEST(ConfigPrint, AWordOfAnEarlierVersionIsRead) {
   EXPECT_EQ(spec.optimizer.share, OptimizerShare::kSharded);
 }
 
+TEST(ConfigPrint, ADeeplyNestedValueIsRefused) {
+  const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
+  const auto json = nlohmann::json::parse(R"({"train": {"seed": )" + deep + "}}");
+  try {
+    spec_from_json(json, "state.json");
+    FAIL() << "the value was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("train.seed is an integer, not a nested array"));
+  }
+}
+
 }  // namespace
 }  // namespace starling

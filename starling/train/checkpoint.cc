@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
+#include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
 #include "starling/spec/print.h"
 
@@ -113,19 +114,19 @@ void state_from_json(const fs::path& path, const json& all, CheckpointState& sta
 
 void read_all(const fs::path& folder, CheckpointState& state) {
   std::ifstream text(folder / "state.json");
-  state_from_json(folder / "state.json", json::parse(text), state);
+  state_from_json(folder / "state.json", parse_shallow<json>(text, kDeepestJson), state);
   const TensorFile model = read_safetensors((folder / "model.safetensors").string());
-  json slices = json::parse(model.metadata.at("slices"));
+  json slices = parse_shallow<json>(model.metadata.at("slices"), kDeepestJson);
   for (const auto& [name, value] : model.tensors) state.model[name] = with_slice(folder, name, value, slices);
   const TensorFile optimizer = read_safetensors((folder / "optimizer.safetensors").string());
-  slices = json::parse(optimizer.metadata.at("slices"));
+  slices = parse_shallow<json>(optimizer.metadata.at("slices"), kDeepestJson);
   for (const auto& [key, value] : optimizer.tensors) {
     const json& slice = slices.at(key);
     state.optimizer[slice.at("name").get<std::string>()][slice.at("state").get<std::string>()] =
         with_slice(folder, key, value, slices);
   }
   const TensorFile ranks = read_safetensors((folder / "ranks.safetensors").string());
-  const json owners = json::parse(ranks.metadata.at("owners"));
+  const json owners = parse_shallow<json>(ranks.metadata.at("owners"), kDeepestJson);
   for (const auto& [key, value] : ranks.tensors) {
     const json& owner = owners.at(key);
     state.ranks[owner.at("coordinate").get<std::string>()][owner.at("name").get<std::string>()] = value;

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "starling/base/error.h"
+#include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
 #include "starling/base/unique_fd.h"
 #include "starling/nn/safetensors/atomic_file.h"
@@ -121,16 +122,6 @@ std::string damage_of_file(const fs::path& folder, const std::string& name, cons
   return "";
 }
 
-// A manifest is copied and written again for its hash, and both recurse once for each level.
-nlohmann::json parse_manifest(std::ifstream& file) {
-  constexpr int kDeepest = 8;
-  return nlohmann::json::parse(file, [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > kDeepest)
-      throw Error(ErrorCode::kCheckpoint, "manifest.json is nested deeper than a manifest is");
-    return true;
-  });
-}
-
 // Returns why the manifest cannot be used, or an empty string. Sets the version and `newer` of `check`.
 std::string damage_of_manifest(const nlohmann::json& manifest, CheckpointCheck& check) {
   if (manifest.at("format") != "starling-checkpoint") return "manifest.json is not that of a checkpoint";
@@ -196,7 +187,7 @@ CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
     return check;
   }
   try {
-    const auto manifest = parse_manifest(file);
+    const auto manifest = parse_shallow<nlohmann::json>(file, kDeepestJson);
     check.damage = damage_of_manifest(manifest, check);
     if (!check.damage.empty() || check.newer) return check;
     check.lineage = lineage_of(manifest);

@@ -59,6 +59,9 @@ int64_t newest_checkpoint_version();
 // Receives one complete sentence for the user.
 using Say = std::function<void(const std::string& text)>;
 
+// The levels that the JSON files of a checkpoint may have.
+constexpr int kDeepestJson = 8;
+
 // Renames every checkpoint above `step`, because a run goes on after `step` and will write these steps anew:
 // a damaged one to damaged-step-N, any other to aside-step-N. Says each new name. Errors: Error
 // (kCheckpoint).

@@ -424,7 +424,19 @@ TEST(Checkpoint, ADeeplyNestedManifestIsDamaged) {
   std::ofstream(folder / "manifest.json")
       << R"({"format":"starling-checkpoint","version":2,"files":{"a":{}},"x":)" << std::string(500'000, '[')
       << std::string(500'000, ']') << "}";
-  EXPECT_EQ(check_checkpoint(folder).damage, "manifest.json is nested deeper than a manifest is");
+  EXPECT_EQ(check_checkpoint(folder).damage, "manifest.json is damaged");
+}
+
+TEST(Checkpoint, ADeeplyNestedStateIsMalformed) {
+  const TempDir run;
+  CheckpointFolderWriter writer(run.path(), 1);
+  writer.add_text("state.json",
+                  R"({"step":1,"total_steps":1,"epoch":0,"batches":1,"seed":1,"losses":[],"choices":{},)"
+                  R"("config":{"train":{"seed":)" +
+                      std::string(500'000, '[') + std::string(500'000, ']') + "}}}");
+  const fs::path folder = writer.commit();
+  ASSERT_TRUE(check_checkpoint(folder).whole());
+  EXPECT_THAT(error_of([&] { read_checkpoint(folder); }), HasSubstr("nested deeper than 8 levels"));
 }
 
 }  // namespace
