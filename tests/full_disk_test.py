@@ -187,6 +187,15 @@ class FullDisk:
         self.assertEqual(pathlib.Path(saved).read_bytes(), b"older")
         self.assertEqual([p for p in os.listdir(self.disk) if p.endswith(".tmp")], [])
 
+    def test_a_pipeline_without_room_for_its_timeline_ends_with_its_result(self):
+        process = self.train_on_disk("--steps", 1500, "--mesh", "stage=2")
+        self.fill_during(process, 5)
+        events, err = self.check_end(process, 5)  # the trained weights are missing
+        self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], 1500)
+        self.assertEqual(len(re.findall("error: ", err)), 1, err)
+        self.assertRegex(err, re.escape(os.path.join(self.folder, "model.safetensors")) + r".*No space left")
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "timeline.json")))
+
 
 class Tmpfs(FullDisk, ProgramTest):
     def mount(self):

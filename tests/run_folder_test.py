@@ -3,6 +3,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -212,6 +213,21 @@ class RunFolder(ProgramTest):
         process.terminate()
         _, _, err = self.ended(process)
         self.assertEqual(process.returncode, 143, err)
+
+    def test_a_run_that_lost_its_lock_writes_nothing(self):
+        saved = pathlib.Path(self.path("weights.safetensors"))
+        saved.write_bytes(b"of the other process")
+        process = self.endless("-n", "2", "--save", str(saved))
+        own = self.lock()
+        other = {**own, "epoch": own["epoch"] + 5, "host": "elsewhere", "pids": "", "pid": 1, "token": "other", "incarnation": "other"}
+        pathlib.Path(self.path(f"run/lock/epoch-{other['epoch']:06d}")).write_text(json.dumps(other))
+        _, _, err = self.ended(process)  # the run notices it within a second
+        self.assertEqual(process.returncode, 5, err)
+        self.assertEqual(len(re.findall("does not hold the run folder any more: process 1 on elsewhere", err)), 1, err)
+        self.assertEqual(saved.read_bytes(), b"of the other process")
+        for name in ("result.json", "model.safetensors"):
+            self.assertFalse(os.path.exists(self.path(f"run/{name}")))
+        self.assertEqual(self.lock()["token"], "other")
 
 
 if __name__ == "__main__":

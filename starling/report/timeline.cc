@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -85,7 +86,9 @@ void write_timeline(const std::string& path, const StepTimeline& timeline) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
   file.close();
-  if (!file) throw Error(ErrorCode::kInternal, path + " cannot be written. Is the disk full?");
+  if (file) return;
+  std::remove(path.c_str());  // a part of the file would be no timeline
+  throw Error(ErrorCode::kInternal, path + " cannot be written. Is the disk full?");
 }
 
 StepTimeline read_timeline(const std::string& path) {

@@ -21,6 +21,9 @@ class FencedSink final : public EventSink {
   void emit(const Event& event) override {
     if (is_open()) inner_->emit(event);
   }
+  void emit_at(const Event& event, double time) override {
+    if (is_open()) inner_->emit_at(event, time);
+  }
   void flush() override {
     if (is_open()) inner_->flush();
   }

@@ -163,7 +163,6 @@ void RunFolder::restore(Strategy& strategy) const {
 
 void RunFolder::save_checkpoint(CheckpointState checkpoint, bool last) {
   if (path_.empty() || !environment_.leads() || checkpoint.model.empty()) return;
-  if (require_lock_) require_lock_();
   checkpoint.seed = spec_.train.seed;
   checkpoint.spec = spec_;
   const int64_t step = checkpoint.step;
@@ -217,8 +216,19 @@ void RunFolder::write_configuration() const {
 void RunFolder::write_result(const RunResult& result) const {
   if (path_.empty() || !environment_.leads()) return;
   const std::string line = to_json(result, {unix_time_s(), environment_.incarnation});
+  write_record([&] { write_text(path_ / kResultFile, nlohmann::ordered_json::parse(line).dump(2) + "\n"); });
+}
+
+void RunFolder::write_timeline(const StepTimeline& timeline) const {
+  if (path_.empty() || !environment_.leads()) return;
+  write_record([&] { starling::write_timeline((path_ / "timeline.json").string(), timeline); });
+}
+
+// Writes a file that training does not depend on, so that a failure is a warning.
+void RunFolder::write_record(const std::function<void()>& write) const {
   try {
-    write_text(path_ / kResultFile, nlohmann::ordered_json::parse(line).dump(2) + "\n");
+    if (require_lock_) require_lock_();
+    write();
   } catch (const Error& error) {
     warn(environment_, error.what());
   }
@@ -240,11 +250,18 @@ void RunFolder::finish(const std::function<StrategyState()>& make_state, bool in
       try {
         write();
       } catch (const Error& error) {
-        unwritten_ += (unwritten_.empty() ? "" : ". ") + std::string(error.what());
+        const std::string what = error.what();
+        if (unwritten_.find(what) == std::string::npos) unwritten_ += (unwritten_.empty() ? "" : ". ") + what;
       }
     };
-    if (!spec_.train.save.empty()) attempt([&] { write_weights(spec_.train.save, tensors); });
-    if (keeps && !path_.empty()) attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
+    bool holds = !require_lock_;
+    attempt([&] {
+      if (require_lock_) require_lock_();
+      holds = true;
+    });
+    if (holds && !spec_.train.save.empty()) attempt([&] { write_weights(spec_.train.save, tensors); });
+    if (holds && keeps && !path_.empty())
+      attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
   }
   if (!unwritten_.empty()) throw Error(ErrorCode::kCheckpoint, unwritten_);
 }

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "starling/parallel/strategy.h"
+#include "starling/report/timeline.h"
 #include "starling/run/choices.h"
 #include "starling/run/run_environment.h"
 #include "starling/spec/run_spec.h"
@@ -50,7 +51,7 @@ class RunFolder {
   // Writes a checkpoint on a thread. Its tensors must not change. The seed and the configuration are added.
   // If the checkpoint before is still being written, this one is skipped with a warning, or written after it
   // if `last` is true. A failure becomes a CheckpointDone event with the error: training goes on, and the
-  // last good checkpoint stays. Errors: Error (kCheckpoint) if another process has taken over the run folder.
+  // last good checkpoint stays. It is a failure if another process has taken over the run folder.
   void save_checkpoint(CheckpointState checkpoint, bool last);
   // Returns true if this rank writes checkpoints and is not writing one.
   bool ready_to_save() const { return !path_.empty() && environment_.leads() && !writer_.busy(); }
@@ -60,16 +61,20 @@ class RunFolder {
   // after the last checkpoint. `state` returns the weights and is called only if they are needed. `metadata`
   // is added to model.safetensors. Errors: Error (kCheckpoint) that names the path, for example if the disk
   // is full. The error of the run's last checkpoint is thrown, too, after the weights are written.
+  // Nothing is written if another process has taken over the run folder.
   void finish(const std::function<StrategyState()>& state, bool interrupted,
               const std::map<std::string, std::string>& metadata);
   // Writes result.json. If that fails, a warning says why.
   void write_result(const RunResult& result) const;
+  // Writes timeline.json. If that fails, a warning says why.
+  void write_timeline(const StepTimeline& timeline) const;
   // Returns true if this rank has written the checkpoint of `step`. Call it after finish().
   bool saved(int64_t step) const { return saved_ == step; }
 
  private:
   std::filesystem::path find_checkpoint() const;
   void write_configuration() const;
+  void write_record(const std::function<void()>& write) const;
   void write(const CheckpointState& checkpoint);
 
   const RunSpec& spec_;

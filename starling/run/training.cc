@@ -555,10 +555,8 @@ RunResult Generation::train_to_the_end() {
   const std::exception_ptr unwritten = finish(result);
   if (run_.trained_ != nullptr) *run_.trained_ = trained_model();
   if (result.interrupted && run_.folder_->saved(result.steps)) result.resume = environment_.resume;
-  if (strategy_.traced() != nullptr && result.steps > result.first_step) {
-    const bool writes = !environment_.run_dir.empty() && environment_.leads();
-    write_timeline_file(*strategy_.traced(), writes ? environment_.run_dir + "/timeline.json" : "");
-  }
+  if (strategy_.traced() != nullptr && result.steps > result.first_step)
+    run_.folder_->write_timeline(gather_timeline(*strategy_.traced()));
   if (environment_.leads()) environment_.sink.emit(result);
   run_.folder_->write_result(result);
   environment_.sink.flush();
