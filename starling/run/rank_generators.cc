@@ -38,7 +38,11 @@ const at::Tensor* state_in(const CheckpointState& checkpoint, const std::string&
   return state == rank->second.end() ? nullptr : &state->second;
 }
 
+// Returns whether the checkpoint has the states of exactly the ranks of this run.
 bool has_all_states(const RunSpec& spec, const CheckpointState& checkpoint) {
+  int64_t states = 0;
+  for (const auto& [coordinate, tensors] : checkpoint.ranks) states += tensors.contains(kGenerator) ? 1 : 0;
+  if (states != spec.train.ranks) return false;
   for (int rank = 0; rank < spec.train.ranks; ++rank) {
     if (state_in(checkpoint, coordinate_of(spec, rank)) == nullptr) return false;
   }
