@@ -41,7 +41,8 @@ torch::autograd::variable_list GradientSlot::operator()(const torch::autograd::v
   if (!inputs.empty() && inputs[0].defined()) {
     // inputs[0] is the part that was not written straight into place(). AccumulateGrad has also stored it in
     // the parameter's .grad, by stealing the buffer and not by a copy. That .grad is dropped here.
-    if (written_) {
+    if (inputs[0].is_sparse() && !written_) place().zero_();  // copy_() takes no sparse tensor
+    if (written_ || inputs[0].is_sparse()) {
       place().add_(inputs[0]);
     } else {
       place().copy_(inputs[0]);

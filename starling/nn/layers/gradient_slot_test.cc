@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
@@ -63,6 +64,26 @@ TEST_P(Slots, HoldTheGradientsOfPlainBackward) {
 }
 
 INSTANTIATE_TEST_SUITE_P(PlainAndDirect, Slots, ::testing::Bool());
+
+TEST(Slots, SparseGradientsBecomeDense) {
+  torch::nn::Embedding table(torch::nn::EmbeddingOptions(6, 3).sparse(true));
+  const at::Tensor words = torch::tensor({{1, 4, 1}, {5, 1, 0}});
+  table(words).square().sum().backward();
+  ASSERT_TRUE(table->weight.grad().is_sparse());
+  const at::Tensor expected = table->weight.grad().to_dense().clone();
+  table->weight.mutable_grad().reset();
+  auto installed = GradientSlot::install(table->weight, [] {});
+  installed.slot->bind(torch::full_like(table->weight, 99));
+  for (int parts : {1, 2}) {
+    installed.slot->begin();
+    for (int part = 0; part < parts; ++part) {
+      installed.slot->expect_more(part + 1 < parts);
+      table(words).square().sum().backward();
+    }
+    EXPECT_TRUE(torch::allclose(installed.slot->place(), expected * parts)) << parts;
+    EXPECT_FALSE(table->weight.grad().defined());
+  }
+}
 
 TEST(Slots, WithThreeDimensionalInputAndNoBias) {
   DirectLinear direct;
