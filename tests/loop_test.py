@@ -337,6 +337,7 @@ class Faults(Loop):
                  ["exchange.name", "have changed by different factors", "use --exchange all-reduce"]),
                 (["--accumulate", 2], 2, ["train.accumulate", "call backward() for each part"]),
                 (["--precision", "bf16"], 2, ["train.precision", "torch::autocast"]),
+                (["-n", 2, "--emulate", "slow-rank=1:2x"], 2, ["train.emulate", "Run::fit()"]),
                 (["--global-batch", 12, "--", "--fit", "--groups", "--no-match"], 2, ["FitOptions::group", "matches \"third.*\"", "first.weight"]),
                 (["--global-batch", 12, "--", "--fit", "--own", "--groups"], 2, ["groups belong to the optimizer of the configuration"]),
                 (["-n", 2, "--exchange", "parameter-server", "--servers", 1, "--", "--fit", "--clip-value"], 2, ["does not clip the elements"]),

@@ -15,6 +15,7 @@
 #include "starling/parallel/replica/broadcast_tensor.h"
 #include "starling/server/service_settings.h"
 #include "starling/spec/batch_share.h"
+#include "starling/spec/emulation.h"
 #include "starling/spec/mesh.h"
 #include "starling/spec/strategy_table.h"
 
@@ -138,6 +139,10 @@ void require_own_loop(const RunSpec& spec) {
     throw ConfigError(
         "train.device",
         "an own loop trains parameters in host memory; use --device cpu, or train by Run::fit()");
+  if (parse_emulation(spec.train.emulate).any())
+    throw ConfigError("train.emulate",
+                      "an own loop computes by itself, so that slow-rank, jitter and compute have no effect; "
+                      "leave them out, or train by Run::fit()");
   if (has_unequal_shares(spec))
     throw ConfigError("data.share",
                       "an own loop has equal shares of each batch; leave it out, or train by Run::fit()");

@@ -1,11 +1,11 @@
 #include "starling/run/choices.h"
 
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -54,7 +54,7 @@ std::string choose_layout(const RunSpec& spec, const ModelFactory& factory, cons
     const double last = pass_seconds(factory, part, type, true, spec.train.tune ? 3 : 0);
     return !spec.train.tune || last < pass_seconds(factory, part, type, false) ? "channels-last"
                                                                                : "contiguous";
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     return "contiguous";
   }
 }
@@ -78,7 +78,7 @@ std::string choose_cut(const RunSpec& spec, const ModelFactory& factory, const B
   std::vector<double> seconds(replica.model.blocks.size(), 1.0);
   try {
     seconds = measure_blocks(replica.model, inputs, sample.targets(), clock);
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     seconds.assign(replica.model.blocks.size(), 1.0);
   }
   return fmt::format("{}", fmt::join(balance_stages(seconds, stages), " "));
