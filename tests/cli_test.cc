@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -295,6 +296,40 @@ TEST(Cli, ErrorsAreAlsoJsonWhereThatIsAsked) {
   EXPECT_EQ(line.at("message"), "--lr -1: optimizer.lr = -1 is out of range: it must be at least 0");
 }
 
+TEST(Cli, JsonEndsInAResult) {
+  const TempDir folder;
+  const std::vector<std::vector<std::string>> commands = {
+      {"zoo", "ls"},
+      {"zoo", "show", "lenet5"},
+      {"strategies"},
+      {"plan", "memory", "--params", "1e9"},
+      {"data", "make", folder.file("made"), "--set", "data.samples=8", "--set", "data.test_samples=8"},
+      {"verify", "--model", "mlp", "--set", "model.widths=[784,10]", "--data", "digits", "--set",
+       "data.samples=64", "--set", "data.test_samples=8", "--set", "verify.steps=1"},
+      {"train", "--dry-run", "--set", "data.samples=64"},
+      {"verify", "--dry-run", "--set", "data.samples=64"},
+      {"factorize", "--dry-run", "-n", "2"},
+      {"bench", "comm", "--dry-run", "-n", "2"},
+      {"bench", "layers", "--dry-run"},
+      {"bench", "scaling", "--dry-run"},
+      {"compare", "--runs", "all-reduce,gossip", "--budget", "samples=64", "-n", "2", "--dry-run"},
+      {"data", "make", folder.file("not"), "--dry-run"},
+      {"data", "serve", "--dry-run"},
+      {"ckpt", "export", folder.file("run"), folder.file("x.pt"), "--dry-run"},
+      {"launch", "--dry-run", "-n", "2", "./app"}};
+  for (std::vector<std::string> words : commands) {
+    const std::string name = words[0] + " " + words.back();
+    words.insert(words.begin(), "--json");
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 0) << name << ": " << outcome.err;
+    nlohmann::json last;
+    std::istringstream text(outcome.out);
+    for (std::string line; std::getline(text, line);) last = nlohmann::json::parse(line);
+    EXPECT_EQ(last.value("event", ""), "result") << name << ": " << outcome.out;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.file("not")));
+}
+
 TEST(Cli, MoreRanksThanCoresOnlyWarns) {
   const std::vector<std::string> many = {"config", "show", "-n", "60000", "--global-batch", "60000"};
   const Outcome outcome = run(many);
@@ -340,7 +375,7 @@ TEST(Cli, ZooShowSaysWhatTheLayersOfAModelMove) {
   EXPECT_DOUBLE_EQ(lines[0]["gflop"], 150 * 784 * 6 * 100 / 1e9);
   EXPECT_EQ(lines[0]["fewer_bytes"], "data");
   EXPECT_EQ(lines[2]["fewer_bytes"], "model");  // fc1 has 400 × 120 weights and 400 × 100 inputs
-  EXPECT_EQ(lines[5]["event"], "volumes");
+  EXPECT_EQ(lines[5]["event"], "result");
   EXPECT_EQ(lines[5]["model"], "lenet5");
   EXPECT_THAT(run({"zoo", "show", "nin"}).out, AllOf(HasSubstr("cccp8"), HasSubstr("|D| = 5793 MB")));
   expect_refused(

@@ -59,6 +59,8 @@ class CommandLine(OwnProgram):
         self.assertEqual(os.listdir(self.dir), [])
 
     def test_dry_run_checks_and_ends(self):
+        out, _ = self.own("--dry-run", "--json", "-n", 2, *FIXED, "--steps", 3)
+        self.assertEqual([(e["event"], e["dry_run"]) for e in events_of(out)], [("result", True)])
         out, err = self.own("--dry-run", "-n", 2, *FIXED, "--steps", 3)
         self.assertEqual(out, "would train user (306 parameters) on tensors (512 samples) with 2 ranks, 8 samples a step\n")
         self.own("--dry-run", "-n", 3, *FIXED, status=2)

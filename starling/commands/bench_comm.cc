@@ -228,9 +228,9 @@ std::string to_json(const std::vector<CommTiming>& timings, int ranks, int hosts
                                          {"algorithm_gb_per_s", t.algorithm_bandwidth() * 1e-9},
                                          {"bus_gb_per_s", t.bus_bandwidth(ranks) * 1e-9},
                                          {"errors", t.errors}};
-    out += (out.empty() ? "" : "\n") + line.dump();
+    out += line.dump() + "\n";
   }
-  return out;
+  return out + nlohmann::ordered_json{{"event", "result"}, {"objects", timings.size()}}.dump();
 }
 
 void tune(Tuning& tuning, const std::vector<CommTiming>& timings, int ranks, int hosts,

@@ -168,8 +168,8 @@ std::string to_json(const std::vector<LayerTiming>& timings) {
     if (!lines.empty()) lines += "\n";
     lines += json_of(timing).dump();
   }
-  if (has_gpu()) return lines;
-  return lines + "\n" + nlohmann::json{{"event", "note"}, {"message", "no GPU"}}.dump();
+  if (!has_gpu()) lines += "\n" + nlohmann::json{{"event", "note"}, {"message", "no GPU"}}.dump();
+  return lines + "\n" + nlohmann::json{{"event", "result"}, {"objects", timings.size()}}.dump();
 }
 
 }  // namespace starling

@@ -11,6 +11,7 @@
 
 #include "starling/base/error.h"
 #include "starling/commands/own_program.h"
+#include "starling/run/dry_run.h"
 #include "starling/spec/config.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/print.h"
@@ -188,9 +189,10 @@ int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const Command
       !std::is_sorted(scaling.counts.begin(), scaling.counts.end()) || scaling.counts.back() > 64)
     throw ConfigError("--counts", "the ranks to compare rise from 1 to at most 64: --counts 1,2,4,8");
   if (options.dry_run) {
-    write_line(fmt::format("would train {} with {} ranks, each alone, over a slow link{}", spec.model.name,
-                           fmt::join(scaling.counts, ", "),
-                           scaling.straggler.empty() ? "" : ", and with a straggler"));
+    print_dry_run(fmt::format("would train {} with {} ranks, each alone, over a slow link{}", spec.model.name,
+                              fmt::join(scaling.counts, ", "),
+                              scaling.straggler.empty() ? "" : ", and with a straggler"),
+                  options.json);
     return 0;
   }
   const ScalingFolder folder;
@@ -210,6 +212,8 @@ int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const Command
       write_line(options.json ? to_json(points.back()) : to_text(points.back()));
     }
   }
+  if (options.json)
+    write_line(nlohmann::ordered_json{{"event", "result"}, {"objects", points.size()}}.dump());
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "starling/commands/ckpt.h"
 #include "starling/commands/commands.h"
+#include "starling/run/dry_run.h"
 #include "starling/run/exit_status.h"
 #include "starling/telemetry/text_style.h"
 
@@ -81,7 +82,7 @@ int ckpt_diff_command(const std::string& a, const std::string& b, const CommandO
 int ckpt_export_command(const std::string& path, const std::string& file, bool force,
                         const CommandOptions& options) {
   if (options.dry_run) {
-    print(fmt::format("would write the model of {} to {}", path, file));
+    print_dry_run(fmt::format("would write the model of {} to {}", path, file), options.json);
     return kExitOk;
   }
   const int64_t tensors = export_checkpoint(path, file, force);

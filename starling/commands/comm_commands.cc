@@ -9,6 +9,7 @@
 #include "starling/comm/recorder/flight_recorder_report.h"
 #include "starling/commands/bench_comm.h"
 #include "starling/commands/commands.h"
+#include "starling/run/dry_run.h"
 #include "starling/run/rank_program.h"
 #include "starling/run/tuning_file.h"
 
@@ -38,7 +39,8 @@ int bench_in_session(Session& session, const CommBenchOptions& bench, const Comm
   };
   const bool mpi = session.by_mpi();
   if (mpi && bench.tune)
-    throw ConfigError("--tune", "MPI chooses its algorithms itself: there is no choice to keep");
+    throw ConfigError("--tune",
+                      "MPI selects its own algorithms, so --tune has no effect with comm.engine=mpi");
   const auto timings = bench_comm(make, {bench.smallest, bench.largest, bench.seconds, mpi});
   if (session.group().rank() != 0) return 0;
   print_text(options.json ? to_json(timings, ranks, hosts, link) : to_text(timings, ranks, hosts, link));
@@ -86,8 +88,10 @@ int bench_comm_command(const RunSpec& spec, const CommBenchOptions& bench, const
                       fmt::format("{} to {}: give two sizes of 64 bytes or more, the smaller first",
                                   bench.smallest, bench.largest));
   if (options.dry_run) {
-    print_text(fmt::format("would measure the collectives of {} ranks with {} to {} bytes for about {:g} s",
-                           spec.train.ranks, bench.smallest, bench.largest, bench.seconds));
+    print_dry_run(
+        fmt::format("would measure the collectives of {} ranks with {} to {} bytes for about {:g} s",
+                    spec.train.ranks, bench.smallest, bench.largest, bench.seconds),
+        options.json);
     return 0;
   }
   RankProgram program;

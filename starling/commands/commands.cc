@@ -23,6 +23,7 @@
 #include "starling/data/source_factory.h"
 #include "starling/launch/fault.h"
 #include "starling/nn/model.h"
+#include "starling/run/dry_run.h"
 #include "starling/run/rank_program.h"
 #include "starling/run/strategies.h"
 #include "starling/run/training.h"
@@ -50,6 +51,11 @@ std::string without_backticks(std::string_view text) {
 void print_line(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
+}
+
+// Returns the object that ends a list of JSON objects.
+std::string end_of_list(size_t objects) {
+  return nlohmann::ordered_json{{"event", "result"}, {"objects", objects}}.dump();
 }
 
 // Runs `work` on every rank of the job. If this process is a rank, or the job has only one, `work` runs here.
@@ -119,7 +125,7 @@ std::string json_of(const VerifyReport& report) {
   for (const Deviation& d : report.deviations)
     tensors[d.tensor] = {{"relative", d.relative}, {"step", d.step}};
   const double largest = report.deviations.empty() ? 0.0 : report.deviations.front().relative;
-  return nlohmann::json{{"event", "verify"},
+  return nlohmann::json{{"event", "result"},
                         {"passed", report.passed()},
                         {"largest", largest},
                         {"tolerance", report.tolerance},
@@ -132,9 +138,10 @@ std::string json_of(const VerifyReport& report) {
 int train_command(const RunSpec& spec, const CommandOptions& options) {
   if (options.dry_run) {
     const Workload load = workload(spec);
-    print_line(fmt::format("would train {} on {} ({} samples) with {} ranks, {} samples a step",
-                           model_text(spec, load), spec.data.source, load.data.train->size(),
-                           spec.train.ranks, spec.train.global_batch));
+    print_dry_run(fmt::format("would train {} on {} ({} samples) with {} ranks, {} samples a step",
+                              model_text(spec, load), spec.data.source, load.data.train->size(),
+                              spec.train.ranks, spec.train.global_batch),
+                  options.json);
     return 0;
   }
   return on_every_rank(spec, options, /*keep=*/true, [](Session& session) {
@@ -151,8 +158,10 @@ int eval_command(const RunSpec& spec, int64_t step, const CommandOptions& option
   shown.verbosity = std::max(0, options.verbosity);  // -q does not hide the evaluation, which is the result
   if (options.dry_run) {
     const Workload load = tested_workload(spec);
-    print_line(fmt::format("would evaluate {} on {} ({} test samples) with {} ranks", model_text(spec, load),
-                           spec.data.source, load.data.test->size(), spec.train.ranks));
+    print_dry_run(
+        fmt::format("would evaluate {} on {} ({} test samples) with {} ranks", model_text(spec, load),
+                    spec.data.source, load.data.test->size(), spec.train.ranks),
+        options.json);
     return 0;
   }
   return on_every_rank(spec, shown, /*keep=*/false, [&options, step](Session& session) {
@@ -198,9 +207,10 @@ int verify_command(const RunSpec& spec, const CommandOptions& options) {
   }
   if (options.dry_run) {
     const Workload load = workload(spec);
-    print_line(
+    print_dry_run(
         fmt::format("would compare {} steps of {} on {} with {} ranks with those of one process, in fp64",
-                    spec.verify.steps, model_text(spec, load), spec.data.source, spec.train.ranks));
+                    spec.verify.steps, model_text(spec, load), spec.data.source, spec.train.ranks),
+        options.json);
     return 0;
   }
   RunSpec exact = spec;
@@ -230,6 +240,7 @@ int zoo_ls_command(const CommandOptions& options) {
                    ? nlohmann::json{{"event", "model"}, {"name", entry.name}, {"what", entry.what}}.dump()
                    : fmt::format("{:<10} {}", entry.name, entry.what));
   }
+  if (options.json) print_line(end_of_list(zoo().size()));
   return 0;
 }
 
@@ -251,6 +262,7 @@ int strategies_command(const CommandOptions& options) {
       print_line(fmt::format("{}\n    {}", row.name, wrapped(text, kTextColumns, 4, 4)));
     }
   }
+  if (options.json) print_line(end_of_list(strategy_rows().size()));
   return 0;
 }
 
@@ -262,9 +274,10 @@ int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const Co
 int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const CommandOptions& options) {
   check_factorize(spec, what);
   if (options.dry_run) {
-    print_line(fmt::format("would factorize {} with {} factors on {} ranks",
-                           what.ratings.empty() ? "generated entries" : what.ratings, what.factors,
-                           spec.train.ranks));
+    print_dry_run(fmt::format("would factorize {} with {} factors on {} ranks",
+                              what.ratings.empty() ? "generated entries" : what.ratings, what.factors,
+                              spec.train.ranks),
+                  options.json);
     return 0;
   }
   return on_every_rank(spec, options, /*keep=*/false,
@@ -283,7 +296,8 @@ int plan_memory_command(const Config& config, double params, const CommandOption
 
 int bench_layers_command(double seconds, const CommandOptions& options) {
   if (options.dry_run) {
-    print_line(fmt::format("would time convolutions and fully connected layers for {:g} s", seconds));
+    print_dry_run(fmt::format("would time convolutions and fully connected layers for {:g} s", seconds),
+                  options.json);
     return 0;
   }
   const std::vector<LayerTiming> timings = bench_layers(seconds);
@@ -294,11 +308,16 @@ int bench_layers_command(double seconds, const CommandOptions& options) {
 int data_make_command(const RunSpec& spec, const std::string& out_dir, bool force,
                       const CommandOptions& options) {
   if (options.dry_run) {
-    print_line(fmt::format("would write {} into {}", spec.data.source, out_dir));
+    print_dry_run(fmt::format("would write {} into {}", spec.data.source, out_dir), options.json);
     return 0;
   }
   make_data(spec.data, spec.train.seed, out_dir, {.replace = force});
-  if (options.verbosity >= 0) print_line(fmt::format("wrote {} into {}", spec.data.source, out_dir));
+  if (options.json) {
+    print_line(
+        nlohmann::ordered_json{{"event", "result"}, {"source", spec.data.source}, {"dir", out_dir}}.dump());
+  } else if (options.verbosity >= 0) {
+    print_line(fmt::format("wrote {} into {}", spec.data.source, out_dir));
+  }
   return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "starling/launch/environment.h"
 #include "starling/report/html_report.h"
 #include "starling/report/table.h"
+#include "starling/run/dry_run.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/session.h"
 #include "starling/spec/run_text.h"
@@ -127,13 +128,16 @@ void print_results(const Comparison& comparison, const std::string& report, bool
     return print_out("report: " + report);
   }
   for (const Compared& run : compared(comparison)) print_out(to_json(run));
-  print_out(nlohmann::json{{"event", "comparison"}, {"report", report}}.dump());
+  print_out(nlohmann::json{{"event", "result"}, {"report", report}}.dump());
 }
 
-void print_dry(const ComparisonPlan& plan) {
+void print_dry(const ComparisonPlan& plan, bool json) {
+  std::vector<std::string> lines;
   for (const ComparedRun& run : plan.runs)
-    print_out(fmt::format("would train {} with {} ranks for {}", run.name,
-                          run.config.spec.train.ranks + servers_of(run.config.spec), plan.budget.text()));
+    lines.push_back(fmt::format("would train {} with {} ranks for {}", run.name,
+                                run.config.spec.train.ranks + servers_of(run.config.spec),
+                                plan.budget.text()));
+  print_dry_run(fmt::format("{}", fmt::join(lines, "\n")), json);
 }
 
 std::string program_of(const CommandOptions& options) {
@@ -251,7 +255,7 @@ int carry_out(const ComparisonPlan& plan, const CommandOptions& options) {
     throw ConfigError("compare", fmt::format("starts its own ranks; start it without {}",
                                              name_of(environment.identity.origin)));
   if (options.dry_run) {
-    print_dry(plan);
+    print_dry(plan, options.json);
     return kExitOk;
   }
   const bool named = !plan.base.spec.run.dir.empty();

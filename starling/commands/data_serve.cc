@@ -15,6 +15,7 @@
 #include "starling/data/source_factory.h"
 #include "starling/net/address.h"
 #include "starling/net/stream/stream_listener.h"
+#include "starling/run/dry_run.h"
 #include "starling/run/stop_signal.h"
 #include "starling/telemetry/output.h"
 
@@ -113,7 +114,7 @@ std::string farewell(const DataServerCounts& counts, bool json) {
 int serve_data(const RunSpec& spec, const DataServeOptions& serve, const CommandOptions& options) {
   const std::string wanted = host_port_text(interface_address(spec.comm.interface), serve.port);
   if (options.dry_run) {
-    put_line(fmt::format("would serve {} at {}", spec.data.source, wanted));
+    print_dry_run(fmt::format("would serve {} at {}", spec.data.source, wanted), options.json);
     return 0;
   }
   if (serve.key_file.empty() && !resolve(parse_host_port(wanted)).is_loopback()) {

@@ -2,10 +2,13 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <string>
+#include <vector>
+
 #include "starling/commands/commands.h"
+#include "starling/run/dry_run.h"
 #include "starling/run/rank_program.h"
 #include "starling/spec/hosts.h"
-#include "starling/telemetry/output.h"
 
 namespace starling {
 
@@ -15,9 +18,11 @@ int launch_command(const RunSpec& spec, const std::vector<std::string>& program,
     const int processes = static_cast<int>(spec.train.ranks + servers_of(spec));
     std::vector<HostSlots> hosts = hosts_of(spec.launch);
     hosts = hosts.empty() ? std::vector<HostSlots>{{"this host", processes}} : share_out(hosts, processes);
-    FdOutput out(STDOUT_FILENO);
+    std::vector<std::string> lines;
     for (const HostSlots& host : hosts)
-      out.write(fmt::format("would start {} on {}: {}\n", host.slots, host.name, fmt::join(program, " ")));
+      lines.push_back(
+          fmt::format("would start {} on {}: {}", host.slots, host.name, fmt::join(program, " ")));
+    print_dry_run(fmt::format("{}", fmt::join(lines, "\n")), options.json);
     return 0;
   }
   RankProgram ranks;

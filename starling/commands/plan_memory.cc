@@ -193,7 +193,7 @@ std::string to_json(const MemoryPlan& plan) {
                          {"received_bytes_a_step", plan.received_bytes(shard)}}
                         .dump();
   }
-  return lines;
+  return lines + "\n" + Json{{"event", "result"}, {"objects", 1 + std::size(kShards)}}.dump();
 }
 
 }  // namespace starling

@@ -64,10 +64,11 @@ TEST(PlanMemory, PrintsAJsonObjectForEachShard) {
       to_json(plan_memory(config_of({"train.ranks=64", "train.shard=optimizer"}), 7.5e9)));
   std::vector<nlohmann::json> objects;
   for (std::string line; std::getline(lines, line);) objects.push_back(nlohmann::json::parse(line));
-  ASSERT_EQ(objects.size(), 5u);
+  ASSERT_EQ(objects.size(), 6u);
   EXPECT_EQ(objects[0]["shard"], "optimizer");
   EXPECT_EQ(objects[4]["shard"], "parameters");
   EXPECT_DOUBLE_EQ(objects[4]["bytes_a_rank"], 16 * 7.5e9 / 64);
+  EXPECT_EQ(objects[5]["event"], "result");
 }
 
 TEST(PlanMemory, RefusesWhatCannotBe) {

@@ -42,7 +42,7 @@ const char* fewer(const VolumeRow& row) {
 }
 
 nlohmann::ordered_json json_of(const VolumeRow& row) {
-  return {{"event", row.kind == "total" ? "volumes" : "layer"},
+  return {{"event", row.kind == "total" ? "result" : "layer"},
           {"name", row.name},
           {"kind", row.kind},
           {"weight_mb", row.weight_mb},

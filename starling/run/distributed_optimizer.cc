@@ -6,12 +6,12 @@
 
 #include "starling/parallel/loop_strategy.h"
 #include "starling/parallel/replica/broadcast_tensor.h"
+#include "starling/run/dry_run.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/rank_generators.h"
 #include "starling/run/run_state.h"
 #include "starling/run/torch_optimizer.h"
 #include "starling/run/training.h"
-#include "starling/telemetry/output.h"
 
 namespace starling {
 namespace {
@@ -34,8 +34,9 @@ LoopModel loop_model(const torch::nn::Module& module, const torch::optim::Optimi
   require_own_loop(state.spec);
   int64_t parameters = 0;
   for (const NamedTensor& p : model.parameters) parameters += p.tensor.numel();
-  FdOutput(1).write(fmt::format("would train {} parameters in the program's own loop with {} ranks by {}\n",
-                                parameters, state.spec.train.ranks, state.spec.exchange.name));
+  print_dry_run(fmt::format("would train {} parameters in the program's own loop with {} ranks by {}",
+                            parameters, state.spec.train.ranks, state.spec.exchange.name),
+                state.json);
   leave_process(kExitOk);
 }
 

@@ -20,6 +20,7 @@
 #include "starling/run/block_options.h"
 #include "starling/run/checked_config.h"
 #include "starling/run/command_page.h"
+#include "starling/run/dry_run.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/help.h"
 #include "starling/run/plain_error.h"
@@ -125,14 +126,16 @@ RunSpec with_options(RunSpec spec, const FitOptions& options) {
 }
 
 // Prints what the run would train. Checks the model, its initial weights and the length of the run.
-void print_plan(const RunSpec& spec, const ModelFactory& factory, const Source& train) {
+void print_plan(const RunSpec& spec, const ModelFactory& factory, const Source& train, bool json) {
   const Model model = factory();
   int64_t parameters = 0;
   for (const auto& p : model.module->parameters()) parameters += p.requires_grad() ? p.numel() : 0;
   train_length(spec, train.size() / spec.train.global_batch);
-  FdOutput(1).write(fmt::format(
-      "would train {} ({} parameters) on {} ({} samples) with {} ranks, {} samples a step\n", spec.model.name,
-      parameters, train.info().name, train.size(), spec.train.ranks, spec.train.global_batch));
+  print_dry_run(
+      fmt::format("would train {} ({} parameters) on {} ({} samples) with {} ranks, {} samples a step",
+                  spec.model.name, parameters, train.info().name, train.size(), spec.train.ranks,
+                  spec.train.global_batch),
+      json);
 }
 
 // A program whose command line names the data trains on what Run::data() returns.
@@ -236,7 +239,7 @@ RunResult Run::train(const ModuleFactory& module, const Loss& loss, std::shared_
       state_->session.reset();
       leave_process(status);
     }
-    if (rank() == 0) print_plan(spec, factory(ModelHooks{}), *data.train);
+    if (rank() == 0) print_plan(spec, factory(ModelHooks{}), *data.train, state_->json);
     leave_process(kExitOk);
   });
 }
