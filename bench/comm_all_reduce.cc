@@ -4,12 +4,12 @@
 // The sizes are 256 bytes to 64 MB, or only N bytes. The program prints the minimum, median and maximum over
 // the repetitions of rank 0, in microseconds. Engines:
 //
-//   memory  Shared memory, for tensors in a window and in ordinary memory. From 64 KB on, comm_bench also
-//   measures
-//           how long the machine takes to move the same bytes (transfer_limit.h). This engine is the default.
-//   tcp     Starling's TCP on loopback, as between hosts.
-//   ucx     UCX on loopback, over the transports that UCX_TLS allows.
-//   mpi     MPI. Start this engine with `mpiexec -n 2 comm_bench --engine mpi`.
+//   memory    Shared memory, for tensors in a window and in ordinary memory. This engine is the default.
+//             From 64 KB on, comm_bench also measures how long the machine takes to move the same bytes
+//             (transfer_limit.h).
+//   tcp       Starling's TCP on loopback, as between hosts.
+//   ucx       UCX on loopback, over the transports that UCX_TLS allows.
+//   mpi       MPI. Start this engine with `mpiexec -n 2 comm_bench --engine mpi`.
 //
 // comm_bench forks the ranks, except for the engine mpi.
 #include <fmt/format.h>

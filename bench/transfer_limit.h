@@ -20,8 +20,7 @@ struct TransferTimes {
   // Reading and writing N bytes of memory.
   std::vector<double> copy;
   // Writing and reading through staging slots of 1 MiB what an all-reduce of ordinary memory writes and reads
-  // there
-  // (`sliced` in comm/collective/shm_direct_all_reduce.h).
+  // there (`sliced` in comm/collective/shm_direct_all_reduce.h).
   std::vector<double> staging;
 };
 

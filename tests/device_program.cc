@@ -1,12 +1,12 @@
 // A user's program for tests/device_test.py: trains on the CPU or on the test device
 // (starling/torch_testing/test_device.h). Arguments after "--":
-//   --task NAME     mlp, lenet or heads. lenet has convolutions, pooling and batch norm. heads has two
-//   inputs,
-//                   outputs and targets, and a weighted loss. One of its parameters is frozen, one unused.
-//   --trained FILE  Saves the trained module, by rank: FILE.0, FILE.1, …
-//   --adam          Updates by an optimizer of the program.
-//   --no-device     Does not register the test device.
-//   --own-loop      Trains the module on the test device in a loop of its own, which Starling refuses.
+//   --task NAME       mlp, lenet or heads. lenet has convolutions, pooling and batch norm. heads has two
+//                     inputs, outputs and targets, and a weighted loss. One of its parameters is frozen,
+//                     one unused.
+//   --trained FILE    Saves the trained module, by rank: FILE.0, FILE.1, …
+//   --adam            Updates by an optimizer of the program.
+//   --no-device       Does not register the test device.
+//   --own-loop        Trains the module on the test device in a loop of its own, which Starling refuses.
 #include <torch/torch.h>
 
 #include <algorithm>

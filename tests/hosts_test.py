@@ -218,8 +218,8 @@ class TwoHosts(ProgramTest):
             self.assertRegex(end[2], r"rank 3")
         self.assertRegex(ends[0][2], "host-1")
         said = [end[2] for end in ends if "who waited for whom" in end[2]]
-        self.assertEqual(len(said), 1, said)  # without a launcher, the first rank that gave up reports it
-        self.assertRegex(said[0], r"rank [0-2] \(.*\) gave up in \S+ #\d+")
+        self.assertEqual(len(said), 1, said)  # without a launcher, the first rank that stopped waiting reports it
+        self.assertRegex(said[0], r"rank [0-2] \(.*\) stopped waiting in \S+ #\d+")
         # The report covers one host.
         self.assertEqual(len(set(re.findall(r"^  rank \d \((host-\d)\)", said[0], re.MULTILINE))), 1, said)
         self.assertIn("2 ranks of other hosts left out", said[0])

@@ -144,7 +144,7 @@ class Mpi(ProgramTest):
         self.mpiexec(3, RANKS, "dead", fails=True, timeout=60)
         waits = self.doctor(self.dir)["waits"]
         for rank in (0, 2):
-            self.assertRegex(waits[rank], rf"rank {rank} \(node\) (waits|gave up) in barrier #2 of group world")
+            self.assertRegex(waits[rank], rf"rank {rank} \(node\) (waits|stopped waiting) in barrier #2 of group world")
         self.assertRegex(waits[1], r"rank 1 \(node\) did not begin #2 of group world; its last operation was all-gather #1")
 
     def doctor(self, folder):
@@ -180,7 +180,7 @@ class Mpi(ProgramTest):
         out = subprocess.run([STARLING, "doctor", "--recorder", self.path("run")], capture_output=True, text=True, timeout=60).stdout
         for rank in (0, 2):
             # The duration of the wait follows the name of the group.
-            self.assertRegex(out, rf"rank {rank} \(.*\) (waits|gave up) in \S+ #{number}( .*)? of group world"
+            self.assertRegex(out, rf"rank {rank} \(.*\) (waits|stopped waiting) in \S+ #{number}( .*)? of group world"
                              r"(; it had waited| after) \d+\.\d+ s")
         self.assertRegex(out, rf"rank 1 \(.*\) did not begin #{number} of group world; its last operation was .* #{int(number) - 1}\b")
 
@@ -205,7 +205,7 @@ class Mpi(ProgramTest):
         _, err = self.finish(job, 240)
         self.assertNotEqual(job.returncode, 0)
         self.assertEqual(err.count("who waited for whom"), 1, err)
-        self.assertRegex(err, rf"rank [02] \(.*\) gave up in \S+ #{number}( .*)? of group world")
+        self.assertRegex(err, rf"rank [02] \(.*\) stopped waiting in \S+ #{number}( .*)? of group world")
         self.assertRegex(err, rf"rank 1 \(.*\) did not begin #{number} of group world")
         self.assertRegex(err, rf"error: rank 1 \(.*\) did not enter \S+ #{number} .*within 60000 ms")
 
@@ -234,7 +234,7 @@ class Mpi(ProgramTest):
                          | {("barrier", 0)})
         self.assertEqual({(e["algorithm"], e["link"], e["ranks"], e["errors"]) for e in timings}, {("mpi", "mpi", 2, 0)})
         _, err = self.mpiexec(2, STARLING, *words, "--tune", fails=True)
-        self.assertIn("--tune: MPI chooses its algorithms itself", err)
+        self.assertIn("--tune: MPI selects its own algorithms", err)
 
     def test_gossip(self):
         self.train(3, "run", "--exchange", "gossip")

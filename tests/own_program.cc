@@ -4,9 +4,8 @@
 //   --add N           Adds N/8 to all initial values.
 //   --dropout         The network drops activations by torch::nn::Dropout.
 //   --manual-seed N   Seeds torch's generator before fit().
-//   --record FILE     Rank r writes a line per training step to FILE.r: a hash of its mask, and the sums of
-//   the
-//                     frozen layer and of the buffers.
+//   --record FILE     Rank r writes a line per training step to FILE.r: a hash of its mask, and the sums
+//                     of the frozen layer and of the buffers.
 //   --reference N     Prints the hashes of N masks that libtorch draws without Starling, and ends.
 #include <torch/torch.h>
 

@@ -33,8 +33,7 @@ using TensorList = std::vector<std::pair<std::string, at::Tensor>>;
 using TensorMap = std::map<std::string, at::Tensor>;
 
 // An optimizer of Python: an object with step(), lr(), shard(), state() and load_state(), as OwnOptimizer has
-// them.
-// Its functions take Python's global lock. The destructor needs the lock.
+// them. Its functions take Python's global lock. The destructor needs the lock.
 class PythonOptimizer final : public OwnOptimizer {
  public:
   explicit PythonOptimizer(py::object optimizer) : optimizer_(std::move(optimizer)) {}

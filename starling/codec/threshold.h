@@ -7,8 +7,9 @@
 //   bytes(n) = 8 + k + (gaps > 64) + (gaps > 8192) + …, at most 8 + n
 //            (variable: encode returns the exact number)
 //
-// Unsent values, and the excess over tau, go to ErrorFeedback. Without it small gradients never arrive. A
-// sent element changes by at most tau per step, so choose tau near the size of typical large gradients.
+// Unsent values, and the excess over tau, go to ErrorFeedback. Without error feedback, elements within ±tau
+// are never sent. A sent element changes by at most tau per step, so choose tau near the size of typical
+// large gradients.
 //
 // If any element is NaN or infinite, the message has tau = NaN and k = 0, and all elements decode to NaN.
 #pragma once

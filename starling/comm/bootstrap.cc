@@ -85,9 +85,9 @@ class Rendezvous {
         if (rank < 0) throw;  // the store does not answer
         refuse_lost(rank);
         if (has_passed(deadline)) {
-          throw TimeoutError(fmt::format("rank {} did not join group '{}' (generation {}) within {} ms. It "
-                                         "was awaited in the store at "
-                                         "{}, as {}{}. See its log, or raise comm.timeout_s",
+          throw TimeoutError(fmt::format("rank {} did not join group '{}' (generation {}) within {} ms. "
+                                         "The store at {} has no key {}{}. See the log of the rank, or raise "
+                                         "comm.timeout_s",
                                          rank, setup_.name, setup_.generation, setup_.options.timeout.count(),
                                          store_.address(), keys, rank),
                              rank);

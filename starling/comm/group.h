@@ -65,7 +65,8 @@ struct GroupOptions {
   // The algorithm between hosts. comm/choice/choice.h chooses for kAuto, and for collectives that this
   // algorithm cannot carry out.
   Algorithm algorithm = Algorithm::kAuto;
-  // Carries out the all-reduces between hosts in place of `algorithm`, if it is set. All ranks pass the same.
+  // Carries out the all-reduces between hosts in place of `algorithm`, if it is set. All ranks must pass an
+  // equal function.
   RemoteAllReduce all_reduce;
   std::string tuning;        // the text of a tuning file (choice/tuning.h), which counts on rank 0 only
   std::string link = "tcp";  // the name of the network between the hosts in choice/tuning.h

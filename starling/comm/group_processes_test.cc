@@ -137,9 +137,9 @@ TEST_P(ConnectedProcesses, DifferentSettingsAreNamedBeforeDataFlows) {
     mine.join(rank, store);
   });
   EXPECT_THAT(ranks.store().get(rank_key("error", 1), kSaidWithin),
-              HasSubstr("the peer has --net-security none, we have encrypt"));
+              HasSubstr("the peer uses --net-security none and this process uses encrypt"));
   EXPECT_THAT(ranks.store().get(rank_key("error", 0), kSaidWithin),
-              HasSubstr("the peer has --net-security encrypt, we have none"));
+              HasSubstr("the peer uses --net-security encrypt and this process uses none"));
 }
 
 TEST_P(ConnectedProcesses, AWrongKeyIsRefused) {

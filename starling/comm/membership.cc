@@ -80,7 +80,7 @@ class Agreement {
     return ranks;
   }
 
-  // The later a rank's turn comes, the more seldom it looks, so that the store is not asked by all at once.
+  // A rank with a higher number polls less often, so that not all ranks ask the store at once.
   std::optional<std::string> await_list(Deadline until) {
     const std::vector<int>& ranks = present_.empty() ? before_.ranks : present_;
     const auto before = std::lower_bound(ranks.begin(), ranks.end(), rank_) - ranks.begin();

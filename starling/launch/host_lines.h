@@ -1,18 +1,27 @@
 // The protocol between the launcher and the agent of a host (host_agent.h). It consists of lines on the
 // standard input and output of the command that reaches the host.
 //
-//   the agent                                   the launcher
-//   starling-host {"protocol":1, …}             job {…}                  contains the key, which is on no
-//   command line
-//   listening PORT [ADDRESS …]                  reach ADDRESS …          to all hosts except the first, which
-//   listens
-//   reached ADDRESS …                           go PORT [ADDRESS]        start the ranks; PORT is MASTER_PORT
-//   out RANK TEXT         err RANK TEXT         signal NUMBER 0|1        to all ranks of the host; 1: process
-//   groups
-//   fault RANK {…}        step RANK STEP        end RANK                 kill a rank that the other ranks
-//   gave up exit RANK STATUS      kill RANK SIGNAL warn TEXT             refuse CODE TEXT      the agent
-//   cannot continue: the number of an ErrorCode and a message alive alive                    the answer,
-//   several times in HostJob::silence_ms
+// The agent sends:
+//
+//   starling-host {"protocol":2, …}       its first line, a HostHello
+//   listening PORT [ADDRESS …]            the answer to job; only the first host has addresses
+//   reached ADDRESS …                     the answer to reach
+//   out RANK TEXT, err RANK TEXT          a line of the rank's output
+//   fault RANK {…}                        a fault that the rank reports (fault.h)
+//   step RANK STEP                        when the rank has started to train, and when it ends
+//   exit RANK STATUS, kill RANK SIGNAL    the end of the rank
+//   warn TEXT                             a warning
+//   refuse CODE TEXT                      the agent cannot continue; CODE is the number of an ErrorCode
+//   alive                                 the answer to alive
+//
+// The launcher sends:
+//
+//   job {…}              a HostJob; it contains the key, which is on no command line
+//   reach ADDRESS …      to all hosts except the first, which listens at these addresses
+//   go PORT [ADDRESS]    start the ranks; PORT is MASTER_PORT
+//   signal NUMBER 0|1    to all ranks of the host; 1: to their process groups
+//   end RANK             kill this rank, which the other ranks consider lost
+//   alive                several times in HostJob::silence_ms; asks for an answer
 //
 // Lines before the first line of the protocol, such as the greeting of a login shell, are skipped. The agent
 // ends its ranks if its input ends. It also ends them if either side is silent for too long, for example

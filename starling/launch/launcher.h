@@ -27,8 +27,7 @@ namespace starling {
 // - 0 if all ranks succeeded. Ranks that were lost while the remaining ranks continued do not count.
 // - the status of the rank that failed if it is between 2 and 6, otherwise 1.
 // - after an interruption, 128 + signal if the ranks ended in order (they reported Error(kInterrupted)) or
-// were
-//   killed, otherwise the status of the ranks.
+//   were killed, otherwise the status of the ranks.
 // Throws ConfigError (run folder) or Error(kInternal) if the ranks cannot be started. No rank runs then.
 int launch(const LaunchOptions& options, const Clock& clock);
 

@@ -23,7 +23,8 @@ class Orphans {
 
   // Ends all orphans and their descendants and reaps them: by SIGTERM, and by SIGKILL if they still run after
   // `grace`. Every child of this process that the constructor did not see counts as an orphan, so that the
-  // ranks must have been reaped before. It gives up processes that this one may not end, and does not throw.
+  // ranks must have been reaped before. end_all() returns after twice `grace` at the latest, even if
+  // processes are left that this process has no permission to end. It does not throw.
   void end_all(std::chrono::milliseconds grace = std::chrono::seconds(2)) const;
 
  private:

@@ -159,8 +159,8 @@ struct SampleKeys {
 };
 
 // A module with a forward function from an input batch to an output (logits), and a loss. Both may take and
-// return several tensors. Every model of the
-// zoo is a Model, and a user's plain torch::nn::Module is wrapped into one.
+// return several tensors. Every model of the zoo is a Model, and a user's plain torch::nn::Module is wrapped
+// into one.
 struct Model {
   // Owns the parameters and buffers.
   std::shared_ptr<torch::nn::Module> module;
@@ -189,9 +189,12 @@ struct ModelShape {
   bool text = false;                 // true: the input is tokens; false: the input is images
 };
 
-// Returns the input and output shape that a model of the zoo is published for: 224×224 pixels and 1000
-// classes for the models of ImageNet, MNIST's shape for lenet5, model.widths for mlp, and model.tokens with
-// the vocabulary of GPT-2 for gpt or of Llama 2 for llama.
+// Returns the input and output shape that a model of the zoo is published for:
+// - mlp: the first and the last of model.widths
+// - lenet5: the images and classes of MNIST
+// - gpt: model.tokens and the vocabulary of GPT-2
+// - llama: model.tokens and the vocabulary of Llama 2
+// - all other models: 224×224 pixels and 1000 classes, as in ImageNet
 ModelShape usual_shape(const ModelSpec& spec);
 
 // What a model needs from the run that trains it.

@@ -33,10 +33,10 @@ struct BlockNames {
   std::vector<BlockForward> forwards;  // for blocks that cannot be called otherwise
 };
 
-// Fills model.blocks. If no patterns are given, the blocks are the children of a torch::nn::Sequential, or
-// the children of a module that has one Sequential or ModuleList among them, whose own children then are
-// blocks. A child without parameters joins the block before it. Errors: ConfigError if the model has blocks,
-// a pattern matches nothing, a parameter belongs to no block, or a block cannot be called.
+// Fills model.blocks. Without patterns, the blocks are the children of the torch::nn::Sequential. A module
+// with one Sequential or ModuleList among its children counts, too: the children of that list take its place.
+// A child without parameters joins the block before it. Errors: ConfigError if the model has blocks, a
+// pattern matches nothing, a parameter belongs to no block, or a block cannot be called.
 void find_blocks(Model& model, const BlockNames& names);
 
 }  // namespace starling

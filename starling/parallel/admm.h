@@ -6,9 +6,9 @@
 //   z   ← 1/p Σ_k (x_k + u_k)
 //   u_k ← u_k + x_k − z
 //
-// With momentum μ of the consensus, a round extrapolates z and the points at which the next x-steps begin, as
-// fast ADMM extrapolates z (Goldstein, O'Donoghue, Setzer, Baraniuk, "Fast alternating direction optimization
-// methods", SIAM J. Imaging Sciences 7(3), 2014). Δ is 0 at first:
+// With momentum μ of the consensus, a round extrapolates z, as fast ADMM does (Goldstein, O'Donoghue, Setzer,
+// Baraniuk, "Fast alternating direction optimization methods", SIAM J. Imaging Sciences 7(3), 2014). The
+// round also extrapolates the points at which the next x-steps begin. Δ is 0 at first:
 //
 //   m ← 1/p Σ_k (x_k + u_k),   u_k ← u_k + x_k − m,   x_k ← x_k + μ Δ,   z ← m + μ Δ,   Δ ← z − z_before
 //

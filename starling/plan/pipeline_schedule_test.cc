@@ -77,9 +77,8 @@ TEST(PipelineScheduleTest, MoreChunksNeverMakeTheStepLonger) {
 
 TEST(PipelineScheduleTest, SimulationPlacesMessagesAndUnequalStages) {
   const Schedule schedule = make_schedule("1f1b", 2, 1, 2);
-  // On stage 0, a forward takes 1 and a backward 2. On stage 1, they take 3 and 4. A message takes 0.5. Stage
-  // 1 works
-  // without a pause from 1.5 to 15.5.
+  // On stage 0, a forward takes 1 and a backward 2. On stage 1, they take 3 and 4. A message takes 0.5.
+  // Stage 1 works without a pause from 1.5 to 15.5.
   const SimulatedStep step = simulate_schedule(schedule, {{1, 3}, {2, 4}, 0.5});
   EXPECT_DOUBLE_EQ(step.makespan, 1 + 0.5 + 3 + 4 + 3 + 4 + 0.5 + 2);
   EXPECT_DOUBLE_EQ(step.bubble, 1 - 20 / (2 * 18.0));

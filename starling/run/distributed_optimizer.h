@@ -42,9 +42,12 @@ class DistributedOptimizer {
   // a part of the parameters, and its groups then hold these parts. With parameter servers, the servers make
   // the updates of the optimizer, at its present learning rate.
   //
-  // Errors: ConfigError if the configuration asks for what an own loop cannot do (stages, slices of tensors,
-  // sharded parameters, bf16), if the optimizer cannot be sharded or is not known to servers, if the ranks
-  // have different models, or if a parameter of the optimizer is not the module's.
+  // Errors: ConfigError in these cases:
+  // - The configuration asks for what an own loop cannot do, such as stages, tensor slices, sharded
+  //   parameters or bf16.
+  // - The optimizer cannot be sharded, or the servers do not know it.
+  // - The ranks have different models.
+  // - A parameter of the optimizer is not a parameter of the module.
   DistributedOptimizer(Run& run, torch::nn::Module& module, torch::optim::Optimizer& optimizer);
   ~DistributedOptimizer();
   DistributedOptimizer(const DistributedOptimizer&) = delete;

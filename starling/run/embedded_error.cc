@@ -20,7 +20,7 @@ void rethrow_as_error() {
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kInternal, error.what());
   } catch (...) {
-    throw Error(ErrorCode::kInternal, "an exception that is no std::exception");
+    throw Error(ErrorCode::kInternal, "an exception of an unknown type");
   }
 }
 

@@ -65,7 +65,7 @@ TEST(Join, EveryExceptionOfTheTrainingIsAnError) {
       fault_of([](const at::Tensor& output, const at::Tensor&) { return output.view({7, 11}).sum(); }),
       testing::HasSubstr("shape '[7, 11]' is invalid"));
   EXPECT_EQ(fault_of([](const at::Tensor&, const at::Tensor&) -> at::Tensor { throw 5; }),
-            "an exception that is no std::exception");
+            "an exception of an unknown type");
 }
 
 TEST(Join, AProcessAloneJoinsAgainAndPrintsNothing) {

@@ -59,8 +59,8 @@ void hold_out(const RunSpec& spec, OwnSamples& own) {
   if (count < 1)
     throw ConfigError(
         "exchange.combine",
-        fmt::format("best holds out a tenth of each rank's samples, but a rank has only {}; use "
-                    "--combine average",
+        fmt::format("best holds out up to a tenth of each rank's samples, but a rank has {} samples and "
+                    "needs 10; use --combine average",
                     size));
   std::vector<int64_t> indices(static_cast<size_t>(size));
   std::iota(indices.begin(), indices.end(), int64_t{0});

@@ -4,7 +4,7 @@
 //   One rank             Starling neither seeds the generator nor draws from it. Its state is the user's.
 //   Several ranks        The generator of replica r is seeded by (train.seed, r).
 //   A resumed run        The states are those of the checkpoint.
-//   Resumed by others    Replica r is seeded by (train.seed, step, r), if the checkpoint has the states of
+//   Other ranks now      Replica r is seeded by (train.seed, step, r), if the checkpoint has the states of
 //                        another number of ranks, or lacks one because the rank was lost.
 //
 // Ranks that share a replica have equal seeds, so that layers which each of them computes as a whole draw

@@ -120,13 +120,13 @@ class Session {
 // servers.
 int64_t servers_of(const RunSpec& spec);
 
-// Returns the folder of the run: STARLING_RUN_DIR, else run.dir, else runs/<date>-<model>. Our launcher sets
-// STARLING_RUN_DIR. The last one is made here, with a number behind it if the folder exists, so that runs
-// that begin in one second have different folders.
+// Returns the folder of the run: STARLING_RUN_DIR, else run.dir, else runs/<date>-<time>-<model>. Our
+// launcher sets STARLING_RUN_DIR. The last one is made here, with a number behind it if the folder exists, so
+// that runs that begin in one second have different folders.
 std::string run_folder_of(const RunSpec& spec, const Environment& environment);
 // Returns the folder of the ranks' flight recorders.
 std::filesystem::path recorder_folder(const std::string& run_dir);
-// Returns the file in which a rank that gave up has written who waited for whom.
+// Returns the file in which a rank that stopped waiting has written who waited for whom.
 std::filesystem::path said_file(const std::string& run_dir);
 // Makes the folder. Errors: ConfigError that names the folder if it cannot be made or written.
 void make_run_folder(const std::string& path);

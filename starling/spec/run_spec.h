@@ -172,7 +172,7 @@ struct PipelineSpec {
 };
 
 struct RunFolderSpec {
-  std::string dir;              // run.dir (--run-dir); empty = runs/<date>-<model>
+  std::string dir;              // run.dir (--run-dir); empty = runs/<date>-<time>-<model>
   std::string resume = "auto";  // run.resume: auto never PATH
   bool tensorboard = false;     // run.tensorboard (--tensorboard): also write event files of TensorBoard
 };

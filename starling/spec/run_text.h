@@ -16,10 +16,10 @@ std::vector<std::string> split_runs(const std::string& text);
 
 // Returns `base` with the values of a run:
 //
-//   NAME                    the table [runs.NAME] of one of `files`, otherwise the exchange of that name
-//   [NAME:]KEY=VALUE:…      KEY is a flag (staleness, codec, shard, mesh, n, …), a key (exchange.rho) or a
-//   key of the
-//                           table `exchange` (rho); everything behind "codec=" is the codec with its options
+//   NAME                  the table [runs.NAME] of one of `files`, otherwise the exchange of that name
+//   [NAME:]KEY=VALUE:…    KEY is a flag (staleness, codec, shard, mesh, n, …), a key (exchange.rho) or a
+//                         key of the table `exchange` (rho). The text behind "codec=" is the codec with
+//                         its options.
 //
 // If the ranks of `base` do not fit the mesh of the run, the number of ranks is that of the mesh. Throws
 // ConfigError ("--runs TEXT") with a suggestion.

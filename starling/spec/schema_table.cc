@@ -286,7 +286,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .doc = "Size of a gradient bucket. A complete bucket is reduced while the backward pass continues.",
    .unit = "MB", .range = above(0)},
   {.key = "train.gemm", .member = at<kTrain, &TrainSpec::gemm>(), .section = Section::kTraining,
-   .doc = "Library for fp32 matrix products. auto is mkl, or the faster one under train.tune.",
+   .doc = "Library for fp32 matrix products. If auto: MKL, or with --tune the faster library.",
    .allowed = "auto mkl onednn"},
   {.key = "train.layout", .member = at<kTrain, &TrainSpec::layout>(), .section = Section::kTraining,
    .doc = "Memory layout of images. auto is channels-last if the model has convolutions, can compute in "
@@ -425,7 +425,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .allowed = "none fp16 bf16 int8"},
 
   {.key = "run.dir", .member = at<kRun, &RunFolderSpec::dir>(), .section = Section::kRun,
-   .doc = "Run folder for logs, events and checkpoints. If empty, the folder is runs/<date>-<model>.",
+   .doc = "Run folder for logs, events and checkpoints. If empty, the folder is runs/<date>-<time>-<model>.",
    .flags = "--run-dir", .placeholder = "DIR", .shapes_training = false},
   {.key = "run.resume", .member = at<kRun, &RunFolderSpec::resume>(), .section = Section::kRun,
    .doc = "Resume from the newest complete checkpoint in the run folder (auto), from a given checkpoint "

@@ -14,9 +14,10 @@ namespace starling {
 // work but are probably a mistake. `cores` is the number of cores of this machine, or 0 if it is unknown.
 std::vector<std::string> validate(const RunSpec& spec, const Origins& origins = {}, int cores = 0);
 
-// Returns false if the exchange of the run does not read this key of the table `exchange`, or if the run has
-// no stages and this is a key of the table `pipeline`, or if it has stages or a hybrid and the key is
-// train.accumulate. Returns true for all other keys.
+// Returns false for a key that the run does not read:
+// - a key of the table `exchange` that its exchange ignores
+// - a key of the table `pipeline` if the run has no stages
+// - train.accumulate if the run has stages or a hybrid
 bool reads_key(const RunSpec& spec, const SchemaEntry& entry);
 
 }  // namespace starling

@@ -31,11 +31,11 @@ struct KillOutcome {
   std::vector<std::string> problems;  // what was not as promised
 };
 
-// Plays a round. It forks, so call it while this process has no threads. Every wait has an end.
+// Runs a round. It forks, so call it while this process has no threads. Every wait has an end.
 // It looks for leftovers in this process's children and descriptors, /dev/shm, /proc/net/unix and
 // /proc/net/tcp.
 KillOutcome play_kill_round(const KillRound& round);
-// Plays a round and returns its problems, one per line, after the values that repeat the round. Empty if
+// Runs a round and returns its problems, one per line, after the values that repeat the round. Empty if
 // there were no problems.
 std::string problems_of(const KillRound& round);
 

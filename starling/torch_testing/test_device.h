@@ -5,12 +5,10 @@
 // - The host cannot access the memory of the device: an access ends the process by SIGSEGV. Only kernels and
 //   copies can. Fresh memory holds NaN.
 // - Streams are lazy. A copy or the result of a kernel takes effect when somebody waits for its stream, an
-// event
-//   behind it, or a blocking copy to the host. So a missing wait gives stale or NaN values in every run, and
-//   not in a few of them.
+//   event behind it, or a blocking copy to the host. So a missing wait gives stale or NaN values in every
+//   run, and not in a few of them.
 // - A kernel computes with what its own stream has written. What another stream writes is there only if an
-// event
-//   orders the streams.
+//   event orders the streams.
 //
 // Kernels are those of the CPU, on copies of their arguments. The device is no model of the speed of a GPU.
 // It stays registered until the process ends.

@@ -17,11 +17,10 @@ using GoesOn = std::function<bool(int64_t samples, int64_t of)>;
 
 // Returns the loss and the metrics of `replica` on `source`. Collective. `batch` is the number of samples of
 // one forward pass per rank. The loss is the mean over all samples, and over all tokens of text. A weighted
-// loss is its sum over all samples divided by its weight. The result
-// is complete on the rank where rank_gather.leads() is true, and on all ranks if rank_gather.all_receive()
-// is. The leading rank also computes the shares of lost ranks. The module is in evaluation mode during the
-// call and in training mode afterwards. Errors: c10::Error of the model, the loss or a metric, which says
-// where it came from.
+// loss is its sum over all samples divided by its weight. The result is complete on the rank where
+// rank_gather.leads() is true, and on all ranks if rank_gather.all_receive() is. The leading rank also
+// computes the shares of lost ranks. The module is in evaluation mode during the call and in training mode
+// afterwards. Errors: c10::Error of the model, the loss or a metric, which says where it came from.
 //
 // `goes_on` is called after every batch. If it returns false on some rank, the result has -1 samples where it
 // would be complete. Ranks that compute each sample together must not break off.

@@ -3,8 +3,9 @@
 //
 //   starling::FitOptions options;
 //   options.metric("accuracy", starling::top1);
-//   options.on_epoch([](const auto& state, const auto& e) { return e.loss < 1e-3 ? starling::kStop :
-//   starling::kContinue; });
+//   options.on_epoch([](const auto& state, const auto& e) {
+//     return e.loss < 1e-3 ? starling::kStop : starling::kContinue;
+//   });
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -199,8 +200,8 @@ class FitOptions {
   // which forward() computes them. A pattern is the name of a submodule, with * for any characters; it stands
   // for all submodules that match, in the order of their registration. A submodule of a match is a part of
   // it. The blocks together must be the forward function of the model, which fit() compares on some samples.
-  // If no blocks are named, they are the children of a torch::nn::Sequential, or the children of a module
-  // that has one Sequential or ModuleList, whose own children are then blocks.
+  // Without patterns, the blocks are the children of the torch::nn::Sequential. A module with one Sequential
+  // or ModuleList among its children counts, too: the children of that list take its place.
   FitOptions& blocks(std::vector<std::string> patterns);
   // Says how blocks are computed whose names match `pattern`, by the class of their modules. It is not needed
   // for layers of libtorch's and for the children of a Sequential.

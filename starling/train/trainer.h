@@ -47,7 +47,7 @@ struct TrainProgress {
   int64_t closed_step = -1;      // the last step whose evaluation and checkpoint, if due, are done
   Nanoseconds last_save{};       // when the last checkpoint began, or the run
   bool saves = false;            // the run has written a checkpoint because of the time or of a request
-  double unreported_save_s = 0;  // by which a checkpoint has delayed the next step
+  double unreported_save_s = 0;  // seconds by which checkpoints delay the next step; not yet reported
 };
 
 // The outcome of a loss that a rank survives with the same strategy, on a larger share of the samples
@@ -69,11 +69,11 @@ class TrainHooks {
   virtual bool ready_to_save() { return false; }
   // The statistics that the result reports. Called once, at the end. Collective.
   virtual StrategyStats statistics() = 0;
-  // Called when StepReport::lost has grown. `step` is the last step that was made: the loader's next batch
-  // must be that of the step after it. The loader may be replaced.
+  // Called when StepReport::lost has grown. `step` is the last step that was made. The loader may be
+  // replaced. Afterwards the loader must return the batch of step + 1.
   virtual Takeover after_loss(int64_t step) = 0;
-  // Called after each step, with the report of the last attempt. The loader may be replaced by one whose next
-  // batch is that of the step after it.
+  // Called after each step, with the report of the last attempt. The loader may be replaced. Afterwards the
+  // loader must return the batch of step + 1.
   virtual void step_done(int64_t /*step*/, const StepReport& /*report*/) {}
   // Called once, after statistics(): the other ranks do not need the strategy of this rank any more.
   virtual void leave() = 0;

@@ -1,10 +1,12 @@
 // file_verdicts reads files from its standard input and says what our parsers make of each.
 //
-//   input   per file: 'f' (safetensors), 'p' (.pt) or 'i' (index), the length (8 bytes, little-endian), the
-//   bytes output  per file: a line "accept CONTENT" or "refuse REASON". CONTENT is JSON that maps each tensor
-//   of
-//           safetensors to its dtype, shape and number of bytes, or each file of an index to its tensors. Of
-//           a .pt file it is NAME|SHAPE|BYTES; for each tensor, with the bytes in hexadecimal digits.
+//   input     per file: 'f' (safetensors), 'p' (.pt) or 'i' (index), the length (8 bytes, little-endian)
+//             and the bytes
+//   output    per file: a line "accept CONTENT" or "refuse REASON"
+//
+// CONTENT of a safetensors file is JSON that maps each tensor to its dtype, shape and number of bytes.
+// CONTENT of an index is JSON that maps each file to its tensors. CONTENT of a .pt file is NAME|SHAPE|BYTES;
+// for each tensor, with the bytes in hexadecimal digits.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -172,7 +172,7 @@ class TwoHosts(Ranks):
 
         ranks = self.start([RANKS, "collectives"], 4, on_host, "10.97.0.1", GLOO_SOCKET_IFNAME="eth0", STARLING_KEY_FILE=key)
         for rank in ranks[2:]:
-            self.assertIn("the peer has --net-security auth, we have encrypt", rank.communicate(timeout=250)[0])
+            self.assertIn("the peer uses --net-security auth and this process uses encrypt", rank.communicate(timeout=250)[0])
 
     def test_without_a_key_the_error_says_how_to_make_one(self):
         outputs = self.ended(self.hosts([RANKS]), [1] * 4)

@@ -37,7 +37,8 @@ class Choice {
   // All ranks pass equal setups.
   explicit Choice(Setup setup) : setup_(std::move(setup)) {}
 
-  // Returns false if a name or tuning decides everything. The link then need not be measured.
+  // Returns false if the options of the group name an algorithm, if the tuning has entries, or if there is
+  // only one host. The link then need not be measured.
   bool needs_link() const {
     return setup_.named == Algorithm::kAuto && setup_.tuning.entries().empty() && setup_.hosts > 1;
   }

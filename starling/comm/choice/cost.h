@@ -5,9 +5,9 @@
 //   T = steps · α + further · o + bytes · β
 //
 // steps: the messages on the longest chain of messages that wait for each other
-// further: the messages beyond the first that a rank on this chain sends or receives in one step; each costs
-// o
+// further: messages beyond the first that a rank of this chain sends or receives in one step; each costs o
 // bytes: the bytes on the links of this chain
+//
 // The functions compute the formulas at the top of each file of comm/collective/, and
 // collective/algorithms_test.cc compares them with what really moves. The functions are pure. The planner and
 // the choice of algorithms use them.

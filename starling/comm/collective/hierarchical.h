@@ -8,24 +8,23 @@
 // many lanes as the smallest host has ranks. Lane 0 consists of the leaders. For h hosts, p ranks and N bytes
 // as in comm/choice/cost.h:
 //
-//                    within a host               between hosts                         bytes that a host
-//                    sends
-//   barrier          enter() before and after    dissemination among the leaders       none
-//   broadcast        broadcast                   binomial tree among the leaders       ⌈log2 h⌉ N at most
-//   all-reduce       all-reduce, broadcast       all-reduce of a part by each lane     2 (h - 1)/h N by ring
-//   or direct
-//   all-gather       all-gather, broadcast       all-gather among the leaders          (h - 1)/h N by ring
+//                    within a host               between hosts                      bytes sent per host
+//   barrier          enter() before and after    dissemination among the leaders    none
+//   broadcast        broadcast                   binomial tree among the leaders    ⌈log2 h⌉ N at most
+//   all-reduce       all-reduce, broadcast       all-reduce of a part by each lane  2 (h - 1)/h N
+//   all-gather       all-gather, broadcast       all-gather among the leaders       (h - 1)/h N
 //   reduce-scatter   as an all-reduce            as an all-reduce
 //   all-to-all       all-to-all                  pairwise, or bruck
 //
 // broadcast: the root's host broadcasts before the leaders do, and the other hosts afterwards.
-// all-reduce: below kLaneBytes, the leaders reduce the whole tensor.
+// all-reduce: below kLaneBytes, the leaders reduce the whole tensor. The bytes are those of ring and direct.
+// all-gather: the bytes are those of ring.
 // reduce-scatter: each rank takes its part from an all-reduce of a copy. If every host has one rank, the
 // algorithm runs over all ranks instead.
 // all-to-all: bruck is used if it is chosen, every host has one rank, and all blocks have one size.
 //
-// Cost: T(shared memory, shm_*.h) + T(algorithm among h hosts). A flat ring over all p ranks would send 2 (p
-// - 1)/p N bytes from each host. For two hosts with two ranks each that is half as much again.
+// Cost: T(shared memory, shm_*.h) + T(algorithm among h hosts). A flat ring over all p ranks would send
+// 2 (p - 1)/p N bytes from each host. For two hosts with two ranks each that is half as much again.
 // Sums are taken in rank order within a host. The algorithm determines the order over the hosts. All ranks
 // get the same bits.
 #pragma once

@@ -1,16 +1,18 @@
 // All-reduce in windows among p ranks of one host on m NUMA nodes, q = p / m ranks each. Little passes
 // between the nodes:
 //
-//   1. Rank i of a node reduces part i (N / q bytes) of the windows of its node to its own window, in rank
-//   order.
-//   2. The ranks i of all nodes reduce part i over the nodes. Each reduces a slice of N / p bytes and stores
-//   it to all of them.
+//   1. Rank i of a node reduces part i (N / q bytes) of the windows of its node to its own window, in
+//      rank order.
+//   2. The ranks i of all nodes reduce part i over the nodes. Each of them reduces a slice of N / p
+//      bytes and stores the result to the windows of all of them.
 //   3. Rank i copies part i to the windows of its node.
 //
 // There are four synchronizations. A rank reads N bytes and writes N bytes, as in `direct`
-// (shm_direct_all_reduce.h). Only 2 (m - 1) / p · N of them pass between nodes, instead of 2 (p - q) / p ·
-// N: the fraction 1 / q.
+// (shm_direct_all_reduce.h). Only 2 (m - 1) / p · N of them pass between nodes, instead of 2 (p - q) / p · N.
+// That is the fraction 1 / q. The time is:
+//
 //   T = 4 α + 2 (p - m + 1) / p · N β + 2 (m - 1) / p · N β'
+//
 // β' is the time for one byte between nodes.
 // All ranks get the same bits: the sums of the nodes are added in the order of the nodes' first ranks. 16-bit
 // floats are rounded once per level.

@@ -19,7 +19,7 @@ struct Lateness {
   int rank = -1;
 };
 
-// MpiWatch holds what a wait calls meanwhile.
+// MpiWatch holds the callbacks of a wait and says how the wait may use the processor.
 struct MpiWatch {
   // Says who is late. It is called for a warning and for the TimeoutError.
   std::function<Lateness()> late = {};
@@ -30,7 +30,7 @@ struct MpiWatch {
   bool beside_computation = false;
 };
 
-// MpiPatience carries out the waits of one group and keeps its failure. It is thread-safe.
+// MpiPatience waits for MPI operations of one group and remembers the first failure. It is thread-safe.
 class MpiPatience {
  public:
   // `options` must outlive this object.

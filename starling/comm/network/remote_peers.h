@@ -1,8 +1,8 @@
 // RemotePeers: the connections of this rank to the ranks with which it does not share memory, for
 // collectives.
 //
-// Messages carry their Operation. Many messages move at a time. Errors name the rank that is late, dead or in
-// another collective. The connections also carry three kinds of notice:
+// Messages carry their Operation. Several messages move at the same time. Errors name the rank that is late,
+// dead or in another collective. The connections also carry three kinds of notice:
 //   failure: its reason ends the waits of the other ranks
 //   waiting: "I wait for rank r", sent when a wait has run out of time. Following these notices finds the
 //   rank for which all ranks wait.

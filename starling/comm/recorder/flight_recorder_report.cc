@@ -49,7 +49,7 @@ std::string wait_line(const Recording& recording, const Record& record, const st
   const std::string what =
       record.in_memory != 0 ? "for " + awaited_counter(record) : "in " + describe(record);
   if (record.state == RecordState::kFailed)
-    return fmt::format("{} gave up {} of group {} after {}", name_of(recording), what, group,
+    return fmt::format("{} stopped waiting {} of group {} after {}", name_of(recording), what, group,
                        seconds(record.began_ns, record.ended_ns));
   return fmt::format("{} waits {} of group {}; it had waited {} at the last record", name_of(recording), what,
                      group, seconds(record.began_ns, last));

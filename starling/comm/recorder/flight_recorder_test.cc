@@ -103,7 +103,7 @@ TEST(Recorder, SaysWhoWaitsForWhom) {
   EXPECT_THAT(lines[1], HasSubstr("rank 1 (node-a) did not begin #2 of group world; its last operation was "
                                   "all-reduce #1 (sum of 4096 bytes fp32), which ended 0."));
   EXPECT_THAT(lines[2],
-              HasSubstr("rank 2 (node-a) gave up in all-reduce #2 (sum of 4096 bytes fp32) of group "
+              HasSubstr("rank 2 (node-a) stopped waiting in all-reduce #2 (sum of 4096 bytes fp32) of group "
                         "world after 0."));
   const std::string report = recorder_report(read_recordings(folder.path()), 5);
   EXPECT_THAT(report, HasSubstr("Who waits for whom"));

@@ -388,7 +388,7 @@ TEST_F(Served, ReadersWithAnotherSecurityAreToldBothSettings) {
   JobIdentity encrypting = identity_;
   encrypting.security = DataSecurity::kEncrypt;
   EXPECT_THAT(message_of<CommError>([&] { ServedClient(address_, encrypting); }),
-              HasSubstr("the peer has --net-security none, we have encrypt"));
+              HasSubstr("the peer uses --net-security none and this process uses encrypt"));
   server_.reset();
   server_ = std::make_unique<DataServer>(
       DataServer::Content{"digits", served_stores(ImageParts{digits_, nullptr})},

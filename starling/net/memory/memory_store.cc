@@ -9,7 +9,7 @@ namespace starling {
 namespace {
 
 [[noreturn]] void throw_absent(const std::string& key, Milliseconds timeout, int number = -1) {
-  throw TimeoutError(fmt::format("store: nobody put {} within {} ms", key, timeout.count()), number);
+  throw TimeoutError(fmt::format("store: key {} was not set within {} ms", key, timeout.count()), number);
 }
 
 }  // namespace

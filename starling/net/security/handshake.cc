@@ -52,7 +52,9 @@ void check_prefix(HandshakeRole ours, uint16_t our_version, const std::string& p
         fmt::format("the peer speaks protocol version {}, ours is {}: install the same Starling on all hosts",
                     version, our_version));
   const auto role = static_cast<HandshakeRole>(at(kMagicBytes + 2));
-  if (role == ours) throw CommError("not a Starling peer: it claims our own role (a reflected greeting?)");
+  if (role == ours)
+    throw CommError(
+        "not a Starling peer: the peer sent the role of this side; the greeting may have been reflected");
   if (role != other(ours)) throw CommError("not a Starling peer: it has no known role");
   if (at(kMagicBytes + 3) != 0 || at(kMagicBytes + 4) != 0)
     throw CommError("not a Starling peer: its greeting has another form");
@@ -65,7 +67,7 @@ size_t check_record_header(const std::string& header, size_t room) {
   const size_t length = static_cast<size_t>(at(3)) << 8 | at(4);
   const bool known = at(0) >= kAlert && at(0) <= kApplicationData && at(1) == kMajorVersion &&
                      (at(2) == 1 || at(2) == 3);  // a first hello says 3.1, all else 3.3
-  if (!known || length == 0) throw CommError("not a Starling peer: it sends no record of TLS");
+  if (!known || length == 0) throw CommError("not a Starling peer: the peer did not send a TLS record");
   if (length > room)
     throw CommError(
         fmt::format("not a Starling peer: its handshake has more than {} bytes", kMaxUnauthenticatedBytes));
@@ -247,9 +249,10 @@ ConnectionKeys Handshake::keys() const {
   const Parts& p = *parts_;
   const Claim& theirs = *p.theirs;
   if (theirs.security != p.ours.security)
-    throw CommError(fmt::format(
-        "the peer has --net-security {}, we have {}: give all processes of the job the same (comm.security)",
-        security_name(theirs.security), security_name(p.ours.security)));
+    throw CommError(
+        fmt::format("the peer uses --net-security {} and this process uses {}: give all processes one value "
+                    "(comm.security)",
+                    security_name(theirs.security), security_name(p.ours.security)));
   const bool client = p.role == HandshakeRole::kClient;
   const Parties& called = client ? p.ours.parties : theirs.parties;
   const Parties& reached = client ? theirs.parties : p.ours.parties;

@@ -193,8 +193,10 @@ TEST(Handshake, DifferentSettingsAreNamedOnBothSidesAfterTheProofs) {
   shake(client, server);
   ASSERT_TRUE(client.done());
   ASSERT_TRUE(server.done());
-  EXPECT_TRUE(contains(refusal([&] { client.keys(); }), "the peer has --net-security none, we have encrypt"));
-  EXPECT_TRUE(contains(refusal([&] { server.keys(); }), "the peer has --net-security encrypt, we have none"));
+  EXPECT_TRUE(contains(refusal([&] { client.keys(); }),
+                       "the peer uses --net-security none and this process uses encrypt"));
+  EXPECT_TRUE(contains(refusal([&] { server.keys(); }),
+                       "the peer uses --net-security encrypt and this process uses none"));
 }
 
 TEST(Handshake, NobodyBetweenTheTwoCanChangeTheClaim) {
@@ -251,7 +253,7 @@ TEST(Handshake, RefusesAReplay) {
 
 TEST(Handshake, RefusesReflections) {
   Handshake client = client_of();
-  EXPECT_TRUE(contains(refusal(client, client.output()), "our own role"));
+  EXPECT_TRUE(contains(refusal(client, client.output()), "the role of this side"));
 
   // The client's own hello comes back under the other role.
   Handshake second = client_of();
@@ -313,7 +315,7 @@ TEST(Handshake, RefusesGarbageAtItsFirstByteAndAnotherJob) {
   EXPECT_TRUE(contains(refusal(other, take(ours)), "it belongs to another job"));
   const std::string prefix("STARLING\3\0C\0\0", kPrefix);
   Handshake plain = server_of();
-  EXPECT_TRUE(contains(refusal(plain, prefix + "GET /"), "no record of TLS"));
+  EXPECT_TRUE(contains(refusal(plain, prefix + "GET /"), "did not send a TLS record"));
   Handshake oversize = server_of();
   EXPECT_TRUE(
       contains(refusal(oversize, prefix + std::string("\x16\x03\x01\x10\x00", 5)), "more than 4096 bytes"));

@@ -1,5 +1,4 @@
-// Parties says which two parties a connection joins: who calls, whom it calls, and for what
-// service.
+// Parties says which two parties a connection joins: who calls, whom it calls, and for what service.
 //
 // The handshake (handshake.h) proves the parties together with the job key. So a connection that somebody
 // between two hosts redirects to another process of the same job is refused.
@@ -13,9 +12,9 @@
 
 namespace starling {
 
-// Parties has the value of the caller, who knows both parties, or of a listener, who knows itself
-// and leaves `caller` empty. A listener accepts every caller that calls its service, group and target.
-// The texts may hold any bytes. A text of more than 200 bytes is shortened to its hash.
+// Parties has the value of the caller, who knows both parties, or of a listener, who knows itself and leaves
+// `caller` empty. A listener accepts every caller that calls its service, group and target. The texts may
+// hold any bytes. A text of more than 200 bytes is shortened to its hash.
 struct Parties {
   std::string service;      // "ranks", "store" or "data"
   std::string group = {};   // the name and the generation of a group of ranks; empty for other services

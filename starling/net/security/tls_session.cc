@@ -230,7 +230,7 @@ bool TlsSession::step(std::span<const std::byte> record, std::string& out) {
   if (status != SSL_ERROR_NONE) throw CommError(failure_text(error));
   // OpenSSL counts a pre-shared key as a session that is resumed. A handshake without one must not pass.
   if (SSL_session_reused(session) != 1 || SSL_version(session) != TLS1_3_VERSION)
-    throw CommError("not a Starling peer: its TLS handshake goes without the job key");
+    throw CommError("not a Starling peer: the peer's TLS handshake does not use the job key");
   if (BIO_pending(p.incoming) > 0 || SSL_pending(session) > 0)
     throw CommError("not a Starling peer: it sends more than a handshake");
   return true;

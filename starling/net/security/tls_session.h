@@ -1,10 +1,9 @@
 // TlsSession: one side of a TLS 1.3 handshake (RFC 8446) by OpenSSL, over memory instead of a socket.
 //
 // Both sides must hold an external pre-shared key, which the client names by an identity text. The key
-// exchange adds X25519 (PSK with (EC)DHE), so that who learns the pre-shared key later cannot derive the
+// exchange adds X25519 (PSK with (EC)DHE), so that an attacker who learns the key later cannot derive the
 // keys of the connection. The cipher suite is TLS_AES_256_GCM_SHA384. Certificates, tickets, early data and
-// older versions are refused.
-// The server states a text of its own in its encrypted extensions.
+// older versions are refused. The server states a text of its own in its encrypted extensions.
 #pragma once
 
 #include <cstddef>

@@ -112,7 +112,8 @@ StoreClient::Answer StoreClient::call(const StoreRequest& request, int fd, Milli
     // The answer to a gather says which of its keys is absent.
     const int absent = answer.body.empty() ? -1 : std::atoi(answer.body.c_str());
     throw TimeoutError(
-        fmt::format("store: nobody put {}{} within {} ms", request.key, answer.body, wait.count()), absent);
+        fmt::format("store: key {}{} was not set within {} ms", request.key, answer.body, wait.count()),
+        absent);
   }
   return answer;
 }

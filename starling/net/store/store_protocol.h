@@ -7,8 +7,8 @@
 // put_if_absent: the answer is the value that the key has afterwards. erase: the key is a prefix.
 // add: the value is the summand in decimal, and the answer is the sum.
 // put_fd: the descriptor travels with the first byte of the request. The value is the number of its readers
-// in decimal, 0: the server keeps it. get_fd: it travels with the first byte
-// of the answer. A connection carries one request at a time.
+// in decimal, 0: the server keeps it. get_fd: it travels with the first byte of the answer. A connection
+// carries one request at a time.
 // gather: the key is a prefix, and the value is "FIRST COUNT". The server answers when the keys prefix0, …,
 // prefix<COUNT-1> are all there, with the values from FIRST on, as many as have room (pack_text). If the time
 // ends before, the answer is the number of the first absent key.

@@ -172,8 +172,8 @@ UniqueFd connect_to(const SocketAddress& address, Deadline deadline, std::chrono
     if (errno != EINPROGRESS && errno != EALREADY)
       throw CommError(fmt::format("{}: {}", address.text(), explain_errno(errno)));
     if (!wait_for(fd.get(), POLLOUT, deadline))
-      throw TimeoutError(
-          fmt::format("{}: no connection in time; is a firewall between the hosts?", address.text()));
+      throw TimeoutError(fmt::format(
+          "{}: no connection within the timeout. Check for a firewall between the hosts", address.text()));
     int error = 0;
     socklen_t bytes = sizeof(error);
     if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;

@@ -430,8 +430,9 @@ TEST(ListenerAttacks, DifferentSettingsAreNamedOnBothSidesBeforeDataFlows) {
     return error_of(
         [&] { tcp_connect(listener->address(), job(DataSecurity::kAuth), test_parties(), soon()); });
   });
-  EXPECT_TRUE(contains(refusal_of(*listener), "the peer has --net-security auth, we have encrypt"));
-  EXPECT_TRUE(contains(client.get(), "the peer has --net-security encrypt, we have auth"));
+  EXPECT_TRUE(
+      contains(refusal_of(*listener), "the peer uses --net-security auth and this process uses encrypt"));
+  EXPECT_TRUE(contains(client.get(), "the peer uses --net-security encrypt and this process uses auth"));
 }
 
 TEST(ListenerAttacks, WhoTalksWithoutEndIsReadNoFurtherThanAHandshake) {
@@ -446,7 +447,7 @@ TEST(ListenerAttacks, WhoTalksWithoutEndIsReadNoFurtherThanAHandshake) {
     pending.accept_all(listener.get());
     EXPECT_TRUE(pending.advance().empty());
   }
-  EXPECT_TRUE(contains(pending.last_refusal(), "it sends no record of TLS"));
+  EXPECT_TRUE(contains(pending.last_refusal(), "the peer did not send a TLS record"));
   EXPECT_EQ(pending.size(), 0u);
 }
 

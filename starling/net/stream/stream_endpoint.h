@@ -20,9 +20,9 @@ std::unique_ptr<Endpoint> make_stream_endpoint(UniqueFd socket, const Connection
 // leave this host's kernel, which tells each side who the other is.
 JobIdentity identity_on(int fd, const JobIdentity& identity);
 
-// Carries out the client's side of the handshake on a fresh connection. `parties` says who calls whom. Who
-// makes several connections gives `settings` of a client (make_tls_settings), which makes them cheaper.
-// Errors name `address`.
+// Carries out the client's side of the handshake on a fresh connection. `parties` says who calls whom. A
+// caller that makes several connections passes `settings` of a client (make_tls_settings), which makes each
+// connection cheaper. Errors name `address`.
 ConnectionKeys greet(int fd, const JobIdentity& identity, const Parties& parties, const std::string& address,
                      Deadline deadline, std::shared_ptr<const TlsSettings> settings = nullptr);
 

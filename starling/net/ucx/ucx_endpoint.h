@@ -1,7 +1,6 @@
 // The Endpoint over UCX. It uses an authenticated TCP connection to the same peer, over which both sides
-// exchange the addresses of their workers.
-// Afterwards the TCP connection carries no messages. It reports at once if the peer has died, ends in order,
-// or no longer answers. UCX reports this late, or for sends only.
+// exchange the addresses of their workers. Afterwards the TCP connection carries no messages. It reports at
+// once if the peer has died, ends in order, or no longer answers. UCX reports this late, or for sends only.
 //
 // A message consists of at most three messages of UCX, portions aside, matched by tag:
 //   first: the sealed frame header (net/stream/frame.h) with the first bytes: all bytes up to kUcxFirstBytes,
@@ -11,13 +10,14 @@
 //   seals: the seals of the segments, if the data is authenticated or encrypted
 //
 // Over TCP, the request and its answer take longer than sending kUcxMostUnasked bytes, because each of them
-// wakes a sleeping rank. Up to so many bytes therefore leave unasked, in portions that UCX does not divide.
-// If UCX divided a message and the sender died in between, UCX would never return its memory.
+// wakes a sleeping rank. A rest of at most kUcxMostUnasked bytes is therefore sent without a request, in
+// portions that UCX does not divide. If UCX divided a message and the sender died in between, UCX would never
+// return its memory.
 //
-// The receiving worker keeps what arrives unasked, even if nobody receives. Any rank that steps, and
-// UcxProgress, take it from the socket. A sender is therefore at most kUcxMostAhead ahead of its receiver.
-// The receiver reports in short messages how much it has received. A message that would be too far ahead does
-// not begin yet.
+// The receiving worker keeps what is sent without a request, even if nobody receives. Any rank that steps,
+// and UcxProgress, take it from the socket. A sender is therefore at most kUcxMostAhead ahead of its
+// receiver. The receiver reports in short messages how much it has received. A message that would be too far
+// ahead does not begin yet.
 //
 // A tag has 64 bits. They hold the number that the receiver has given to the connection (32), the part (2)
 // and the number of the message (30).

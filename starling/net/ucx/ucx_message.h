@@ -17,21 +17,22 @@
 
 namespace starling {
 
-// A message of at most this many bytes travels whole in the first message. Of a longer message, its head
-// does.
+// A message of at most this many bytes travels whole in the first message. Of a longer message, only the head
+// travels in the first message, if the head has at most this many bytes.
 constexpr size_t kUcxFirstBytes = 8192;
 constexpr size_t kUcxFirstRoom = kFrameHeaderBytes + kUcxFirstBytes + kSealBytes;
-// If a worker has portions, the rest of a message leaves unasked if it has at most this many bytes.
+// If a worker has portions, a rest of at most this many bytes is sent without a request of the receiver.
 constexpr size_t kUcxMostUnasked = size_t{1} << 20;
-// The receiver must keep what leaves unasked until it is received. This is the most per connection, counted
-// by ucx_ahead(). The receiver reports to the sender each time it has received half of it.
+// The receiver must keep what is sent without a request until it is received. kUcxMostAhead is the largest
+// number of bytes per connection that a sender has sent and the receiver has not received, as ucx_ahead()
+// counts them. The receiver reports to the sender each time it has received half of kUcxMostAhead.
 constexpr size_t kUcxMostAhead = size_t{4} << 20;
 // Returns how much of kUcxMostAhead a message with parts of these sizes takes, in bytes. It counts what may
-// leave unasked, and 8 KiB, because UCX keeps short messages in long buffers.
+// be sent without a request, and 8 KiB, because UCX keeps short messages in long buffers.
 constexpr uint64_t ucx_ahead(size_t first, size_t rest, size_t seals) {
   return 8192 + first + (rest <= kUcxMostUnasked ? rest + seals : 0);
 }
-// A sender that must wait has sent enough unreceived messages for the receiver to report on.
+// A sender waits only if more than half of kUcxMostAhead is not reported yet, so the receiver always reports.
 static_assert(ucx_ahead(kUcxFirstRoom, kUcxMostUnasked,
                         kUcxMostUnasked / kSegmentBytes * kSealBytes + kSealBytes) < kUcxMostAhead / 2);
 

@@ -61,8 +61,8 @@ class GradientSlot final : public torch::autograd::FunctionPostHook {
   bool written() const { return written_; }
   // Records that an operation wrote into place().
   void wrote() { written_ = true; }
-  // Call after backward(). If the loss does not depend on the parameter, this sets its
-  // gradient to zero and reports it as filled.
+  // Call after backward(). If the loss does not depend on the parameter, this sets its gradient to zero and
+  // reports it as filled.
   void fill_unused();
 
   // Called by autograd after AccumulateGrad.

@@ -70,8 +70,8 @@ class ModelSharder {
   // Divides a layer of libtorch's.
   void divide(torch::nn::LinearImpl& layer, LayerCut cut);
   // Divides the fully connected layers that the plan names. If one by rows gets whole inputs, it takes this
-  // rank's part of them. Errors: ConfigError for a pattern that matches
-  // none, and for a layer that its module has divided.
+  // rank's part of them. Errors: ConfigError for a pattern that matches none, and for a layer that its module
+  // has divided.
   void by_plan(const TensorPlan& plan);
   // Divides a convolution by output channel and gathers its outputs.
   void gathered(Conv2dImpl& layer);

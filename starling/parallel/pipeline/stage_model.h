@@ -36,8 +36,8 @@ struct StageModelOptions {
   at::ScalarType type = at::kFloat;
   uint64_t seed = 0;
   // Where each stage begins in the model's blocks, followed by the number of blocks. Empty: the cut balances
-  // the measured times of the blocks if there is a sample, and their parameters otherwise. The cut changes no
-  // result.
+  // the measured times of the blocks if there is a sample, and their parameters otherwise. The cut changes
+  // results only if `activations` is not "none" or if the exchange has a codec.
   std::vector<size_t> cut;
   Batch sample;  // a micro-batch for measuring on rank 0, whose cut all ranks take
   // The encoding of activations and their gradients between stages (pipeline/activation_coder.h).

@@ -60,8 +60,8 @@ BatchLoss batch_loss(const Model& model, const Batch& batch, at::ScalarType type
 
 // Returns what a rank multiplies its loss of a step by, so that the mean of the ranks' losses is the loss of
 // the whole step. For a loss without weights it is 1, because the loss is the mean of the rank's batch. If
-// the p ranks of the group may have unequal numbers of samples, all_samples is that of all ranks, and the
-// factor is n p / all_samples for the n samples of this rank. For a weighted loss it is p / W, where W is the
+// ranks may have unequal shares, all_samples is the number of samples of all p ranks of the group. The factor
+// is then n p / all_samples, where n is this rank's samples. For a weighted loss it is p / W, where W is the
 // weight of all p ranks; the call is then collective. `group` may be null: this rank alone.
 double share_factor(const BatchLoss& loss, Group* group, int64_t all_samples = 0);
 
