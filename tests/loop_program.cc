@@ -24,7 +24,10 @@
 //   fault WHAT        sparse, foreign, other-model, twice or stages
 //   noise             Prints random numbers of libtorch's generator.
 //   batches           Prints the first input of each batch.
+//   group             Collectives of the program's own are pending while the loop exchanges.
 #include <torch/torch.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <cmath>
 #include <csignal>
@@ -173,6 +176,7 @@ class Program {
       optimizer_.emplace(run_, *net_, *own_);
       if (options_.has("two")) other_optimizer_.emplace(run_, *other_, *other_own_);
     }
+    if (options_.has("group")) begin_sums();
     if (options_.has("noise")) say("noise " + std::to_string(torch::rand({1}).item<double>()));
     starling::DataLoader loader = run_.loader(points(options_), options_.number("batch", 8));
     starling::ProgramCheckpoint checkpoint = run_.checkpoint();
@@ -188,6 +192,7 @@ class Program {
       }
     }
     if (options_.has("checkpoint")) checkpoint.save();
+    if (options_.has("group")) end_sums();
     finish(loader);
   }
 
@@ -198,6 +203,27 @@ class Program {
       if (p.requires_grad()) parameters.push_back(p);
     }
     return parameters;
+  }
+
+  // Starts three all-reduces of a million elements each.
+  void begin_sums() {
+    const auto group = run_.process_group();
+    for (int i = 0; i < 3; ++i) {
+      sums_.push_back(torch::full({1 << 20}, (i + 1.0) * (run_.rank() + 1)));
+      std::vector<at::Tensor> one = {sums_.back()};
+      works_.push_back(group->allreduce(one));
+    }
+  }
+
+  void end_sums() {
+    for (const auto& work : works_) work->wait();
+    works_.clear();
+    const auto group = run_.process_group();
+    std::string line = "sums of " + std::to_string(group->getSize()) + " ranks";
+    for (const at::Tensor& sum : sums_)
+      line +=
+          " " + std::to_string(sum.min().item<int64_t>()) + " " + std::to_string(sum.max().item<int64_t>());
+    say(line);
   }
 
   void remake() {
@@ -293,6 +319,8 @@ class Program {
   std::optional<starling::DistributedOptimizer> optimizer_, other_optimizer_;
   int64_t losses_ = 0;
   double loss_sum_ = 0;
+  std::vector<at::Tensor> sums_;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
 }  // namespace

@@ -83,6 +83,16 @@ class EqualsOneProcess(Loop):
                     if name == "two optimizers":
                         self.assertLess(self.distance("plain2.0", f"own2.{ranks - 1}"), 1e-10)
 
+    def test_collectives_of_the_program_may_be_pending_meanwhile(self):
+        self.loop("--", "--plain", "--out", self.path("plain"))
+        for ranks, sums in ((1, "1 1 2 2 3 3"), (2, "3 3 6 6 9 9"), (3, "6 6 12 12 18 18")):
+            for way in ([], ["--exchange", "central"], ["--shard", "gradients"]) if ranks == 2 else ([],):
+                with self.subTest(ranks=ranks, way=way):
+                    out, _ = self.loop("-n", ranks, "--global-batch", 12, *way, "--", "--group", "--out", self.path("own"))
+                    self.assertEqual(out.count(f"sums of {ranks} ranks {sums}\n"), ranks, out)
+                    for rank in range(ranks):
+                        self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
+
     # The ways in which a rank updates a part of the parameters, or none of them.
     PARTS = (["--shard", "optimizer"], ["--shard", "gradients"], ["--exchange", "central"], ["--exchange", "central", "--central", "master"])
 

@@ -25,6 +25,7 @@
 #include <variant>
 #include <vector>
 
+#include <c10/util/intrusive_ptr.h>
 #include <torch/nn/pimpl.h>
 
 #include "starling/data/data_sets.h"
@@ -36,6 +37,10 @@
 #include "starling/spec/run_spec.h"
 #include "starling/telemetry/event.h"
 #include "starling/train/fit_options.h"
+
+namespace c10d {
+class ProcessGroup;
+}
 
 namespace starling {
 
@@ -251,6 +256,14 @@ class Run {
   bool stopping() const;
   // The number of ranks.
   int world_size() const;
+
+  // Returns the ranks of the run as a process group of libtorch's (c10d), for collectives of the program's
+  // own on tensors in host memory. Its operations have an order of their own, so they may be pending while
+  // fit() or a DistributedOptimizer communicates. Every call returns the same group. The first call is
+  // collective. To use the group, include <torch/csrc/distributed/c10d/ProcessGroup.hpp>. Wait for all
+  // operations and release the group before the Run ends. With --dry-run it has one rank. Errors: as for
+  // fit(); Error if this process is a server.
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group();
 
  private:
   friend class LoopAccess;

@@ -81,6 +81,7 @@ void end_interrupted(RunState& state) {
   state.loop.leave_servers();
   report_fatal(state.environment, Error(ErrorCode::kInterrupted, "a signal interrupted the program's loop"));
   state.loop_environment.reset();
+  state.process_group.reset();
   state.session.reset();
   std::fflush(nullptr);
   std::_Exit(status);  // threads of loaders may still run

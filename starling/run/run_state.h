@@ -26,6 +26,7 @@ struct RunState {
   bool joined = false;       // by join(): every fault is thrown as an Error
   bool opened_data = false;  // by Run::data()
   std::unique_ptr<Session> session;
+  std::shared_ptr<void> process_group;  // of Run::process_group(); it ends before the session
   // Of a program's own loop.
   LoopState loop;
   std::optional<RunEnvironment> loop_environment;  // made on first use

@@ -1,0 +1,27 @@
+#include "starling/c10d/process_group.h"
+
+#include <memory>
+#include <utility>
+
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/run/run.h"
+#include "starling/run/run_state.h"
+
+namespace starling {
+
+c10::intrusive_ptr<c10d::ProcessGroup> Run::process_group() {
+  using Held = c10::intrusive_ptr<c10d::ProcessGroup>;
+  return with_faults_reported(*state_, [&] {
+    if (is_server())
+      throw Error(ErrorCode::kInternal, "Run::process_group: this process is a server, and no rank");
+    if (!state_->process_group) {
+      std::shared_ptr<Group> group =
+          state_->session ? state_->own_loop().make_group("program") : make_single_group();
+      state_->process_group = std::make_shared<Held>(make_process_group(std::move(group)));
+    }
+    return *static_cast<const Held*>(state_->process_group.get());
+  });
+}
+
+}  // namespace starling
