@@ -14,6 +14,14 @@ bool has_whole_models(const RunSpec& spec) {
   return mesh.stage == 1 && mesh.tensor == 1 && spec.train.hybrid == "none";
 }
 
+bool evaluates_alone(const RunSpec& spec) {
+  return has_whole_models(spec) && spec.train.shard != Shard::kParameters;
+}
+
+bool saves_on_request(const RunSpec& spec) {
+  return !has_servers(spec) || (spec.exchange.backup == 0 && spec.exchange.fetch_every == 1);
+}
+
 bool goes_on_after_loss(const RunSpec& spec) {
   switch (spec.train.on_failure) {
     case OnFailure::kStop:

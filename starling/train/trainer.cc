@@ -320,8 +320,7 @@ class Loop {
             ? spec_.train.eval_batch
             : std::max<int64_t>(1, spec_.train.global_batch / sharers.ranks() / spec_.train.accumulate);
     // Ranks that compute a sample together would wait for each other.
-    const bool whole = last || !has_whole_models(spec_) || spec_.train.shard == Shard::kParameters ||
-                       spec_.train.hybrid != "none";
+    const bool whole = last || !evaluates_alone(spec_);
     EvalDone done = evaluate(parts_.strategy.evaluated(), *parts_.test, batch, parts_.options.metrics(),
                              sharers, step, [&](int64_t samples, int64_t of) {
                                parts_.sink.show_progress({step, samples, of});
@@ -468,11 +467,6 @@ class Loop {
 };
 
 }  // namespace
-
-bool saves_on_request(const RunSpec& spec) {
-  if (!exchange_traits(spec).servers) return true;
-  return spec.exchange.backup == 0 && spec.exchange.fetch_every == 1;
-}
 
 TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch) {
   TrainLength length;

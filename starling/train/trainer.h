@@ -103,11 +103,6 @@ struct TrainParts {
 // Returns the number of steps that the configuration asks for. Errors: ConfigError if it is 0.
 TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch);
 
-// Returns true if a rank can ask all ranks to write a checkpoint after the next step (SIGUSR1 and
-// checkpoint.minutes). Backup workers, and workers that pull less often than every step, learn of a request
-// too late.
-bool saves_on_request(const RunSpec& spec);
-
 // Runs the steps after length.first_step, evaluates after every epoch and at the end, and returns the
 // summary. Collective. The summary is complete on the rank where parts.rank_gather.leads() is true. Errors
 // are those of the strategy and the loader. After an error `progress` is as it was after the last whole step.
