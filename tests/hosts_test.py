@@ -108,11 +108,12 @@ class EndOfHosts(unittest.TestCase):
                 pass
 
 
-@unittest.skipIf(REASON, REASON)
-class TwoHosts(ProgramTest):
+class OnHosts(ProgramTest):
+    COUNT = 2
+
     def setUp(self):
         super().setUp()
-        self.hosts = Hosts()
+        self.hosts = Hosts(self.COUNT)
         self.addCleanup(self.hosts.close)
         self.key = self.key_file("job.key")
 
@@ -123,8 +124,8 @@ class TwoHosts(ProgramTest):
 
     def start_rank(self, words, rank, ranks_on, key=None, master=ADDRESS[0]):
         """Starts a rank of a job with ranks_on[h] ranks on host h, with torchrun's environment variables."""
-        host = 0 if rank < ranks_on[0] else 1
-        env = environment(RANK=rank, WORLD_SIZE=sum(ranks_on), LOCAL_RANK=rank - host * ranks_on[0],
+        host = next(h for h in range(len(ranks_on)) if rank < sum(ranks_on[:h + 1]))
+        env = environment(RANK=rank, WORLD_SIZE=sum(ranks_on), LOCAL_RANK=rank - sum(ranks_on[:host]),
                           LOCAL_WORLD_SIZE=ranks_on[host], MASTER_ADDR=master, MASTER_PORT=PORT, OMP_NUM_THREADS=1)
         process = subprocess.Popen(self.hosts.command(host, [STARLING, *map(str, words), "--set", f"comm.key_file={key or self.key}"]),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, env=env)
@@ -145,6 +146,31 @@ class TwoHosts(ProgramTest):
         return ["train", "--json", "--run-dir", self.path("run"), "--resume", "never", *SMALL, "--global-batch", 24, "--precision",
                 "fp64", *more]
 
+
+@unittest.skipIf(REASON, REASON)
+class FourHosts(OnHosts):
+    COUNT = 4
+
+    def sent(self, steps, *more):
+        """Runs four ranks. Returns the bytes of the steps as the ranks count them, and the bytes that crossed the network."""
+        before = sum(self.hosts.sent_bytes(h) for h in range(4))
+        words = ["train", "--json", "--run-dir", self.path("run"), "--resume", "never", *SMALL, "--global-batch", 24, "--steps", steps,
+                 "--set", "model.widths=[784,1024,10]", "--set", "train.hash_every=0", *more]
+        result = result_of(self.job(words, [1, 1, 1, 1]))
+        return result["strategy"]["step_bytes"], sum(self.hosts.sent_bytes(h) for h in range(4)) - before
+
+    def test_steps_send_on_the_wire_what_they_count(self):
+        # Two runs differ by their steps only, so that the bytes of the start and the end do not matter.
+        for words, steps in (([], 4), (["--codec", "fp16"], 8), (["--codec", "int8"], 15), (["--exchange", "gossip"], 3)):
+            with self.subTest(words=words):
+                few, many = self.sent(1, *words), self.sent(1 + steps, *words)
+                counted, wire = many[0] - few[0], many[1] - few[1]
+                self.assertGreater(counted, 64e6)
+                self.assertLess(abs(wire - counted), 0.07 * counted, (counted, wire))
+
+
+@unittest.skipIf(REASON, REASON)
+class TwoHosts(OnHosts):
     def test_weights_equal_one_process(self):
         words = self.training("--steps", 12)
         self.run_program(*words, "--save", self.path("alone.safetensors"))
