@@ -12,13 +12,15 @@ Algorithm Choice::of(CollectiveKind kind, int p, uint64_t bytes) const {
   if (kind == CollectiveKind::kAllToAll) return Algorithm::kPairwise;
   const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
   const bool rank_order = reduces && p <= kRankOrderRanks;
+  // The algorithms for more ranks add in different orders, so the measured link must not decide.
+  const LinkCost link = reduces && !rank_order ? LinkCost() : link_;
   if (kind == CollectiveKind::kAllReduce && bytes * static_cast<uint64_t>(p) > kMostGatheredBytes) {
     // The algorithm must not hold all tensors at once.
     if (rank_order) return Algorithm::kDirect;
-    const Algorithm found = cheapest(kind, p, static_cast<double>(bytes), link_, false);
+    const Algorithm found = cheapest(kind, p, static_cast<double>(bytes), link, false);
     return found == Algorithm::kBruck || found == Algorithm::kStar ? Algorithm::kDirect : found;
   }
-  return cheapest(kind, p, static_cast<double>(bytes), link_, rank_order);
+  return cheapest(kind, p, static_cast<double>(bytes), link, rank_order);
 }
 
 }  // namespace starling

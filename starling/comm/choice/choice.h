@@ -2,10 +2,11 @@
 //
 // It takes the first of these: the algorithm that the configuration names, the algorithm that tuning found
 // fastest, the cheapest algorithm by the cost formulas on the measured link.
-// Without a name or tuning, a group of up to kRankOrderRanks uses only algorithms that add in rank order
-// (direct, bruck, star). Their results have equal bits, so a measurement never changes a result. Among more
-// ranks, the logarithmic algorithms save more. If two runs must then give the same bits, name an algorithm or
-// tune. All ranks choose alike, because they agree on everything that the choice depends on.
+//
+// Without a name or tuning, a measurement never changes a result. A group of up to kRankOrderRanks reduces
+// only by algorithms that add in rank order (direct, bruck, star), whose results have equal bits. Among more
+// ranks the logarithmic algorithms save more. Their reductions are chosen for the default LinkCost, not for
+// the measured one. All ranks choose alike, because they agree on everything that the choice depends on.
 #pragma once
 
 #include <cstdint>

@@ -73,6 +73,21 @@ TEST(Choice, AutoKeepsRankOrderUpToSixteenHosts) {
   }
 }
 
+TEST(Choice, TheMeasuredLinkNeverChangesASum) {
+  for (const int p : {17, 24, 33, 64}) {
+    for (uint64_t bytes = 1; bytes < (1u << 30); bytes *= 2) {
+      for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter}) {
+        const Choice unmeasured({Algorithm::kAuto, {}, p, p, "tcp"});
+        for (const double alpha : {1e-6, 1e-4, 1e-2}) {
+          Choice choice({Algorithm::kAuto, {}, p, p, "tcp"});
+          choice.set_link({alpha, alpha / 10, 1e-10});
+          EXPECT_EQ(choice.of(kind, p, bytes), unmeasured.of(kind, p, bytes)) << p << ' ' << bytes;
+        }
+      }
+    }
+  }
+}
+
 TEST(Tuning, ReadsWhatItWrites) {
   Tuning tuning;
   tuning.set({CollectiveKind::kAllReduce, 4096, 4, 2, "tcp", Algorithm::kBruck, 12.5});
