@@ -24,6 +24,7 @@
 //   fault WHAT        sparse, foreign, other-model, twice or stages
 //   noise             Prints random numbers of libtorch's generator.
 //   batches           Prints the first input of each batch.
+//   weigh             The loss is a sum whose samples have different weights.
 //   group             Collectives of the program's own are pending while the loop exchanges.
 #include <torch/torch.h>
 
@@ -249,7 +250,7 @@ class Program {
       if (options_.has("batches"))
         say("batch " + std::to_string(batch.data[0][0].item<double>()) + " samples " +
             std::to_string(batch.samples) + " of " + std::to_string(batch.all_samples));
-      const at::Tensor loss = torch::nll_loss(torch::log_softmax(net_->forward(batch.data), 1), batch.target);
+      const at::Tensor loss = loss_of(batch);
       loss.backward();
       if (options_.has("carry"))
         net_->carried =
@@ -265,6 +266,16 @@ class Program {
       if (checkpoint.steps() == options_.number("save-at", -1)) checkpoint.save();
       if (checkpoint.steps() == options_.number("kill-at", -1)) ::raise(SIGKILL);
     }
+  }
+
+  at::Tensor loss_of(const starling::LoaderBatch& batch) {
+    const at::Tensor likely = torch::log_softmax(net_->forward(batch.data), 1);
+    if (!options_.has("weigh")) return torch::nll_loss(likely, batch.target);
+    const at::Tensor weights = 1 + 4 * batch.target.to(likely.scalar_type());
+    const double weight = weights.sum().item<double>();
+    if (optimizer_) optimizer_->weigh(weight);
+    weight_ += weight;
+    return -(likely.gather(1, batch.target.unsqueeze(1)).squeeze(1) * weights).sum();
   }
 
   // The second network learns what the first one says.
@@ -288,9 +299,13 @@ class Program {
       optimizer_->step();
       optimizer_->zero_grad();
     } else {
+      if (options_.has("weigh")) {
+        for (const at::Tensor& p : net_->parameters()) p.mutable_grad().div_(weight_);
+      }
       own_->step();
       own_->zero_grad();
     }
+    weight_ = 0;
   }
 
   void finish(const starling::DataLoader& loader) {
@@ -318,7 +333,7 @@ class Program {
   std::unique_ptr<torch::optim::Optimizer> own_, other_own_;
   std::optional<starling::DistributedOptimizer> optimizer_, other_optimizer_;
   int64_t losses_ = 0;
-  double loss_sum_ = 0;
+  double loss_sum_ = 0, weight_ = 0;
   std::vector<at::Tensor> sums_;
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };

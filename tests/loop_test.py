@@ -83,6 +83,16 @@ class EqualsOneProcess(Loop):
                     if name == "two optimizers":
                         self.assertLess(self.distance("plain2.0", f"own2.{ranks - 1}"), 1e-10)
 
+    def test_sums_with_weights_give_the_mean_over_all_ranks(self):
+        for case in (["--weigh"], ["--weigh", "--accumulate", 2, "--samples", 48]):
+            self.loop("--", "--plain", "--out", self.path("plain"), *case)
+            for way in ([], *self.PARTS, ["--exchange", "parameter-server"]):
+                for ranks in (1, 2, 3, 4) if not way else some((2, 3), 1):
+                    with self.subTest(case=case, way=way, ranks=ranks):
+                        self.loop("-n", ranks, "--global-batch", 12, *way, "--", "--out", self.path("own"), *case)
+                        for rank in range(ranks):
+                            self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
+
     def test_collectives_of_the_program_may_be_pending_meanwhile(self):
         self.loop("--", "--plain", "--out", self.path("plain"))
         for ranks, sums in ((1, "1 1 2 2 3 3"), (2, "3 3 6 6 9 9"), (3, "6 6 12 12 18 18")):

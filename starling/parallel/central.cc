@@ -184,7 +184,8 @@ void Central::take_gradients(const OwnStep& step) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < used_.size(); ++i)
     used_[i] = take_gradient(replica_.parameters[i], gradient_of_[i]) ? 1 : 0;
-  if (step.weight != 1) gradients_of(group_.local_rank()).mul_(step.weight);
+  if (const double factor = step.weight * step.scale; factor != 1)
+    gradients_of(group_.local_rank()).mul_(factor);
 }
 
 // Afterwards the gradients of all ranks are in place.

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <cmath>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -229,6 +230,29 @@ void LoopStrategy::require_taken_gradients() const {
   }
 }
 
+void LoopStrategy::weigh(double weight) {
+  if (!std::isfinite(weight) || weight < 0)
+    throw Error(
+        ErrorCode::kNumeric,
+        fmt::format("DistributedOptimizer::weigh: the weight {} is not a number of 0 or more", weight));
+  weight_ = weight_.value_or(0) + weight;
+}
+
+// Returns how the gradients of this rank count. Collective if they are weighed and the ranks step together.
+OwnStep LoopStrategy::own_step() const {
+  const int ranks = place_.group.size();
+  OwnStep own{optimizer_->lr(), place_.loop.weight(ranks)};
+  if (!weight_) return own;
+  const double mine = own.weight == 0 ? 0 : *weight_;  // a rank without samples has that of another rank
+  double total = mine;
+  own.weight = mine > 0 ? 1 : 0;
+  own.scale = mine > 0 ? 1 / mine : 0;
+  if (ranks == 1 || exchange_traits(spec_).lockstep != Lockstep::kEveryStep) return own;
+  all_reduce(place_.group, &total, 1, DataType::kFp64, ReduceOp::kSum);
+  own.weight = total > 0 ? mine * ranks / total : 0;
+  return own;
+}
+
 void LoopStrategy::take_gradients() {
   if (taken_) return;
   require_known_gradients();
@@ -238,7 +262,7 @@ void LoopStrategy::take_gradients() {
                       "the servers know one factor only; change all of them by one factor, or use "
                       "--exchange all-reduce");
   }
-  strategy_->own_loop()->take_gradients({optimizer_->lr(), place_.loop.weight(place_.group.size())});
+  strategy_->own_loop()->take_gradients(own_step());
   place_.loop.use();
   taken_ = true;
   taken_from_.clear();
@@ -257,12 +281,14 @@ void LoopStrategy::step() {
   if (report.stop) place_.loop.stopping = true;
   ++step_;
   taken_ = false;
+  weight_.reset();
   begin_step();
 }
 
 void LoopStrategy::zero_grad() {
   for (NamedTensor& p : model_.parameters) p.tensor.mutable_grad().reset();
   taken_ = false;
+  weight_.reset();
 }
 
 void LoopStrategy::consensus() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,10 @@ class LoopStrategy {
   // mean over the ranks, and step() does not exchange it again. It may be changed in place before.
   // Collective. Errors: CommError.
   void synchronize();
+  // Says that the gradients of the step are those of a sum whose weight is `weight` on this rank. Several
+  // calls add up. step() and zero_grad() forget it. Errors: Error (kNumeric) if the weight is negative or not
+  // finite.
+  void weigh(double weight);
   // Makes one step: exchanges and updates. Collective. Errors: CommError; ConfigError for a parameter that
   // has a gradient and is not the optimizer's.
   void step();
@@ -83,6 +88,7 @@ class LoopStrategy {
   ServerAccess next_service() const;
   void begin_step();
   void take_gradients();
+  OwnStep own_step() const;
   void require_known_gradients() const;
   void require_taken_gradients() const;
 
@@ -92,6 +98,7 @@ class LoopStrategy {
   std::shared_ptr<OwnOptimizer> optimizer_;
   std::unique_ptr<Strategy> strategy_;
   int64_t step_ = 0;
+  std::optional<double> weight_;         // of this rank's sum, if the program has given one
   bool taken_ = false;                   // the gradients of the step
   std::vector<const void*> taken_from_;  // by parameter: where its gradient was then
 };

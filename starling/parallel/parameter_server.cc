@@ -237,7 +237,8 @@ double ParameterServer::forward_backward(const Batch& batch) {
 void ParameterServer::take_gradients(const OwnStep& step) {
   step_.lr = step.lr;
   own_loss_ = 0;
-  replica_.take_own_gradients(step.weight == 0 ? 0 : 1);  // of weight 0: the sample of another rank
+  // Of weight 0: the sample of another rank.
+  replica_.take_own_gradients(step.weight == 0 ? 0 : step.scale);
   weight_ += step.weight;
 }
 

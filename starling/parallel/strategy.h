@@ -100,8 +100,10 @@ class Traced;
 // What a user's own loop knows of a step when its gradients are computed.
 struct OwnStep {
   double lr = 0;  // learning rate of the update
-  double weight =
-      1;  // of this rank's gradient in the mean over the ranks; 1 if all have equally many samples
+  // Of this rank's gradient in the mean over the ranks; 1 if all have equally many samples.
+  double weight = 1;
+  // Makes this rank's gradient that of a mean, if it is that of a sum.
+  double scale = 1;
 };
 
 // The ability of a strategy to train on gradients that a user's own loop computes

@@ -80,6 +80,10 @@ void DistributedOptimizer::step() {
   with_faults_reported(LoopAccess::state_of(run_), [&] { strategy_->step(); });
 }
 
+void DistributedOptimizer::weigh(double weight) {
+  with_faults_reported(LoopAccess::state_of(run_), [&] { strategy_->weigh(weight); });
+}
+
 void DistributedOptimizer::synchronize() {
   with_faults_reported(LoopAccess::state_of(run_), [&] { strategy_->synchronize(); });
 }

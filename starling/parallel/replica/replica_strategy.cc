@@ -50,7 +50,8 @@ void ReplicaStrategy::take_gradients(const OwnStep& step) {
   own_loss_ = 0;
   agreed_early_.reset();
   exchanged_ = false;
-  replica_.take_own_gradients(averages_gradients() || step.weight == 0 ? step.weight : 1);
+  const double weight = averages_gradients() || step.weight == 0 ? step.weight : 1;
+  replica_.take_own_gradients(weight * step.scale);
 }
 
 void ReplicaStrategy::exchange_once(bool whole) {
