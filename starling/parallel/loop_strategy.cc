@@ -247,7 +247,7 @@ OwnStep LoopStrategy::own_step() const {
   double total = mine;
   own.weight = mine > 0 ? 1 : 0;
   own.scale = mine > 0 ? 1 / mine : 0;
-  if (ranks == 1 || exchange_traits(spec_).lockstep != Lockstep::kEveryStep) return own;
+  if (ranks == 1 || !in_lockstep(spec_)) return own;
   all_reduce(place_.group, &total, 1, DataType::kFp64, ReduceOp::kSum);
   own.weight = total > 0 ? mine * ranks / total : 0;
   return own;
