@@ -24,6 +24,7 @@
 //   fault WHAT        sparse, foreign, other-model, twice or stages
 //   noise             Prints random numbers of libtorch's generator.
 //   batches           Prints the first input of each batch.
+//   several           Samples of two inputs and two targets that give the same loss.
 //   weigh             The loss is a sum whose samples have different weights.
 //   group             Collectives of the program's own are pending while the loop exchanges.
 #include <torch/torch.h>
@@ -132,7 +133,11 @@ std::shared_ptr<const starling::Source> points(const Options& options) {
   const int64_t n = options.number("samples", 52);
   const auto type = options.has("float") ? torch::kFloat : torch::kDouble;
   const at::Tensor x = torch::linspace(-1, 1, 3 * n, type).reshape({3, n}).t().contiguous();
-  return starling::tensor_source(x, (x.sin().sum(1) > 0).to(torch::kLong));
+  const at::Tensor target = (x.sin().sum(1) > 0).to(torch::kLong);
+  if (options.has("several"))
+    return starling::tensor_source({x / 4, x * 0.75},
+                                   {torch::div(target, 2, "floor"), target - torch::div(target, 2, "floor")});
+  return starling::tensor_source(x, target);
 }
 
 // Prints a line in one write, so that those of two ranks do not mix.
@@ -269,13 +274,16 @@ class Program {
   }
 
   at::Tensor loss_of(const starling::LoaderBatch& batch) {
-    const at::Tensor likely = torch::log_softmax(net_->forward(batch.data), 1);
-    if (!options_.has("weigh")) return torch::nll_loss(likely, batch.target);
-    const at::Tensor weights = 1 + 4 * batch.target.to(likely.scalar_type());
+    const std::vector<at::Tensor> inputs = batch.inputs(), targets = batch.targets();
+    const at::Tensor input = inputs.size() > 1 ? inputs[0] + inputs[1] : inputs[0];
+    const at::Tensor target = targets.size() > 1 ? targets[0] + targets[1] : targets[0];
+    const at::Tensor likely = torch::log_softmax(net_->forward(input), 1);
+    if (!options_.has("weigh")) return torch::nll_loss(likely, target);
+    const at::Tensor weights = 1 + 4 * target.to(likely.scalar_type());
     const double weight = weights.sum().item<double>();
     if (optimizer_) optimizer_->weigh(weight);
     weight_ += weight;
-    return -(likely.gather(1, batch.target.unsqueeze(1)).squeeze(1) * weights).sum();
+    return -(likely.gather(1, target.unsqueeze(1)).squeeze(1) * weights).sum();
   }
 
   // The second network learns what the first one says.

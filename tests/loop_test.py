@@ -69,11 +69,12 @@ class EqualsOneProcess(Loop):
         "unused": ["--unused"],
         "schedule": ["--schedule", "--optimizer", "adam"],
         "two optimizers": ["--two"],
+        "several inputs and targets": ["--several"],
     }
 
     def test_the_update_is_that_of_a_bare_libtorch_loop(self):
         for name, case in self.CASES.items():
-            self.loop("--", "--plain", "--out", self.path("plain"), *case)
+            self.loop("--", "--plain", "--out", self.path("plain"), *[word for word in case if word != "--several"])
             for ranks in (1, 2, 3, 4) if name in ("sgd", "two optimizers") else some((2, 4, 3), 1):
                 with self.subTest(case=name, ranks=ranks):
                     out, _ = self.loop("-n", ranks, "--global-batch", 12, "--", "--out", self.path("own"), *case)

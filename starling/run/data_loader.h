@@ -27,6 +27,19 @@ struct LoaderBatch {
   std::vector<at::Tensor> more_data = {};
   // The targets after `target`, if the data set has several.
   std::vector<at::Tensor> more_targets = {};
+
+  // Returns `data` and `more_data`.
+  std::vector<at::Tensor> inputs() const { return joined(data, more_data); }
+  // Returns `target`, if it is defined, and `more_targets`.
+  std::vector<at::Tensor> targets() const { return joined(target, more_targets); }
+
+ private:
+  static std::vector<at::Tensor> joined(const at::Tensor& first, const std::vector<at::Tensor>& more) {
+    std::vector<at::Tensor> all;
+    if (first.defined()) all.push_back(first);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
 };
 
 // The batches of an epoch, in an order that depends on train.seed and the epoch alone. Each loop over the
