@@ -179,14 +179,15 @@ class Exchanges(Loop):
             ["--exchange", "admm", "--every", 4, "--set", "exchange.adaptive_rho=true"], ["--exchange", "parallel-sgd", "--every", 6],
             ["--set", "optimizer.clip_norm=0.05"])
     CODECS = ("fp16", "int8", "1bit", "threshold:correction=off", "prune:keep=0.5,correction=off", "lowrank:rank=1")
+    CONSTANT = ["--set", "schedule.name=constant", "--set", "optimizer.weight_decay=0", "--set", "schedule.warmup_steps=0", "--set",
+                "schedule.warmup_share=0", "--epochs", 3]
     OPTIMIZERS = {"sgd": ["--optimizer", "sgd", "--lr", 0.05, "--set", "optimizer.momentum=0.9"], "adam": ["--optimizer", "adam", "--lr", 0.01]}
 
     def both_loops(self, optimizer, *way, own=()):
         """Trains in the loop of the library and in that of the program, from equal weights."""
-        same = [*way, *self.OPTIMIZERS[optimizer], "--set", "schedule.name=constant", "--set", "optimizer.weight_decay=0",
-                "--set", "schedule.warmup_steps=0", "--set", "schedule.warmup_share=0", "--global-batch", 12, "--epochs", 3, "--init", self.path("init.0")]
+        same = [*way, "--global-batch", 12, "--init", self.path("init.0")]
         own = ["--samples", 48, "--batch", 12, "--epochs", 3, *own]
-        self.loop(*same, "--", *own, "--fit", "--shown", self.path("library"))
+        self.loop(*same, *self.OPTIMIZERS[optimizer], *self.CONSTANT, "--", *own, "--fit", "--shown", self.path("library"))
         self.loop(*same, "--", *own, "--optimizer", optimizer, "--shown", self.path("own"))
 
     def test_both_loops_are_the_same_strategy(self):
@@ -244,8 +245,8 @@ class Exchanges(Loop):
 
     def test_options_of_fit_do_what_a_loop_of_the_program_does(self):
         self.loop("--", "--plain", "--out", self.path("init"), "--epochs", 0)
-        same = [*self.OPTIMIZERS["sgd"], "--set", "schedule.name=constant", "--set", "optimizer.weight_decay=0", "--precision", "fp64",
-                "--set", "schedule.warmup_share=0", "--global-batch", 12, "--epochs", 3, "--init", self.path("init.0")]
+        same = ["--precision", "fp64", "--global-batch", 12, "--init", self.path("init.0")]
+        rule = [*self.OPTIMIZERS["sgd"], *self.CONSTANT]
         for number, (name, (of_fit, own)) in enumerate(self.OPTIONS.items()):
             own = ["--samples", 48, "--batch", 12, "--epochs", 3, *own]
             ways = [[], ["-n", 2], ["-n", 2, "--shard", "optimizer"], ["-n", 2, "--exchange", "local-sgd", "--every", 4]]
@@ -259,7 +260,7 @@ class Exchanges(Loop):
             first = number % len(ways)
             for way in some(ways[first:] + ways[:first], 2):
                 with self.subTest(options=name, way=way):
-                    self.loop(*same, *way, "--", *own, "--fit", *of_fit, "--shown", self.path("library"))
+                    self.loop(*same, *rule, *way, "--", *own, "--fit", *of_fit, "--shown", self.path("library"))
                     self.loop(*same, *way, "--", *own, "--shown", self.path("own"))
                     self.assertLess(self.distance("library.0", "own.0"), 1e-10)
 
@@ -358,6 +359,8 @@ class Faults(Loop):
                  ["exchange.name", "have changed by different factors", "use --exchange all-reduce"]),
                 (["--accumulate", 2], 2, ["train.accumulate", "call backward() for each part"]),
                 (["--precision", "bf16"], 2, ["train.precision", "torch::autocast"]),
+                (["--lr", 0.1], 2, ["--lr: optimizer.lr has no effect", "training loop of its own"]),
+                (["-n", 2, "--epochs", 3], 2, ["--epochs: train.epochs has no effect"]),
                 (["-n", 2, "--emulate", "slow-rank=1:2x"], 2, ["train.emulate", "Run::fit()"]),
                 (["--global-batch", 12, "--", "--fit", "--groups", "--no-match"], 2, ["FitOptions::group", "matches \"third.*\"", "first.weight"]),
                 (["--global-batch", 12, "--", "--fit", "--own", "--groups"], 2, ["groups belong to the optimizer of the configuration"]),

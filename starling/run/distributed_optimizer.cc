@@ -29,9 +29,28 @@ LoopModel loop_model(const torch::nn::Module& module, const torch::optim::Optimi
   return model;
 }
 
+// Throws ConfigError for a flag or --set of a key that the program's own loop decides. A file may hold
+// settings for several programs.
+void refuse_what_the_loop_decides(const Origins& origins) {
+  for (const auto& [key, origin] : origins) {
+    const bool typed = origin.kind == OriginKind::kSet || origin.kind == OriginKind::kFlag;
+    const bool read =
+        key == "optimizer.clip_norm" || key == "optimizer.clip_value" || key == "optimizer.share";
+    const bool rule = key.starts_with("optimizer.") && !read;
+    const bool decided =
+        rule || key.starts_with("schedule.") || key == "train.epochs" || key == "train.steps";
+    if (typed && decided)
+      throw ConfigError(origin.where,
+                        fmt::format("{} has no effect, because the program has a training loop of its "
+                                    "own, which decides it: leave it out",
+                                    key));
+  }
+}
+
 // With --dry-run: prints what the loop would train, and ends the process.
 [[noreturn]] void print_loop(const RunState& state, const LoopModel& model) {
   require_own_loop(state.spec);
+  refuse_what_the_loop_decides(state.origins);
   int64_t parameters = 0;
   for (const NamedTensor& p : model.parameters) parameters += p.tensor.numel();
   print_dry_run(fmt::format("would train {} parameters in the program's own loop with {} ranks by {}",
@@ -63,6 +82,7 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
                           {environment.store, environment.rendezvous}};
     strategy_ =
         std::make_unique<LoopStrategy>(state.resolved(), place, std::move(model), adapt_optimizer(optimizer));
+    refuse_what_the_loop_decides(state.origins);
     begin_generator_once(state);
   });
 }

@@ -45,6 +45,7 @@ class DistributedOptimizer {
   // Errors: ConfigError in these cases:
   // - The configuration asks for what an own loop cannot do, such as stages, tensor slices, sharded
   //   parameters or bf16.
+  // - The command line has a flag that the loop decides in code, such as --lr or --epochs.
   // - The optimizer cannot be sharded, or the servers do not know it.
   // - The ranks have different models.
   // - A parameter of the optimizer is not a parameter of the module.

@@ -285,8 +285,10 @@ Run init(int argc, const char* const* argv, const Settings& settings, const Exte
     ProgramLine line = read_command_line(argc, argv, settings, extensions);
     line.config.spec.model.name = kUserModel;
     apply_recipes(line.config);
-    const RunSpec spec =
-        checked_config(std::move(line.config), environment, {.launches = true}, line.options.verbosity).spec;
+    Config config =
+        checked_config(std::move(line.config), environment, {.launches = true}, line.options.verbosity);
+    state->origins = std::move(config.origins);
+    const RunSpec& spec = config.spec;
     check_codecs(spec);  // before any rank starts, so that only one message appears
     state->arguments = std::move(line.arguments);
     state->spec = spec;

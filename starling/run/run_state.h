@@ -13,12 +13,14 @@
 #include "starling/parallel/loop_state.h"
 #include "starling/run/run.h"
 #include "starling/run/session.h"
+#include "starling/spec/config.h"
 
 namespace starling {
 
 // With --dry-run there is no session, because the run joins no job.
 struct RunState {
   RunSpec spec;
+  Origins origins;  // of the keys of the command line
   Environment environment;
   std::vector<std::string> arguments;
   bool json = false;
