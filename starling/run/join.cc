@@ -20,7 +20,7 @@ namespace {
 // The run of an embedding program warns like that of rank 0.
 constexpr int kNormalVerbosity = 0;
 
-RunSpec joined_spec(const Settings& settings, const Extensions& extensions, const Environment& environment) {
+Config joined_config(const Settings& settings, const Extensions& extensions, const Environment& environment) {
   Config config;
   config.spec.extensions = checked(extensions);
   for (const auto& [key, text] : texts_of(settings)) apply_code(config, key, text, "starling::join");
@@ -28,9 +28,9 @@ RunSpec joined_spec(const Settings& settings, const Extensions& extensions, cons
   require_data_source(config);
   config.spec.model.name = kUserModel;
   apply_recipes(config);
-  RunSpec spec = checked_config(std::move(config), environment, {.launches = true}, kNormalVerbosity).spec;
-  check_codecs(spec);
-  return spec;
+  Config checked = checked_config(std::move(config), environment, {.launches = true}, kNormalVerbosity);
+  check_codecs(checked.spec);
+  return checked;
 }
 
 // A process that is alone cannot be one of several ranks.
@@ -53,7 +53,9 @@ Run join(const Settings& settings, const Extensions& extensions) {
     state->throw_faults = state->joined = true;
     state->environment = read_environment(::environ);
     const Environment& environment = state->environment;
-    state->spec = joined_spec(settings, extensions, environment);
+    Config config = joined_config(settings, extensions, environment);
+    state->spec = config.spec;
+    state->origins = std::move(config.origins);
     require_started(state->spec, environment);
     const bool launched = environment.identity.origin == ProcessOrigin::kLauncher;
     const bool keep = !state->spec.run.dir.empty() || (launched && !environment.run_dir.empty());

@@ -20,7 +20,7 @@ namespace starling {
 // With --dry-run there is no session, because the run joins no job.
 struct RunState {
   RunSpec spec;
-  Origins origins;  // of the keys of the command line
+  Origins origins;  // of the keys of the configuration
   Environment environment;
   std::vector<std::string> arguments;
   bool json = false;
