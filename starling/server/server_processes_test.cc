@@ -230,7 +230,7 @@ void expect_equals_replay(const Job& job, const Quadratic& problem, const Outcom
   Replay replay(problem, replay_options(job));
   ASSERT_TRUE(replay.run(out.events));
   EXPECT_LT(difference(out.x[0], replay.x()), 1e-10);
-  EXPECT_GT(difference(out.x[0], problem.start()), 0.1);
+  EXPECT_GT(difference(out.x[0], problem.start()), 1e-3);  // it moved; how far depends on the order of pushes
 }
 
 TEST(ServerProcesses, SynchronousEqualsOneProcess) {
