@@ -67,6 +67,7 @@ class Scaling(ProgramTest):
     def test_a_table_of_ranks_and_where_the_time_goes(self):
         words = ["bench", "scaling", "--counts", "1,2", "--bench-steps", 8, "--compute", 100, *SMALL]
         events, _ = self.run_program(*words, "--json")
+        self.assertEqual(events.pop(), {"event": "result", "objects": 6})
         self.assertEqual([(e["series"], e["ranks"]) for e in events],
                          [(s, n) for s in ("alone", "slow link", "slow link, straggler") for n in (1, 2)])
         for e in events:

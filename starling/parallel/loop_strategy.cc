@@ -314,6 +314,7 @@ void LoopStrategy::load_state(const StrategyState& state) {
   strategy_->load_state(state);
   step_ = state.step;
   taken_ = false;
+  weight_.reset();
   begin_step();
 }
 

@@ -17,7 +17,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> Run::process_group() {
       throw Error(ErrorCode::kInternal, "Run::process_group: this process is a server, and no rank");
     if (!state_->process_group) {
       std::shared_ptr<Group> group =
-          state_->session ? state_->own_loop().make_group("program") : make_single_group();
+          state_->session ? state_->session->run_environment().make_group("program") : make_single_group();
       state_->process_group = std::make_shared<Held>(make_process_group(std::move(group)));
     }
     return *static_cast<const Held*>(state_->process_group.get());
