@@ -1,8 +1,10 @@
 // Measures what a program's own loop costs (run/distributed_optimizer.h).
 //
-//   own_loop_bench                   One rank: a bare libtorch loop against the same loop with
-//   DistributedOptimizer. own_loop_bench -n 2 -- WIDTH     Several ranks: the own loop against Run::fit()
-//   with the same optimizer.
+//   own_loop_bench
+//       One rank: a bare libtorch loop against the same loop with DistributedOptimizer.
+//
+//   own_loop_bench -n 2 -- WIDTH
+//       Several ranks: the own loop against Run::fit() with the same optimizer.
 //
 // Both sides alternate in one process. For each side it prints the minimum, the median and the maximum over
 // the rounds of the time of a step, and the same of the ratio of two neighbouring rounds.

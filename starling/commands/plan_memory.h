@@ -45,8 +45,8 @@ MemoryPlan plan_memory(Config config, double params);
 
 // Returns a table for people.
 std::string to_text(const MemoryPlan& plan);
-// Returns one JSON object per line: {"event":"memory_plan",…}, then {"event":"memory","shard":…} for each
-// --shard.
+// Returns one JSON object per line: {"event":"memory_plan",…}, {"event":"memory","shard":…} for each --shard,
+// and {"event":"result",…}.
 std::string to_json(const MemoryPlan& plan);
 
 }  // namespace starling

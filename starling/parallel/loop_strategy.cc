@@ -231,6 +231,9 @@ void LoopStrategy::require_taken_gradients() const {
 }
 
 void LoopStrategy::weigh(double weight) {
+  if (taken_)
+    throw ConfigError("DistributedOptimizer::weigh",
+                      "synchronize() has exchanged the gradients of this step; call weigh() before it");
   if (!std::isfinite(weight) || weight < 0)
     throw Error(
         ErrorCode::kNumeric,

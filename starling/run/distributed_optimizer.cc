@@ -62,9 +62,10 @@ RunSpec loop_spec(const RunState& state) {
   refuse_what_the_loop_decides(state.origins);
   int64_t parameters = 0;
   for (const NamedTensor& p : model.parameters) parameters += p.tensor.numel();
-  print_dry_run(fmt::format("would train {} parameters in the program's own loop with {} ranks by {}",
-                            parameters, state.spec.train.ranks, state.spec.exchange.name),
-                state.json);
+  if (state.environment.identity.rank == 0)
+    print_dry_run(fmt::format("would train {} parameters in the program's own loop with {} ranks by {}",
+                              parameters, state.spec.train.ranks, state.spec.exchange.name),
+                  state.json);
   leave_process(kExitOk);
 }
 

@@ -56,9 +56,10 @@ class DistributedOptimizer {
 
   // Says that the loss is a sum, for example over tokens, and that its weight is `weight` on this rank, here
   // the number of tokens. step() then updates by the gradient of the mean over all ranks: the sum of all
-  // sums, divided by the sum of all weights. Call it after each backward(): the weights of accumulated passes
-  // add up. Every rank must call it for the step, or none. Exchanges whose ranks update alone take the mean
-  // of their own rank. Errors: Error (kNumeric) if the weight is negative or not finite.
+  // sums, divided by the sum of all weights. Call it after each backward() and before synchronize(). The
+  // weights of accumulated passes add up, and zero_grad() forgets them. Every rank must call it for the step,
+  // or none. Exchanges whose ranks update alone take the mean of their own rank. Errors: Error (kNumeric) if
+  // the weight is negative or not finite.
   void weigh(double weight);
   // Makes the gradients undefined, as torch::optim::Optimizer::zero_grad() does.
   void zero_grad();

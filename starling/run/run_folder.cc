@@ -228,6 +228,10 @@ void RunFolder::write_timeline(const StepTimeline& timeline) const {
 void RunFolder::write_record(const std::function<void()>& write) const {
   try {
     if (require_lock_) require_lock_();
+  } catch (const Error&) {  // finish() says it
+    return;
+  }
+  try {
     write();
   } catch (const Error& error) {
     warn(environment_, error.what());

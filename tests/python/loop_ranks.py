@@ -287,7 +287,7 @@ def check_admm():
                 u[k][i] += x - z[i]
     replicas = simulate(plain_sgd, penalize, round_of)
     own, _, optimizer = own_replica(plain_sgd, exchange="admm", every=every,
-                                    settings={"exchange.rho": rho, "exchange.adaptive_rho": False, "exchange.block_momentum": 0})
+                                    settings={"exchange.rho": rho, "exchange.adaptive_rho": False})
     near(own, replicas[starling.rank()], "admm")
     assert optimizer.statistics()["rounds"] == STEPS // every
 
