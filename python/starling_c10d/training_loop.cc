@@ -140,8 +140,7 @@ RunSpec spec_of(const Settings& settings, int ranks, bool fp64, std::vector<std:
   config.spec.train.precision = fp64 ? Precision::kFp64 : Precision::kFp32;
   require_exchange(exchange_traits(config.spec), settings);
   apply_recipes(config);
-  // The recipe lowers the learning rate in turn, and here the rate is the program's.
-  if (!is_given(config.origins, "exchange.block_momentum")) config.spec.exchange.block_momentum = 0;
+  config.spec = loop_spec(std::move(config.spec), config.origins);
   warnings = validate(config.spec, config.origins);
   return config.spec;
 }

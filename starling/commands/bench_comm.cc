@@ -1,4 +1,5 @@
 #include "starling/commands/bench_comm.h"
+#include "starling/commands/end_of_list.h"
 
 #include <fmt/format.h>
 
@@ -230,7 +231,7 @@ std::string to_json(const std::vector<CommTiming>& timings, int ranks, int hosts
                                          {"errors", t.errors}};
     out += line.dump() + "\n";
   }
-  return out + nlohmann::ordered_json{{"event", "result"}, {"objects", timings.size()}}.dump();
+  return out + end_of_list(timings.size());
 }
 
 void tune(Tuning& tuning, const std::vector<CommTiming>& timings, int ranks, int hosts,

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/c10d/cuda_library.h"
+#include "starling/commands/end_of_list.h"
 #include "starling/nn/layers/conv_im2col.h"
 
 namespace starling {
@@ -169,7 +170,7 @@ std::string to_json(const std::vector<LayerTiming>& timings) {
     lines += json_of(timing).dump();
   }
   if (!has_gpu()) lines += "\n" + nlohmann::json{{"event", "note"}, {"message", "no GPU"}}.dump();
-  return lines + "\n" + nlohmann::json{{"event", "result"}, {"objects", timings.size()}}.dump();
+  return lines + "\n" + end_of_list(timings.size());
 }
 
 }  // namespace starling

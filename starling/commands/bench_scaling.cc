@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
+#include "starling/commands/end_of_list.h"
 #include "starling/commands/own_program.h"
 #include "starling/run/dry_run.h"
 #include "starling/spec/config.h"
@@ -212,8 +213,7 @@ int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const Command
       write_line(options.json ? to_json(points.back()) : to_text(points.back()));
     }
   }
-  if (options.json)
-    write_line(nlohmann::ordered_json{{"event", "result"}, {"objects", points.size()}}.dump());
+  if (options.json) write_line(end_of_list(points.size()));
   return 0;
 }
 

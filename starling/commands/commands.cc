@@ -13,6 +13,7 @@
 #include "starling/commands/bench_scaling.h"
 #include "starling/commands/data_serve.h"
 #include "starling/commands/doctor.h"
+#include "starling/commands/end_of_list.h"
 #include "starling/commands/factorize_command.h"
 #include "starling/commands/plan_memory.h"
 #include "starling/commands/sample.h"
@@ -51,11 +52,6 @@ std::string without_backticks(std::string_view text) {
 void print_line(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
-}
-
-// Returns the object that ends a list of JSON objects.
-std::string end_of_list(size_t objects) {
-  return nlohmann::ordered_json{{"event", "result"}, {"objects", objects}}.dump();
 }
 
 // Runs `work` on every rank of the job. If this process is a rank, or the job has only one, `work` runs here.

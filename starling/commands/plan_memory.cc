@@ -9,6 +9,7 @@
 #include <set>
 
 #include "starling/base/error.h"
+#include "starling/commands/end_of_list.h"
 #include "starling/data/source_factory.h"
 #include "starling/nn/blocks.h"
 #include "starling/optim/update_rule.h"
@@ -193,7 +194,7 @@ std::string to_json(const MemoryPlan& plan) {
                          {"received_bytes_a_step", plan.received_bytes(shard)}}
                         .dump();
   }
-  return lines + "\n" + Json{{"event", "result"}, {"objects", 1 + std::size(kShards)}}.dump();
+  return lines + "\n" + end_of_list(1 + std::size(kShards));
 }
 
 }  // namespace starling

@@ -131,6 +131,11 @@ void require_own_optimizer(const RunSpec& spec) {
                     exchange.name));
 }
 
+RunSpec loop_spec(RunSpec spec, const Origins& origins) {
+  if (!is_given(origins, "exchange.block_momentum")) spec.exchange.block_momentum = 0;
+  return spec;
+}
+
 void require_own_loop(const RunSpec& spec) {
   require_own_optimizer(spec);
   if (spec.train.precision == Precision::kBf16)

@@ -15,6 +15,7 @@
 #include "starling/parallel/loop_state.h"
 #include "starling/parallel/replica/own_optimizer.h"
 #include "starling/parallel/strategy.h"
+#include "starling/spec/config.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
@@ -42,6 +43,10 @@ void require_same_model(Group& group, const LoopModel& model);
 // Throws ConfigError if a program's own optimizer cannot follow the configuration. The message names the key
 // and the remedy.
 void require_own_optimizer(const RunSpec& spec);
+
+// Returns the configuration of an own loop. The recipe of an exchange with block momentum lowers the learning
+// rate in turn. The program's rate is not the configuration's, so the loop has a given block momentum only.
+RunSpec loop_spec(RunSpec spec, const Origins& origins);
 
 // Throws ConfigError if an own loop cannot follow the configuration. The message names the key and the
 // remedy.

@@ -47,15 +47,6 @@ void refuse_what_the_loop_decides(const Origins& origins) {
   }
 }
 
-// Returns the configuration of the loop. The recipe of an exchange with block momentum lowers the learning
-// rate in turn. The program's rate is not the configuration's, so the loop has the block momentum that the
-// user gave only.
-RunSpec loop_spec(const RunState& state) {
-  RunSpec spec = state.resolved();
-  if (!is_given(state.origins, "exchange.block_momentum")) spec.exchange.block_momentum = 0;
-  return spec;
-}
-
 // With --dry-run: prints what the loop would train, and ends the process.
 [[noreturn]] void print_loop(const RunState& state, const LoopModel& model) {
   require_own_loop(state.spec);
@@ -90,8 +81,8 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
                           environment.stop,
                           state.loop,
                           {environment.store, environment.rendezvous}};
-    strategy_ =
-        std::make_unique<LoopStrategy>(loop_spec(state), place, std::move(model), adapt_optimizer(optimizer));
+    strategy_ = std::make_unique<LoopStrategy>(loop_spec(state.resolved(), state.origins), place,
+                                               std::move(model), adapt_optimizer(optimizer));
     refuse_what_the_loop_decides(state.origins);
     begin_generator_once(state);
   });

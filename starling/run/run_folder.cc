@@ -253,15 +253,15 @@ void RunFolder::finish(const std::function<StrategyState()>& make_state, bool in
     const auto attempt = [&](const auto& write) {
       try {
         write();
+        return true;
       } catch (const Error& error) {
         const std::string what = error.what();
         if (unwritten_.find(what) == std::string::npos) unwritten_ += (unwritten_.empty() ? "" : ". ") + what;
+        return false;
       }
     };
-    bool holds = !require_lock_;
-    attempt([&] {
+    const bool holds = attempt([&] {
       if (require_lock_) require_lock_();
-      holds = true;
     });
     if (holds && !spec_.train.save.empty()) attempt([&] { write_weights(spec_.train.save, tensors); });
     if (holds && keeps && !path_.empty())
