@@ -26,7 +26,9 @@
 //   batches           Prints the first input of each batch.
 //   several           Samples of two inputs and two targets that give the same loss.
 //   weigh             The loss is a sum whose samples have different weights.
-//   group             Collectives of the program's own are pending while the loop exchanges.
+//   group             Collectives of the program's own are pending while the loop exchanges. The program holds
+//                     the group until its end.
+//   rate              The rate of sgd is that of the configuration.
 #include <torch/torch.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -102,7 +104,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of_groups(const std::vector<a
 }
 
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const Options& options,
-                                                      std::vector<at::Tensor> parameters) {
+                                                      std::vector<at::Tensor> parameters, double rate) {
   if (options.has("groups")) return optimizer_of_groups(parameters);
   const std::string name = options.has("optimizer") ? options.values.at("optimizer") : "sgd";
   if (name == "adam")
@@ -126,7 +128,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(const Options& options,
     return std::make_unique<torch::optim::RMSprop>(std::move(parameters), torch::optim::RMSpropOptions(0.01));
   if (name == "lbfgs") return std::make_unique<torch::optim::LBFGS>(std::move(parameters));
   return std::make_unique<torch::optim::SGD>(std::move(parameters),
-                                             torch::optim::SGDOptions(0.05).momentum(0.9));
+                                             torch::optim::SGDOptions(rate).momentum(0.9));
 }
 
 std::shared_ptr<const starling::Source> points(const Options& options) {
@@ -156,7 +158,7 @@ class Program {
     starling::FitOptions fit;
     if (options_.has("own"))
       fit.optimizer(
-          [this](std::vector<at::Tensor> parameters) { return optimizer_of(options_, parameters); });
+          [this](std::vector<at::Tensor> parameters) { return optimizer_of(options_, parameters, rate()); });
     if (options_.has("groups"))
       fit.group(options_.has("no-match") ? "third.*" : "first.*", {.lr = 0.01, .weight_decay = 0.1});
     const int64_t steps = options_.number("samples", 52) / options_.number("batch", 8);
@@ -174,10 +176,10 @@ class Program {
     torch::manual_seed(7 + run_.rank());  // the ranks' modules begin unequal
     net_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
     other_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
-    own_ = optimizer_of(options_, trained(*net_));
+    own_ = optimizer_of(options_, trained(*net_), rate());
     if (options_.has("fault") && options_.values.at("fault") == "foreign")
       own_->add_parameters({torch::zeros({2}, torch::kDouble).set_requires_grad(true)});
-    other_own_ = optimizer_of(options_, trained(*other_));
+    other_own_ = optimizer_of(options_, trained(*other_), rate());
     if (!options_.has("plain")) {
       optimizer_.emplace(run_, *net_, *own_);
       if (options_.has("two")) other_optimizer_.emplace(run_, *other_, *other_own_);
@@ -203,6 +205,8 @@ class Program {
   }
 
  private:
+  double rate() const { return options_.has("rate") ? run_.spec().optimizer.lr : 0.05; }
+
   std::vector<at::Tensor> trained(const Net& net) const {
     std::vector<at::Tensor> parameters;
     for (const at::Tensor& p : net.parameters()) {
@@ -213,7 +217,7 @@ class Program {
 
   // Starts three all-reduces of a million elements each.
   void begin_sums() {
-    const auto group = run_.process_group();
+    static const auto group = run_.process_group();
     for (int i = 0; i < 3; ++i) {
       sums_.push_back(torch::full({1 << 20}, (i + 1.0) * (run_.rank() + 1)));
       std::vector<at::Tensor> one = {sums_.back()};
@@ -235,7 +239,7 @@ class Program {
   void remake() {
     const bool distributed = optimizer_.has_value();
     optimizer_.reset();
-    own_ = optimizer_of(options_, trained(*net_));
+    own_ = optimizer_of(options_, trained(*net_), rate());
     if (distributed) optimizer_.emplace(run_, *net_, *own_);
   }
 

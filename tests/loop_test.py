@@ -304,6 +304,8 @@ class Resume(Loop):
                 self.assertTrue(os.path.exists(self.path("run/checkpoints/step-000008/manifest.json")))
                 out, _ = self.loop(*way, "--", *own, "--out", self.path("resumed"), fresh=False)
                 self.assertEqual(set(re.findall(r"resumed after step (\d+) position (\d+) losses (\d+)", out)), {("8", "8", "8")}, out)
+                if "admm" in way:  # a loop of the program's own has the block momentum that is given, and no other
+                    self.assertRegex(pathlib.Path(self.path("run/config.toml")).read_text(encoding="utf-8"), r"block_momentum = 0(\.0)?\n")
                 for name in ("0", "1")[:1 + ("-n" in way)]:
                     self.assertEqual(self.weights(f"whole.{name}"), self.weights(f"resumed.{name}"))
                     self.assertEqual(self.weights(f"whole2.{name}"), self.weights(f"resumed2.{name}"))
@@ -323,8 +325,12 @@ class Resume(Loop):
         _, err = self.interrupted("--exchange", "parameter-server")
         self.assertNotIn("was lost", err)
 
-    def interrupted(self, *way):
-        own = ["--checkpoint", "--epochs", 200000]
+    def test_ctrl_c_ends_a_program_that_holds_its_process_group(self):
+        _, err = self.interrupted(own=["--group"])
+        self.assertNotIn("was lost", err)
+
+    def interrupted(self, *way, own=()):
+        own = ["--checkpoint", "--epochs", 200000, *own]
         process = subprocess.Popen([PROGRAM, "--run-dir", self.path("run"), "-n", "2", *way, "--", *map(str, own)], cwd=self.dir, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
         self.addCleanup(self.end, process)
@@ -371,6 +377,13 @@ class Faults(Loop):
                 _, err = self.loop(*words, status=status)
                 for text in texts:
                     self.assertIn(text, err)
+
+    def test_a_flag_that_the_program_reads_itself_is_no_fault(self):
+        self.loop("--", "--plain", "--out", self.path("plain"))
+        self.loop("-n", 2, "--lr", 0.05, "--", "--rate", "--out", self.path("own"))
+        self.assertLess(self.distance("plain.0", "own.1"), 1e-10)
+        self.loop("-n", 2, "--lr", 0.01, "--", "--rate", "--out", self.path("other"))
+        self.assertGreater(self.distance("plain.0", "other.1"), 1e-3)
 
     def test_a_dry_run_says_what_the_loop_would_train(self):
         out, _ = self.loop("--dry-run", "-n", 3, "--exchange", "gossip")

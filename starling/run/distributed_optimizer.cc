@@ -30,9 +30,11 @@ LoopModel loop_model(const torch::nn::Module& module, const torch::optim::Optimi
 }
 
 // Throws ConfigError for a flag or --set of a key that the program's own loop decides. A file may hold
-// settings for several programs.
-void refuse_what_the_loop_decides(const Origins& origins) {
-  for (const auto& [key, origin] : origins) {
+// settings for several programs. A program that has called Run::spec() may obey the flag itself, and fit()
+// may have obeyed it.
+void refuse_what_the_loop_decides(const RunState& state) {
+  if (state.reads_spec || state.has_fitted) return;
+  for (const auto& [key, origin] : state.origins) {
     const bool typed = origin.kind == OriginKind::kSet || origin.kind == OriginKind::kFlag;
     const bool read =
         key == "optimizer.clip_norm" || key == "optimizer.clip_value" || key == "optimizer.share";
@@ -50,7 +52,7 @@ void refuse_what_the_loop_decides(const Origins& origins) {
 // With --dry-run: prints what the loop would train, and ends the process.
 [[noreturn]] void print_loop(const RunState& state, const LoopModel& model) {
   require_own_loop(state.spec);
-  refuse_what_the_loop_decides(state.origins);
+  refuse_what_the_loop_decides(state);
   int64_t parameters = 0;
   for (const NamedTensor& p : model.parameters) parameters += p.tensor.numel();
   if (state.environment.identity.rank == 0)
@@ -81,9 +83,10 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
                           environment.stop,
                           state.loop,
                           {environment.store, environment.rendezvous}};
-    strategy_ = std::make_unique<LoopStrategy>(loop_spec(state.resolved(), state.origins), place,
-                                               std::move(model), adapt_optimizer(optimizer));
-    refuse_what_the_loop_decides(state.origins);
+    const RunSpec spec = loop_spec(state.resolved(), state.origins);
+    require_own_loop(spec);
+    refuse_what_the_loop_decides(state);
+    strategy_ = std::make_unique<LoopStrategy>(spec, place, std::move(model), adapt_optimizer(optimizer));
     begin_generator_once(state);
   });
 }
@@ -128,7 +131,7 @@ std::map<std::string, double> DistributedOptimizer::statistics() {
 
 void Run::make_equal(torch::nn::Module& module) {
   with_faults_reported(*state_, [&] {
-    load_initial(module, spec());
+    load_initial(module, state_->resolved());
     if (!state_->session) return;
     Group& group = state_->own_loop().group;
     if (group.size() == 1) return;
@@ -157,7 +160,7 @@ bool Run::stopping() const {
 }
 
 int Run::world_size() const {
-  return static_cast<int>(spec().train.ranks);
+  return static_cast<int>(state_->resolved().train.ranks);
 }
 
 }  // namespace starling

@@ -185,6 +185,7 @@ Run::Run(Run&&) noexcept = default;
 Run::~Run() = default;
 
 const RunSpec& Run::spec() const {
+  state_->reads_spec = true;
   return state_->resolved();
 }
 const std::vector<std::string>& Run::arguments() const {
@@ -206,13 +207,13 @@ void Run::request_stop() {
 void Run::serve() {
   with_faults_reported(*state_, [&] {
     if (!is_server()) throw Error(ErrorCode::kInternal, "Run::serve: this process is no server");
-    starling::serve(spec(), state_->session->server(), state_->session->run_environment());
+    starling::serve(state_->resolved(), state_->session->server(), state_->session->run_environment());
   });
 }
 
 DataSets Run::data() const {
   return with_faults_reported(*state_, [&] {
-    const RunSpec& own = spec();
+    const RunSpec& own = state_->resolved();
     state_->opened_data = true;
     return open_data(own.data, own.train.seed, own.model.tokens, security_named(own.comm.security),
                      own.extensions.get());
@@ -227,8 +228,9 @@ RunResult Run::train(const ModuleFactory& module, const Loss& loss, std::shared_
   }
   return with_faults_reported(*state_, [&] {
     refuse_unused_data(*state_);
+    state_->has_fitted = true;
     const DataSets data{std::move(train), std::move(test)};
-    const RunSpec spec = with_options(this->spec(), options);
+    const RunSpec spec = with_options(state_->resolved(), options);
     check_added_blocks(module, spec, options, *data.train);
     const SyncedModelFactory factory = user_factory(spec, module, loss, options);
     if (state_->session) {

@@ -172,7 +172,9 @@ class Run {
   ~Run();
   Run(Run&&) noexcept;
 
-  // The configuration of the run.
+  // The configuration of the run. A loop of the program's own decides its learning rate and its length, so a
+  // DistributedOptimizer refuses flags such as --lr. It does not refuse them after a call of spec(), because
+  // the program may then obey them.
   const RunSpec& spec() const;
   // The arguments of the command line that follow "--", in order.
   const std::vector<std::string>& arguments() const;
@@ -261,8 +263,9 @@ class Run {
   // own on tensors in host memory. Its operations have an order of their own, so they may be pending while
   // fit() or a DistributedOptimizer communicates. Every call returns the same group. The first call is
   // collective. To use the group, include <torch/csrc/distributed/c10d/ProcessGroup.hpp>. Wait for all
-  // operations and release the group before the Run ends. With --dry-run it has one rank. Errors: as for
-  // fit(); Error if this process is a server.
+  // operations before the Run ends: the group is then shut down, and its operations throw. With --dry-run it
+  // has one rank. A fit() that goes on after the loss of a rank (train.on_failure "continue") does not change
+  // the group: its operations fail from then on. Errors: as for fit(); Error if this process is a server.
   c10::intrusive_ptr<c10d::ProcessGroup> process_group();
 
  private:

@@ -27,6 +27,8 @@ struct RunState {
   bool throw_faults = false;
   bool joined = false;       // by join(): every fault is thrown as an Error
   bool opened_data = false;  // by Run::data()
+  bool reads_spec = false;   // by Run::spec()
+  bool has_fitted = false;   // by Run::fit()
   std::unique_ptr<Session> session;
   std::shared_ptr<void> process_group;  // of Run::process_group(); it ends before the session
   // Of a program's own loop.
