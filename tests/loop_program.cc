@@ -26,7 +26,8 @@
 //   batches           Prints the first input of each batch.
 //   several           Samples of two inputs and two targets that give the same loss.
 //   weigh             The loss is a sum whose samples have different weights.
-//   group             Collectives of the program's own are pending while the loop exchanges. The program holds
+//   group             Collectives of the program's own are pending while the loop exchanges. The program
+//   holds
 //                     the group until its end.
 //   rate              The rate of sgd is that of the configuration.
 #include <torch/torch.h>

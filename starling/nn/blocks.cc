@@ -134,4 +134,48 @@ std::vector<double> measure_blocks(const Model& model, const Tensors& inputs, co
   return least;
 }
 
+namespace {
+
+// Returns at how many positions of the tensors a weight is used. A filter is used at every pixel. A matrix is
+// used for every row that has its width or its height, and otherwise for every sample.
+int64_t most_positions(const Tensors& tensors, const at::Tensor& weight) {
+  int64_t most = 0;
+  for (const at::Tensor& t : tensors) {
+    if (!t.is_floating_point() || t.dim() < 2 || t.numel() == 0) continue;
+    const bool rows = t.size(-1) == weight.size(0) || t.size(-1) == weight.size(1);
+    const int64_t samples = t.size(0);
+    const int64_t positions = weight.dim() > 2 ? (t.dim() > 2 ? t.numel() / t.size(1) : samples)
+                              : rows           ? t.numel() / t.size(-1)
+                                               : samples;
+    most = std::max(most, positions);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<double> estimate_blocks(const Model& model, const Tensors& inputs) {
+  const std::vector<BlockTensors> tensors = tensors_of_blocks(model);
+  std::map<std::string, at::Tensor> parameters;
+  for (const auto& p : model.module->named_parameters()) parameters[p.key()] = p.value();
+  const at::NoGradGuard no_grad;
+  std::vector<double> work;
+  Tensors x = inputs;
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    Tensors y = model.blocks[b].forward(x);
+    double products = 0;
+    for (const at::Tensor& t : y) products += static_cast<double>(t.numel());
+    for (const std::string& name : tensors[b].parameters) {
+      const at::Tensor& weight = parameters.at(name);
+      const int64_t positions = weight.dim() < 2 ? 0 : most_positions(x, weight);
+      if (positions == 0) continue;
+      products += static_cast<double>(weight.numel()) *
+                  static_cast<double>(std::max(positions, most_positions(y, weight)));
+    }
+    work.push_back(products);
+    x = std::move(y);
+  }
+  return work;
+}
+
 }  // namespace starling

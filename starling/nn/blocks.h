@@ -47,4 +47,11 @@ std::vector<BlockTensors> tensors_of_blocks(const Model& model);
 std::vector<double> measure_blocks(const Model& model, const Tensors& inputs, const Tensors& targets,
                                    const Clock& clock, int rounds = 3);
 
+// Returns an estimate of the work of each block, in multiplications of one forward pass. It depends on shapes
+// only. A filter counts at every pixel of the block's input or output, and a matrix at every row that fits
+// it, whichever of input and output has more. A block whose inputs are integers looks its matrices up, and
+// does not multiply by them. The function runs the blocks once, which changes the running statistics of batch
+// norm.
+std::vector<double> estimate_blocks(const Model& model, const Tensors& inputs);
+
 }  // namespace starling

@@ -6,6 +6,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include <numeric>
+
 #include "starling/base/error.h"
 
 namespace starling {
@@ -101,6 +103,29 @@ TEST(BlocksTest, MeasuringTakesTimeInEachBlockAndLeavesNoGradients) {
   ASSERT_EQ(seconds.size(), 5u);
   for (double s : seconds) EXPECT_GT(s, 0);
   for (const auto& p : model.module->parameters()) EXPECT_FALSE(p.grad().defined());
+}
+
+TEST(BlocksTest, TheEstimateCountsProductsAtEveryPosition) {
+  ModelSpec spec;
+  spec.name = "lenet5";
+  const Model lenet = zoo_model(spec, {{1, 28, 28}, 10, false})();
+  const std::vector<double> work = estimate_blocks(lenet, {torch::zeros({2, 1, 28, 28})});
+  ASSERT_EQ(work.size(), 5u);
+  const double sum = std::accumulate(work.begin(), work.end(), 0.0);
+  EXPECT_GT(work[0] + work[1], 0.6 * sum);  // the convolutions have a twentieth of the parameters
+  EXPECT_EQ(work, estimate_blocks(lenet, {torch::zeros({2, 1, 28, 28})}));
+  for (double w : work) EXPECT_GT(w, 0);
+
+  spec.name = "gpt";
+  spec.layers = 2;
+  spec.width = 16;
+  spec.heads = 2;
+  spec.tokens = 8;
+  const Model gpt = zoo_model(spec, {{8}, 50, true})();
+  const std::vector<double> words = estimate_blocks(gpt, {torch::zeros({2, 8}, torch::kLong)});
+  EXPECT_EQ(words.front(), 2 * 8 * 16);  // the table is looked up
+  EXPECT_EQ(words.back(), 2 * 8 * 50 + 2 * 8 * (50 * 16));
+  EXPECT_EQ(words[1], 2 * 8 * 16 + 2 * 8 * (12 * 16 * 16));
 }
 
 struct Net : torch::nn::Module {

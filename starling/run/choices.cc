@@ -65,8 +65,15 @@ std::string choose_gemm(const RunSpec& spec, const Batch& sample) {
   return measure_gemm(std::clamp<int64_t>(sample.size(), 32, 256)).faster();
 }
 
-// Returns where each stage begins, chosen by the blocks' measured times. The text is empty if the model
-// cannot be cut. Every rank finds that out, and reports the reason, when it makes the pipeline.
+// Returns true if the values of a step depend on where the stages begin.
+bool cut_shapes_training(const RunSpec& spec) {
+  return spec.exchange.codec != "none" || spec.exchange.pull_codec != "none" ||
+         spec.pipeline.activations != "none";
+}
+
+// Returns where each stage begins. The blocks' measured times decide, or an estimate of their work if a
+// measurement would change what the run learns. The text is empty if the model cannot be cut. Every rank
+// finds that out, and reports the reason, when it makes the pipeline.
 std::string choose_cut(const RunSpec& spec, const ModelFactory& factory, const Batch& sample, int stages,
                        const Clock& clock) {
   const Replica replica = make_replica(factory, working_type(spec.train.precision), spec.train.seed);
@@ -75,13 +82,15 @@ std::string choose_cut(const RunSpec& spec, const ModelFactory& factory, const B
       inputs_of(replica.model, sample, working_type(spec.train.precision), /*channels_last=*/false);
   if (replica.model.samples) replica.model.samples->keys = sample.keys;
   // A block that fails here fails in the first step, which reports the error.
-  std::vector<double> seconds(replica.model.blocks.size(), 1.0);
+  std::vector<double> costs(replica.model.blocks.size(), 1.0);
   try {
-    seconds = measure_blocks(replica.model, inputs, sample.targets(), clock);
+    costs = cut_shapes_training(spec) && !spec.train.tune
+                ? estimate_blocks(replica.model, inputs)
+                : measure_blocks(replica.model, inputs, sample.targets(), clock);
   } catch (const std::exception&) {
-    seconds.assign(replica.model.blocks.size(), 1.0);
+    costs.assign(replica.model.blocks.size(), 1.0);
   }
-  return fmt::format("{}", fmt::join(balance_stages(seconds, stages), " "));
+  return fmt::format("{}", fmt::join(balance_stages(costs, stages), " "));
 }
 
 // Returns true if `text` is the cut of a pipeline with this many stages.

@@ -316,7 +316,8 @@ ProgramCheckpoint Run::checkpoint() {
   return with_faults_reported(*state_, [&] {
     auto state = std::make_unique<ProgramCheckpoint::State>(ProgramCheckpoint::State{*state_, nullptr});
     if (state_->session) {
-      state->folder = std::make_unique<RunFolder>(loop_spec(state_->resolved(), state_->origins), state_->own_loop());
+      state->folder =
+          std::make_unique<RunFolder>(loop_spec(state_->resolved(), state_->origins), state_->own_loop());
       state->last_save = state_->own_loop().clock.now();
     }
     return ProgramCheckpoint(std::move(state));

@@ -298,8 +298,8 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .allowed = words_of(DeviceKind{}), .flags = "--device", .placeholder = "DEVICE",
    .shapes_training = false},
   {.key = "train.tune", .member = at<kTrain, &TrainSpec::tune>(), .section = Section::kTraining,
-   .doc = "Measures train.gemm and train.layout before the first step where they are auto. Two runs may "
-          "then differ in their roundings.",
+   .doc = "Measures train.gemm and train.layout before the first step where they are auto, and the cut of a "
+          "pipeline that encodes. Two runs may then differ in their roundings.",
    .flags = "--tune", .shapes_training = false},
 
   {.key = "train.mesh", .member = at<kTrain, &TrainSpec::mesh>(), .section = Section::kParallel,
