@@ -2,30 +2,19 @@
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 
-from program import BUILD, STARLING, ProgramTest, environment, main
+from program import BUILD, STARLING, ProgramTest, environment, main, places_of_ranks
 
 EMBED = str(BUILD / "examples" / "embed")
 EPOCHS = 25  # 200 steps of 32 among 256 samples
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Embed(ProgramTest):
     def begin(self, *args, processes=1):
         """Starts the host programs as torchrun does, or one alone."""
-        port = free_port()
         hosts = []
-        for rank in range(processes):
-            place = {} if processes == 1 else {
-                "RANK": rank, "WORLD_SIZE": processes, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": processes,
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": f"embed-{port}"}
+        for place in [{}] if processes == 1 else places_of_ranks(processes):
             host = subprocess.Popen([EMBED, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir,
                                     env=environment(**place))
             self.addCleanup(self.end, host)

@@ -1,5 +1,6 @@
-// A user's program with a training loop of its own, for tests/loop_test.py. Arguments after "--", each with
-// two dashes before it:
+// A user's program with a training loop of its own, for tests/loop_test.py. With the first word "joined" it
+// calls starling::join() with the settings KEY=VALUE that follow. Arguments after "--", each with two dashes
+// before it:
 //   fit               Trains by Run::fit() and the optimizer of the configuration instead.
 //   own               With fit: the optimizer of the program, by FitOptions::optimizer().
 //   groups            The first layer has its own rate and weight decay. no-match: with a wrong pattern.
@@ -18,8 +19,12 @@
 //   two               Two networks with an optimizer each, as in a GAN.
 //   schedule          A scheduler of libtorch halves the rate after every epoch.
 //   uneven            The rate of the last group of parameters changes after an epoch.
-//   carry             A state is carried from batch to batch and saved by rank.
-//   checkpoint        Saves and resumes. save-at N: saves after step N. kill-at N: kills itself then.
+//   carry             A state is carried from batch to batch and saved by rank. With fit, rank 1 kills itself
+//   in
+//                     the forward pass with the number that kill-at gives.
+//   checkpoint        Saves and resumes. save-at N: saves after step N. kill-at N: kills itself then. stop-at
+//   N:
+//                     asks the run to stop then.
 //   float             fp32 in place of fp64.
 //   fault WHAT        sparse, foreign, other-model, twice or stages
 //   noise             Prints random numbers of libtorch's generator.
@@ -34,6 +39,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -66,10 +72,16 @@ Options options_of(const std::vector<std::string>& words) {
 struct Net : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, spare{nullptr};
   torch::nn::Embedding table{nullptr};
-  bool uses_spare = false;
-  at::Tensor carried = torch::zeros({1, 8});
+  bool uses_spare = false, carries = false;
+  int rank = 0;
+  int64_t kill_at = -1;
+  inline static int64_t last_forwards = 0;  // of the module that trained last
+  at::Tensor carry = torch::zeros({1, 8}), forwards = torch::zeros({1}, torch::kLong);
 
-  explicit Net(const Options& options, int rank) {
+  explicit Net(const Options& options, int rank)
+      : carries(options.has("carry")),
+        rank(rank),
+        kill_at(options.has("fit") && rank == 1 ? options.number("kill-at", -1) : -1) {
     const int64_t width =
         options.has("fault") && options.values.at("fault") == "other-model" && rank == 1 ? 9 : 8;
     first = register_module("first", torch::nn::Linear(3, width));
@@ -88,7 +100,17 @@ struct Net : torch::nn::Module {
     at::Tensor h = torch::tanh(first(x));
     if (uses_spare) h = h + spare(h);
     if (!table.is_empty()) h = h + table(torch::zeros({x.size(0)}, torch::kLong));
-    return second(h + carried.to(h.scalar_type()));
+    const at::Tensor y = second(h + carry.to(h.scalar_type()));
+    if (!carries || !is_training()) return y;
+    carry = 0.5 * carry + 0.1 * x.mean().to(torch::kFloat).detach() + rank;
+    forwards = forwards + 1;
+    last_forwards = forwards.item<int64_t>();
+    if (last_forwards == kill_at) ::raise(SIGKILL);
+    return y;
+  }
+  std::map<std::string, at::Tensor*> carried() {
+    if (!carries) return {};
+    return {{"carry", &carry}, {"forwards", &forwards}};
   }
 };
 
@@ -171,6 +193,7 @@ class Program {
     if (options_.has("parts")) fit.accumulate(4);
     const auto trained = run_.fit<Net>(make, starling::cross_entropy, points(options_), nullptr, fit);
     save("shown", *trained.model);
+    say("rank " + std::to_string(run_.rank()) + " counts " + std::to_string(Net::last_forwards) + " batches");
   }
 
   void train() {
@@ -247,7 +270,7 @@ class Program {
   void restore(starling::ProgramCheckpoint& checkpoint, starling::DataLoader& loader) {
     checkpoint.add(*optimizer_).add("loader", loader).add("losses", losses_).add("sum", loss_sum_);
     if (options_.has("two")) checkpoint.add("other", *other_optimizer_);
-    if (options_.has("carry")) checkpoint.add_per_rank("carried", net_->carried);
+    if (options_.has("carry")) checkpoint.add_per_rank("carry", net_->carry);
     if (options_.has("fault") && options_.values.at("fault") == "twice") checkpoint.add("sum", loss_sum_);
     const bool resumed = checkpoint.resume();
     say((resumed ? "resumed after step " : "begun after step ") + std::to_string(checkpoint.steps()) +
@@ -262,9 +285,6 @@ class Program {
             std::to_string(batch.samples) + " of " + std::to_string(batch.all_samples));
       const at::Tensor loss = loss_of(batch);
       loss.backward();
-      if (options_.has("carry"))
-        net_->carried =
-            0.5 * net_->carried + 0.1 * batch.data.mean().to(torch::kFloat).detach() + run_.rank();
       losses_ += 1;
       loss_sum_ += loss.item<double>();
       if (++batches % options_.number("accumulate", 1) == 0) {
@@ -275,6 +295,7 @@ class Program {
       checkpoint.step();
       if (checkpoint.steps() == options_.number("save-at", -1)) checkpoint.save();
       if (checkpoint.steps() == options_.number("kill-at", -1)) ::raise(SIGKILL);
+      if (checkpoint.steps() == options_.number("stop-at", -1)) run_.request_stop();
     }
   }
 
@@ -353,7 +374,30 @@ class Program {
 
 }  // namespace
 
+// Trains in a program that is its own host. The words KEY=VALUE before "--" are the settings.
+int train_joined(const std::vector<std::string>& words) {
+  const auto split = std::find(words.begin(), words.end(), "--");
+  starling::Settings settings;
+  for (auto word = words.begin(); word != split; ++word)
+    settings.set(word->substr(0, word->find('=')), word->substr(word->find('=') + 1));
+  const Options options = options_of({split == words.end() ? split : split + 1, words.end()});
+  try {
+    starling::Run run = starling::join(settings);
+    if (run.is_server()) {
+      run.serve();
+    } else {
+      Program(run, options).train();
+    }
+  } catch (const starling::Error& error) {
+    say(std::string("thrown: ") + error.what());
+  }
+  say("the program goes on");
+  return 0;
+}
+
 int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words[0] == "joined") return train_joined({words.begin() + 1, words.end()});
   starling::Run run = starling::init(argc, argv);
   const Options options = options_of(run.arguments());
   Program program(run, options);

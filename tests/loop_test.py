@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, environment, main, some
+from program import BUILD, ProgramTest, environment, main, places_of_ranks, some
 
 PROGRAM = str(BUILD / "tests" / "loop_program")
 
@@ -265,6 +265,14 @@ class Exchanges(Loop):
                     self.loop(*same, *way, "--", *own, "--shown", self.path("own"))
                     self.assertLess(self.distance("library.0", "own.0"), 1e-10)
 
+    def test_both_loops_carry_the_same_state(self):
+        self.loop("--", "--plain", "--out", self.path("init"), "--epochs", 0)
+        for ranks, way in some([(1, []), (2, []), (3, []), (2, ["--shard", "gradients"]), (2, ["--exchange", "gossip"]), (2, ["--exchange", "central"]),
+                                (2, ["--exchange", "local-sgd", "--every", 4]), (2, ["--exchange", "parameter-server"])], 4):
+            with self.subTest(ranks=ranks, way=way):
+                self.both_loops("sgd", "-n", ranks, "--precision", "fp64", *way, own=["--carry"])
+                self.assertLess(self.distance("library.0", "own.0"), 1e-10)
+
     def test_fit_with_an_own_optimizer_in_bf16_updates_fp32_parameters(self):
         same = ["--global-batch", 12, "--epochs", 3, "--", "--float", "--samples", 48, "--epochs", 3, "--fit", "--own", "--optimizer", "adam"]
         self.loop("--precision", "fp32", *same, "--shown", self.path("fp32"))
@@ -310,6 +318,27 @@ class Resume(Loop):
                     self.assertEqual(self.weights(f"whole.{name}"), self.weights(f"resumed.{name}"))
                     self.assertEqual(self.weights(f"whole2.{name}"), self.weights(f"resumed2.{name}"))
 
+    FIT = ["--", "--samples", 48, "--batch", 12, "--carry", "--fit"]
+
+    def test_a_killed_fit_resumes_what_the_module_carries(self):
+        way = ["-n", 2, "--global-batch", 12, "--epochs", 3, "--set", "checkpoint.every=5"]
+        self.loop(*way, *self.FIT, "--shown", self.path("whole"))
+        self.loop(*way, *self.FIT, "--kill-at", 8, status=1)
+        out, _ = self.loop(*way, *self.FIT, "--shown", self.path("resumed"), fresh=False)
+        self.assertEqual(out.count("counts 12 batches"), 2, out)
+        self.assertEqual(self.weights("whole.0"), self.weights("resumed.0"))
+        out, err = self.loop("-n", 1, *way[2:-2], "--epochs", 4, *self.FIT, fresh=False)
+        self.assertIn("they begin anew", out + err)
+
+    def test_a_lost_rank_leaves_what_the_others_carry(self):
+        way = ["-n", 3, "--global-batch", 12, "--epochs", 3, "--on-failure", "continue"]
+        out, _ = self.loop(*way, *self.FIT, "--kill-at", 8)
+        self.assertEqual(out.count("counts 12 batches"), 2, out)
+
+    def test_replicas_that_share_a_rank_cannot_carry_tensors(self):
+        _, err = self.loop("--global-batch", 12, "--threads", 2, "--threads-mode", "batch", *self.FIT, status=2)
+        self.assertIn("2 replicas of it train in one rank", err)
+
     def test_checkpoints_are_written_when_they_are_due(self):
         self.loop("-n", 2, "--set", "checkpoint.every=5", "--", "--checkpoint", "--epochs", 2)
         self.assertIn("step-000014", os.listdir(self.path("run/checkpoints")))
@@ -345,6 +374,53 @@ class Resume(Loop):
         again, _ = self.loop("-n", 2, *way, "--", "--checkpoint", "--epochs", 1, fresh=False)
         self.assertIn(f"resumed after step {max(steps)} position {max(steps)}", again)
         return out, err
+
+
+class Joined(Loop):
+    """The loop of a program that embeds the run by starling::join()."""
+
+    def hosts(self, settings, own, processes=2):
+        """Returns what each host printed. All of them must end by themselves, with status 0."""
+        words = [PROGRAM, "joined", *settings, "--", *map(str, own)]
+        started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, env=environment(**place))
+                   for place in ([{}] if processes == 1 else places_of_ranks(processes))]
+        for host in started:
+            self.addCleanup(self.end, host)
+        printed = []
+        for host in started:
+            out, err = host.communicate(timeout=120)
+            self.assertEqual(host.returncode, 0, f"{out}\n{err}")
+            self.assertTrue(out.endswith("the program goes on\n"), f"{out}\n{err}")
+            printed.append(out)
+        return printed
+
+    def test_the_update_is_that_of_a_bare_libtorch_loop(self):
+        self.loop("--", "--plain", "--out", self.path("plain"))
+        for settings, processes in (([], 1), ([], 2), (["train.shard=gradients"], 2), (["exchange.name=central"], 3),
+                                    (["exchange.name=parameter-server", "exchange.servers=1"], 3)):
+            with self.subTest(settings=settings, processes=processes):
+                servers = int("exchange.servers=1" in settings)
+                own = ["--out", self.path("own")]
+                printed = self.hosts([*settings, f"train.ranks={processes - servers}", "train.global_batch=12"], own, processes)
+                self.assertEqual(sum(f"of {processes - servers} epochs 2" in out for out in printed), processes - servers, printed)
+                for rank in range(processes - servers):
+                    self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
+
+    def test_a_request_to_stop_saves_and_is_thrown_and_the_next_run_goes_on(self):
+        settings, own = ["run.dir=run", "train.ranks=2"], ["--checkpoint", "--epochs", 3]
+        self.hosts(settings, [*own, "--out", self.path("whole")])
+        shutil.rmtree(self.path("run"))
+        for out in self.hosts(settings, [*own, "--stop-at", 7]):
+            self.assertIn("thrown: the run was interrupted", out)
+        for out in self.hosts(settings, [*own, "--out", self.path("resumed")]):
+            self.assertRegex(out, r"resumed after step [78] ")
+        self.assertEqual(self.weights("whole.1"), self.weights("resumed.1"))
+
+    def test_a_fault_is_thrown_in_every_host(self):
+        for out in self.hosts(["train.ranks=2"], ["--fault", "other-model"]):
+            self.assertIn("thrown: DistributedOptimizer: the model of rank 1 differs from that of rank 0", out)
+        for out in self.hosts(["train.ranks=2", "exchange.name=central", "optimizer.clip_value=1"], []):
+            self.assertIn("central does not clip the elements", out)
 
 
 class Faults(Loop):

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,15 @@ def environment(**extra):
     kept["GOMP_SPINCOUNT"] = "1000"  # tests run beside each other; and no program then executes itself anew
     kept.update({k: str(v) for k, v in extra.items()})
     return kept
+
+
+def places_of_ranks(ranks):
+    """Returns for each rank of a job what torchrun puts into the environment of its process."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    return [{"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1",
+             "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": f"test-{port}"} for rank in range(ranks)]
 
 
 class ProgramTest(unittest.TestCase):

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -176,6 +177,9 @@ struct Model {
   // The numbers of the inputs whose floating-point type the model wants to keep. All other floating-point
   // inputs are converted to the type in which the run computes. Integers always stay integers.
   std::vector<size_t> exact_inputs = {};
+  // By name: the tensors of `module` that it carries from batch to batch, neither parameters nor buffers.
+  // Each rank has its own. Checkpoints keep them, and they may change their shapes.
+  std::map<std::string, at::Tensor*> carried = {};
 };
 
 // A function that makes a fresh fp32 model on the CPU. It draws the initial parameters from torch's default

@@ -9,6 +9,7 @@
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
 #include "starling/parallel/replica/default_generator.h"
+#include "starling/run/rank_coordinates.h"
 #include "starling/spec/mesh.h"
 
 namespace starling {
@@ -20,42 +21,13 @@ MeshPlace place_of_rank(const RunSpec& spec, int rank) {
   return place_of(parse_mesh(spec.train.mesh, spec.train.ranks), rank);
 }
 
-// Returns the coordinate of a rank in the device mesh: "replica=1", or "replica=1,stage=0,tensor=1".
-std::string coordinate_of(const RunSpec& spec, int rank) {
-  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
-  const MeshPlace place = place_of_rank(spec, rank);
-  std::string text = fmt::format("replica={}", place.replica);
-  if (mesh.stage > 1) text += fmt::format(",stage={}", place.stage);
-  if (mesh.tensor > 1) text += fmt::format(",tensor={}", place.tensor);
-  return text;
-}
-
-// Returns the state of a rank in the checkpoint, or null.
-const at::Tensor* state_in(const CheckpointState& checkpoint, const std::string& coordinate) {
-  const auto rank = checkpoint.ranks.find(coordinate);
-  if (rank == checkpoint.ranks.end()) return nullptr;
-  const auto state = rank->second.find(kGenerator);
-  return state == rank->second.end() ? nullptr : &state->second;
-}
-
-// Returns whether the checkpoint has the states of exactly the ranks of this run.
-bool has_all_states(const RunSpec& spec, const CheckpointState& checkpoint) {
-  int64_t states = 0;
-  for (const auto& [coordinate, tensors] : checkpoint.ranks) states += tensors.contains(kGenerator) ? 1 : 0;
-  if (states != spec.train.ranks) return false;
-  for (int rank = 0; rank < spec.train.ranks; ++rank) {
-    if (state_in(checkpoint, coordinate_of(spec, rank)) == nullptr) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 void begin_generator(const RunSpec& spec, int rank, const CheckpointState* resumed) {
   if (resumed == nullptr && spec.train.ranks == 1) return;
-  if (resumed != nullptr && has_all_states(spec, *resumed)) {
-    const std::string coordinate = coordinate_of(spec, rank);
-    const at::Tensor& state = *state_in(*resumed, coordinate);
+  if (resumed != nullptr && has_tensor_of_every_rank(spec, *resumed, kGenerator)) {
+    const std::string coordinate = coordinate_of_rank(spec, rank);
+    const at::Tensor& state = *tensor_of_rank(*resumed, coordinate, kGenerator);
     if (state.scalar_type() != at::kByte || state.sizes() != default_generator_state().sizes()) {
       throw Error(ErrorCode::kCheckpoint,
                   fmt::format("the checkpoint's {}/{} is not a state of libtorch's generator; give another "
@@ -86,7 +58,7 @@ std::map<std::string, TensorMap> generators_of_ranks(const RunSpec& spec, int ra
   for (size_t i = 0; i < size; ++i) {
     at::Tensor state = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
     std::memcpy(state.data_ptr(), states.data() + bytes * i, bytes);
-    all[coordinate_of(spec, static_cast<int>(ranks[i]))][kGenerator] = state;
+    all[coordinate_of_rank(spec, static_cast<int>(ranks[i]))][kGenerator] = state;
   }
   return all;
 }

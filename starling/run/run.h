@@ -89,11 +89,23 @@ class Loss : public ModelLoss {
 //
 // the inputs of these numbers, from 0, keep their floating-point type. All other floating-point inputs are
 // converted to the type in which the run computes. Integers always stay integers.
+//
+// A class that carries tensors from batch to batch, such as the hidden state of a recurrent network, names
+// them in a member function, so that checkpoints keep them:
+//
+//   std::map<std::string, at::Tensor*> carried() { return {{"hidden", &hidden}}; }
+//
+// Each rank carries its own. An evaluation runs the same module, so forward() changes them in training only.
 template <typename Net>
 Model model_of_module(std::shared_ptr<Net> net) {
   Model made{net, [net](const Tensors& inputs) { return call_forward(*net, inputs); }, nullptr};
   if constexpr (requires { Net::kExactInputs; }) {
     for (const auto input : Net::kExactInputs) made.exact_inputs.push_back(static_cast<size_t>(input));
+  }
+  if constexpr (requires {
+                  { net->carried() } -> std::convertible_to<std::map<std::string, at::Tensor*>>;
+                }) {
+    made.carried = net->carried();
   }
   return made;
 }

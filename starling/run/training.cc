@@ -18,6 +18,7 @@
 #include "starling/parallel/replica/broadcast_tensor.h"
 #include "starling/parallel/replica/default_generator.h"
 #include "starling/run/broadcast_state.h"
+#include "starling/run/carried_state.h"
 #include "starling/run/hybrid_choice.h"
 #include "starling/run/mesh_groups.h"
 #include "starling/run/own_optimizer_maker.h"
@@ -178,6 +179,7 @@ class Training {
 
   // The state that passes from one generation to the next.
   std::optional<StrategyState> state_;
+  TensorMap carried_;  // what the module carried at the end of the last step
   std::vector<int> just_lost_;
 };
 
@@ -204,6 +206,9 @@ class Generation final : public TrainHooks {
 
  private:
   std::unique_ptr<Loader> own_loader(int64_t first);
+  void resume_carried();
+  // Keeps what the module carries, for a later generation.
+  void keep_carried();
   void begin_measurement();
   void take_frozen();
   StrategyState with_frozen(StrategyState state);
@@ -222,6 +227,7 @@ class Generation final : public TrainHooks {
   const RunEnvironment& environment_;
   const MeshGroups axes_;
   std::unique_ptr<Group> norm_group_;
+  CarriedState carried_;
   const ModelFactory model_;
   std::unique_ptr<Strategy> made_;
   std::optional<Delayed> delayed_;  // set if train.emulate slows this rank down
@@ -300,7 +306,7 @@ Generation::Generation(Training& run)
       environment_(*run.environment_),
       axes_(spec_, environment_),
       norm_group_(norm_group_of(spec_, axes_)),
-      model_(run.model_factory(norm_group_.get())),
+      model_(carried_.watch(run.model_factory(norm_group_.get()))),
       made_([&] {
         if (!run.begun_) {
           run.own_ = own_samples(spec_, run.data_, axes_, environment_.clock);
@@ -324,7 +330,14 @@ Generation::Generation(Training& run)
       }()),
       strategy_(delayed_or(delayed_, *made_, spec_, environment_)),
       rank_gather_(rank_gather_of(spec_, environment_, [this] { lead(); })),
-      evaluators_(axes_.evaluators()) {}
+      evaluators_(axes_.evaluators()) {
+  carried_.find_replica();
+  if (carried_.any() && run.retires()) {
+    throw ConfigError("train.on_failure",
+                      "the workers of servers leave one by one, so a checkpoint cannot have the tensors that "
+                      "the module carries; use \"stop\"");
+  }
+}
 
 std::unique_ptr<Loader> Generation::own_loader(int64_t first) {
   if (!run_.cut()) {
@@ -337,10 +350,26 @@ std::unique_ptr<Loader> Generation::own_loader(int64_t first) {
                       first);
 }
 
+void Generation::resume_carried() {
+  const CheckpointState* resumed = run_.folder_->resumed();
+  if (carried_.any() && resumed != nullptr && !carried_.load(spec_, environment_.world_rank(), *resumed) &&
+      environment_.leads()) {
+    environment_.sink.emit(Message{Severity::kWarning, environment_.group.rank(),
+                                   "the checkpoint does not have the tensors that the module carries on "
+                                   "exactly these ranks; they begin anew"});
+  }
+  keep_carried();
+}
+
+void Generation::keep_carried() {
+  if (run_.can_take_over() && carried_.any()) run_.carried_ = carried_.copy();
+}
+
 void Generation::begin() {
   run_.folder_->restore(*made_);
   take_frozen();
   begin_generator(spec_, environment_.world_rank(), run_.folder_->resumed());
+  resume_carried();
   run_.loader_ = own_loader(run_.length_.first_step);
   run_.begun_ = true;
   RunStarted event = run_started(spec_, *run_.data_.train, run_.length_, run_.choices_, environment_,
@@ -358,6 +387,7 @@ void Generation::begin_measurement() {
 }
 
 void Generation::step_done(int64_t step, const StepReport& report) {
+  keep_carried();
   if (!shares_ || !shares_->add(report.compute_s)) return;
   const std::vector<int64_t> all = shares_of_ranks(spec_, shares_->shares(), run_.members());
   run_.own_.shares.assign(all.begin(), all.end());
@@ -390,6 +420,7 @@ void Generation::take_over() {
   broadcast_state(group, furthest, state);
   made_->load_state(state);
   take_frozen();
+  carried_.put(run_.carried_);
   run_.length_.first_step = progress.result.steps = step;
   agree_on_shares(spec_, group, run_.choices_, run_.own_.shares);
   close_first_ = !closed;
@@ -438,6 +469,7 @@ void Generation::save_checkpoint(int64_t step, bool must) {
   // Workers that leave one by one share no collective for the states of their generators.
   if (!run_.retires())
     checkpoint.ranks = generators_of_ranks(spec_, environment_.world_rank(), environment_.group);
+  carried_.save(spec_, environment_.world_rank(), environment_.group, checkpoint.ranks);
   checkpoint.total_steps = run_.length_.total_steps;
   checkpoint.batches = step;
   checkpoint.epoch = step / run_.length_.steps_per_epoch;
