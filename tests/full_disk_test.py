@@ -65,7 +65,7 @@ class FullDisk:
         self.folder = os.path.join(self.disk, "run")
 
     def train_on_disk(self, *args):
-        return self.start("train", "--json", "--run-dir", self.folder, *RUN, *args)
+        return self.start("train", "--json", "--run-dir", self.folder, *RUN, *args, piped=True)
 
     def check_end(self, process, status):
         """Waits for the end of a run. No process may have ended by a signal. Returns (events, stderr)."""

@@ -50,6 +50,19 @@ def places_of_ranks(ranks):
              "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": f"test-{port}"} for rank in range(ranks)]
 
 
+class Started(subprocess.Popen):
+    """A process whose output goes to files, so that it never waits for a reader."""
+
+    def __init__(self, words, **options):
+        self.files = [tempfile.TemporaryFile() for _ in range(2)]  # pylint: disable=consider-using-with
+        super().__init__(words, stdout=self.files[0], stderr=self.files[1], **options)
+
+    def communicate(self, input=None, timeout=None):
+        """Waits for the process. Returns what it and the processes that it started have written."""
+        self.wait(timeout)
+        return tuple(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in self.files)
+
+
 class ProgramTest(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="starling-test-")
@@ -68,9 +81,11 @@ class ProgramTest(unittest.TestCase):
     def train(self, *args, **options):
         return self.run_program("train", "--json", "--run-dir", self.path("run"), *args, **options)
 
-    def start(self, *args, env=None):
-        process = subprocess.Popen([STARLING, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   cwd=self.dir, env=env or environment())
+    def start(self, *args, env=None, piped=False):
+        """Starts the program. If `piped`, the test reads its output as it comes, and must read all of it."""
+        words, options = [STARLING, *map(str, args)], {"cwd": self.dir, "env": env or environment()}
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) if piped else \
+            Started(words, **options)
         self.addCleanup(self.end, process)
         return process
 

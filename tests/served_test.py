@@ -17,7 +17,7 @@ NO_DATA = [w for pair in zip(SMALL[::2], SMALL[1::2]) if pair[0] != "--data" and
 
 class ServedData(ProgramTest):
     def serve(self, *args):
-        process = self.start("data", "serve", "--json", *SMALL, *args)
+        process = self.start("data", "serve", "--json", *SMALL, *args, piped=True)
         serving = json.loads(process.stdout.readline())
         self.assertEqual(serving["event"], "serving")
         return process, serving["address"]

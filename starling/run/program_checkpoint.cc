@@ -119,7 +119,7 @@ struct ProgramCheckpoint::State {
 
   StrategyState trained_state();
   CheckpointState gather();
-  void write(bool last);
+  void write(bool must);
   // Returns whether the time for a checkpoint has come, or a signal asks for one, on any rank. Collective.
   bool asked();
   // Waits for the checkpoint and writes the weights.
@@ -160,13 +160,13 @@ CheckpointState ProgramCheckpoint::State::gather() {
   return checkpoint;
 }
 
-void ProgramCheckpoint::State::write(bool last) {
+void ProgramCheckpoint::State::write(bool must) {
   if (!folder) return;
   if (trained.empty())
     throw ConfigError("ProgramCheckpoint",
                       "nothing is saved without an optimizer; call add(optimizer) first");
   last_save = run.own_loop().clock.now();
-  folder->save_checkpoint(gather(), last);
+  folder->save_checkpoint(gather(), must);
 }
 
 bool ProgramCheckpoint::State::asked() {
@@ -296,7 +296,7 @@ void ProgramCheckpoint::step() {
       state_->finish(/*interrupted=*/true);
       state_->run.loop_saved = true;
     } else if (asked || (every > 0 && state_->steps % every == 0)) {
-      state_->write(false);
+      state_->write(/*must=*/asked);
     }
   });
 }

@@ -12,7 +12,6 @@
 #include "starling/base/error.h"
 #include "starling/comm/membership.h"
 #include "starling/nn/layers/direct_linear.h"
-#include "starling/nn/state.h"
 #include "starling/nn/tensor_parallel/plain_linear.h"
 #include "starling/parallel/delayed.h"
 #include "starling/parallel/replica/broadcast_tensor.h"
@@ -51,45 +50,6 @@ LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t f
   options.prefetch = spec.data.prefetch;
   options.first_step = first_step;
   return options;
-}
-
-ModelHooks model_hooks(Group* group) {
-  ModelHooks hooks;
-  if (group == nullptr) return hooks;
-  hooks.all_reduce_sum = [group](at::Tensor& sum) {
-    const at::Tensor whole = sum.to(at::kCPU).contiguous();
-    const DataType type = whole.scalar_type() == at::kDouble ? DataType::kFp64 : DataType::kFp32;
-    all_reduce(*group, whole.data_ptr(), whole.numel(), type, ReduceOp::kSum);
-    if (!whole.is_same(sum)) sum.copy_(whole);
-  };
-  return hooks;
-}
-
-void load_initial(torch::nn::Module& module, const RunSpec& spec) {
-  if (spec.model.init.empty()) return;
-  if (spec.train.precision == Precision::kFp64) {
-    for (const auto& tensors : {module.parameters(), module.buffers()}) {
-      for (const at::Tensor& tensor : tensors) {
-        if (tensor.is_floating_point()) tensor.set_data(tensor.detach().to(at::kDouble));
-      }
-    }
-  }
-  load_model(module, spec.model.init);
-}
-
-SyncedModelFactory zoo_factory(const RunSpec& spec, const SourceInfo& data) {
-  const ModelShape shape{data.input_shape, data.classes, data.text};
-  // throws here, and not on the first rank that makes a model, if the model does not fit
-  zoo_model(spec.model, shape);
-  return [spec, shape](const ModelHooks& hooks) -> ModelFactory {
-    ModelFactory make = zoo_model(spec.model, shape, hooks);
-    if (spec.model.init.empty()) return make;
-    return [make, spec] {
-      Model made = make();
-      load_initial(*made.module, spec);
-      return made;
-    };
-  };
 }
 
 namespace {
