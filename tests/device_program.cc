@@ -6,10 +6,12 @@
 //   --trained FILE    Saves the trained module, by rank: FILE.0, FILE.1, …
 //   --adam            Updates by an optimizer of the program.
 //   --no-device       Does not register the test device.
+//   --where           Prints the device of this rank.
 //   --own-loop        Trains the module on the test device in a loop of its own, which Starling refuses.
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -82,7 +84,7 @@ starling::Mean classes_right(const Heads& heads, const Wanted& wanted) {
 
 struct Job {
   std::string task = "mlp", trained;
-  bool adam = false, device = true, own_loop = false;
+  bool adam = false, device = true, own_loop = false, where = false;
 };
 
 Job job_of(const std::vector<std::string>& words) {
@@ -92,6 +94,7 @@ Job job_of(const std::vector<std::string>& words) {
     if (words[i] == "--trained") job.trained = words.at(++i);
     if (words[i] == "--adam") job.adam = true;
     if (words[i] == "--no-device") job.device = false;
+    if (words[i] == "--where") job.where = true;
     if (words[i] == "--own-loop") job.own_loop = true;
   }
   return job;
@@ -151,7 +154,9 @@ int main(int argc, char** argv) {
   if (job.device) starling::test_device();
   const auto right = starling::FitOptions().metric("right", starling::top1);
   const auto cross_entropy = starling::cross_entropy;
-  if (job.own_loop) {
+  if (job.where) {
+    std::printf("rank %d: %s\n", run.rank(), run.device().str().c_str());
+  } else if (job.own_loop) {
     own_loop(run);
   } else if (job.task == "mlp") {
     fit<Mlp>(run, job, cross_entropy, images(kSamples, 1, {20}), images(kTest, 2, {20}), right);

@@ -4,7 +4,7 @@ import subprocess
 
 from nest_test import difference
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, main, result_of, some
+from program import BUILD, ProgramTest, environment, main, result_of, some
 
 PROGRAM = str(BUILD / "tests" / "device_program")
 STEPS = 6
@@ -74,6 +74,14 @@ class EqualToTheCpu(Device):
                 cpu = self.train("cpu", *way)
                 device = self.train("device", *way, *ON_DEVICE)
                 self.assertAlmostEqual(device["test_loss"] / cpu["test_loss"], 1, delta=1e-2)
+
+
+class Where(Device):
+    def test_a_program_learns_its_device(self):
+        for words, name in (([], "cpu"), (["--device", "cpu"], "cpu"), (ON_DEVICE, "starling_test:0"), (["-n", 2, *ON_DEVICE], "starling_test:")):
+            done = subprocess.run([PROGRAM, "--run-dir", self.path("run"), *map(str, words), "--", "--where"], capture_output=True, text=True,
+                                  check=True, cwd=self.dir, env=environment())
+            self.assertIn(f"rank 0: {name}", done.stdout)
 
 
 class Resume(Device):

@@ -26,6 +26,7 @@
 #include "starling/run/plain_error.h"
 #include "starling/run/print_error.h"
 #include "starling/run/rank_program.h"
+#include "starling/run/run_device.h"
 #include "starling/run/run_state.h"
 #include "starling/run/strategies.h"
 #include "starling/run/training.h"
@@ -193,6 +194,11 @@ const std::vector<std::string>& Run::arguments() const {
 }
 int Run::rank() const {
   return state_->environment.identity.rank;
+}
+at::Device Run::device() const {
+  return with_faults_reported(*state_, [&] {
+    return run_device(state_->resolved(), state_->session ? state_->own_loop().group.local_rank() : 0);
+  });
 }
 void Run::throw_faults() {
   state_->throw_faults = true;

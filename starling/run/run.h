@@ -25,6 +25,7 @@
 #include <variant>
 #include <vector>
 
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/nn/pimpl.h>
 
@@ -192,6 +193,10 @@ class Run {
   const std::vector<std::string>& arguments() const;
   // The number of this rank, from 0.
   int rank() const;
+  // Returns the device on which fit() computes (train.device): the CPU, a GPU, or a device that the program
+  // has added to libtorch. Ranks of one host use its devices in turn. Errors: ConfigError if the host has no
+  // usable device of that kind.
+  at::Device device() const;
   // Returns true if this process is a server and no rank. Only the Run of join() may be one.
   bool is_server() const;
   // Serves until the workers have finished. fit() calls it in a server, and returns an empty result;

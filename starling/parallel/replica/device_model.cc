@@ -218,6 +218,7 @@ ModelFactory on_device(ModelFactory factory, at::Device device) {
     Model made = factory();
     Model second = factory();
     made.samples = second.samples;
+    made.carried = second.carried;
     made.blocks.clear();
     const auto computing = std::make_shared<DeviceModel>(made.module, std::move(second), device);
     made.forward = [computing](const Tensors& inputs) { return computing->forward(inputs); };
