@@ -44,6 +44,7 @@ struct ExchangeTraits {
   bool clip_norm = true;             // optimizer.clip_norm is possible.
   bool bf16 = true;                  // train.precision = "bf16" is possible.
   bool shards = false;               // train.shard and train.hybrid are possible.
+  bool buckets = false;              // It reads train.bucket_mb, train.hash_every and optimizer.share.
   bool unequal_shares = false;       // data.share is possible: ranks may have unequal numbers of samples.
   bool own_loop = false;             // A program's own loop and its own optimizer are possible.
   std::string_view recipe =

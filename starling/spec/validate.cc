@@ -305,9 +305,12 @@ class Validator {
         fail({entry.key},
              "{} belongs to a pipeline, and this run has no stages: give --mesh stage=S, or leave it out",
              entry.key);
+      const bool of_exchange = table_of(entry) == "exchange";
+      const auto reads = [&](const ExchangeTraits& e) {
+        return of_exchange ? e.reads(leaf_of(entry)) : e.buckets;
+      };
       fail({entry.key}, "{} belongs to {}, not to \"{}\": leave it out, or give another --exchange",
-           entry.key, names_of([&](const ExchangeTraits& e) { return e.reads(leaf_of(entry)); }),
-           traits_.name);
+           entry.key, names_of(reads), traits_.name);
     }
   }
 
@@ -576,10 +579,13 @@ class Validator {
 }  // namespace
 
 bool reads_key(const RunSpec& spec, const SchemaEntry& entry) {
-  if (table_of(entry) == "exchange" && leaf_of(entry) != "name")
-    return exchange_traits(spec).reads(leaf_of(entry));
-  const bool pipeline = spec.train.threads_mode == ThreadsMode::kLayer ||
-                        parse_mesh(spec.train.mesh, spec.train.ranks).stage > 1;
+  const ExchangeTraits& exchange = exchange_traits(spec);
+  if (table_of(entry) == "exchange" && leaf_of(entry) != "name") return exchange.reads(leaf_of(entry));
+  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  if (entry.key == "train.bucket_mb" || entry.key == "optimizer.share") return exchange.buckets;
+  if (entry.key == "train.hash_every")
+    return exchange.buckets || mesh.tensor > 1 || spec.train.hash_every == 0;
+  const bool pipeline = spec.train.threads_mode == ThreadsMode::kLayer || mesh.stage > 1;
   if (table_of(entry) == "pipeline") return pipeline;
   return entry.key != "train.accumulate" || (!pipeline && spec.train.hybrid == "none");
 }

@@ -18,6 +18,8 @@ std::vector<std::string> validate(const RunSpec& spec, const Origins& origins = 
 // - a key of the table `exchange` that its exchange ignores
 // - a key of the table `pipeline` if the run has no stages
 // - train.accumulate if the run has stages or a hybrid
+// - train.bucket_mb and optimizer.share if its exchange has no gradient buckets
+// - train.hash_every above 0 if the ranks have no replicas that are equal after every step
 bool reads_key(const RunSpec& spec, const SchemaEntry& entry);
 
 }  // namespace starling

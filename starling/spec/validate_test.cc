@@ -292,6 +292,32 @@ std::string error_of_flags(const std::vector<std::pair<std::string, std::string>
   return "";
 }
 
+// The message for settings that are typed after --set, or "".
+std::string error_of_sets(const std::vector<std::string>& sets) {
+  Config config;
+  for (const std::string& set : sets) apply_set(config, set);
+  apply_recipes(config);
+  try {
+    validate(config.spec, config.origins);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Validate, KeysOfGradientBucketsAreRefusedWhereThereAreNone) {
+  const char* const keys[] = {"train.bucket_mb=4", "optimizer.share=replicated", "train.hash_every=5"};
+  for (const char* key : keys) {
+    EXPECT_EQ(error_of_sets({"train.ranks=2", key}), "");
+    EXPECT_EQ(error_of_sets({"train.ranks=4", "train.mesh=stage=2", key}), "");
+    EXPECT_THAT(error_of_sets({"train.ranks=2", "exchange.name=gossip", key}),
+                HasSubstr("belongs to all-reduce, not to \"gossip\""));
+  }
+  EXPECT_EQ(error_of_sets({"train.ranks=2", "exchange.name=gossip", "train.hash_every=0"}), "");
+  EXPECT_EQ(error_of_sets({"train.ranks=2", "exchange.name=gossip", "train.bucket_mb=8"}),
+            "");  // the default
+}
+
 TEST(Validate, FlagsWithoutMeaningForTheExchangeAreRefused) {
   EXPECT_EQ(error_of_flags({{"--every", "16"}}),
             "--every: exchange.every belongs to local-sgd, parallel-sgd, admm, not to \"all-reduce\": leave "
