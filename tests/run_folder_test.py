@@ -97,11 +97,12 @@ class RunFolder(ProgramTest):
                   "--set", "schedule.warmup_share=0", "--set", "optimizer.weight_decay=0", "--global-batch", "16", "--steps", "6",
                   "--set", "checkpoint.every=2"]
         formats = sorted(FORMATS.iterdir())
-        self.assertGreaterEqual(len(formats), 2)
+        self.assertGreaterEqual(len(formats), 3)
+        more = {"version-2-two-ranks": ["-n", "2", "--codec", "int8"]}  # with the residuals of both ranks
         for folder in formats:
             run = self.path(folder.name)
             shutil.copytree(folder, run)
-            events, _ = self.run_program("train", "--json", "--run-dir", run, *config)
+            events, _ = self.run_program("train", "--json", "--run-dir", run, *config, *more.get(folder.name, []))
             self.assertEqual(next(e for e in events if "first_step" in e)["first_step"], 4, folder)
             self.assertEqual(result_of(events)["steps"], 6, folder)
             self.assertEqual(self.folders(folder.name), ["step-000004", "step-000006"])
