@@ -86,7 +86,8 @@ class EqualsOneProcess(Loop):
 
     def test_sums_with_weights_give_the_mean_over_all_ranks(self):
         # 50 samples leave two at the end of an epoch, so that of four ranks two have none.
-        for case in (["--weigh"], ["--weigh", "--accumulate", 2, "--samples", 48], ["--weigh", "--samples", 50]):
+        for case in (["--weigh"], ["--weigh", "--accumulate", 2, "--samples", 48], ["--weigh", "--samples", 50],
+                     ["--weigh", "--accumulate", 2, "--samples", 50]):
             self.loop("--", "--plain", "--out", self.path("plain"), *case)
             for way in ([], *self.PARTS, ["--exchange", "parameter-server"]):
                 for ranks in (1, 2, 3, 4) if not way else some((4, 3), 1):

@@ -14,8 +14,13 @@ namespace starling {
 class LoopState {
  public:
   // `loader` gave out a batch: `own` samples of this rank of `all` samples. Batches of another loader begin a
-  // new sum.
+  // new sum. If `own` is 0, the batch has a sample of another rank, whose gradient does not count.
   void add_batch(const void* loader, int64_t own, int64_t all) {
+    for (const auto& [strategy, gradients] : borrowed) gradients.drop();
+    borrows_ = own == 0;
+    if (borrows_) {
+      for (const auto& [strategy, gradients] : borrowed) gradients.begin();
+    }
     if (used_ || loader != loader_) own_ = all_ = 0;
     used_ = false;
     loader_ = loader;
@@ -27,6 +32,8 @@ class LoopState {
   double weight(int ranks) const {
     return all_ == 0 ? 1 : static_cast<double>(own_) * ranks / static_cast<double>(all_);
   }
+  // Returns true if the last batch has no sample of this rank.
+  bool borrows() const { return borrows_; }
   // An optimizer used the gradients of the batches so far. Further optimizers may use them, too.
   void use() { used_ = true; }
   // Leaves the servers of all strategies: the process ends without their destructors.
@@ -36,6 +43,12 @@ class LoopState {
     leaves.clear();
   }
 
+  // By strategy: what it does when a batch of a borrowed sample begins, and when its gradient is to be
+  // dropped.
+  struct Borrowed {
+    std::function<void()> begin, drop;
+  };
+  std::map<const void*, Borrowed> borrowed;
   // The tensors that some optimizer of the loop updates.
   std::set<const void*> updated;
   // True once the ranks have agreed to end, after SIGTERM or Ctrl-C.
@@ -51,7 +64,7 @@ class LoopState {
  private:
   int64_t own_ = 0, all_ = 0;
   const void* loader_ = nullptr;
-  bool used_ = false;
+  bool used_ = false, borrows_ = false;
 };
 
 }  // namespace starling

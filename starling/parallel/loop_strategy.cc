@@ -191,10 +191,12 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
     place_.loop.leaves[this] = [this] { strategy_->recoverable()->leave(); };
   }
   for (const NamedTensor& p : model_.parameters) place_.loop.updated.insert(p.tensor.unsafeGetTensorImpl());
+  place_.loop.borrowed[this] = {[this] { begin_borrowed(); }, [this] { drop_borrowed(); }};
   begin_step();
 }
 
 LoopStrategy::~LoopStrategy() {
+  place_.loop.borrowed.erase(this);
   for (const NamedTensor& p : model_.parameters) place_.loop.updated.erase(p.tensor.unsafeGetTensorImpl());
   if (place_.loop.leaves.erase(this) > 0 && std::uncaught_exceptions() == 0)
     place_.loop.ended = std::move(strategy_);
@@ -243,7 +245,29 @@ void LoopStrategy::weigh(double weight) {
     throw Error(
         ErrorCode::kNumeric,
         fmt::format("DistributedOptimizer::weigh: the weight {} is not a number of 0 or more", weight));
-  weight_ = weight_.value_or(0) + weight;
+  weight_ = weight_.value_or(0) + (place_.loop.borrows() ? 0 : weight);
+}
+
+// At the end of an epoch a rank may have no sample, and computes with one of another rank. What it has
+// accumulated before counts.
+void LoopStrategy::begin_borrowed() {
+  before_borrowed_.emplace();
+  for (const NamedTensor& p : model_.parameters) {
+    const at::Tensor& gradient = p.tensor.grad();
+    before_borrowed_->push_back(gradient.defined() ? gradient.clone() : at::Tensor());
+  }
+}
+
+void LoopStrategy::drop_borrowed() {
+  if (!before_borrowed_) return;
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < before_borrowed_->size(); ++i) {
+    at::Tensor& gradient = model_.parameters[i].tensor.mutable_grad();
+    const at::Tensor& before = (*before_borrowed_)[i];
+    if (!gradient.defined()) continue;  // zero_grad() has forgotten it
+    before.defined() ? gradient.copy_(before) : gradient.zero_();
+  }
+  before_borrowed_.reset();
 }
 
 // Returns how the gradients of this rank count. Collective if they are weighed and the ranks step together.
@@ -263,6 +287,7 @@ OwnStep LoopStrategy::own_step() const {
 
 void LoopStrategy::take_gradients() {
   if (taken_) return;
+  drop_borrowed();
   require_known_gradients();
   if (exchange_traits(spec_).servers && !optimizer_->rates_share_a_factor()) {
     throw ConfigError("exchange.name",
@@ -295,6 +320,7 @@ void LoopStrategy::step() {
 
 void LoopStrategy::zero_grad() {
   for (NamedTensor& p : model_.parameters) p.tensor.mutable_grad().reset();
+  before_borrowed_.reset();
   taken_ = false;
   weight_.reset();
 }
@@ -321,6 +347,7 @@ void LoopStrategy::load_state(const StrategyState& state) {
   for (NamedTensor& p : model_.frozen) p.tensor.copy_(fitting(state.parameters, p.name, p.tensor));
   strategy_->load_state(state);
   step_ = state.step;
+  before_borrowed_.reset();
   taken_ = false;
   weight_.reset();
   begin_step();

@@ -96,6 +96,8 @@ class LoopStrategy {
   OwnStep own_step() const;
   void require_known_gradients() const;
   void require_taken_gradients() const;
+  void begin_borrowed();
+  void drop_borrowed();
 
   RunSpec spec_;
   const LoopPlace place_;
@@ -106,6 +108,8 @@ class LoopStrategy {
   std::optional<double> weight_;         // of this rank's sum, if the program has given one
   bool taken_ = false;                   // the gradients of the step
   std::vector<const void*> taken_from_;  // by parameter: where its gradient was then
+  // By parameter: its gradient before the pass of a sample that belongs to another rank.
+  std::optional<std::vector<at::Tensor>> before_borrowed_;
 };
 
 }  // namespace starling
