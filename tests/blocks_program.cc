@@ -3,12 +3,17 @@
 //   --model NAME      One of the models below.
 //   --blocks NAMES    FitOptions::blocks(), separated by commas, in place of the model's own.
 //   --cut PLAN        FitOptions::tensor_plan(), for example "layers.*.fc1=column,layers.*.fc2=row".
+//   --adam            Updates by an optimizer of the program, libtorch's AdamW.
+//   --own             Updates by an optimizer that only the program knows.
+//   --groups          The layers have a rate and a weight decay of their own. --no-match: with a wrong
+//   pattern.
 //   --trained FILE    Saves the trained module, by rank: FILE.0, FILE.1, …
 //   --plain N FILE    Trains N steps in a plain libtorch loop on one process and saves the module.
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -147,6 +152,7 @@ struct Job {
   std::vector<std::string> blocks;
   starling::TensorPlan plan;
   int64_t plain_steps = 0;
+  bool adam = false, own = false, groups = false, no_match = false;
 };
 
 std::vector<std::string> words_of(const std::string& text, char end) {
@@ -174,6 +180,10 @@ Job job_of(const std::vector<std::string>& words) {
     if (words[i] == "--blocks") job.blocks = words_of(words.at(++i), ',');
     if (words[i] == "--cut") job.plan = plan_of(words.at(++i));
     if (words[i] == "--trained") job.trained = words.at(++i);
+    if (words[i] == "--adam") job.adam = true;
+    if (words[i] == "--own") job.own = true;
+    if (words[i] == "--groups") job.groups = true;
+    if (words[i] == "--no-match") job.no_match = true;
     if (words[i] == "--plain") {
       job.plain_steps = std::stoll(words.at(++i));
       job.plain = words.at(++i);
@@ -189,6 +199,27 @@ std::shared_ptr<const starling::Source> data(const Job& job, int64_t n, int64_t 
   return starling::tensor_source(x, torch::randint(kClasses, {n}));
 }
 
+// An optimizer that Starling does not know.
+struct OwnSgd : torch::optim::SGD {
+  using SGD::SGD;
+};
+
+// Returns the optimizer of the plain loop.
+std::unique_ptr<torch::optim::Optimizer> optimizer_of(const Job& job, const nn::Module& net,
+                                                      const std::vector<torch::Tensor>& parameters) {
+  if (job.adam) return std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(0.01));
+  const auto options = torch::optim::SGDOptions(kLr).momentum(0.9);
+  if (!job.groups) return std::make_unique<torch::optim::SGD>(parameters, options);
+  std::vector<torch::Tensor> layers, rest;
+  for (const auto& item : net.named_parameters())
+    (item.key().rfind("layers.", 0) == 0 ? layers : rest).push_back(item.value());
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(layers, std::make_unique<torch::optim::SGDOptions>(
+                                  torch::optim::SGDOptions(0.02).momentum(0.9).weight_decay(0.1)));
+  groups.emplace_back(rest, std::make_unique<torch::optim::SGDOptions>(options));
+  return std::make_unique<torch::optim::SGD>(std::move(groups), options);
+}
+
 template <typename Net>
 void plain_loop(const Job& job, Net& net) {
   net.to(torch::kDouble);
@@ -197,15 +228,15 @@ void plain_loop(const Job& job, Net& net) {
     const auto same = [&](const torch::Tensor& other) { return other.is_same(p); };
     if (std::none_of(parameters.begin(), parameters.end(), same)) parameters.push_back(p);
   }
-  torch::optim::SGD optimizer(parameters, torch::optim::SGDOptions(kLr).momentum(0.9));
+  const auto optimizer = optimizer_of(job, net, parameters);
   const auto source = data(job, kSamples, 1);
   for (int64_t step = 0; step < job.plain_steps; ++step) {
     std::vector<int64_t> indices;
     for (int64_t i = 0; i < kBatch; ++i) indices.push_back((step * kBatch + i) % kSamples);
     const starling::Batch batch = source->read(indices, 0);
-    optimizer.zero_grad();
+    optimizer->zero_grad();
     torch::cross_entropy_loss(net.forward(batch.input), batch.target).backward();
-    optimizer.step();
+    optimizer->step();
   }
   starling::save_model(net, job.plain);
 }
@@ -220,6 +251,17 @@ void train(starling::Run& run, const Job& job, const Make& make, starling::FitOp
   if (job.plain_steps > 0) return plain_loop(job, *made());
   if (!job.blocks.empty()) options.blocks(job.blocks);
   options.tensor_plan(job.plan);
+  if (job.groups) options.group(job.no_match ? "layer.*" : "layers.*", {.lr = 0.02, .weight_decay = 0.1});
+  if (job.adam) {
+    options.optimizer([](const std::vector<torch::Tensor>& parameters) {
+      return std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(0.01));
+    });
+  }
+  if (job.own) {
+    options.optimizer([](const std::vector<torch::Tensor>& parameters) {
+      return std::make_unique<OwnSgd>(parameters, torch::optim::SGDOptions(kLr).momentum(0.9));
+    });
+  }
   const auto trained =
       run.fit<Net>(made, starling::cross_entropy, data(job, kSamples, 1), data(job, kTest, 2), options);
   if (!job.trained.empty())

@@ -127,6 +127,35 @@ class OneProcess(Blocks):
         self.compare(["sequential", "--blocks", "[01234],[5678]"], [(2, STAGES)])
 
 
+class OwnOptimizer(Blocks):
+    """An optimizer of the program trains the part of the model that each rank holds."""
+    PLAN = ["--cut", "layers.*.fc1=column,layers.*.fc2=row"]
+    TENSOR = ["--mesh", "tensor=2"]
+    FOUR = [(4, ["--mesh", "replica=2,stage=2", "--micro-batches", 2]), (4, ["--mesh", "replica=2,stage=2", "--micro-batches", 2, "--shard", "gradients"])]
+
+    def test_stages(self):
+        for own in (["--adam"], ["--groups"]):
+            self.compare(["deep", *own], [(2, STAGES), *self.FOUR])
+        self.compare(["sequential", "--own"], [(2, STAGES)])
+
+    def test_divided_layers(self):
+        for own in (["--adam"], ["--groups"]):
+            self.compare(["deep", *self.PLAN, *own], [(2, self.TENSOR), (4, ["--mesh", "replica=2,tensor=2"]),
+                                                      (4, ["--mesh", "stage=2,tensor=2", "--micro-batches", 2])])
+
+    def test_a_killed_run_resumes_to_the_same_bits(self):
+        self.killed_and_resumed("-n", 2, *STAGES, model=["deep", "--adam"])
+        self.killed_and_resumed("-n", 2, *self.TENSOR, model=["deep", *self.PLAN, "--adam"])
+
+    def test_refusals(self):
+        self.refused("it cannot train divided layers", *self.TENSOR, "--", "--model", "deep", *self.PLAN, "--own")
+        self.refused('no parameter is left that matches "layer.*"; the first parameter is "embed.weight"', *STAGES, "--", "--model", "deep",
+                     "--groups", "--no-match")
+        self.refused("servers make the updates of a program's own optimizer for whole models", *STAGES, "--exchange", "parameter-server", "--",
+                     "--model", "deep", "--adam")
+        self.refused('use "gradients"', *ZERO, "--", "--model", "deep", "--adam")
+
+
 class Resumed(Blocks):
     def test_a_killed_run_resumes_to_the_same_bits(self):
         self.killed_and_resumed("-n", 2, *STAGES, model=["sequential"])

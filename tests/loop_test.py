@@ -432,7 +432,7 @@ class Faults(Loop):
                 (["-n", 2, "--", "--fault", "other-model"], 2, ["the model of rank 1 differs from that of rank 0"]),
                 (["--", "--fault", "twice", "--checkpoint"], 2, ["'sum' is added twice"]),
                 (["--", "--frozen", "--unfreeze"], 2, ["first.weight", "make a new optimizer"]),
-                (["-n", 2, "--mesh", "replica=1,stage=2"], 2, ["train.mesh", "own loop or optimizer trains whole models", "Run::fit()"]),
+                (["-n", 2, "--mesh", "replica=1,stage=2"], 2, ["train.mesh", "an own loop computes whole models", "Run::fit()"]),
                 (["-n", 2, "--shard", "parameters"], 2, ["train.shard", "\"gradients\"", "Run::fit()"]),
                 (["-n", 2, "--shard", "optimizer", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),
                 (["-n", 2, "--shard", "gradients", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cmath>
+
 #include "starling/base/clock.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/comm/network/tcp_connections.h"
@@ -23,7 +25,8 @@ namespace {
 
 constexpr int64_t kIn = 100, kHidden = 200, kOut = 50;
 // Elements of the flat memory. Every parameter begins at a multiple of 64.
-constexpr double kFlat = (kIn * kHidden + 32) + (kHidden + 56) + kHidden * kOut + 48 + (kOut + 14);
+constexpr double kFirst = (kIn * kHidden + 32) + (kHidden + 56), kSecond = kHidden * kOut + 48 + (kOut + 14);
+constexpr double kFlat = kFirst + kSecond;
 constexpr double kBytes = 4 * kFlat;
 constexpr int kSteps = 2;
 
@@ -40,7 +43,8 @@ using Make = std::function<std::unique_ptr<Strategy>(UpdateRule, FlatReplicaOpti
 struct Exchange {
   std::string name;
   Make make;
-  std::function<double(double p)> formula;  // empty: only the engines are compared
+  // Empty: only the engines are compared, because codec/compressed_all_reduce_test.cc has the formula.
+  std::function<double(double p)> formula;
   bool needs_windows = false;
 };
 
@@ -56,6 +60,11 @@ std::vector<Exchange> exchanges() {
   const Make all_reduce = [](UpdateRule rule, FlatReplicaOptions, Group& group, const Clock& clock) {
     return std::make_unique<AllReduce>(small_mlp(), std::move(rule), AllReduceOptions{}, group, clock);
   };
+  // What p ranks send when a unit of ZeRO with so many elements is gathered, or reduced to its owners. The
+  // share of each rank is a multiple of 64 elements.
+  const auto unit = [](double p, double elements) {
+    return p * (p - 1) * 4 * 64 * std::ceil(elements / (64 * p));
+  };
   const auto zero = [](int stage) -> Make {
     return [stage](UpdateRule rule, const FlatReplicaOptions& options, Group& group, const Clock& clock) {
       return std::make_unique<Zero>(small_mlp(), std::move(rule), ZeroOptions{stage, options}, group, clock);
@@ -67,11 +76,11 @@ std::vector<Exchange> exchanges() {
       {"central-master", flat_strategy<Central>(false), ring_all_reduce, true},
       {"local-sgd", flat_strategy<LocalSgd>(int64_t{1}), ring_all_reduce},
       {"parallel-sgd", flat_strategy<ParallelSgd>(int64_t{1}, Combine::kAverage, Batch{}), ring_all_reduce},
-      {"admm", flat_strategy<Admm>(AdmmOptions{1, 0.5, true}), {}},
+      {"admm", flat_strategy<Admm>(AdmmOptions{1, 0.5, true}), ring_all_reduce},
       {"gossip-ring", flat_strategy<Gossip>(GossipGraph::kRing),
        [](double p) { return p * (p > 2 ? 2 : 1) * kBytes; }},
-      {"zero2", zero(2), {}},
-      {"zero3", zero(3), {}}};
+      {"zero2", zero(2), [unit](double p) { return 2 * unit(p, kFlat); }},
+      {"zero3", zero(3), [unit](double p) { return 3 * (unit(p, kFirst) + unit(p, kSecond)); }}};
   for (const char* word : {"fp16", "int8", "1bit", "prune:keep=0.01", "threshold:tau=0.01", "lowrank:rank=4"})
     all.push_back({word, flat_strategy<CompressedSgd>(parse_codec(word)), {}});
   return all;

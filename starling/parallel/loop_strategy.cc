@@ -106,10 +106,10 @@ void require_same_model(Group& group, const LoopModel& model) {
 
 void require_own_optimizer(const RunSpec& spec) {
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
-  if (mesh.stage > 1 || mesh.tensor > 1)
+  if ((mesh.stage > 1 || mesh.tensor > 1) && exchange_traits(spec).servers)
     throw ConfigError("train.mesh",
-                      "a program's own loop or optimizer trains whole models; leave out stage and tensor, or "
-                      "train by Run::fit() and the optimizer of the configuration");
+                      "servers make the updates of a program's own optimizer for whole models; leave out "
+                      "stage and tensor, or use another exchange");
   if (spec.train.threads_mode != ThreadsMode::kOp)
     throw ConfigError("train.threads_mode", "a program's own loop or optimizer needs \"op\"");
   if (spec.train.hybrid != "none")
@@ -137,6 +137,11 @@ RunSpec loop_spec(RunSpec spec, const Origins& origins) {
 }
 
 void require_own_loop(const RunSpec& spec) {
+  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  if (mesh.stage > 1 || mesh.tensor > 1)
+    throw ConfigError(
+        "train.mesh",
+        "an own loop computes whole models; leave out stage and tensor, or train by Run::fit()");
   require_own_optimizer(spec);
   if (spec.train.precision == Precision::kBf16)
     throw ConfigError("train.precision",

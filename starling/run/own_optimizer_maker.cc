@@ -10,6 +10,7 @@
 #include "starling/base/error.h"
 #include "starling/parallel/loop_strategy.h"
 #include "starling/run/torch_optimizer.h"
+#include "starling/spec/mesh.h"
 
 namespace starling {
 namespace {
@@ -42,34 +43,61 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(const OptimizerSpec& spec,
   return std::make_unique<torch::optim::SGD>(std::move(groups), torch::optim::SGDOptions(spec.lr));
 }
 
-// Returns one group of libtorch's for each group of the options, and a last one for all other parameters.
+// Returns the number of the first group that a parameter belongs to, or groups.size().
+size_t group_of(const std::vector<ParameterGroup>& groups, const std::string& name) {
+  size_t g = 0;
+  while (g < groups.size() && fnmatch(groups[g].pattern.c_str(), name.c_str(), 0) != 0) ++g;
+  return g;
+}
+
+// Returns one group of libtorch's for each group of the options that has one of the parameters, and a last
+// one for all other parameters.
 std::vector<OptimizerParamGroup> groups_of(const std::vector<ParameterGroup>& groups,
                                            const OptimizerSpec& spec,
                                            const std::vector<NamedTensor>& parameters) {
   std::vector<std::vector<at::Tensor>> members(groups.size() + 1);
-  for (const NamedTensor& p : parameters) {
-    size_t g = 0;
-    while (g < groups.size() && fnmatch(groups[g].pattern.c_str(), p.name.c_str(), 0) != 0) ++g;
-    members[g].push_back(p.tensor);
-  }
+  for (const NamedTensor& p : parameters) members[group_of(groups, p.name)].push_back(p.tensor);
   std::vector<OptimizerParamGroup> result;
   for (size_t g = 0; g < members.size(); ++g) {
-    const bool rest = g == groups.size();
-    if (members[g].empty() && !rest) {
-      throw ConfigError("FitOptions::group",
-                        fmt::format("no parameter is left that matches \"{}\"; the first parameter is \"{}\"",
-                                    groups[g].pattern, parameters.empty() ? "" : parameters.front().name));
-    }
     if (members[g].empty()) continue;
     GroupSettings own;
-    if (!rest) own = groups[g].settings;
+    if (g < groups.size()) own = groups[g].settings;
     result.emplace_back(
         members[g], options_of(spec, own.lr.value_or(spec.lr), own.weight_decay.value_or(spec.weight_decay)));
   }
   return result;
 }
 
+// An optimizer that is not elementwise would compute another update from a part of a tensor.
+std::shared_ptr<OwnOptimizer> checked(std::shared_ptr<OwnOptimizer> optimizer, bool divided) {
+  if (divided && !optimizer->elementwise()) {
+    throw ConfigError(
+        "train.mesh",
+        "the program's optimizer is none of libtorch's that update each element by itself (SGD, "
+        "Adam, AdamW, Adagrad, RMSprop), so it cannot train divided layers: leave out tensor, "
+        "or use one of them");
+  }
+  return optimizer;
+}
+
 }  // namespace
+
+void require_groups_match(const FitOptions& options, const torch::nn::Module& module) {
+  const std::vector<ParameterGroup>& groups = options.groups();
+  std::vector<bool> used(groups.size() + 1);
+  std::string first;
+  for (const auto& item : module.named_parameters()) {
+    if (!item.value().requires_grad()) continue;
+    if (first.empty()) first = item.key();
+    used[group_of(groups, item.key())] = true;
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (used[g]) continue;
+    throw ConfigError("FitOptions::group",
+                      fmt::format("no parameter is left that matches \"{}\"; the first parameter is \"{}\"",
+                                  groups[g].pattern, first));
+  }
+}
 
 OwnOptimizerMaker own_optimizer_of(const FitOptions& options, const RunSpec& spec) {
   if (!options.optimizer() && options.groups().empty()) return {};
@@ -81,11 +109,12 @@ OwnOptimizerMaker own_optimizer_of(const FitOptions& options, const RunSpec& spe
   }
   require_own_optimizer(spec);
   if (options.optimizer()) {
-    return [make = options.optimizer()](const std::vector<NamedTensor>& parameters) {
+    const bool divided = parse_mesh(spec.train.mesh, spec.train.ranks).tensor > 1;
+    return [make = options.optimizer(), divided](const std::vector<NamedTensor>& parameters) {
       std::vector<at::Tensor> tensors;
       tensors.reserve(parameters.size());
       for (const NamedTensor& p : parameters) tensors.push_back(p.tensor);
-      return adapt_optimizer(make(std::move(tensors)));
+      return checked(adapt_optimizer(make(std::move(tensors))), divided);
     };
   }
   return [groups = options.groups(), spec = spec.optimizer](const std::vector<NamedTensor>& parameters) {

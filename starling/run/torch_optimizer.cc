@@ -115,8 +115,10 @@ class TorchOptimizer final : public OwnOptimizer {
     return true;
   }
 
+  bool elementwise() const override { return is_known_optimizer(optimizer_); }
+
   bool shard(const std::vector<ParameterPart>& parts) override {
-    if (!is_known_optimizer(optimizer_)) return false;
+    if (!elementwise()) return false;
     const bool adagrad = dynamic_cast<torch::optim::Adagrad*>(&optimizer_) != nullptr;
     if (!adagrad && !optimizer_.state().empty()) {
       throw ConfigError("",

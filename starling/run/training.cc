@@ -204,6 +204,7 @@ void Training::prepare() {
   folder_.emplace(spec_, *environment_);
   require_same_data(data_, environment_->group);
   require_same_options(options_, environment_->group);
+  if (!options_.groups().empty()) require_groups_match(options_, *factory_(ModelHooks{})().module);
   hybrid_ = hybrid_layers_of(spec_, factory_, *data_.train, *environment_);
   choices_ = make_choices(spec_, factory_(ModelHooks{}), first_samples(*data_.train, measured_samples(spec_)),
                           folder_->earlier_choices(), environment_->group, environment_->clock);

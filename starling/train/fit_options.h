@@ -177,9 +177,11 @@ class FitOptions {
   }
 
   // Updates by an optimizer of libtorch's, or of the program's own, in place of that of the configuration.
-  // `make` is called once on each rank. The learning rate is that of the optimizer, times schedule(). The
-  // exchange must be one of those that DistributedOptimizer can use (docs/how-to/own-loop.md).
-  // Its state is a part of checkpoints.
+  // `make` is called once on each rank, with the parameters that the rank holds: those of its stage of a
+  // pipeline, or its parts of divided layers. The learning rate is that of the optimizer, times schedule().
+  // The exchange must be one of those that DistributedOptimizer can use (docs/how-to/own-loop.md). With
+  // divided layers, it must be one of libtorch's that update each element by itself. Its state is a part of
+  // checkpoints.
   FitOptions& optimizer(OptimizerMaker make);
   // Gives the parameters whose names match `pattern` (* stands for any characters) settings of their own. If
   // several patterns match a name, the first one counts. The update is then that of torch::optim's SGD, Adam,

@@ -38,6 +38,8 @@ class OwnOptimizer {
   virtual void scale_lr(double /*factor*/) {}
   // Returns whether the present rates of all groups are those with which they were made, times one factor.
   virtual bool rates_share_a_factor() const { return true; }
+  // Returns whether the update of an element depends on that element alone, so that ranks may update parts.
+  virtual bool elementwise() const { return false; }
   // Updates `parts` in place of the parameters from now on. Called before the first step. Returns false if
   // the optimizer cannot, because the update of an element depends on other elements.
   virtual bool shard(const std::vector<ParameterPart>& /*parts*/) { return false; }
