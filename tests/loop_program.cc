@@ -200,6 +200,7 @@ class Program {
     torch::manual_seed(7 + run_.rank());  // the ranks' modules begin unequal
     net_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
     other_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
+    other_->carries = false;  // the checkpoint has the state of the first network
     own_ = optimizer_of(options_, trained(*net_), rate());
     if (options_.has("fault") && options_.values.at("fault") == "foreign")
       own_->add_parameters({torch::zeros({2}, torch::kDouble).set_requires_grad(true)});

@@ -328,13 +328,14 @@ class Resume(Loop):
         out, _ = self.loop(*way, *self.FIT, "--shown", self.path("resumed"), fresh=False)
         self.assertEqual(out.count("counts 12 batches"), 2, out)
         self.assertEqual(self.weights("whole.0"), self.weights("resumed.0"))
-        out, err = self.loop("-n", 1, *way[2:-2], "--epochs", 4, *self.FIT, fresh=False)
-        self.assertIn("they begin anew", out + err)
 
     def test_a_lost_rank_leaves_what_the_others_carry(self):
-        way = ["-n", 3, "--global-batch", 12, "--epochs", 3, "--on-failure", "continue"]
-        out, _ = self.loop(*way, *self.FIT, "--kill-at", 8)
+        way = ["-n", 3, "--global-batch", 12, "--on-failure", "continue", "--set", "checkpoint.every=5"]
+        out, _ = self.loop(*way, "--epochs", 3, *self.FIT, "--kill-at", 8)
         self.assertEqual(out.count("counts 12 batches"), 2, out)
+        out, err = self.loop(*way, "--epochs", 4, *self.FIT, fresh=False)
+        self.assertIn("they begin anew", out + err)
+        self.assertEqual(out.count("counts 4 batches"), 3, out)
 
     def test_replicas_that_share_a_rank_cannot_carry_tensors(self):
         _, err = self.loop("--global-batch", 12, "--threads", 2, "--threads-mode", "batch", *self.FIT, status=2)
@@ -414,7 +415,7 @@ class Joined(Loop):
         for out in self.hosts(settings, [*own, "--stop-at", 7]):
             self.assertIn("thrown: the run was interrupted", out)
         for out in self.hosts(settings, [*own, "--out", self.path("resumed")]):
-            self.assertRegex(out, r"resumed after step [78] ")
+            self.assertRegex(out, r"resumed after step ([7-9]|1\d) ")
         self.assertEqual(self.weights("whole.1"), self.weights("resumed.1"))
 
     def test_a_fault_is_thrown_in_every_host(self):

@@ -1,6 +1,7 @@
 #include "starling/parallel/tensor_parallel.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -8,6 +9,7 @@
 
 #include "starling/c10d/data_type.h"
 #include "starling/comm/message_tags.h"
+#include "starling/parallel/replica/gather_state.h"
 #include "starling/parallel/replica/replica.h"
 #include "starling/parallel/replica/replica_hash.h"
 #include "starling/parallel/replica/tensor_state.h"
@@ -128,13 +130,38 @@ Named TensorParallel::whole_of(const Named& parts) {
   return whole;
 }
 
+namespace {
+
+// Returns true for the state of one rank that no other rank shares: what the program's own optimizer and
+// codecs keep.
+bool is_of_one_rank(const std::string& name) {
+  return name.starts_with("own_optimizer") || name.starts_with("values@");
+}
+
+// "values@0/NAME" of rank 1 is "values@0#1/NAME" in the whole state.
+std::string mark_of(int rank) {
+  return fmt::format("#{}/", rank);
+}
+
+}  // namespace
+
 StrategyState TensorParallel::state() {
   at::NoGradGuard no_grad;
   StrategyState part = exchange_->state();
+  StrategyState own;
+  const std::string mark = mark_of(group_.rank());
+  std::erase_if(part.optimizer, [&](const auto& item) {
+    if (!is_of_one_rank(item.first)) return false;
+    std::string name = item.first;
+    own.optimizer[name.replace(name.find('/'), 1, mark)] = item.second;
+    return true;
+  });
+  gather_state(group_.group(), own);
   StrategyState whole;
   whole.step = part.step;
   whole.parameters = whole_of(part.parameters);
   whole.optimizer = whole_of(part.optimizer);
+  whole.optimizer.merge(own.optimizer);
   whole.buffers = std::move(part.buffers);
   return whole;
 }
@@ -145,6 +172,13 @@ void TensorParallel::load_state(const StrategyState& state) {
   part.step = state.step;
   part.parameters = cut_state(state.parameters, division_.slices, group_.size(), group_.rank());
   part.optimizer = cut_state(state.optimizer, division_.slices, group_.size(), group_.rank());
+  const std::string mark = mark_of(group_.rank());
+  for (const auto& [name, tensor] : state.optimizer) {
+    const size_t at = name.find(mark);
+    if (!is_of_one_rank(name) || at == std::string::npos) continue;
+    std::string own = name;
+    part.optimizer[own.replace(at, mark.size(), "/")] = tensor;
+  }
   part.buffers = state.buffers;
   exchange_->load_state(part);
 }

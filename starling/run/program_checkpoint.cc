@@ -5,6 +5,7 @@
 #include <torch/utils.h>
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -97,7 +98,8 @@ struct ProgramCheckpoint::State {
   };
 
   RunState& run;
-  std::unique_ptr<RunFolder> folder;  // null with --dry-run
+  std::optional<RunSpec> spec = {};             // of the loop; the folder refers to it
+  std::unique_ptr<RunFolder> folder = nullptr;  // null with --dry-run
   std::vector<Item> items = {};
   std::vector<Trained> trained = {};
   std::set<std::string> names = {};
@@ -314,10 +316,10 @@ int64_t ProgramCheckpoint::steps() const {
 
 ProgramCheckpoint Run::checkpoint() {
   return with_faults_reported(*state_, [&] {
-    auto state = std::make_unique<ProgramCheckpoint::State>(ProgramCheckpoint::State{*state_, nullptr});
+    auto state = std::make_unique<ProgramCheckpoint::State>(ProgramCheckpoint::State{*state_});
     if (state_->session) {
-      state->folder =
-          std::make_unique<RunFolder>(loop_spec(state_->resolved(), state_->origins), state_->own_loop());
+      state->spec = loop_spec(state_->resolved(), state_->origins);
+      state->folder = std::make_unique<RunFolder>(*state->spec, state_->own_loop());
       state->last_save = state_->own_loop().clock.now();
     }
     return ProgramCheckpoint(std::move(state));
