@@ -34,6 +34,8 @@
 //   group             Collectives of the program's own are pending while the loop exchanges. The program
 //   holds
 //                     the group until its end.
+//   clear-late        Clears the gradients before the next pass, and not after the update.
+//   early             Makes a loader before the optimizer.
 //   rate              The rate of sgd is that of the configuration.
 #include <torch/torch.h>
 
@@ -45,6 +47,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "starling/nn/state.h"
 #include "starling/starling.h"
@@ -202,6 +205,7 @@ class Program {
     other_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
     other_->carries = false;  // the checkpoint has the state of the first network
     own_ = optimizer_of(options_, trained(*net_), rate());
+    if (options_.has("early")) run_.loader(points(options_), options_.number("batch", 8));
     if (options_.has("fault") && options_.values.at("fault") == "foreign")
       own_->add_parameters({torch::zeros({2}, torch::kDouble).set_requires_grad(true)});
     other_own_ = optimizer_of(options_, trained(*other_), rate());
@@ -284,6 +288,7 @@ class Program {
       if (options_.has("batches"))
         say("batch " + std::to_string(batch.data[0][0].item<double>()) + " samples " +
             std::to_string(batch.samples) + " of " + std::to_string(batch.all_samples));
+      clear();
       const at::Tensor loss = loss_of(batch);
       loss.backward();
       losses_ += 1;
@@ -332,15 +337,21 @@ class Program {
     if (options_.has("clip")) torch::nn::utils::clip_grad_norm_(net_->parameters(), 0.1);
     if (optimizer_) {
       optimizer_->step();
-      optimizer_->zero_grad();
     } else {
       if (options_.has("weigh")) {
         for (const at::Tensor& p : net_->parameters()) p.mutable_grad().div_(weight_);
       }
       own_->step();
-      own_->zero_grad();
     }
     weight_ = 0;
+    used_ = true;
+    if (!options_.has("clear-late")) clear();
+  }
+
+  // Clears gradients that an update has used.
+  void clear() {
+    if (!std::exchange(used_, false)) return;
+    optimizer_ ? optimizer_->zero_grad() : own_->zero_grad();
   }
 
   void finish(const starling::DataLoader& loader) {
@@ -369,6 +380,7 @@ class Program {
   std::optional<starling::DistributedOptimizer> optimizer_, other_optimizer_;
   int64_t losses_ = 0;
   double loss_sum_ = 0, weight_ = 0;
+  bool used_ = false;  // an update has used the gradients
   std::vector<at::Tensor> sums_;
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };

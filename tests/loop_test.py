@@ -87,7 +87,7 @@ class EqualsOneProcess(Loop):
     def test_sums_with_weights_give_the_mean_over_all_ranks(self):
         # 50 samples leave two at the end of an epoch, so that of four ranks two have none.
         for case in (["--weigh"], ["--weigh", "--accumulate", 2, "--samples", 48], ["--weigh", "--samples", 50],
-                     ["--weigh", "--accumulate", 2, "--samples", 50]):
+                     ["--weigh", "--accumulate", 2, "--samples", 50], ["--weigh", "--accumulate", 2, "--samples", 50, "--clear-late"]):
             self.loop("--", "--plain", "--out", self.path("plain"), *case)
             for way in ([], *self.PARTS, ["--exchange", "parameter-server"]):
                 for ranks in (1, 2, 3, 4) if not way else some((4, 3), 1):
@@ -446,6 +446,7 @@ class Faults(Loop):
                 (["--precision", "bf16"], 2, ["train.precision", "torch::autocast"]),
                 (["--lr", 0.1], 2, ["--lr: optimizer.lr has no effect", "training loop of its own"]),
                 (["-n", 2, "--epochs", 3], 2, ["--epochs: train.epochs has no effect"]),
+                (["--epochs", 3, "--", "--early"], 2, ["--epochs: train.epochs has no effect"]),
                 (["-n", 2, "--emulate", "slow-rank=1:2x"], 2, ["train.emulate", "Run::fit()"]),
                 (["--global-batch", 12, "--", "--fit", "--groups", "--no-match"], 2, ["FitOptions::group", "matches \"third.*\"", "first.weight"]),
                 (["--global-batch", 12, "--", "--fit", "--own", "--groups"], 2, ["groups belong to the optimizer of the configuration"]),

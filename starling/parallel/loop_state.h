@@ -16,11 +16,8 @@ class LoopState {
   // `loader` gave out a batch: `own` samples of this rank of `all` samples. Batches of another loader begin a
   // new sum. If `own` is 0, the batch has a sample of another rank, whose gradient does not count.
   void add_batch(const void* loader, int64_t own, int64_t all) {
-    for (const auto& [strategy, gradients] : borrowed) gradients.drop();
     borrows_ = own == 0;
-    if (borrows_) {
-      for (const auto& [strategy, gradients] : borrowed) gradients.begin();
-    }
+    for (const auto& [strategy, begin] : batches) begin(borrows_);
     if (used_ || loader != loader_) own_ = all_ = 0;
     used_ = false;
     loader_ = loader;
@@ -43,12 +40,9 @@ class LoopState {
     leaves.clear();
   }
 
-  // By strategy: what it does when a batch of a borrowed sample begins, and when its gradient is to be
-  // dropped.
-  struct Borrowed {
-    std::function<void()> begin, drop;
-  };
-  std::map<const void*, Borrowed> borrowed;
+  // By strategy: what it does when a batch begins. `borrowed` is true if the batch has no sample of this
+  // rank.
+  std::map<const void*, std::function<void(bool)>> batches;
   // The tensors that some optimizer of the loop updates.
   std::set<const void*> updated;
   // True once the ranks have agreed to end, after SIGTERM or Ctrl-C.

@@ -196,12 +196,12 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
     place_.loop.leaves[this] = [this] { strategy_->recoverable()->leave(); };
   }
   for (const NamedTensor& p : model_.parameters) place_.loop.updated.insert(p.tensor.unsafeGetTensorImpl());
-  place_.loop.borrowed[this] = {[this] { begin_borrowed(); }, [this] { drop_borrowed(); }};
   begin_step();
+  place_.loop.batches[this] = [this](bool borrowed) { begin_batch(borrowed); };
 }
 
 LoopStrategy::~LoopStrategy() {
-  place_.loop.borrowed.erase(this);
+  place_.loop.batches.erase(this);
   for (const NamedTensor& p : model_.parameters) place_.loop.updated.erase(p.tensor.unsafeGetTensorImpl());
   if (place_.loop.leaves.erase(this) > 0 && std::uncaught_exceptions() == 0)
     place_.loop.ended = std::move(strategy_);
@@ -254,12 +254,17 @@ void LoopStrategy::weigh(double weight) {
 }
 
 // At the end of an epoch a rank may have no sample, and computes with one of another rank. What it has
-// accumulated before counts.
-void LoopStrategy::begin_borrowed() {
-  before_borrowed_.emplace();
-  for (const NamedTensor& p : model_.parameters) {
-    const at::Tensor& gradient = p.tensor.grad();
-    before_borrowed_->push_back(gradient.defined() ? gradient.clone() : at::Tensor());
+// accumulated before counts. Gradients that a step has used do not.
+void LoopStrategy::begin_batch(bool borrowed) {
+  drop_borrowed();
+  if (!borrowed) {
+    accumulated_ = true;
+    return;
+  }
+  before_borrowed_.emplace(model_.parameters.size());
+  for (size_t i = 0; accumulated_ && i < model_.parameters.size(); ++i) {
+    const at::Tensor& gradient = model_.parameters[i].tensor.grad();
+    if (gradient.defined()) (*before_borrowed_)[i] = gradient.clone();
   }
 }
 
@@ -269,7 +274,7 @@ void LoopStrategy::drop_borrowed() {
   for (size_t i = 0; i < before_borrowed_->size(); ++i) {
     at::Tensor& gradient = model_.parameters[i].tensor.mutable_grad();
     const at::Tensor& before = (*before_borrowed_)[i];
-    if (!gradient.defined()) continue;  // zero_grad() has forgotten it
+    if (!gradient.defined()) continue;
     before.defined() ? gradient.copy_(before) : gradient.zero_();
   }
   before_borrowed_.reset();
@@ -318,15 +323,21 @@ void LoopStrategy::step() {
   const StepReport report = strategy_->update();
   if (report.stop) place_.loop.stopping = true;
   ++step_;
-  taken_ = false;
-  weight_.reset();
+  forget_gradients();
   begin_step();
 }
 
 void LoopStrategy::zero_grad() {
   for (NamedTensor& p : model_.parameters) p.tensor.mutable_grad().reset();
+  const bool borrowed = before_borrowed_.has_value();
+  forget_gradients();
+  if (borrowed) before_borrowed_.emplace(model_.parameters.size());  // its backward pass may come yet
+}
+
+// What the gradients were so far is of no further use.
+void LoopStrategy::forget_gradients() {
   before_borrowed_.reset();
-  taken_ = false;
+  accumulated_ = taken_ = false;
   weight_.reset();
 }
 
@@ -352,9 +363,7 @@ void LoopStrategy::load_state(const StrategyState& state) {
   for (NamedTensor& p : model_.frozen) p.tensor.copy_(fitting(state.parameters, p.name, p.tensor));
   strategy_->load_state(state);
   step_ = state.step;
-  before_borrowed_.reset();
-  taken_ = false;
-  weight_.reset();
+  forget_gradients();
   begin_step();
 }
 

@@ -96,8 +96,9 @@ class LoopStrategy {
   OwnStep own_step() const;
   void require_known_gradients() const;
   void require_taken_gradients() const;
-  void begin_borrowed();
+  void begin_batch(bool borrowed);
   void drop_borrowed();
+  void forget_gradients();
 
   RunSpec spec_;
   const LoopPlace place_;
@@ -108,6 +109,7 @@ class LoopStrategy {
   std::optional<double> weight_;         // of this rank's sum, if the program has given one
   bool taken_ = false;                   // the gradients of the step
   std::vector<const void*> taken_from_;  // by parameter: where its gradient was then
+  bool accumulated_ = false;             // a batch of this rank's samples since the last step
   // By parameter: its gradient before the pass of a sample that belongs to another rank.
   std::optional<std::vector<at::Tensor>> before_borrowed_;
 };

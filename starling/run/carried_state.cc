@@ -30,11 +30,10 @@ at::Tensor stored(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.detach().cpu().contiguous() : at::empty({0}, at::kByte);
 }
 
-// Returns a copy of a stored tensor on the device of the present one.
-at::Tensor restored(const at::Tensor& tensor, const at::Tensor& present) {
+// Returns a copy of a stored tensor on a device.
+at::Tensor restored(const at::Tensor& tensor, at::Device device) {
   if (tensor.numel() == 0 && tensor.scalar_type() == at::kByte) return {};
-  return present.defined() ? tensor.to(present.device(), /*non_blocking=*/false, /*copy=*/true)
-                           : tensor.clone();
+  return tensor.to(device, /*non_blocking=*/false, /*copy=*/true);
 }
 
 Header header_of(const std::string& name, const at::Tensor& tensor, int rank) {
@@ -67,7 +66,8 @@ void CarriedState::find_replica() {
     throw ConfigError(
         "train.threads_mode",
         fmt::format("the module carries tensors from batch to batch, and {} replicas of it train "
-                    "in one rank; use \"op\" and an exchange with one replica per rank",
+                    "in one rank; use \"op\", and let the program keep no module that the factory "
+                    "has made",
                     made_.size()));
   }
   tensors_ = made_.empty() ? std::map<std::string, at::Tensor*>() : made_.front().tensors;
@@ -108,12 +108,14 @@ void CarriedState::save(const RunSpec& spec, int rank, Group& group,
   }
 }
 
-bool CarriedState::load(const RunSpec& spec, int rank, const CheckpointState& checkpoint) {
+bool CarriedState::load(const RunSpec& spec, int rank, const CheckpointState& checkpoint, at::Device device) {
   for (const auto& [name, tensor] : tensors_) {
     if (!has_tensor_of_every_rank(spec, checkpoint, kPrefix + name)) return false;
   }
-  for (const auto& [name, tensor] : tensors_)
-    *tensor = restored(*tensor_of_rank(checkpoint, coordinate_of_rank(spec, rank), kPrefix + name), *tensor);
+  for (const auto& [name, tensor] : tensors_) {
+    const at::Tensor& kept = *tensor_of_rank(checkpoint, coordinate_of_rank(spec, rank), kPrefix + name);
+    *tensor = restored(kept, tensor->defined() ? tensor->device() : device);
+  }
   return true;
 }
 

@@ -4,8 +4,11 @@
 //   A checkpoint         has the tensors of all ranks.
 //   A resumed run        continues with them, if the checkpoint has those of exactly its ranks. Otherwise the
 //                        tensors begin anew.
-//   A lost rank          takes its tensors along. The others redo the broken step with those of its start.
+//   A lost rank          takes its tensors along. The others go on with those of the step after which they
+//                        continue.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <map>
 #include <memory>
@@ -45,7 +48,8 @@ class CarriedState {
   void save(const RunSpec& spec, int rank, Group& group, std::map<std::string, TensorMap>& ranks) const;
   // Puts this rank's tensors of the checkpoint into the module. Returns false, and changes nothing, if the
   // checkpoint does not have the tensors of exactly the ranks of this run. The result is equal on all ranks.
-  bool load(const RunSpec& spec, int rank, const CheckpointState& checkpoint);
+  // A tensor that is undefined so far is put on `device`.
+  bool load(const RunSpec& spec, int rank, const CheckpointState& checkpoint, at::Device device);
 
  private:
   struct Made {

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "starling/nn/blocks.h"
+#include "starling/parallel/replica/default_generator.h"
 #include "starling/parallel/replica/replica.h"
 #include "starling/plan/balance.h"
 #include "starling/run/broadcast_text.h"
@@ -82,11 +83,14 @@ std::string choose_cut(const RunSpec& spec, const ModelFactory& factory, const B
       inputs_of(replica.model, sample, working_type(spec.train.precision), /*channels_last=*/false);
   if (replica.model.samples) replica.model.samples->keys = sample.keys;
   // A block that fails here fails in the first step, which reports the error.
-  std::vector<double> costs(replica.model.blocks.size(), 1.0);
+  std::vector<double> costs;
   try {
-    costs = cut_shapes_training(spec) && !spec.train.tune
-                ? estimate_blocks(replica.model, inputs)
-                : measure_blocks(replica.model, inputs, sample.targets(), clock);
+    const at::Tensor generator = default_generator_state();
+    costs = estimate_blocks(replica.model, inputs);
+    // The cut decides which numbers of the generator a block draws.
+    const bool draws = !at::equal(generator, default_generator_state());
+    if (spec.train.tune || !(cut_shapes_training(spec) || draws))
+      costs = measure_blocks(replica.model, inputs, sample.targets(), clock);
   } catch (const std::exception&) {
     costs.assign(replica.model.blocks.size(), 1.0);
   }

@@ -1,7 +1,7 @@
 // Choices that Starling makes when a run starts (design decision 4). By default they do not depend on a
-// measurement, except the cut of a pipeline that encodes nothing, which does not change what is learned. Rank
-// 0 makes them once and sends them to all ranks. The run's manifest records them, and a resumed run takes
-// them from there.
+// measurement, except the cut of a pipeline that encodes nothing and draws no random numbers of libtorch's:
+// it does not change what is learned. Rank 0 makes them once and sends them to all ranks. The run's manifest
+// records them, and a resumed run takes them from there.
 #pragma once
 
 #include <map>

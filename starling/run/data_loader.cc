@@ -134,7 +134,7 @@ void DataLoader::advance() {
 
 DataLoader Run::loader(std::shared_ptr<const Source> source, int64_t batch) {
   return with_faults_reported(*state_, [&] {
-    RunSpec spec = this->spec();
+    RunSpec spec = state_->resolved();
     spec.train.global_batch = batch;
     const int64_t samples = source->size();
     auto state = std::make_unique<DataLoader::State>(DataLoader::State{*state_, source, {}});

@@ -139,7 +139,8 @@ class Training {
 
   // The state that passes from one generation to the next.
   std::optional<StrategyState> state_;
-  TensorMap carried_;  // what the module carried at the end of the last step
+  TensorMap carried_, carried_at_break_;  // what the module carried after a step, and when the next one broke
+  int64_t carried_step_ = 0;
   std::vector<int> just_lost_;
 };
 
@@ -167,8 +168,8 @@ class Generation final : public TrainHooks {
  private:
   std::unique_ptr<Loader> own_loader(int64_t first);
   void resume_carried();
-  // Keeps what the module carries, for a later generation.
-  void keep_carried();
+  // Keeps what the module carries after `step`, for a later generation.
+  void keep_carried(int64_t step);
   void begin_measurement();
   void take_frozen();
   StrategyState with_frozen(StrategyState state);
@@ -313,17 +314,20 @@ std::unique_ptr<Loader> Generation::own_loader(int64_t first) {
 
 void Generation::resume_carried() {
   const CheckpointState* resumed = run_.folder_->resumed();
-  if (carried_.any() && resumed != nullptr && !carried_.load(spec_, environment_.world_rank(), *resumed) &&
-      environment_.leads()) {
+  const at::Device device = run_device(spec_, environment_.group.local_rank());
+  if (carried_.any() && resumed != nullptr &&
+      !carried_.load(spec_, environment_.world_rank(), *resumed, device) && environment_.leads()) {
     environment_.sink.emit(Message{Severity::kWarning, environment_.group.rank(),
                                    "the checkpoint does not have the tensors that the module carries on "
                                    "exactly these ranks; they begin anew"});
   }
-  keep_carried();
+  keep_carried(run_.length_.first_step);
 }
 
-void Generation::keep_carried() {
-  if (run_.can_take_over() && carried_.any()) run_.carried_ = carried_.copy();
+void Generation::keep_carried(int64_t step) {
+  if (!run_.can_take_over() || !carried_.any()) return;
+  run_.carried_ = carried_.copy();
+  run_.carried_step_ = step;
 }
 
 void Generation::begin() {
@@ -348,7 +352,7 @@ void Generation::begin_measurement() {
 }
 
 void Generation::step_done(int64_t step, const StepReport& report) {
-  keep_carried();
+  keep_carried(step);
   if (!shares_ || !shares_->add(report.compute_s)) return;
   const std::vector<int64_t> all = shares_of_ranks(spec_, shares_->shares(), run_.members());
   run_.own_.shares.assign(all.begin(), all.end());
@@ -381,7 +385,9 @@ void Generation::take_over() {
   broadcast_state(group, furthest, state);
   made_->load_state(state);
   take_frozen();
-  carried_.put(run_.carried_);
+  // Another rank may have completed the step that broke here, after this rank's forward pass.
+  carried_.put(step > run_.carried_step_ ? run_.carried_at_break_ : run_.carried_);
+  keep_carried(step);
   run_.length_.first_step = progress.result.steps = step;
   agree_on_shares(spec_, group, run_.choices_, run_.own_.shares);
   close_first_ = !closed;
@@ -402,6 +408,7 @@ void Generation::break_off(const CommError& error) {
   Group& group = environment_.group;
   group.abort(error.what());  // ranks that still compute learn of the error at their next collective
   run_.state_ = strategy_.recoverable()->own_state();
+  run_.carried_at_break_ = carried_.copy();
   take_frozen();
   run_.progress_.bytes_sent += group.traffic().sent();
 }
