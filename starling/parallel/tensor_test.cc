@@ -26,7 +26,6 @@
 namespace starling::tensor_tests {  // other files of a unity build also have an mlp() and a gpt()
 namespace {
 
-using ::testing::HasSubstr;
 using Named = std::map<std::string, at::Tensor>;
 
 constexpr int64_t kBatch = 8;
