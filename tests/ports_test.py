@@ -1,4 +1,5 @@
 """The programs in examples/ports: with Starling they differ in few lines and train to the weights of libtorch alone."""
+import contextlib
 import difflib
 import os
 import pathlib
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from program import BUILD, ProgramTest, environment, main
+from program import BUILD, ProgramTest, environment, main, ranks_of
 
 PORTS = pathlib.Path(__file__).resolve().parent.parent / "examples/ports"
 NAMES = sorted(p.parent.name for p in PORTS.glob("*/main.cc"))
@@ -67,24 +68,36 @@ class Ports(ProgramTest):
                 log = pathlib.Path(self.path("run/log/rank-1.log"))
                 self.assertEqual(self.weights(out), self.weights(log.read_text(encoding="utf-8")))
 
+    def killed_and_resumed(self, name, *way):
+        """Kills all processes of a run once it has a checkpoint. Compares the resumed run with an undisturbed one."""
+        whole = self.weights(self.port(name, "main", "--threads", 1, *way))
+        shutil.rmtree(self.path("run"))
+        words = [str(BUILD / "examples" / f"port-{name}-main"), "--run-dir", self.path("run"), "--threads", "1", "--set", "checkpoint.every=3", *way]
+        process = subprocess.Popen(words, cwd=self.dir, stdout=subprocess.DEVNULL, env=environment(OMP_NUM_THREADS=1))
+        self.addCleanup(self.end, process)
+        checkpoints = pathlib.Path(self.path("run/checkpoints"))
+        while process.poll() is None and not list(checkpoints.glob("step-*/manifest.json")):
+            time.sleep(0.002)
+        ranks = ranks_of(process.pid).values() if way and process.poll() is None else []
+        process.send_signal(signal.SIGKILL)
+        for pid in ranks:
+            with contextlib.suppress(ProcessLookupError):  # it has noticed that its launcher is gone
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+        self.assertTrue(list(checkpoints.glob("step-*/manifest.json")), os.listdir(self.dir))
+        out = self.port(name, "main", "--threads", 1, "--set", "checkpoint.every=3", *way, fresh=False)
+        self.assertIn("resuming after step", out)
+        self.assertEqual(self.weights(out), whole)
+
     def test_a_killed_port_resumes_to_the_same_weights(self):
         for name in NAMES:
             with self.subTest(port=name):
-                whole = self.weights(self.port(name, "main", "--threads", 1))
-                shutil.rmtree(self.path("run"))
-                words = [str(BUILD / "examples" / f"port-{name}-main"), "--run-dir", self.path("run"), "--threads", "1",
-                         "--set", "checkpoint.every=3"]
-                process = subprocess.Popen(words, cwd=self.dir, stdout=subprocess.DEVNULL, env=environment(OMP_NUM_THREADS=1))
-                self.addCleanup(self.end, process)
-                checkpoints = pathlib.Path(self.path("run/checkpoints"))
-                while process.poll() is None and not list(checkpoints.glob("step-*/manifest.json")):
-                    time.sleep(0.002)
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                self.assertTrue(list(checkpoints.glob("step-*/manifest.json")), os.listdir(self.dir))
-                out = self.port(name, "main", "--threads", 1, "--set", "checkpoint.every=3", fresh=False)
-                self.assertIn("resuming after step", out)
-                self.assertEqual(self.weights(out), whole)
+                self.killed_and_resumed(name)
+
+    def test_a_killed_port_of_two_ranks_resumes_to_the_same_weights(self):
+        for name in NAMES:
+            with self.subTest(port=name):
+                self.killed_and_resumed(name, "-n", "2")
 
     @staticmethod
     def end(process):
