@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "starling/base/keyed_random.h"
 #include "starling/codec/kernel.h"
 
 namespace starling {
@@ -59,13 +60,6 @@ bool normalize(float* vectors, size_t length, int k) {
   return true;
 }
 
-uint64_t mix(uint64_t x) {  // splitmix64 (Steele, Lea, Flood 2014)
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 void multiply(const MatrixView& m, const float* q, int rank, float* p) {
@@ -96,7 +90,7 @@ void add_product(const float* p, const float* q, int rank, float scale, float* o
 
 void start_vectors(float* vectors, size_t length, int rank, uint64_t key) {
   for (size_t i = 0; i < static_cast<size_t>(rank) * length; ++i) {
-    const uint64_t bits = mix(mix(key) + i) >> 40;  // 24 bits
+    const uint64_t bits = mix64(mix64(key + kGolden) + i + kGolden) >> 40;  // 24 bits
     vectors[i] = (static_cast<float>(bits) + 0.5f) * 0x1p-23f - 1.0f;
   }
 }
@@ -106,7 +100,7 @@ void orthonormalize(float* vectors, size_t length, int rank, uint64_t key) {
   for (int k = 0; k < rank; ++k) {
     for (uint64_t attempt = 0; !normalize(vectors, length, k); ++attempt) {
       STARLING_CHECK(attempt < 100, "no independent vector {} of {} elements", k, length);
-      start_vectors(vectors + static_cast<size_t>(k) * length, length, 1, mix(key + attempt) + k);
+      start_vectors(vectors + static_cast<size_t>(k) * length, length, 1, mix64(key + attempt + kGolden) + k);
     }
   }
 }

@@ -4,21 +4,17 @@
 #include <chrono>
 #include <thread>
 
+#include "starling/base/keyed_random.h"
+
 namespace starling {
 namespace {
 
 constexpr size_t kWarmUp = 3;  // the first steps do not count, because caches are cold
 
-// Returns a uniform number in [0, 1) for (seed, rank, step), by splitmix64.
+// Returns a uniform number in [0, 1) for (seed, rank, step).
 double uniform(uint64_t seed, int rank, int64_t step) {
-  uint64_t x = seed ^ (static_cast<uint64_t>(rank) << 40) ^ static_cast<uint64_t>(step);
-  for (int i = 0; i < 2; ++i) {
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    x ^= x >> 31;
-  }
-  return static_cast<double>(x >> 11) * 0x1p-53;
+  const uint64_t x = seed ^ (static_cast<uint64_t>(rank) << 40) ^ static_cast<uint64_t>(step);
+  return uniform_of(mix64(mix64(x + kGolden) + kGolden));
 }
 
 }  // namespace

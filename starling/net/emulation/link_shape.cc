@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "starling/base/keyed_random.h"
+
 namespace starling {
 namespace {
 
@@ -13,13 +15,9 @@ Nanoseconds from_seconds(double seconds) {
   return Nanoseconds(static_cast<int64_t>(std::llround(seconds * 1e9)));
 }
 
-// Returns a random number in [0, 1). Steele, Lea and Flood, Fast splittable pseudorandom number generators,
-// 2014.
+// Returns the next random number in [0, 1).
 double next_uniform(uint64_t& state) {
-  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
+  return uniform_of(mix64(state += kGolden));
 }
 
 }  // namespace
