@@ -337,6 +337,10 @@ class Resume(Loop):
         self.assertIn("they begin anew", out + err)
         self.assertEqual(out.count("counts 4 batches"), 3, out)
 
+    def test_workers_that_leave_one_by_one_cannot_carry_tensors(self):
+        _, err = self.loop("-n", 2, "--global-batch", 12, "--exchange", "downpour", *self.FIT, status=2)
+        self.assertIn("the workers of servers leave one by one", err)
+
     def test_replicas_that_share_a_rank_cannot_carry_tensors(self):
         _, err = self.loop("--global-batch", 12, "--threads", 2, "--threads-mode", "batch", *self.FIT, status=2)
         self.assertIn("2 replicas of it train in one rank", err)

@@ -3,28 +3,16 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include "starling/base/error.h"
-#include "starling/comm/message_tags.h"
+#include "starling/parallel/replica/gather_state.h"
 #include "starling/run/rank_coordinates.h"
 
 namespace starling {
 namespace {
 
 constexpr const char* kPrefix = "carried/";
-constexpr size_t kMostDimensions = 8;
-
-// What rank 0 needs to know before it receives a tensor.
-struct Header {
-  int64_t rank = 0;
-  int64_t type = 0;
-  int64_t dimensions = 0;
-  std::array<int64_t, kMostDimensions> sizes = {};
-};
-
 // An undefined tensor is stored as an empty one of bytes.
 at::Tensor stored(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.detach().cpu().contiguous() : at::empty({0}, at::kByte);
@@ -34,16 +22,6 @@ at::Tensor stored(const at::Tensor& tensor) {
 at::Tensor restored(const at::Tensor& tensor, at::Device device) {
   if (tensor.numel() == 0 && tensor.scalar_type() == at::kByte) return {};
   return tensor.to(device, /*non_blocking=*/false, /*copy=*/true);
-}
-
-Header header_of(const std::string& name, const at::Tensor& tensor, int rank) {
-  if (tensor.dim() > static_cast<int64_t>(kMostDimensions)) {
-    throw ConfigError("Model::carried", fmt::format("'{}' has {} dimensions; a checkpoint keeps at most {}",
-                                                    name, tensor.dim(), kMostDimensions));
-  }
-  Header header{rank, static_cast<int64_t>(tensor.scalar_type()), tensor.dim(), {}};
-  std::copy_n(tensor.sizes().begin(), tensor.dim(), header.sizes.begin());
-  return header;
 }
 
 }  // namespace
@@ -89,22 +67,14 @@ void CarriedState::put(const TensorMap& values) {
 
 void CarriedState::save(const RunSpec& spec, int rank, Group& group,
                         std::map<std::string, TensorMap>& ranks) const {
-  for (const auto& [name, tensor] : tensors_) {
-    const at::Tensor own = stored(*tensor);
-    Header header = header_of(name, own, rank);
-    if (group.rank() != 0) {
-      send(group, &header, sizeof header, 0, kGatherTag);
-      if (own.nbytes() > 0) send(group, own.data_ptr(), own.nbytes(), 0, kGatherTag);
-      continue;
-    }
-    ranks[coordinate_of_rank(spec, rank)][kPrefix + name] = own.clone();
-    for (int r = 1; r < group.size(); ++r) {
-      recv(group, &header, sizeof header, r, kGatherTag);
-      const at::IntArrayRef sizes(header.sizes.data(), static_cast<size_t>(header.dimensions));
-      at::Tensor theirs = at::empty(sizes, static_cast<at::ScalarType>(header.type));
-      if (theirs.nbytes() > 0) recv(group, theirs.data_ptr(), theirs.nbytes(), r, kGatherTag);
-      ranks[coordinate_of_rank(spec, static_cast<int>(header.rank))][kPrefix + name] = theirs;
-    }
+  if (!any()) return;
+  StrategyState all;  // by "COORDINATE/carried/NAME"
+  for (const auto& [name, tensor] : tensors_)
+    all.buffers[coordinate_of_rank(spec, rank) + "/" + kPrefix + name] = stored(*tensor);
+  gather_state(group, all);
+  for (const auto& [key, tensor] : all.buffers) {
+    const size_t slash = key.find('/');
+    ranks[key.substr(0, slash)][key.substr(slash + 1)] = tensor.clone();
   }
 }
 

@@ -314,9 +314,10 @@ std::unique_ptr<Loader> Generation::own_loader(int64_t first) {
 
 void Generation::resume_carried() {
   const CheckpointState* resumed = run_.folder_->resumed();
-  const at::Device device = run_device(spec_, environment_.group.local_rank());
   if (carried_.any() && resumed != nullptr &&
-      !carried_.load(spec_, environment_.world_rank(), *resumed, device) && environment_.leads()) {
+      !carried_.load(spec_, environment_.world_rank(), *resumed,
+                     run_device(spec_, environment_.group.local_rank())) &&
+      environment_.leads()) {
     environment_.sink.emit(Message{Severity::kWarning, environment_.group.rank(),
                                    "the checkpoint does not have the tensors that the module carries on "
                                    "exactly these ranks; they begin anew"});

@@ -279,10 +279,8 @@ TEST(Validate, HybridIsSynchronousOverAllRanks) {
   EXPECT_THAT(with({"train.threads_mode=batch", "train.threads=2"}), HasSubstr("--threads-mode op"));
 }
 
-// Returns the error for these flags, as a command line gives them.
-std::string error_of_flags(const std::vector<std::pair<std::string, std::string>>& flags) {
-  Config config;
-  for (const auto& [flag, text] : flags) apply_flag(config, *find_flag(flag), flag, text);
+// Returns the error for a configuration as it was typed, after its recipes, or "".
+std::string error_of_typed(Config config) {
   apply_recipes(config);
   try {
     validate(config.spec, config.origins);
@@ -292,17 +290,18 @@ std::string error_of_flags(const std::vector<std::pair<std::string, std::string>
   return "";
 }
 
-// The message for settings that are typed after --set, or "".
+// Returns the error for these flags, as a command line gives them.
+std::string error_of_flags(const std::vector<std::pair<std::string, std::string>>& flags) {
+  Config config;
+  for (const auto& [flag, text] : flags) apply_flag(config, *find_flag(flag), flag, text);
+  return error_of_typed(std::move(config));
+}
+
+// Returns the error for settings that are typed after --set.
 std::string error_of_sets(const std::vector<std::string>& sets) {
   Config config;
   for (const std::string& set : sets) apply_set(config, set);
-  apply_recipes(config);
-  try {
-    validate(config.spec, config.origins);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return error_of_typed(std::move(config));
 }
 
 TEST(Validate, KeysOfGradientBucketsAreRefusedWhereThereAreNone) {
