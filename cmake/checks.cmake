@@ -106,3 +106,13 @@ if(TARGET starling_torch_testing AND NOT STARLING_SANITIZE)
     LIBS starling_run starling_torch_testing)
   target_compile_definitions(added_exchange_test PRIVATE STARLING_ADDED_EXCHANGES="${CMAKE_SOURCE_DIR}/tests/added_exchange/row.inc")
 endif()
+
+# The test adds a codec by one file and one row, as spec/codecs.inc promises. Its program compiles the three
+# files that read the table again.
+if(NOT STARLING_SANITIZE)
+  starling_test(added_codec_test
+    SOURCES tests/added_codec/added_codec_test.cc tests/added_codec/fixed16.cc starling/spec/codec_table.cc
+            starling/codec/codec_spec.cc starling/codec/make_codec.cc
+    LIBS starling_codec starling_testing)
+  target_compile_definitions(added_codec_test PRIVATE STARLING_ADDED_CODECS="${CMAKE_SOURCE_DIR}/tests/added_codec/row.inc")
+endif()

@@ -3,9 +3,10 @@
 # lines.
 include(third_party)
 
-# The files that read the table of exchanges are compiled alone, because a test replaces their objects
-# (checks.cmake).
-set_source_files_properties(starling/spec/strategy_table.cc starling/parallel/exchange_makers.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# The files that read the tables of exchanges and codecs are compiled alone, because tests replace their
+# objects (checks.cmake).
+set_source_files_properties(starling/spec/strategy_table.cc starling/parallel/exchange_makers.cc starling/spec/codec_table.cc
+  starling/codec/codec_spec.cc starling/codec/make_codec.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)

@@ -33,12 +33,13 @@ namespace starling {
 struct AddedCodec;
 class Extensions;
 
-// The codecs, in the order of the table in spec/codecs.inc. kAdded is a codec of the user's program.
+// The codecs, in the order of the table in spec/codecs.inc. kAdded is a codec of the user's program. Its
+// value does not depend on the number of rows.
 enum class CodecKind {
 #define STARLING_CODEC(kind, maker, ...) kind,
 #include "starling/spec/codecs.inc"
 #undef STARLING_CODEC
-  kAdded
+  kAdded = 255
 };
 // The forms of lowrank (power_sgd.h, pca.h).
 enum class LowRankForm { kPowerSgd, kPca };
