@@ -11,8 +11,8 @@
 
 #include "starling/comm/types.h"
 #include "starling/parallel/replica/replica.h"
+#include "starling/server/partition_rule.h"
 #include "starling/server/service_settings.h"
-#include "starling/server/slot_rule.h"
 
 namespace starling {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "starling/codec/codec_spec.h"
-#include "starling/server/slot_rule.h"
+#include "starling/server/partition_rule.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
