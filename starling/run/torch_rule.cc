@@ -186,42 +186,43 @@ std::vector<std::string> states_of_groups(const TorchKind& kind, const std::vect
   return names;
 }
 
-class TorchRule final : public SlotRule {
+class TorchRule final : public PartitionRule {
  public:
   TorchRule(const TorchKind& kind, TorchSettings settings, at::ScalarType type)
       : kind_(kind),
         settings_(std::move(settings)),
         type_(type),
         names_(states_of_groups(kind, settings_.groups)),
-        slots_(settings_.group_of.size()) {}
+        partitions_(settings_.group_of.size()) {}
 
   int state_count() const override { return static_cast<int>(names_.size()); }
 
-  void apply(const SlotUpdate& update) override {
+  void apply(const PartitionUpdate& update) override {
     const at::NoGradGuard no_grad;
-    const auto group = static_cast<size_t>(settings_.group_of.at(update.slot));
+    const auto group = static_cast<size_t>(settings_.group_of.at(update.partition));
     const Numbers& numbers = settings_.groups.at(group);
-    Slot& slot = slots_.at(update.slot);
-    if (!slot.optimizer) begin(slot, numbers, update);
+    TorchPartition& partition = partitions_.at(update.partition);
+    if (!partition.optimizer) begin(partition, numbers, update);
     // A scheduler of the program changes the rates of all groups by one factor.
     const double base = settings_.groups.front().front();
     const double rate = group == 0 ? update.lr : update.lr * numbers.front() / base;
-    slot.optimizer->param_groups().front().options().set_lr(rate);
-    slot.parameter.mutable_grad() = on(update.gradient, update.count);
-    auto& states = slot.optimizer->state();
-    const auto key = slot.parameter.unsafeGetTensorImpl();
+    partition.optimizer->param_groups().front().options().set_lr(rate);
+    partition.parameter.mutable_grad() = on(update.gradient, update.count);
+    auto& states = partition.optimizer->state();
+    const auto key = partition.parameter.unsafeGetTensorImpl();
     states.erase(key);
-    if (auto state = kind_.before(numbers, slot.states, update.step)) states[key] = std::move(state);
-    slot.optimizer->step();
+    if (auto state = kind_.before(numbers, partition.states, update.step)) states[key] = std::move(state);
+    partition.optimizer->step();
     if (const auto state = states.find(key); state != states.end())
-      keep(kind_.after(numbers, *state->second), slot);
-    slot.parameter.mutable_grad().reset();
+      keep(kind_.after(numbers, *state->second), partition);
+    partition.parameter.mutable_grad().reset();
   }
 
  private:
-  struct Slot {
+  // A partition as the optimizer sees it.
+  struct TorchPartition {
     at::Tensor parameter;
-    States states;  // those of the slot's group, in the memory of the shard
+    States states;  // those of the partition's group, in the memory of the shard
     Optimizer optimizer;
   };
 
@@ -229,19 +230,20 @@ class TorchRule final : public SlotRule {
     return at::from_blob(data, {static_cast<int64_t>(count)}, at::TensorOptions(type_));
   }
 
-  void begin(Slot& slot, const Numbers& numbers, const SlotUpdate& update) {
-    slot.parameter = on(update.parameter, update.count).set_requires_grad(true);
+  void begin(TorchPartition& partition, const Numbers& numbers, const PartitionUpdate& update) {
+    partition.parameter = on(update.parameter, update.count).set_requires_grad(true);
     for (const std::string& name : kind_.states_of(numbers)) {
       const auto place = std::find(names_.begin(), names_.end(), name) - names_.begin();
-      slot.states.push_back(on(update.states[place], update.count));
+      partition.states.push_back(on(update.states[place], update.count));
     }
-    slot.optimizer = kind_.make(numbers, slot.parameter);
+    partition.optimizer = kind_.make(numbers, partition.parameter);
   }
 
   // Copies states that the optimizer has made anew into the memory of the shard.
-  static void keep(const States& states, Slot& slot) {
+  static void keep(const States& states, TorchPartition& partition) {
     for (size_t i = 0; i < states.size(); ++i) {
-      if (states[i].const_data_ptr() != slot.states[i].const_data_ptr()) slot.states[i].copy_(states[i]);
+      if (states[i].const_data_ptr() != partition.states[i].const_data_ptr())
+        partition.states[i].copy_(states[i]);
     }
   }
 
@@ -249,7 +251,7 @@ class TorchRule final : public SlotRule {
   const TorchSettings settings_;
   const at::ScalarType type_;
   const std::vector<std::string> names_;
-  std::vector<Slot> slots_;
+  std::vector<TorchPartition> partitions_;
 };
 
 }  // namespace
@@ -291,7 +293,7 @@ std::optional<TorchSettings> torch_settings(const optim::Optimizer& optimizer,
   return std::nullopt;
 }
 
-std::unique_ptr<SlotRule> make_torch_rule(const TorchSettings& settings, DataType type) {
+std::unique_ptr<PartitionRule> make_torch_rule(const TorchSettings& settings, DataType type) {
   for (const TorchKind& kind : torch_kinds()) {
     if (settings.name != kind.name) continue;
     const auto groups = static_cast<int>(settings.groups.size());

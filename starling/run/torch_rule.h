@@ -34,6 +34,6 @@ std::optional<TorchSettings> torch_settings(const torch::optim::Optimizer& optim
 
 // Returns what makes the updates of a shard. settings.group_of has the group of each partition. type: kFp32
 // or kFp64. Errors: CommError for settings that no worker announces.
-std::unique_ptr<SlotRule> make_torch_rule(const TorchSettings& settings, DataType type);
+std::unique_ptr<PartitionRule> make_torch_rule(const TorchSettings& settings, DataType type);
 
 }  // namespace starling

@@ -1,5 +1,5 @@
-// SlotRule updates the partitions of a server shard in place of an update rule (optim/update_rule.h). The
-// optimizer of a user's program becomes one on the servers (run/torch_rule.h).
+// PartitionRule updates the partitions of a server shard in place of an update rule (optim/update_rule.h).
+// The optimizer of a user's program becomes one on the servers (run/torch_rule.h).
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 namespace starling {
 
 // One update of a partition, in place. All memory has the type of the shard.
-struct SlotUpdate {
-  size_t slot = 0;
-  void* parameter = nullptr;      // the same memory in each update of a slot
-  void* const* states = nullptr;  // SlotRule::state_count() ranges, the same in each update; zeros at first
+struct PartitionUpdate {
+  size_t partition = 0;           // its index in the shard
+  void* parameter = nullptr;      // the same memory in each update of a partition
+  void* const* states = nullptr;  // the rule's state_count() ranges, the same in each update; zeros at first
   void* gradient = nullptr;       // the mean gradient, which the update may change
   size_t count = 0;               // elements of each range
   double lr = 0;
@@ -21,16 +21,16 @@ struct SlotUpdate {
 };
 
 // Not thread-safe.
-class SlotRule {
+class PartitionRule {
  public:
-  virtual ~SlotRule() = default;
+  virtual ~PartitionRule() = default;
   // The number of states per element.
   virtual int state_count() const = 0;
   // Makes one update. The update of an element depends on that element only.
-  virtual void apply(const SlotUpdate& update) = 0;
+  virtual void apply(const PartitionUpdate& update) = 0;
 };
 
 // Makes the rule of one shard.
-using SlotRuleMaker = std::function<std::unique_ptr<SlotRule>()>;
+using PartitionRuleMaker = std::function<std::unique_ptr<PartitionRule>()>;
 
 }  // namespace starling

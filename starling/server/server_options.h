@@ -13,8 +13,8 @@ namespace starling {
 
 // The options of one server shard. All shards of a job have equal ones.
 struct ServerOptions {
-  OptimizerSpec optimizer;  // the update rule that the server applies
-  SlotRuleMaker make_rule;  // makes what updates in place of `optimizer`; empty: the update rule
+  OptimizerSpec optimizer;       // the update rule that the server applies
+  PartitionRuleMaker make_rule;  // makes what updates in place of `optimizer`; empty: the update rule
   int workers = 1;
   // The bound s of the stale-synchronous model (Ho et al. 2013). 0: synchronous. No value: asynchronous,
   // without a bound.

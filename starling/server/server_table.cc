@@ -332,7 +332,7 @@ bool ServerTable<T>::apply_own(size_t slot, std::span<const T* const> gradients,
   std::vector<void*> states;
   states.reserve(states_.size());
   for (std::vector<T>& s : states_) states.push_back(s.data() + offset_[slot]);
-  own_rule_->apply({.slot = slot,
+  own_rule_->apply({.partition = slot,
                     .parameter = master_.data() + offset_[slot],
                     .states = states.data(),
                     .gradient = mean.data(),

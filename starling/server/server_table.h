@@ -179,7 +179,7 @@ class ServerTable {
 
   const ServerOptions options_;
   const UpdateRule rule_;
-  std::unique_ptr<SlotRule> own_rule_;  // null: rule_ updates
+  std::unique_ptr<PartitionRule> own_rule_;  // null: rule_ updates
   const std::vector<size_t> sizes_;
   std::vector<size_t> offset_;  // of each slot
   std::vector<T> master_;

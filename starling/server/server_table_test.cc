@@ -353,10 +353,10 @@ TEST(ServerTable, EveryRuleMatchesOneProcess) {
 }
 
 // Adds the gradient, and counts the updates of each element in its state.
-class Adding final : public SlotRule {
+class Adding final : public PartitionRule {
  public:
   int state_count() const override { return 1; }
-  void apply(const SlotUpdate& update) override {
+  void apply(const PartitionUpdate& update) override {
     auto* w = static_cast<double*>(update.parameter);
     auto* updates = static_cast<double*>(update.states[0]);
     for (size_t i = 0; i < update.count; ++i) {
