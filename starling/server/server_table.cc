@@ -45,19 +45,19 @@ ServerTable<T>::ServerTable(std::vector<size_t> sizes, const ServerOptions& opti
 }
 
 template <typename T>
-void ServerTable<T>::join(int worker, std::vector<size_t> slots) {
+void ServerTable<T>::join(int worker, std::vector<size_t> partitions) {
   Worker& w = workers_[worker];
   if (w.phase != Phase::kExpected) throw CommError(fmt::format("worker {} joined twice", worker), worker);
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i] >= sizes_.size() || (i > 0 && slots[i] <= slots[i - 1])) {
+  for (size_t i = 0; i < partitions.size(); ++i) {
+    if (partitions[i] >= sizes_.size() || (i > 0 && partitions[i] <= partitions[i - 1])) {
       throw CommError(fmt::format("worker {} claims partition {} of {}, not in ascending order", worker,
-                                  slots[i], sizes_.size()),
+                                  partitions[i], sizes_.size()),
                       worker);
     }
-    w.count += sizes_[slots[i]];
+    w.count += sizes_[partitions[i]];
   }
-  w.slots = std::move(slots);
-  w.seen.assign(w.slots.size(), 0);
+  w.partitions = std::move(partitions);
+  w.seen.assign(w.partitions.size(), 0);
   w.phase = Phase::kActive;
   close_round_if_complete();  // a worker that owns nothing does not hold up the clock
 }
@@ -101,24 +101,24 @@ void ServerTable<T>::load(int worker, int64_t updates, std::span<const T> values
   const T* from = values.data();
   for (size_t k = 0; k <= states_.size(); ++k) {
     std::vector<T>& into = k == 0 ? master_ : states_[k - 1];
-    for (const size_t slot : w.slots) {
+    for (const size_t partition : w.partitions) {
       if (k > 0 && !with_states) {
-        std::fill_n(into.data() + offset_[slot], sizes_[slot], T(0));
+        std::fill_n(into.data() + offset_[partition], sizes_[partition], T(0));
       } else {
-        std::copy_n(from, sizes_[slot], into.data() + offset_[slot]);
-        from += sizes_[slot];
+        std::copy_n(from, sizes_[partition], into.data() + offset_[partition]);
+        from += sizes_[partition];
       }
     }
   }
-  for (const size_t slot : w.slots) {
-    steps_[slot] = updates;
-    ++loads_[slot];
+  for (const size_t partition : w.partitions) {
+    steps_[partition] = updates;
+    ++loads_[partition];
   }
 }
 
 template <typename T>
 bool ServerTable<T>::counts(const Worker& w) const {
-  return w.phase == Phase::kExpected || (w.phase == Phase::kActive && !w.slots.empty());
+  return w.phase == Phase::kExpected || (w.phase == Phase::kActive && !w.partitions.empty());
 }
 
 template <typename T>
@@ -226,12 +226,12 @@ PushOutcome ServerTable<T>::hold(int worker, int64_t clock, std::vector<T>& grad
     const double share = w.notes.weight / sum_unit_;
     const T factor = static_cast<T>(share);
     const T* from = gradient.data();
-    for (const size_t slot : w.slots) {
-      T* sum = sum_.data() + offset_[slot];
-      for (size_t i = 0; i < sizes_[slot]; ++i)
-        sum[i] = summed_[slot] == 0 ? factor * from[i] : sum[i] + factor * from[i];
-      summed_[slot] += share;
-      from += sizes_[slot];
+    for (const size_t partition : w.partitions) {
+      T* sum = sum_.data() + offset_[partition];
+      for (size_t i = 0; i < sizes_[partition]; ++i)
+        sum[i] = summed_[partition] == 0 ? factor * from[i] : sum[i] + factor * from[i];
+      summed_[partition] += share;
+      from += sizes_[partition];
     }
   }
   close_round_if_complete();
@@ -244,7 +244,7 @@ void ServerTable<T>::close_round_if_complete() {
   // A worker that waits for a snapshot does not push until the remaining workers have requested the snapshot.
   int held = 0, possible = 0, all = 0;
   for (const Worker& w : workers_) {
-    if (w.phase == Phase::kActive && w.slots.empty()) continue;
+    if (w.phase == Phase::kActive && w.partitions.empty()) continue;
     ++all;
     if (w.holds) ++held;
     if (w.holds || (counts(w) && w.asked == w.served)) ++possible;
@@ -275,22 +275,22 @@ void ServerTable<T>::apply_round() {
     if (share != 1)
       std::for_each(w.gradient.begin(), w.gradient.end(), [&](T& g) { g *= static_cast<T>(share); });
     const T* at = w.gradient.data();
-    for (const size_t slot : w.slots) {
-      sources[slot].push_back(at);
-      summed_[slot] += share;
-      at += sizes_[slot];
+    for (const size_t partition : w.partitions) {
+      sources[partition].push_back(at);
+      summed_[partition] += share;
+      at += sizes_[partition];
     }
   }
-  for (size_t slot = 0; slot < sizes_.size(); ++slot) {
-    if (summed_[slot] == 0) continue;
-    if (!options_.fixed_order) sources[slot] = {sum_.data() + offset_[slot]};
-    if (!apply_to(slot, sources[slot], 1.0 / summed_[slot], *lr))
+  for (size_t partition = 0; partition < sizes_.size(); ++partition) {
+    if (summed_[partition] == 0) continue;
+    if (!options_.fixed_order) sources[partition] = {sum_.data() + offset_[partition]};
+    if (!apply_to(partition, sources[partition], 1.0 / summed_[partition], *lr))
       throw CommError(
           fmt::format("the sum of the workers' gradients of clock {} is not finite, though each of them "
                       "is; try a lower --lr or warm-up (--set schedule.warmup_steps=…)",
                       clock_));
-    summed_[slot] = 0;
-    ++changes_[slot];
+    summed_[partition] = 0;
+    ++changes_[partition];
   }
   for (Worker& w : workers_) w.holds = false;
   round_loss_ = weight > 0 ? loss / weight : 0;
@@ -307,23 +307,24 @@ void ServerTable<T>::apply_now(int worker, const std::vector<T>& gradient) {
   const double lr = w.notes.lr * (options_.lambda.empty() ? 1.0 / left : options_.lambda[worker]);
   const T* from = gradient.data();
   int64_t greatest_tau = 0;
-  for (size_t i = 0; i < w.slots.size(); ++i) {
-    const size_t slot = w.slots[i];
-    const int64_t tau = changes_[slot] - w.seen[i];
+  for (size_t i = 0; i < w.partitions.size(); ++i) {
+    const size_t partition = w.partitions[i];
+    const int64_t tau = changes_[partition] - w.seen[i];
     greatest_tau = std::max(greatest_tau, tau);
     const double divisor = options_.weight_by_staleness ? 1.0 + static_cast<double>(tau) : 1.0;
-    apply_to(slot, std::span<const T* const>(&from, 1), 1.0, lr / divisor);
-    ++changes_[slot];
+    apply_to(partition, std::span<const T* const>(&from, 1), 1.0, lr / divisor);
+    ++changes_[partition];
     ++w.seen[i];  // τ does not count the worker's own updates
-    from += sizes_[slot];
+    from += sizes_[partition];
   }
   record(ServerTableAction::kPush, worker, w.clock, greatest_tau);
   ++stats_.updates;
 }
 
 template <typename T>
-bool ServerTable<T>::apply_own(size_t slot, std::span<const T* const> gradients, double scale, double lr) {
-  std::vector<T> mean(sizes_[slot]);
+bool ServerTable<T>::apply_own(size_t partition, std::span<const T* const> gradients, double scale,
+                               double lr) {
+  std::vector<T> mean(sizes_[partition]);
   for (const T* gradient : gradients) {
     for (size_t i = 0; i < mean.size(); ++i) mean[i] += gradient[i];
   }
@@ -331,32 +332,33 @@ bool ServerTable<T>::apply_own(size_t slot, std::span<const T* const> gradients,
   if (!all_finite(mean.data(), mean.size())) return false;
   std::vector<void*> states;
   states.reserve(states_.size());
-  for (std::vector<T>& s : states_) states.push_back(s.data() + offset_[slot]);
-  own_rule_->apply({.partition = slot,
-                    .parameter = master_.data() + offset_[slot],
+  for (std::vector<T>& s : states_) states.push_back(s.data() + offset_[partition]);
+  own_rule_->apply({.partition = partition,
+                    .parameter = master_.data() + offset_[partition],
                     .states = states.data(),
                     .gradient = mean.data(),
-                    .count = sizes_[slot],
+                    .count = sizes_[partition],
                     .lr = lr,
-                    .step = ++steps_[slot]});
+                    .step = ++steps_[partition]});
   return true;
 }
 
 template <typename T>
-bool ServerTable<T>::apply_to(size_t slot, std::span<const T* const> gradients, double scale, double lr) {
-  if (own_rule_) return apply_own(slot, gradients, scale, lr);
+bool ServerTable<T>::apply_to(size_t partition, std::span<const T* const> gradients, double scale,
+                              double lr) {
+  if (own_rule_) return apply_own(partition, gradients, scale, lr);
   std::vector<T*> state;
   state.reserve(states_.size());
-  for (std::vector<T>& s : states_) state.push_back(s.data() + offset_[slot]);
+  for (std::vector<T>& s : states_) state.push_back(s.data() + offset_[partition]);
   UpdateArgs<T, T> args;
   args.gradients = gradients.data();
   args.sources = static_cast<int>(gradients.size());
   args.gradient_scale = scale;
-  args.parameter = args.parameter_out = master_.data() + offset_[slot];
+  args.parameter = args.parameter_out = master_.data() + offset_[partition];
   args.state = state.data();
   args.state_out = state.data();
-  args.count = sizes_[slot];
-  return rule_.apply(args, lr, ++steps_[slot]);
+  args.count = sizes_[partition];
+  return rule_.apply(args, lr, ++steps_[partition]);
 }
 
 template <typename T>
@@ -399,8 +401,8 @@ std::optional<ReadGrant> ServerTable<T>::try_read(int worker, int64_t clock, int
     check_clock(worker, clock, w.clock, "read");
     if (options_.staleness && slowest_clock() < clock - *options_.staleness) return std::nullopt;
   }
-  for (const size_t slot : w.slots) {
-    if (loads_[slot] < min_loads) return std::nullopt;
+  for (const size_t partition : w.partitions) {
+    if (loads_[partition] < min_loads) return std::nullopt;
   }
   copy_own(worker, out);
   see(workers_[worker]);
@@ -413,10 +415,10 @@ std::optional<ReadGrant> ServerTable<T>::try_read(int worker, int64_t clock, int
   return grant;
 }
 
-// Records that the worker has the present values of its slots.
+// Records that the worker has the present values of its partitions.
 template <typename T>
 void ServerTable<T>::see(Worker& w) {
-  for (size_t i = 0; i < w.slots.size(); ++i) w.seen[i] = changes_[w.slots[i]];
+  for (size_t i = 0; i < w.partitions.size(); ++i) w.seen[i] = changes_[w.partitions[i]];
 }
 
 template <typename T>
@@ -424,7 +426,8 @@ void ServerTable<T>::copy_own(int worker, std::vector<T>& out) const {
   const Worker& w = workers_[worker];
   out.resize(w.count);
   T* to = out.data();
-  for (const size_t slot : w.slots) to = std::copy_n(master_.data() + offset_[slot], sizes_[slot], to);
+  for (const size_t partition : w.partitions)
+    to = std::copy_n(master_.data() + offset_[partition], sizes_[partition], to);
 }
 
 template <typename T>

@@ -91,34 +91,34 @@ struct ReadGrant {
 template <typename T>
 class ServerTable {
  public:
-  // sizes: the elements of each of the shard's partitions ("slots"), which lie one after another.
+  // sizes: the elements of each of the shard's partitions, which lie one after another.
   ServerTable(std::vector<size_t> sizes, const ServerOptions& options);
 
-  // Adds a worker. slots: the partitions that it owns, ascending. A worker that has not joined counts as one
-  // that has not pushed.
-  void join(int worker, std::vector<size_t> slots);
+  // Adds a worker. partitions: the indices of those that it owns, ascending. A worker that has not joined
+  // counts as one that has not pushed.
+  void join(int worker, std::vector<size_t> partitions);
   // Removes a worker that is lost or has said goodbye. Its clock no longer holds up reads.
   void retire(int worker, bool lost);
 
-  // Sets the worker's slots: the parameters, then the states one after another. Without states they are
+  // Sets the worker's partitions: the parameters, then the states one after another. Without states they are
   // zeros. updates: the number of updates that made them.
   void load(int worker, int64_t updates, std::span<const T> values);
 
   // Returns false while a snapshot is being taken that this worker has already received.
   bool may_push(int worker) const;
-  // Takes a gradient: the worker's slots, one after another. The table may exchange `gradient` for another
-  // buffer of equal size. A gradient or loss that is not finite is refused with a CommError, before it
-  // changes anything.
+  // Takes a gradient: that of the worker's partitions, one after another. The table may exchange `gradient`
+  // for another buffer of equal size. A gradient or loss that is not finite is refused with a CommError,
+  // before it changes anything.
   PushOutcome push(int worker, int64_t clock, const PushNotes& notes, std::vector<T>& gradient);
 
-  // Copies the worker's slots to `out` and returns what they are. Returns nothing while the worker must wait.
-  // min_loads: the number of load() calls of each slot that the worker waits for.
+  // Copies the worker's partitions to `out` and returns what they are. Returns nothing while the worker must
+  // wait. min_loads: the number of load() calls of each partition that the worker waits for.
   std::optional<ReadGrant> try_read(int worker, int64_t clock, int64_t min_loads, std::vector<T>& out);
 
   // Records that a worker requests the next snapshot.
   void request_snapshot(int worker);
-  // What try_snapshot() copies: nothing, the worker's slots (parameters), or the whole shard (parameters,
-  // then states).
+  // What try_snapshot() copies: nothing, the worker's partitions (parameters), or the whole shard
+  // (parameters, then states).
   enum class Want { kNothing, kOwn, kWhole };
   // Copies what the worker wants of the snapshot to `out`. Returns nothing while the worker must wait.
   std::optional<ReadGrant> try_snapshot(int worker, Want want, std::vector<T>& out);
@@ -129,11 +129,11 @@ class ServerTable {
   size_t count() const { return master_.size(); }
   // Returns the number of states of the update rule per element.
   int state_count() const { return static_cast<int>(states_.size()); }
-  // Returns the number of updates of the slot that has most.
+  // Returns the number of updates of the partition that has most.
   int64_t updates() const;
   // Returns whether the worker has not been retired.
   bool present(int worker) const { return workers_[worker].phase != Phase::kRetired; }
-  // Returns the parameters of all slots.
+  // Returns the parameters of all partitions.
   const std::vector<T>& parameters() const { return master_; }
   // Returns the counts.
   const ServerTableStats& stats() const { return stats_; }
@@ -144,10 +144,10 @@ class ServerTable {
   enum class Phase { kExpected, kActive, kRetired };
   struct Worker {
     Phase phase = Phase::kExpected;
-    std::vector<size_t> slots;
+    std::vector<size_t> partitions;  // the owned ones, ascending
     size_t count = 0;
     int64_t clock = 0;
-    // By slot of the worker: changes_ at the last read, plus the worker's own updates since.
+    // By partition of the worker: changes_ at the last read, plus the worker's own updates since.
     std::vector<int64_t> seen;
     int told = 0;                   // losses that the last read reported
     int64_t asked = 0, served = 0;  // snapshots
@@ -156,7 +156,7 @@ class ServerTable {
     PushNotes notes;
   };
 
-  // Returns whether reads wait for the worker: it is active and owns slots, or it has not joined yet.
+  // Returns whether reads wait for the worker: it is active and owns partitions, or it has not joined yet.
   bool counts(const Worker& w) const;
   int64_t slowest_clock() const;
   int64_t stop_clock() const;
@@ -168,9 +168,9 @@ class ServerTable {
   void apply_now(int worker, const std::vector<T>& gradient);
   void close_round_if_complete();
   void apply_round();
-  bool apply_own(size_t slot, std::span<const T* const> gradients, double scale, double lr);
+  bool apply_own(size_t partition, std::span<const T* const> gradients, double scale, double lr);
   // Returns whether the scaled sum of the gradients is finite.
-  bool apply_to(size_t slot, std::span<const T* const> gradients, double scale, double lr);
+  bool apply_to(size_t partition, std::span<const T* const> gradients, double scale, double lr);
   ReadGrant grant_to(int worker, int64_t clock);
   void copy_own(int worker, std::vector<T>& out) const;
   void see(Worker& w);
@@ -181,16 +181,16 @@ class ServerTable {
   const UpdateRule rule_;
   std::unique_ptr<PartitionRule> own_rule_;  // null: rule_ updates
   const std::vector<size_t> sizes_;
-  std::vector<size_t> offset_;  // of each slot
+  std::vector<size_t> offset_;  // of each partition
   std::vector<T> master_;
   std::vector<std::vector<T>> states_;
-  std::vector<int64_t> steps_;    // updates of each slot: t of Adam
-  std::vector<int64_t> loads_;    // of each slot
-  std::vector<int64_t> changes_;  // updates of each slot in this run
+  std::vector<int64_t> steps_;    // updates of each partition: t of Adam
+  std::vector<int64_t> loads_;    // of each partition
+  std::vector<int64_t> changes_;  // updates of each partition in this run
   std::vector<Worker> workers_;
   int64_t clock_ = 0;           // synchronous: updates made
   std::vector<T> sum_;          // synchronous, in order of arrival: sum of the open clock's gradients
-  std::vector<double> summed_;  // by slot: weight in sum_, in units of sum_unit_
+  std::vector<double> summed_;  // by partition: weight in sum_, in units of sum_unit_
   double sum_unit_ = 1;         // weight of the open clock's first gradient that has one
   double round_loss_ = 0;
   // Losses that reads report: those at the time when the last clock was closed or the open clock was begun

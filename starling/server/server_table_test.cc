@@ -25,7 +25,7 @@ ServerOptions options_of(int workers, std::optional<int64_t> staleness) {
   return options;
 }
 
-// Returns a table with two slots of 2 and 1 elements, which all workers own, loaded with `start`.
+// Returns a table with two partitions of 2 and 1 elements, which all workers own, loaded with `start`.
 ServerTable<double> make_table(const ServerOptions& options, Values start = {0, 0, 0}) {
   ServerTable<double> table({2, 1}, options);
   for (int w = 0; w < options.workers; ++w) table.join(w, {0, 1});
@@ -394,7 +394,7 @@ TEST(ServerTable, WorkersMayOwnPartsAndOnesThatOwnNothingHoldNobodyUp) {
   EXPECT_FALSE(read(table, 0, 1));  // worker 2 may still own something
   table.join(2, {});
   EXPECT_EQ(*read(table, 0, 1), Values({-2, -2}));
-  // The mean of a slot is over the workers that pushed it.
+  // The mean of a partition is over the workers that pushed it.
   EXPECT_EQ(*read(table, 1, 1), Values({-2, -2, -4}));
   EXPECT_EQ(table.count_of(0), 2u);
 }
