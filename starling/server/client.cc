@@ -68,7 +68,7 @@ void ServerClient<T>::greet(int shard) {
     for (const size_t p : partitioning_.of_shard[shard]) {
       const TensorShape shape = shape_of(partitioning_.partitions[p]);
       if (std::binary_search(s.partitions.begin(), s.partitions.end(), p)) {
-        hello.slots.push_back(hello.shapes.size());
+        hello.own_partitions.push_back(hello.shapes.size());
         own.push_back(shape);
       }
       hello.shapes.push_back(shape);

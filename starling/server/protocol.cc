@@ -99,7 +99,7 @@ void expect_bytes(const ServerMessage& message, uint64_t bytes, const std::strin
 std::vector<uint64_t> encode_hello(const ServerHello& hello) {
   std::vector<uint64_t> out = {hello.element_bytes, hello.shapes.size()};
   for (const TensorShape& shape : hello.shapes) out.insert(out.end(), {shape.rows, shape.cols});
-  out.insert(out.end(), hello.slots.begin(), hello.slots.end());
+  out.insert(out.end(), hello.own_partitions.begin(), hello.own_partitions.end());
   return out;
 }
 
@@ -109,16 +109,16 @@ ServerHello decode_hello(std::span<const uint64_t> body, const std::string& peer
   ServerHello hello;
   hello.element_bytes = body[0];
   uint64_t total = 0;
-  for (size_t slot = 0; slot < body[1]; ++slot) {
-    const uint64_t rows = body[2 + 2 * slot], cols = body[3 + 2 * slot];
+  for (size_t partition = 0; partition < body[1]; ++partition) {
+    const uint64_t rows = body[2 + 2 * partition], cols = body[3 + 2 * partition];
     if (rows == 0 || cols == 0 || rows > kMaxElements || cols > kMaxElements / rows)
       refuse(peer, fmt::format("a partition of {} times {} elements", rows, cols));
     hello.shapes.push_back({rows, cols});
     total += rows * cols;
   }
   if (total > kMaxElements) refuse(peer, fmt::format("a shard of {} elements", total));
-  const auto slots = body.subspan(2 + 2 * body[1]);
-  hello.slots.assign(slots.begin(), slots.end());
+  const auto own = body.subspan(2 + 2 * body[1]);
+  hello.own_partitions.assign(own.begin(), own.end());
   return hello;
 }
 

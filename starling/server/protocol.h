@@ -49,7 +49,7 @@ enum class MessageCode : uint16_t {
 // Returns the name of a kind, for messages.
 const char* name_of(MessageCode code);
 
-// What a worker receives of a snapshot: nothing, its own slots, or the whole shard with the optimizer's
+// What a worker receives of a snapshot: nothing, its own partitions, or the whole shard with the optimizer's
 // states.
 enum class SnapshotWant : uint16_t { kNothing, kOwn, kWhole };
 
@@ -92,9 +92,9 @@ void expect_bytes(const ServerMessage& message, uint64_t bytes, const std::strin
 
 // The body of hello. Sizes are in elements.
 struct ServerHello {
-  uint64_t element_bytes = 0;       // bytes of one element of a parameter
-  std::vector<TensorShape> shapes;  // of the shard's partitions: the shape of a whole parameter, or {1, n}
-  std::vector<size_t> slots;        // the partitions that the worker owns
+  uint64_t element_bytes = 0;          // bytes of one element of a parameter
+  std::vector<TensorShape> shapes;     // of the shard's partitions: the shape of a whole parameter, or {1, n}
+  std::vector<size_t> own_partitions;  // those that the worker owns, as indices into shapes
 };
 // Encodes the body of hello.
 std::vector<uint64_t> encode_hello(const ServerHello& hello);

@@ -100,7 +100,7 @@ TEST(ServerProtocol, HelloIsReadWithCare) {
   const ServerHello back = decode_hello(encode_hello({8, {{1, 5}, {2, 3}, {1, 7}}, {0, 2}}), "worker 0");
   EXPECT_EQ(back.element_bytes, 8u);
   EXPECT_EQ(back.shapes, std::vector<TensorShape>({{1, 5}, {2, 3}, {1, 7}}));
-  EXPECT_EQ(back.slots, std::vector<size_t>({0, 2}));
+  EXPECT_EQ(back.own_partitions, std::vector<size_t>({0, 2}));
   const uint64_t huge = ~uint64_t{0};
   const std::vector<std::vector<uint64_t>> hostile = {{},
                                                       {8},

@@ -41,7 +41,7 @@ class Shard {
                         worker, hello.shapes.size(), hello.element_bytes, shapes_.size(), sizeof(T)),
             worker);
       }
-      table_->join(worker, hello.slots);
+      table_->join(worker, hello.own_partitions);
     });
   }
 
@@ -142,7 +142,7 @@ class Conversation {
     const ServerHello said = decode_hello(body, link_.peer());
     shard_.join(worker_, said);
     std::vector<TensorShape> shapes;
-    for (const size_t slot : said.slots) shapes.push_back(said.shapes[slot]);
+    for (const size_t partition : said.own_partitions) shapes.push_back(said.shapes[partition]);
     pushed_ = ValueCoder<T>(shard_.options().push_codec, shapes, false);
     pulled_ = ValueCoder<T>(shard_.options().pull_codec, shapes, false);
     const auto [own, states] = shard_.change(
