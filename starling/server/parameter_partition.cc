@@ -15,12 +15,12 @@ std::vector<size_t> Partitioning::sizes_of(int shard) const {
   return sizes;
 }
 
-std::vector<size_t> Partitioning::slots_of(int shard, const std::vector<bool>& owned) const {
-  std::vector<size_t> slots;
-  for (size_t slot = 0; slot < of_shard[shard].size(); ++slot) {
-    if (owned[partitions[of_shard[shard][slot]].parameter]) slots.push_back(slot);
+std::vector<size_t> Partitioning::positions_of(int shard, const std::vector<bool>& owned) const {
+  std::vector<size_t> positions;
+  for (size_t position = 0; position < of_shard[shard].size(); ++position) {
+    if (owned[partitions[of_shard[shard][position]].parameter]) positions.push_back(position);
   }
-  return slots;
+  return positions;
 }
 
 namespace {

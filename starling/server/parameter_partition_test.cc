@@ -54,9 +54,9 @@ TEST(Partition, CoversEveryElementOnceAndBalances) {
 
 TEST(Partition, KnowsWhatAnOwnerHasOnAShard) {
   const Partitioning p = make_partitioning({10, 9, 8, 7}, 4, 2);  // shards: {0, 3}, {1, 2}
-  EXPECT_THAT(p.slots_of(0, {true, false, false, true}), testing::ElementsAre(0, 1));
-  EXPECT_THAT(p.slots_of(1, {true, false, false, true}), testing::IsEmpty());
-  EXPECT_THAT(p.slots_of(1, {false, false, true, false}), testing::ElementsAre(1));
+  EXPECT_THAT(p.positions_of(0, {true, false, false, true}), testing::ElementsAre(0, 1));
+  EXPECT_THAT(p.positions_of(1, {true, false, false, true}), testing::IsEmpty());
+  EXPECT_THAT(p.positions_of(1, {false, false, true, false}), testing::ElementsAre(1));
 }
 
 // If a model is sharded over the ranks of a group, each rank communicates only with the shards of its home.
