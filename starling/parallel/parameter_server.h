@@ -34,7 +34,7 @@ namespace starling {
 struct ServerKey {
   std::string name;
   std::vector<int64_t> sizes;
-  int home = -1;  // the rank of a group that owns the parameter (Partition::home); -1: one rank owns all
+  int home = -1;  // the rank of a group that owns the parameter; -1: one rank owns all
 };
 
 // Settings of a worker.

@@ -181,9 +181,8 @@ class ServerClient {
   void add_own(const Shard& shard, T* parameters) const;
   TensorShape shape_of(const Partition& partition) const;
   std::vector<int64_t> ask_report(int shard, MessageCode code);
-  // Calls work() and adds to an error which server it was, and at which clock.
-  template <typename Work>
   // Calls work() and adds to its errors the server, the request and the clock.
+  template <typename Work>
   auto with(int shard, const char* what, const Work& work);
 
   const ServerRendezvous rendezvous_;

@@ -15,14 +15,6 @@ std::vector<size_t> Partitioning::sizes_of(int shard) const {
   return sizes;
 }
 
-std::vector<size_t> Partitioning::positions_of(int shard, const std::vector<bool>& owned) const {
-  std::vector<size_t> positions;
-  for (size_t position = 0; position < of_shard[shard].size(); ++position) {
-    if (owned[partitions[of_shard[shard][position]].parameter]) positions.push_back(position);
-  }
-  return positions;
-}
-
 namespace {
 
 bool may_hold(int shard, int shards, int home, int homes) {

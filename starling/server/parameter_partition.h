@@ -29,8 +29,6 @@ struct Partitioning {
   int shards() const { return static_cast<int>(of_shard.size()); }
   // Returns the sizes of the partitions of a shard, in the order of of_shard.
   std::vector<size_t> sizes_of(int shard) const;
-  // Returns the positions in of_shard[shard] of the partitions whose parameter has owned[parameter].
-  std::vector<size_t> positions_of(int shard, const std::vector<bool>& owned) const;
 };
 
 // Assigns the parameters to `shards` shards. sizes: the elements of each parameter.

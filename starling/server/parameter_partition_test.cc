@@ -52,13 +52,6 @@ TEST(Partition, CoversEveryElementOnceAndBalances) {
   }
 }
 
-TEST(Partition, KnowsWhatAnOwnerHasOnAShard) {
-  const Partitioning p = make_partitioning({10, 9, 8, 7}, 4, 2);  // shards: {0, 3}, {1, 2}
-  EXPECT_THAT(p.positions_of(0, {true, false, false, true}), testing::ElementsAre(0, 1));
-  EXPECT_THAT(p.positions_of(1, {true, false, false, true}), testing::IsEmpty());
-  EXPECT_THAT(p.positions_of(1, {false, false, true, false}), testing::ElementsAre(1));
-}
-
 // If a model is sharded over the ranks of a group, each rank communicates only with the shards of its home.
 TEST(Partition, ShardsBelongToHomes) {
   const std::vector<size_t> sizes = {10, 9, 8, 7, 6, 5};
