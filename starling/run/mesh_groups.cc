@@ -13,20 +13,19 @@ MeshGroups::MeshGroups(const RunSpec& spec, const RunEnvironment& environment)
                        environment.group.size())),
       place_(place_of(mesh_, environment.group.rank())) {
   if (mesh_.replica < mesh_.ranks()) own_replicas_ = make_replica_group("replica");
-  stages_ = mesh_.stage > 1 ? environment.make_subgroup("stage", place_.stage_ranks) : make_single_group();
-  tensors_ =
-      mesh_.tensor > 1 ? environment.make_subgroup("tensor", place_.tensor_ranks) : make_single_group();
+  stages_ = mesh_.stage > 1 ? environment.make_group("stage", place_.stage_ranks) : make_single_group();
+  tensors_ = mesh_.tensor > 1 ? environment.make_group("tensor", place_.tensor_ranks) : make_single_group();
   if (mesh_.tensor == 1) return;
-  if (mesh_.stage > 1) models_ = environment.make_subgroup("model", place_.model_ranks);
+  if (mesh_.stage > 1) models_ = environment.make_group("model", place_.model_ranks);
   std::vector<int> same_slice;
   for (int r = place_.tensor; r < mesh_.ranks(); r += static_cast<int>(mesh_.tensor)) same_slice.push_back(r);
-  evaluators_ = environment.make_subgroup("evaluation", same_slice);
+  evaluators_ = environment.make_group("evaluation", same_slice);
 }
 
 std::unique_ptr<Group> MeshGroups::make_replica_group(const std::string& name) const {
   if (mesh_.replica == 1) return make_single_group();
-  if (mesh_.replica == mesh_.ranks()) return environment_.make_group(name);
-  return environment_.make_subgroup(name, place_.replica_ranks);
+  if (mesh_.replica == mesh_.ranks()) return environment_.make_group(name, {});
+  return environment_.make_group(name, place_.replica_ranks);
 }
 
 }  // namespace starling

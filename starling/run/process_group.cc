@@ -16,8 +16,9 @@ c10::intrusive_ptr<c10d::ProcessGroup> Run::process_group() {
     if (is_server())
       throw Error(ErrorCode::kInternal, "Run::process_group: this process is a server, and no rank");
     if (!state_->process_group) {
-      std::shared_ptr<Group> group =
-          state_->session ? state_->session->run_environment().make_group("program") : make_single_group();
+      std::shared_ptr<Group> group = state_->session
+                                         ? state_->session->run_environment().make_group("program", {})
+                                         : make_single_group();
       // A program may still hold the group when the Run or the session ends. Its threads end here.
       state_->process_group =
           std::shared_ptr<Held>(new Held(make_process_group(std::move(group))), [](Held* held) {

@@ -21,52 +21,59 @@
 
 namespace starling {
 
-// The environment of one rank's training. The objects that it refers to outlive everything that holds it.
-struct RunEnvironment {
-  // All ranks of the run.
-  Group& group;
-  // Makes a further group of the same ranks with its own order of operations, as synchronized batch norm
-  // needs. Collective.
-  std::function<std::unique_ptr<Group>(const std::string& name)> make_group;
-  // Makes a group of some of these ranks, such as an axis of the mesh (spec/mesh.h). `ranks` is ascending and
-  // contains this rank. Collective over `ranks`. Disjoint groups may use one name at the same time.
-  std::function<std::unique_ptr<Group>(const std::string& name, const std::vector<int>& ranks)> make_subgroup;
-  EventSink& sink;  // of this rank; ranks other than 0 have a silent sink
-  const Clock& clock;
-  const std::atomic<bool>& stop;  // set by SIGTERM and Ctrl-C
-  std::string run_dir;            // empty if nothing is kept, or another rank keeps it
-  // Parameter servers only: the rendezvous of workers and servers. `store` is null if the process is alone.
-  Store* store = nullptr;
-  ServerRendezvous rendezvous = {};
-  // Used if ranks may be lost. is_leader() returns true if this rank reports the run's progress, result and
-  // records. Both functions are empty if the group's rank 0 reports them.
-  std::function<bool()> is_leader = {};
-  // Makes this rank the one that reports. Returns false if it reported before.
-  std::function<bool()> lead = {};
+struct RunEnvironment;
 
-  // The ranks of `group` in the numbering that the run began with. Empty means 0 … size - 1.
-  std::vector<int> members = {};
-  // Recovers from a loss. Call it after everything made from this environment has been destroyed. The
-  // function agrees with the other survivors on the new membership (comm/membership.h) and makes their group.
-  // It rethrows the error if no rank is lost. Empty if the run cannot go on.
-  std::function<RunEnvironment(const CommError&)> regroup = {};
-
-  LocalCores local_cores = {};  // of rank 0's host; set on rank 0 only
-  ResumeHint resume = {};       // what an interrupted run tells the user, if its state is saved
-
-  std::string incarnation = {};  // names this start of the run, equal on all ranks; empty if nothing is kept
+// What this rank keeps of the run. On a rank that keeps nothing, the fields are empty.
+struct KeptRun {
+  std::string folder;         // empty if nothing is kept, or another rank keeps it
+  ResumeHint resume = {};     // what an interrupted run tells the user, if its state is saved
+  std::string incarnation{};  // names this start of the run, equal on all ranks; empty if nothing is kept
   // The lock on the run folder (run/run_lock.h): its epoch, or 0 on a rank that does not hold the lock, and a
   // check that throws Error (kCheckpoint) if another process has taken it. Empty without a run folder.
   std::function<int64_t()> lock_epoch = {};
   std::function<void()> require_lock = {};
+};
+
+// How this rank goes on after ranks were lost. The functions are empty if a loss ends the run.
+struct RunMembership {
+  // The ranks of the group in the numbering that the run began with. Empty means 0 … size - 1.
+  std::vector<int> ranks = {};
+  // Returns true if this rank reports the run's progress, result and records. Empty: rank 0 of the group
+  // does.
+  std::function<bool()> is_leader = {};
+  // Makes this rank the one that reports. Returns false if it reported before.
+  std::function<bool()> lead = {};
+  // Recovers from a loss. Call it after everything made from the environment has been destroyed. The function
+  // agrees with the other survivors on the new membership (comm/membership.h) and makes their group. It
+  // rethrows the error if no rank is lost.
+  std::function<RunEnvironment(const CommError&)> regroup = {};
+};
+
+// The environment of one rank's training. The objects that it refers to outlive everything that holds it.
+struct RunEnvironment {
+  // All ranks of the run.
+  Group& group;
+  // Makes a further group with its own order of operations, as synchronized batch norm or an axis of the mesh
+  // (spec/mesh.h) needs. `ranks` is ascending and contains this rank; empty means all ranks. Collective over
+  // `ranks`. Disjoint groups may use one name at the same time.
+  std::function<std::unique_ptr<Group>(const std::string& name, const std::vector<int>& ranks)> make_group;
+  EventSink& sink;  // of this rank; ranks other than 0 have a silent sink
+  const Clock& clock;
+  const std::atomic<bool>& stop;    // set by SIGTERM and Ctrl-C
   RunRequests* requests = nullptr;  // that signals bring to this process; null: none
+  KeptRun kept = {};
+  RunMembership membership = {};
+  // Parameter servers only: the rendezvous of workers and servers. `store` is null if the process is alone.
+  Store* store = nullptr;
+  ServerRendezvous rendezvous = {};
+  LocalCores local_cores = {};  // of rank 0's host; set on rank 0 only
 
   // This rank in the numbering that the run began with.
   int world_rank() const {
-    return members.empty() ? group.rank() : members[static_cast<size_t>(group.rank())];
+    return membership.ranks.empty() ? group.rank() : membership.ranks[static_cast<size_t>(group.rank())];
   }
   // True if this rank reports the run's progress, result and records.
-  bool leads() const { return is_leader ? is_leader() : group.rank() == 0; }
+  bool leads() const { return membership.is_leader ? membership.is_leader() : group.rank() == 0; }
 };
 
 }  // namespace starling

@@ -100,12 +100,12 @@ void require_startable(const RunSpec& spec) {
 RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
     : spec_(spec),
       environment_(environment),
-      path_(environment.run_dir),
-      lineage_{environment.incarnation, environment.incarnation, 0, {}},
+      path_(environment.kept.folder),
+      lineage_{environment.kept.incarnation, environment.kept.incarnation, 0, {}},
       sink_(environment.sink),
       clock_(environment.clock),
-      lock_epoch_(environment.lock_epoch),
-      require_lock_(environment.require_lock),
+      lock_epoch_(environment.kept.lock_epoch),
+      require_lock_(environment.kept.require_lock),
       writer_([this](const CheckpointState& checkpoint) { write(checkpoint); }) {
   std::string found;
   if (environment.group.rank() == 0 && !spec.train.save.empty()) require_folder_of(spec.train.save);
@@ -117,7 +117,7 @@ RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
   }
   write_configuration();  // after all that refuses the start
   if (found.empty()) return;
-  lineage_ = continued(resumed_->lineage, resumed_->step, environment.incarnation, 0);
+  lineage_ = continued(resumed_->lineage, resumed_->step, environment.kept.incarnation, 0);
   if (environment.group.rank() != 0) return;
   environment.sink.emit(
       Message{Severity::kInfo, 0, fmt::format("resuming after step {} from {}", resumed_->step, found)});
@@ -215,7 +215,7 @@ void RunFolder::write_configuration() const {
 
 void RunFolder::write_result(const RunResult& result) const {
   if (path_.empty() || !environment_.leads()) return;
-  const std::string line = to_json(result, {unix_time_s(), environment_.incarnation});
+  const std::string line = to_json(result, {unix_time_s(), environment_.kept.incarnation});
   write_record([&] { write_text(path_ / kResultFile, nlohmann::ordered_json::parse(line).dump(2) + "\n"); });
 }
 
@@ -242,7 +242,7 @@ void RunFolder::finish(const std::function<StrategyState()>& make_state, bool in
                        const std::map<std::string, std::string>& metadata) {
   // The state is collective. It comes first, because other ranks must not wait for this rank's disk. The
   // incarnation is equal on all ranks, and empty if there is no run folder.
-  const bool keeps = !environment_.incarnation.empty() && !interrupted;
+  const bool keeps = !environment_.kept.incarnation.empty() && !interrupted;
   std::optional<StrategyState> weights;
   if (keeps || !spec_.train.save.empty()) weights = make_state();
   writer_.wait();

@@ -5,7 +5,7 @@ namespace starling {
 RunStarted run_started(const RunSpec& spec, const Source& data, const TrainLength& length,
                        const Choices& choices, const RunEnvironment& environment, int64_t parameters) {
   RunStarted event;
-  event.run_dir = environment.run_dir;
+  event.run_dir = environment.kept.folder;
   event.model = spec.model.name;
   // A user's own program brings its data, and data.source does not apply.
   event.data = spec.model.name == kUserModel ? data.info().name : spec.data.source;

@@ -68,8 +68,8 @@ void end_interrupted(RunState& state) {
     throw Error(ErrorCode::kInterrupted, "the run was interrupted by a signal; the loop has ended");
   const RunEnvironment& environment = state.own_loop();
   std::string text = "The run was interrupted.";
-  if (state.loop_saved && !environment.resume.command.empty())
-    text += fmt::format(" To go on where it stopped: {}", environment.resume.command);
+  if (state.loop_saved && !environment.kept.resume.command.empty())
+    text += fmt::format(" To go on where it stopped: {}", environment.kept.resume.command);
   if (!state.loop_saved)
     text += " Nothing was saved, because the program adds no checkpoint.step() to its loop.";
   if (environment.leads()) environment.sink.emit(Message{Severity::kInfo, environment.group.rank(), text});

@@ -475,28 +475,29 @@ RunEnvironment Session::regroup(const CommError& why) {
 }
 
 RunEnvironment Session::run_environment() {
-  return {
-      *group_,
-      [this](const std::string& name) { return make_named_group(name); },
-      [this](const std::string& name, const std::vector<int>& ranks) { return make_subgroup(name, ranks); },
-      *sink_,
-      clock_,
-      stop_.flag(),
-      run_dir_,
-      store_ ? &store_->store() : nullptr,
-      rendezvous(),
-      [this] { return leads_.load(); },
-      [this] { return lead(); },
-      members_.ranks,
-      [this](const CommError& why) { return regroup(why); },
-      local_cores_,
-      resume_hint(argv_, spec_, environment_, run_dir_),
-      incarnation_,
-      [this]() -> int64_t { return lock_ ? lock_->epoch() : 0; },
-      [this] {
-        if (lock_) lock_->require();
-      },
-      &stop_.requests()};
+  RunEnvironment environment{*group_,
+                             [this](const std::string& name, const std::vector<int>& ranks) {
+                               return ranks.empty() ? make_named_group(name) : make_subgroup(name, ranks);
+                             },
+                             *sink_,
+                             clock_,
+                             stop_.flag(),
+                             &stop_.requests()};
+  environment.kept.folder = run_dir_;
+  environment.kept.resume = resume_hint(argv_, spec_, environment_, run_dir_);
+  environment.kept.incarnation = incarnation_;
+  environment.kept.lock_epoch = [this]() -> int64_t { return lock_ ? lock_->epoch() : 0; };
+  environment.kept.require_lock = [this] {
+    if (lock_) lock_->require();
+  };
+  environment.membership.ranks = members_.ranks;
+  environment.membership.is_leader = [this] { return leads_.load(); };
+  environment.membership.lead = [this] { return lead(); };
+  environment.membership.regroup = [this](const CommError& why) { return regroup(why); };
+  environment.store = store_ ? &store_->store() : nullptr;
+  environment.rendezvous = rendezvous();
+  environment.local_cores = local_cores_;
+  return environment;
 }
 
 }  // namespace starling

@@ -65,7 +65,7 @@ class Session {
   bool by_mpi() const { return mpi_ != nullptr; }
   // Makes this rank report the run from now on. Returns false if it already did.
   bool lead();
-  // See RunEnvironment::regroup.
+  // See RunMembership::regroup.
   RunEnvironment regroup(const CommError& why);
   // Asks the run to stop after the step, as a signal does. Any thread may call this.
   void request_stop() { stop_.raise(); }

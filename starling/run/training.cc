@@ -89,7 +89,7 @@ class Training {
       try {
         return generation();
       } catch (const CommError& error) {
-        if (!begun_ || !can_take_over() || !environment_->regroup) throw;
+        if (!begun_ || !can_take_over() || !environment_->membership.regroup) throw;
         regroup(error);
       }
     }
@@ -107,8 +107,8 @@ class Training {
     return goes_on_after_loss(spec_) && has_servers(spec_) && environment_->store != nullptr;
   }
   std::vector<int> members() const {
-    return environment_->members.empty() ? full_membership(environment_->group.size()).ranks
-                                         : environment_->members;
+    return environment_->membership.ranks.empty() ? full_membership(environment_->group.size()).ranks
+                                                  : environment_->membership.ranks;
   }
 
   void prepare();
@@ -242,7 +242,7 @@ RunResult Training::generation() {
 
 void Training::regroup(const CommError& error) {
   const std::vector<int> before = members();
-  environment_.emplace(environment_->regroup(error));
+  environment_.emplace(environment_->membership.regroup(error));
   const std::vector<int> now = members();
   just_lost_.clear();
   std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(just_lost_));
@@ -415,7 +415,7 @@ void Generation::break_off(const CommError& error) {
 }
 
 void Generation::lead() {
-  if (!environment_.lead || !environment_.lead()) return;
+  if (!environment_.membership.lead || !environment_.membership.lead()) return;
   TrainLength from_here = run_.length_;
   from_here.first_step = run_.progress_.result.steps;
   environment_.sink.emit(run_started(spec_, *run_.data_.train, from_here, run_.choices_, environment_,
@@ -555,7 +555,7 @@ RunResult Generation::train_to_the_end() {
   result.share = shares_of_run(spec_, run_.own_.shares, run_.members());
   const std::exception_ptr unwritten = finish(result);
   if (run_.trained_ != nullptr) *run_.trained_ = trained_model();
-  if (result.interrupted && run_.folder_->saved(result.steps)) result.resume = environment_.resume;
+  if (result.interrupted && run_.folder_->saved(result.steps)) result.resume = environment_.kept.resume;
   if (strategy_.traced() != nullptr && result.steps > result.first_step)
     run_.folder_->write_timeline(gather_timeline(*strategy_.traced()));
   if (environment_.leads()) environment_.sink.emit(result);
