@@ -138,6 +138,11 @@ class OwnOptimizer(Blocks):
             self.compare(["deep", *own], [(2, STAGES), *self.FOUR])
         self.compare(["sequential", "--own"], [(2, STAGES)])
 
+    def test_sharded_parameters(self):
+        for model in (["deep", "--adam"], ["deep", "--groups"]):
+            self.compare(model, [(2, ZERO), (4, [*ZERO, "--set", "train.bucket_mb=0.01"])])
+        self.compare(["deep", *self.PLAN, "--adam"], [(4, ["--mesh", "replica=2,tensor=2", *ZERO])])
+
     def test_divided_layers(self):
         for own in (["--adam"], ["--groups"]):
             self.compare(["deep", *self.PLAN, *own], [(2, self.TENSOR), (4, ["--mesh", "replica=2,tensor=2"]),
@@ -146,6 +151,7 @@ class OwnOptimizer(Blocks):
     def test_a_killed_run_resumes_to_the_same_bits(self):
         self.killed_and_resumed("-n", 2, *STAGES, model=["deep", "--adam"])
         self.killed_and_resumed("-n", 2, *self.TENSOR, model=["deep", *self.PLAN, "--adam"])
+        self.killed_and_resumed("-n", 2, *ZERO, model=["deep", "--adam"])
 
     def test_refusals(self):
         self.refused("it cannot train divided layers", *self.TENSOR, "--", "--model", "deep", *self.PLAN, "--own")
@@ -153,7 +159,6 @@ class OwnOptimizer(Blocks):
                      "--groups", "--no-match")
         self.refused("servers make the updates of a program's own optimizer for whole models", *STAGES, "--exchange", "parameter-server", "--",
                      "--model", "deep", "--adam")
-        self.refused('use "gradients"', *ZERO, "--", "--model", "deep", "--adam")
 
 
 class Resumed(Blocks):

@@ -88,8 +88,8 @@ void Central::make_optimizer() {
   used_.assign(replica_.parameters.size(), 1);
   if (!sharded_) return;
   const auto [begin, count] = own_elements();
-  range_.emplace(replica_.parameters, layout_, parameters_, begin, count);
-  range_->shard(*optimizer_, "exchange.central", "use --central master");
+  range_.emplace(replica_.parameters, layout_, elements_of(parameters_, begin, count), begin);
+  shard_optimizer(*optimizer_, range_->parts(), "exchange.central", "use --central master");
 }
 
 // Returns the flat gradients of a local rank, which are in its part of the window.

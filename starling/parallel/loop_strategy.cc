@@ -114,10 +114,6 @@ void require_own_optimizer(const RunSpec& spec) {
     throw ConfigError("train.threads_mode", "a program's own loop or optimizer needs \"op\"");
   if (spec.train.hybrid != "none")
     throw ConfigError("train.hybrid", "a program's own loop or optimizer trains whole models; use \"none\"");
-  if (spec.train.shard == Shard::kParameters)
-    throw ConfigError("train.shard",
-                      "a program's own loop or optimizer keeps whole parameters on every rank; use "
-                      "\"gradients\", or train by Run::fit() and the optimizer of the configuration");
   if (spec.train.on_failure == OnFailure::kContinue)
     throw ConfigError("train.on_failure",
                       "a run with an own loop or optimizer ends if a rank is lost, and resumes from its "

@@ -9,8 +9,11 @@
 namespace starling {
 namespace {
 
-bool cuts_at_blocks(const RunSpec& spec) {
-  return is_pipeline(spec) || spec.train.shard == Shard::kParameters;
+// With an optimizer of the program, sharded parameters are gathered when they are used
+// (zero/parameter_unit.h).
+bool cuts_at_blocks(const RunSpec& spec, const FitOptions& options) {
+  return is_pipeline(spec) ||
+         (spec.train.shard == Shard::kParameters && !options.optimizer() && options.groups().empty());
 }
 
 }  // namespace
@@ -18,12 +21,12 @@ bool cuts_at_blocks(const RunSpec& spec) {
 void add_blocks(Model& made, const RunSpec& spec, const FitOptions& options) {
   const BlockNames& names = options.blocks();
   const bool named = !names.patterns.empty() || !names.forwards.empty();
-  if (named || (cuts_at_blocks(spec) && made.blocks.empty())) find_blocks(made, names);
+  if (named || (cuts_at_blocks(spec, options) && made.blocks.empty())) find_blocks(made, names);
 }
 
 void check_added_blocks(const ModelFactory& module, const RunSpec& spec, const FitOptions& options,
                         const Source& train) {
-  if (!cuts_at_blocks(spec) || train.size() == 0) return;
+  if (!cuts_at_blocks(spec, options) || train.size() == 0) return;
   const KeptGenerator kept;  // the computation may draw random numbers
   const at::ScalarType type = spec.train.precision == Precision::kFp64 ? at::kDouble : at::kFloat;
   bool own = false;

@@ -38,13 +38,17 @@ class DistributedOptimizer {
   // parameter that no optimizer updates keeps its value and is saved in checkpoints. The run, the module and
   // the optimizer must outlive this object. Collective.
   //
-  // With --shard optimizer or gradients (ZeRO 1 and 2) and --exchange central, each rank's optimizer updates
-  // a part of the parameters, and its groups then hold these parts. With parameter servers, the servers make
-  // the updates of the optimizer, at its present learning rate.
+  // With --shard (ZeRO) and --exchange central, each rank's optimizer updates a part of the parameters, and
+  // its groups then hold these parts. With parameter servers, the servers make the updates of the optimizer,
+  // at its present learning rate.
+  //
+  // With --shard parameters (ZeRO 3), each rank keeps a part of the parameters too. An operation of libtorch
+  // gathers what it uses, so all ranks must make the same operations on parameters in the same order. Code
+  // that reads parameters through data_ptr(), and torch::save(), belong into the scope of consensus(). The
+  // destructor makes the module whole again. It is then collective.
   //
   // Errors: ConfigError in these cases:
-  // - The configuration asks for what an own loop cannot do, such as stages, tensor slices, sharded
-  //   parameters or bf16.
+  // - The configuration asks for what an own loop cannot do, such as stages, tensor slices or bf16.
   // - The command line has a flag that the loop decides in code, such as --lr or --epochs.
   // - The optimizer cannot be sharded, or the servers do not know it.
   // - The ranks have different models.
@@ -64,9 +68,9 @@ class DistributedOptimizer {
   // Makes the gradients undefined, as torch::optim::Optimizer::zero_grad() does.
   void zero_grad();
   // Exchanges with the other ranks and updates the parameters. Gradients may have been accumulated over
-  // several backward passes: nothing is exchanged before step(). With --shard gradients, step() frees them.
-  // Ranks with different numbers of samples are weighted by them if the batches come from Run::loader().
-  // Collective.
+  // several backward passes: nothing is exchanged before step(). With --shard gradients or
+  // parameters, step() frees them. Ranks with different numbers of samples are weighted by them if the
+  // batches come from Run::loader(). Collective.
   //
   // A parameter that has a gradient on no rank is not updated, except by servers, to which it is pushed as
   // zeros. Servers that do not wait for all workers do not weight what they get. Errors: ConfigError that

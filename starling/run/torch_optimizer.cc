@@ -85,8 +85,7 @@ void shard_adagrad(torch::optim::Optimizer& optimizer, const std::vector<Paramet
     const at::Tensor sum = dynamic_cast<const State&>(*whole).sum();
     auto own = std::make_unique<State>();
     own->step(dynamic_cast<const State&>(*whole).step());
-    const int64_t first = p.part.storage_offset() - p.whole.storage_offset();
-    own->sum(sum.as_strided({p.part.numel()}, {1}, sum.storage_offset() + first).clone());
+    own->sum(sum.as_strided({p.part.numel()}, {1}, sum.storage_offset() + p.first).clone());
     states[p.part.unsafeGetTensorImpl()] = std::move(own);
   }
 }

@@ -14,9 +14,15 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kRowsAtOnce = 16;
 
+// Returns `tensor` by an operation of libtorch, which announces that its memory is read. A sharded parameter
+// has memory from then on (parallel/zero/parameter_unit.h).
+at::Tensor announced(const at::Tensor& tensor) {
+  return tensor.detach();
+}
+
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& bias) {
-    const at::Tensor whole = x.contiguous(), b = bias.contiguous();
+    const at::Tensor whole = x.contiguous(), b = announced(bias.contiguous());
     saved->save_for_backward({whole, b});
     at::Tensor y = at::empty_like(whole);
     const int64_t n = b.numel();
@@ -30,7 +36,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 
   static variable_list backward(AutogradContext* saved, variable_list gradients) {
     const variable_list tensors = saved->get_saved_variables();
-    const at::Tensor &x = tensors[0], &b = tensors[1];
+    const at::Tensor &x = tensors[0], b = announced(tensors[1]);
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx = at::empty_like(x);
     const int64_t n = b.numel(), rows = x.numel() / n;

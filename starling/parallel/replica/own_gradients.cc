@@ -47,20 +47,22 @@ bool agree_on_used(Group& group, std::vector<double>& used, bool stop_requested)
 }
 
 OwnedRange::OwnedRange(const std::vector<NamedTensor>& parameters, const FlatLayout& layout,
-                       const at::Tensor& flat, int64_t begin, int64_t count)
-    : begin_(begin), count_(count) {
+                       const at::Tensor& elements, int64_t begin)
+    : begin_(begin), count_(elements.numel()) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto offset = static_cast<int64_t>(layout.offset[i]);
     const int64_t first = std::max(offset, begin);
-    const int64_t last = std::min(offset + parameters[i].tensor.numel(), begin + count);
-    parts_.push_back({parameters[i].tensor, {}});
+    const int64_t last = std::min(offset + parameters[i].tensor.numel(), begin + count_);
+    parts_.push_back({parameters[i].tensor, {}, first - offset});
     from_.push_back(first - begin);
-    if (first < last) parts_.back().part = elements_of(flat, first, last - first).set_requires_grad(true);
+    if (first < last)
+      parts_.back().part = elements_of(elements, first - begin, last - first).set_requires_grad(true);
   }
 }
 
-void OwnedRange::shard(OwnOptimizer& optimizer, const std::string& key, const std::string& remedy) const {
-  if (optimizer.shard(parts_)) return;
+void shard_optimizer(OwnOptimizer& optimizer, const std::vector<ParameterPart>& parts, const std::string& key,
+                     const std::string& remedy) {
+  if (optimizer.shard(parts)) return;
   throw ConfigError(
       key,
       fmt::format("the program's optimizer needs all elements of a parameter to update one of them; {}, or "
@@ -68,7 +70,7 @@ void OwnedRange::shard(OwnOptimizer& optimizer, const std::string& key, const st
                   remedy));
 }
 
-void OwnedRange::step(OwnOptimizer& optimizer, const at::Tensor& gradients, const std::vector<double>& used) {
+void OwnedRange::give(const at::Tensor& gradients, const std::vector<double>& used) {
   for (size_t i = 0; i < parts_.size(); ++i) {
     at::Tensor& part = parts_[i].part;
     if (!part.defined()) continue;
@@ -78,10 +80,18 @@ void OwnedRange::step(OwnOptimizer& optimizer, const at::Tensor& gradients, cons
       part.mutable_grad().reset();
     }
   }
-  optimizer.step();
+}
+
+void OwnedRange::forget() {
   for (ParameterPart& p : parts_) {
     if (p.part.defined()) p.part.mutable_grad().reset();
   }
+}
+
+void OwnedRange::step(OwnOptimizer& optimizer, const at::Tensor& gradients, const std::vector<double>& used) {
+  give(gradients, used);
+  optimizer.step();
+  forget();
 }
 
 void add_own_optimizer(OwnOptimizer& optimizer, Group& group, bool equal, const std::string& part,

@@ -35,27 +35,37 @@ bool take_gradient(NamedTensor& parameter, const at::Tensor& place);
 // before all ranks have called.
 bool agree_on_used(Group& group, std::vector<double>& used, bool stop_requested);
 
+// Makes the optimizer update `parts` only. Errors: ConfigError if the optimizer cannot, because the update of
+// an element depends on other elements. It names `key`, the setting that shards the update, and `remedy`.
+void shard_optimizer(OwnOptimizer& optimizer, const std::vector<ParameterPart>& parts, const std::string& key,
+                     const std::string& remedy);
+
 // OwnedRange is a range of the flat parameters that the user's optimizer updates on this rank. The optimizer
 // must update each element by itself. Not thread-safe.
 class OwnedRange {
  public:
-  // `parameters` lie in `flat` as `layout` says. The range is [begin, begin + count).
-  OwnedRange(const std::vector<NamedTensor>& parameters, const FlatLayout& layout, const at::Tensor& flat,
-             int64_t begin, int64_t count);
+  OwnedRange() = default;
+  // `parameters` lie in flat memory as `layout` says. `elements`, of one dimension, are those of this memory
+  // from `begin` on.
+  OwnedRange(const std::vector<NamedTensor>& parameters, const FlatLayout& layout, const at::Tensor& elements,
+             int64_t begin);
 
   // The first element of the range.
   int64_t begin() const { return begin_; }
   // The number of elements.
   int64_t count() const { return count_; }
-  // Makes the optimizer update this range only. Errors: ConfigError if the optimizer cannot. It names `key`,
-  // the setting that shards the update, and `remedy`.
-  void shard(OwnOptimizer& optimizer, const std::string& key, const std::string& remedy) const;
-  // Updates the range. gradients: `count` elements. used: as agree_on_used() leaves it. A parameter that had
-  // no gradient is not updated.
+  // By parameter: what the optimizer updates (shard_optimizer()).
+  const std::vector<ParameterPart>& parts() const { return parts_; }
+  // Gives the parts their gradients. gradients: `count` elements. used: by parameter, as agree_on_used()
+  // leaves it. A parameter that had no gradient is not updated.
+  void give(const at::Tensor& gradients, const std::vector<double>& used);
+  // Takes back the gradients that give() gave.
+  void forget();
+  // Updates the range alone: give(), the optimizer's step, forget().
   void step(OwnOptimizer& optimizer, const at::Tensor& gradients, const std::vector<double>& used);
 
  private:
-  int64_t begin_, count_;
+  int64_t begin_ = 0, count_ = 0;
   std::vector<ParameterPart> parts_;  // by parameter
   std::vector<int64_t> from_;         // by parameter: where its part begins in the range
 };

@@ -22,8 +22,9 @@ struct NamedTensor;
 
 // The part of a parameter that a rank updates.
 struct ParameterPart {
-  at::Tensor whole;  // the parameter with which the optimizer was made
-  at::Tensor part;   // some of its elements, in one dimension; undefined if this rank has none of them
+  at::Tensor whole;   // the parameter with which the optimizer was made
+  at::Tensor part;    // some of its elements, in one dimension; undefined if this rank has none of them
+  int64_t first = 0;  // the element of `whole`, in the order of its memory, that `part` begins with
 };
 
 // Not thread-safe: the thread that trains makes all calls.

@@ -9,6 +9,7 @@
 #include "starling/base/error.h"
 #include "starling/c10d/data_type.h"
 #include "starling/parallel/exchange_parts.h"
+#include "starling/parallel/zero/sharded_parameters.h"
 
 namespace starling {
 namespace {
@@ -19,15 +20,18 @@ FlatReplicaOptions divisible(FlatReplicaOptions options, Group& group) {
   return options;
 }
 
+OwnedRange own_range(FlatReplica& replica, const Group& group) {
+  const int64_t count = replica.parameters().numel() / group.size(), begin = count * group.rank();
+  return {replica.optimized(), replica.layout(), elements_of(replica.parameters(), begin, count), begin};
+}
+
 }  // namespace
 
 ShardedOptimizer::ShardedOptimizer(const ModelFactory& factory, UpdateRule rule, FlatReplicaOptions options,
                                    Group& group, const Clock& clock)
     : ReplicaStrategy(factory, std::move(rule), divisible(std::move(options), group), group, clock),
-      own_(replica_.optimized(), replica_.layout(), replica_.parameters(),
-           replica_.parameters().numel() / group.size() * group.rank(),
-           replica_.parameters().numel() / group.size()) {
-  own_.shard(*replica_.optimizer(), "train.shard", "leave out --shard");
+      own_(own_range(replica_, group)) {
+  shard_optimizer(*replica_.optimizer(), own_.parts(), "train.shard", "leave out --shard");
 }
 
 void ShardedOptimizer::exchange_gradients(bool whole) {
@@ -90,11 +94,20 @@ StrategyStats ShardedOptimizer::strategy_stats() {
 
 std::unique_ptr<Strategy> make_sharded_optimizer(const ExchangeParts& parts) {
   const Shard shard = parts.spec.train.shard;
-  if (shard == Shard::kParameters)
-    throw ConfigError("train.shard",
-                      "a program's own optimizer cannot shard the parameters; use \"gradients\"");
   FlatReplicaOptions replica = parts.replica;
-  replica.releases_gradients = shard == Shard::kGradients;
+  replica.releases_gradients = shard != Shard::kOptimizer;
+  if (shard == Shard::kParameters) {
+#ifdef STARLING_OWN_LOOPS_ONLY
+    // Arrays of NumPy would show memory that is freed later.
+    throw ConfigError(
+        "train.shard",
+        "a loop in Python keeps whole parameters on every rank; use \"gradients\", or PyTorch's "
+        "fully_shard on the backend \"starling\"");
+#else
+    const auto unit_bytes = static_cast<size_t>(parts.spec.train.bucket_mb * (1 << 20));
+    return std::make_unique<ShardedParameters>(parts.factory, replica, unit_bytes, parts.group, parts.clock);
+#endif
+  }
   return std::make_unique<ShardedOptimizer>(parts.factory, make_update_rule(parts.spec.optimizer), replica,
                                             parts.group, parts.clock);
 }

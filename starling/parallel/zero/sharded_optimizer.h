@@ -51,7 +51,7 @@ class ShardedOptimizer final : public ReplicaStrategy {
 
 struct ExchangeParts;
 
-// Makes the strategy. Collective. Errors: ConfigError for stage 3.
+// Makes the strategy of train.shard with an own optimizer, whatever the stage. Collective.
 std::unique_ptr<Strategy> make_sharded_optimizer(const ExchangeParts& parts);
 
 }  // namespace starling

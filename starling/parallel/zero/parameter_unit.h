@@ -1,0 +1,170 @@
+// ParameterUnit holds parameters that lie in one flat range, of which each rank owns an equal share. The
+// whole range has memory only while the parameters are used (ZeRO stage 3, arXiv 1910.02054).
+//
+// GatherOnUse finds the uses. It is a callback of libtorch that sees the arguments of each operation of this
+// thread before the operation runs, in forward, in backward and between them. If an argument lies in the
+// memory of a unit, the unit is gathered first. So the model may be any module that computes by operations of
+// libtorch. Code that reads a parameter through data_ptr() must call an operation on it before, for example
+// detach().
+//
+// A unit that an operation uses stays whole until the operation ends. Of the other units, those that were
+// used last stay whole, up to a number. All ranks must use their parameters in the same order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "starling/base/clock.h"
+#include "starling/comm/group.h"
+#include "starling/parallel/replica/flat_layout.h"
+#include "starling/parallel/replica/model_parts.h"
+#include "starling/parallel/replica/own_gradients.h"
+#include "starling/parallel/replica/replica.h"
+
+namespace starling {
+
+class ParameterUnit;
+
+// Gathers units when operations of this thread use them. Not thread-safe: the thread that makes this object
+// also destroys it, and computes.
+class GatherOnUse {
+ public:
+  // kept: the number of units that stay whole though no operation uses them, at least 1.
+  explicit GatherOnUse(size_t kept);
+  ~GatherOnUse();
+  GatherOnUse(const GatherOnUse&) = delete;
+
+  // Keeps all units whole that are gathered from now on. Or, if `hold` is false, releases all units that no
+  // operation uses, and keeps no more than the given number.
+  void hold(bool hold);
+  // Rethrows the first error of a collective. libtorch discards the errors of callbacks, so the operation has
+  // computed with zeros.
+  void rethrow();
+
+ private:
+  friend class ParameterUnit;
+  struct InUse;
+  static std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& operation);
+  static void ends(const at::RecordFunction& operation, at::ObserverContext* context);
+  void use(ParameterUnit& unit);
+  void shrink(size_t kept);
+
+  const size_t kept_;
+  bool holds_ = false;
+  std::list<ParameterUnit*> whole_;  // the unit that was used last comes first
+  std::exception_ptr fault_;
+  at::CallbackHandle callback_;
+};
+
+// What the units of a rank count.
+struct ParameterAccount {
+  int64_t gathers = 0;           // of units
+  double received_elements = 0;  // by Group::traffic()
+  double gather_s = 0;           // time of the gathers
+  size_t whole_bytes = 0;        // of units that are whole now
+  size_t peak_whole_bytes = 0;   // the largest value of whole_bytes
+};
+
+// The objects that a unit uses. They must outlive the unit.
+struct UnitEnvironment {
+  Group& group;
+  const Clock& clock;
+  ParameterAccount& account;
+  GatherOnUse& gatherer;
+};
+
+// Some parameters with this rank's share of them. Not thread-safe.
+class ParameterUnit {
+ public:
+  // parameters: [i] is the index of a parameter of `replica`. All have one type. The unit takes their values,
+  // and their memory becomes the unit's. master: the type of the update.
+  ParameterUnit(std::vector<size_t> parameters, Replica& replica, at::ScalarType master,
+                const UnitEnvironment& environment);
+  // The parameters keep their values if the unit is whole. Otherwise they have no memory afterwards.
+  ~ParameterUnit();
+  ParameterUnit(const ParameterUnit&) = delete;
+
+  // Makes the parameters whole. Collective, unless they are whole.
+  void gather();
+  // Frees the memory of the whole parameters. What the program has changed in them is kept.
+  void release();
+
+  // The range that this rank's optimizer updates, and its number of elements with padding.
+  OwnedRange& range() { return range_; }
+  int64_t share() const { return share_; }
+  // Call it after an update of range(). Frees the memory of the whole parameters, whose values are old.
+  void updated();
+
+  // Takes the gradients (.grad) of the parameters, times `weight`, into one flat range, which .grad then
+  // shows. used: of all parameters of the replica, 1 for those that had a gradient and 0 for all others.
+  void take_gradients(Replica& replica, double weight, std::vector<double>& used);
+  // Replaces the gradients by their mean over the ranks. whole: on every element, and otherwise on this
+  // rank's share. Collective.
+  void reduce(bool whole);
+  // This rank's share of the gradients. After reduce(), that of the mean.
+  at::Tensor own_gradient();
+  // Returns the sum of the squares of own_gradient(), in fp64. Parameters that another part of the model
+  // counts are left out.
+  double sum_of_squares(const Replica& replica, const ModelParts& parts);
+  // Returns the name of the first parameter whose gradient is not finite in this rank's share, or nothing.
+  std::string gradient_not_finite(const Replica& replica) const;
+  // Frees the whole gradients, and makes each .grad that shows them undefined.
+  void release_gradients(Replica& replica);
+  // Frees this rank's share of the gradients.
+  void forget_gradients();
+  // The elements of gradients that this rank holds.
+  int64_t gradient_elements() const;
+
+  // Copies each parameter into `out` on rank 0. Collective.
+  void collect(const Replica& replica, std::map<std::string, at::Tensor>& out);
+  // Loads this rank's share. Errors: Error(kCheckpoint) naming the tensor that does not fit.
+  void load(const Replica& replica, const std::map<std::string, at::Tensor>& in);
+
+  // Indices into the parameters of the replica.
+  const std::vector<size_t>& parameters() const { return parameters_; }
+  // Where each parameter lies in the unit.
+  const FlatLayout& layout() const { return layout_; }
+  // Bytes of parameters that this rank holds between steps.
+  size_t own_bytes() const;
+  // The first element of this rank's share.
+  int64_t begin() const { return begin_; }
+
+ private:
+  friend class GatherOnUse;
+  struct Memory;
+  static ParameterUnit* unit_of(const at::Tensor& tensor);
+  static void free_memory(void* memory);
+  void own_memory(c10::DataPtr bytes);
+  void hold(size_t bytes);
+  void keep_changes();
+  void drop();
+  at::Tensor view(const at::Tensor& flat, size_t position) const;
+
+  const std::vector<size_t> parameters_;
+  const UnitEnvironment environment_;
+  FlatLayout layout_;  // by position in parameters_
+  int64_t share_ = 0, begin_ = 0;
+  std::vector<at::Tensor> likes_;  // sizes, strides and type of each parameter, without memory
+  at::Tensor whole_;               // all parameters, with padding; it has no memory while released
+  at::Tensor own_;                 // this rank's share
+  at::Tensor master_;              // own_, or its original in the type of the update
+  OwnedRange range_;
+  at::Tensor gradient_;      // the whole gradient, from take_gradients() until it is released
+  at::Tensor own_gradient_;  // this rank's share of the mean, from reduce() on
+  bool gathered_ = true;
+  int pins_ = 0;  // operations that use the unit now
+};
+
+// Cuts the parameters, in the order of the module, into units of one type and at least `bytes` bytes.
+std::vector<std::vector<size_t>> plan_units(const Replica& replica, size_t bytes);
+
+}  // namespace starling
