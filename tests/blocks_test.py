@@ -140,7 +140,7 @@ class OwnOptimizer(Blocks):
 
     def test_sharded_parameters(self):
         for model in (["deep", "--adam"], ["deep", "--groups"]):
-            self.compare(model, [(2, ZERO), (4, [*ZERO, "--set", "train.bucket_mb=0.01"])])
+            self.compare(model, [(2, ZERO), (4, [*ZERO, "--set", "train.bucket_mb=0.000001"])])
         self.compare(["deep", *self.PLAN, "--adam"], [(4, ["--mesh", "replica=2,tensor=2", *ZERO])])
 
     def test_divided_layers(self):

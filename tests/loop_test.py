@@ -107,7 +107,7 @@ class EqualsOneProcess(Loop):
                         self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
 
     # The ways in which a rank updates a part of the parameters, or none of them.
-    PARTS = (["--shard", "optimizer"], ["--shard", "gradients"], ["--shard", "parameters", "--set", "train.bucket_mb=0.001"], ["--exchange", "central"],
+    PARTS = (["--shard", "optimizer"], ["--shard", "gradients"], ["--shard", "parameters", "--set", "train.bucket_mb=0.000001"], ["--exchange", "central"],
              ["--exchange", "central", "--central", "master"])
 
     def test_sharded_updates_are_that_of_a_bare_libtorch_loop(self):
@@ -281,6 +281,8 @@ class Exchanges(Loop):
         self.loop("--precision", "bf16", *same, "--shown", self.path("bf16"))
         self.assertLess(self.distance("fp32.0", "bf16.0"), 0.05)
         self.assertNotEqual(self.weights("fp32.0"), self.weights("bf16.0"))
+        self.loop("-n", 2, "--shard", "parameters", "--set", "train.bucket_mb=0.000001", "--precision", "bf16", *same, "--shown", self.path("sharded"))
+        self.assertLess(self.distance("fp32.0", "sharded.1"), 0.05)
 
     def test_local_sgd_with_a_round_after_every_step_averages_the_weights_of_sgd_without_momentum(self):
         # Averaging after each step of plain SGD equals averaging the gradients.

@@ -114,6 +114,14 @@ void require_own_optimizer(const RunSpec& spec) {
     throw ConfigError("train.threads_mode", "a program's own loop or optimizer needs \"op\"");
   if (spec.train.hybrid != "none")
     throw ConfigError("train.hybrid", "a program's own loop or optimizer trains whole models; use \"none\"");
+#ifdef STARLING_OWN_LOOPS_ONLY
+  // Arrays of NumPy would show memory that is freed later.
+  if (spec.train.shard == Shard::kParameters)
+    throw ConfigError(
+        "train.shard",
+        "a loop in Python keeps whole parameters on every rank; use \"gradients\", or PyTorch's "
+        "fully_shard on the backend \"starling\"");
+#endif
   if (spec.train.on_failure == OnFailure::kContinue)
     throw ConfigError("train.on_failure",
                       "a run with an own loop or optimizer ends if a rank is lost, and resumes from its "
@@ -348,9 +356,11 @@ void LoopStrategy::resume_training() {
 StrategyState LoopStrategy::state() {
   StrategyState state = strategy_->state();
   state.step = step_;
-  if (state.parameters.empty()) return state;
-  for (const NamedTensor& p : model_.frozen)
-    state.parameters[p.name] = p.tensor.detach().clone(at::MemoryFormat::Contiguous);
+  // Every rank looks at each parameter, because another strategy may have divided it (zero/parameter_unit.h).
+  for (const NamedTensor& p : model_.frozen) {
+    const at::Tensor whole = p.tensor.detach();
+    if (!state.parameters.empty()) state.parameters[p.name] = whole.clone(at::MemoryFormat::Contiguous);
+  }
   return state;
 }
 

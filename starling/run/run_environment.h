@@ -23,7 +23,7 @@ namespace starling {
 
 struct RunEnvironment;
 
-// What this rank keeps of the run. On a rank that keeps nothing, the fields are empty.
+// What is kept of the run.
 struct KeptRun {
   std::string folder;         // empty if nothing is kept, or another rank keeps it
   ResumeHint resume = {};     // what an interrupted run tells the user, if its state is saved
@@ -34,7 +34,8 @@ struct KeptRun {
   std::function<void()> require_lock = {};
 };
 
-// How this rank goes on after ranks were lost. The functions are empty if a loss ends the run.
+// How this rank goes on after ranks were lost. The functions are empty if there is no run around the
+// training, as in a test.
 struct RunMembership {
   // The ranks of the group in the numbering that the run began with. Empty means 0 … size - 1.
   std::vector<int> ranks = {};

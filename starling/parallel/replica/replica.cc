@@ -127,6 +127,14 @@ void refuse_loss(const Replica& replica, int rank, int64_t step, double loss) {
               rank);
 }
 
+void refuse_loss(int rank, int64_t step, double loss) {
+  throw Error(ErrorCode::kNumeric,
+              fmt::format("rank {}: the loss is {} at step {}; try a lower --lr, warm-up (--set "
+                          "schedule.warmup_steps=…) or --set optimizer.clip_norm=1",
+                          rank, loss, step),
+              rank);
+}
+
 std::string first_not_finite(const Replica& replica, const std::function<at::Tensor(size_t i)>& gradient_of) {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < replica.parameters.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "starling/base/check.h"
+#include "starling/base/error.h"
 #include "starling/c10d/data_type.h"
 #include "starling/parallel/replica/flat_replica.h"
 
@@ -84,7 +85,8 @@ void GatherOnUse::use(ParameterUnit& unit) {
   } catch (...) {
     if (!fault_) fault_ = std::current_exception();
   }
-  whole_.splice(whole_.begin(), whole_, std::find(whole_.begin(), whole_.end(), &unit));
+  const auto found = std::find(whole_.begin(), whole_.end(), &unit);
+  if (found != whole_.end()) whole_.splice(whole_.begin(), whole_, found);
 }
 
 void GatherOnUse::shrink(size_t kept) {
@@ -97,6 +99,21 @@ void GatherOnUse::shrink(size_t kept) {
 void GatherOnUse::hold(bool hold) {
   holds_ = hold;
   if (!hold) shrink(0);
+}
+
+void GatherOnUse::note(size_t unit) {
+  order_ = (order_ * 1000003 + unit + 1) % (uint64_t{1} << 52);
+}
+
+void GatherOnUse::require_same_order(Group& group) {
+  double order[2] = {static_cast<double>(order_), -static_cast<double>(order_)};
+  order_ = 0;
+  if (group.size() > 1) all_reduce(group, order, 2, DataType::kFp64, ReduceOp::kMax);
+  if (order[0] == -order[1]) return;
+  throw ConfigError("train.shard",
+                    "the ranks have not used the same parameters in the same order, and --shard parameters "
+                    "gathers them at each use: make the same operations on every rank, or use --shard "
+                    "gradients");
 }
 
 void GatherOnUse::rethrow() {
@@ -154,17 +171,19 @@ ParameterUnit::ParameterUnit(std::vector<size_t> parameters, Replica& replica, a
   release();
 }
 
-// Without its unit the storage owns plain memory.
+// Without its unit the storage owns plain memory, or none.
 ParameterUnit::~ParameterUnit() {
+  if (broken_) drop();
   environment_.gatherer.whole_.remove(this);
   c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
-  auto* memory = static_cast<Memory*>(storage->mutable_data_ptr().get_context());
-  storage->set_data_ptr_noswap(std::move(memory->bytes));
+  auto* memory = static_cast<Memory*>(storage->_mutable_data_ptr_no_checks().get_context());
+  c10::DataPtr bytes = std::move(memory->bytes);  // the storage deletes `memory` before it has new bytes
+  storage->set_data_ptr_noswap(std::move(bytes));
 }
 
 ParameterUnit* ParameterUnit::unit_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
-  const c10::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->data_ptr();
+  const c10::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   return data.get_deleter() == &free_memory ? static_cast<Memory*>(data.get_context())->unit : nullptr;
 }
 
@@ -181,10 +200,17 @@ void ParameterUnit::own_memory(c10::DataPtr bytes) {
       c10::DataPtr(data, memory, &free_memory, device));
 }
 
-// Gives the storage of the whole parameters, and so all tensors on it, memory of this size.
+// Gives the storage of the whole parameters, and so all tensors on it, memory of this size. Without memory
+// libtorch throws the message for an access.
 void ParameterUnit::hold(size_t bytes) {
   own_memory(c10::GetCPUAllocator()->allocate(bytes));
-  whole_.storage().unsafeGetStorageImpl()->set_nbytes(bytes);
+  c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
+  storage->set_nbytes(bytes);
+  if (bytes > 0) return storage->clear_data_ptr_access_error_msg_();
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      "A parameter that --shard parameters divides among the ranks is read, but it has no memory now: read "
+      "it "
+      "through an operation, or within DistributedOptimizer::consensus()");
 }
 
 at::Tensor ParameterUnit::view(const at::Tensor& flat, size_t position) const {
@@ -195,8 +221,9 @@ void ParameterUnit::gather() {
   if (gathered_) return;
   const size_t bytes = static_cast<size_t>(whole_.numel()) * whole_.element_size();
   hold(bytes);
-  gathered_ = true;
+  gathered_ = broken_ = true;
   environment_.gatherer.whole_.push_front(this);
+  environment_.gatherer.note(parameters_.front());
   ParameterAccount& account = environment_.account;
   account.whole_bytes += bytes;
   account.peak_whole_bytes = std::max(account.peak_whole_bytes, account.whole_bytes);
@@ -208,6 +235,7 @@ void ParameterUnit::gather() {
   const Nanoseconds start = environment_.clock.now();
   all_gather(environment_.group, own_.data_ptr(), to, static_cast<size_t>(share_),
              data_type_of(whole_.scalar_type()));
+  broken_ = false;
   account.gather_s += to_seconds(environment_.clock.now() - start);
   account.received_elements +=
       static_cast<double>(group.traffic().received() - before) / static_cast<double>(whole_.element_size());
@@ -216,7 +244,7 @@ void ParameterUnit::gather() {
 // The program may have changed the parameters, as a limit on the weights does. All ranks then have the same
 // values. No operation of libtorch may copy them, because its arguments would be visited.
 void ParameterUnit::keep_changes() {
-  if (!gathered_ || !own_.is_same(master_)) return;
+  if (!gathered_ || broken_ || !own_.is_same(master_)) return;
   const auto* whole = static_cast<const std::byte*>(whole_.storage().data());
   std::memcpy(own_.mutable_data_ptr(), whole + static_cast<size_t>(begin_) * whole_.element_size(),
               own_.nbytes());
@@ -232,7 +260,7 @@ void ParameterUnit::drop() {
   environment_.account.whole_bytes -= whole_.nbytes();
   environment_.gatherer.whole_.remove(this);
   hold(0);
-  gathered_ = false;
+  gathered_ = broken_ = false;
 }
 
 void ParameterUnit::updated() {

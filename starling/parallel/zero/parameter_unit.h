@@ -5,10 +5,12 @@
 // thread before the operation runs, in forward, in backward and between them. If an argument lies in the
 // memory of a unit, the unit is gathered first. So the model may be any module that computes by operations of
 // libtorch. Code that reads a parameter through data_ptr() must call an operation on it before, for example
-// detach().
+// detach(). The pointer is valid until the next operation on another parameter. libtorch throws for an access
+// to a parameter that has no memory.
 //
 // A unit that an operation uses stays whole until the operation ends. Of the other units, those that were
-// used last stay whole, up to a number. All ranks must use their parameters in the same order.
+// used last stay whole, up to a number. All ranks must use their parameters in the same order, which is
+// compared before each update.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,6 +48,9 @@ class GatherOnUse {
   // Keeps all units whole that are gathered from now on. Or, if `hold` is false, releases all units that no
   // operation uses, and keeps no more than the given number.
   void hold(bool hold);
+  // Compares which units the ranks have gathered since the last call, and in which order. Errors: ConfigError
+  // if the orders differ. Collective.
+  void require_same_order(Group& group);
   // Rethrows the first error of a collective. libtorch discards the errors of callbacks, so the operation has
   // computed with zeros.
   void rethrow();
@@ -56,10 +61,12 @@ class GatherOnUse {
   static std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& operation);
   static void ends(const at::RecordFunction& operation, at::ObserverContext* context);
   void use(ParameterUnit& unit);
+  void note(size_t unit);
   void shrink(size_t kept);
 
   const size_t kept_;
   bool holds_ = false;
+  uint64_t order_ = 0;               // a hash of the gathered units
   std::list<ParameterUnit*> whole_;  // the unit that was used last comes first
   std::exception_ptr fault_;
   at::CallbackHandle callback_;
@@ -89,14 +96,17 @@ class ParameterUnit {
   // and their memory becomes the unit's. master: the type of the update.
   ParameterUnit(std::vector<size_t> parameters, Replica& replica, at::ScalarType master,
                 const UnitEnvironment& environment);
-  // The parameters keep their values if the unit is whole. Otherwise they have no memory afterwards.
+  // The parameters keep their values if the unit is whole. Otherwise libtorch throws for an access.
   ~ParameterUnit();
   ParameterUnit(const ParameterUnit&) = delete;
 
   // Makes the parameters whole. Collective, unless they are whole.
   void gather();
-  // Frees the memory of the whole parameters. What the program has changed in them is kept.
+  // Frees the memory of the whole parameters, after keep_changes().
   void release();
+  // Takes over what the program has changed in the whole parameters, if they have the type of the update. All
+  // ranks must have made the same changes.
+  void keep_changes();
 
   // The range that this rank's optimizer updates, and its number of elements with padding.
   OwnedRange& range() { return range_; }
@@ -145,7 +155,6 @@ class ParameterUnit {
   static void free_memory(void* memory);
   void own_memory(c10::DataPtr bytes);
   void hold(size_t bytes);
-  void keep_changes();
   void drop();
   at::Tensor view(const at::Tensor& flat, size_t position) const;
 
@@ -161,10 +170,12 @@ class ParameterUnit {
   at::Tensor gradient_;      // the whole gradient, from take_gradients() until it is released
   at::Tensor own_gradient_;  // this rank's share of the mean, from reduce() on
   bool gathered_ = true;
-  int pins_ = 0;  // operations that use the unit now
+  bool broken_ = false;  // whether the last gather has failed, so that the whole parameters are zeros
+  int pins_ = 0;         // operations that use the unit now
 };
 
-// Cuts the parameters, in the order of the module, into units of one type and at least `bytes` bytes.
+// Cuts the parameters, in the order of the module, into units of one type. A unit ends when it has at least
+// `bytes` bytes.
 std::vector<std::vector<size_t>> plan_units(const Replica& replica, size_t bytes);
 
 }  // namespace starling

@@ -96,18 +96,12 @@ std::unique_ptr<Strategy> make_sharded_optimizer(const ExchangeParts& parts) {
   const Shard shard = parts.spec.train.shard;
   FlatReplicaOptions replica = parts.replica;
   replica.releases_gradients = shard != Shard::kOptimizer;
+#ifndef STARLING_OWN_LOOPS_ONLY
   if (shard == Shard::kParameters) {
-#ifdef STARLING_OWN_LOOPS_ONLY
-    // Arrays of NumPy would show memory that is freed later.
-    throw ConfigError(
-        "train.shard",
-        "a loop in Python keeps whole parameters on every rank; use \"gradients\", or PyTorch's "
-        "fully_shard on the backend \"starling\"");
-#else
     const auto unit_bytes = static_cast<size_t>(parts.spec.train.bucket_mb * (1 << 20));
     return std::make_unique<ShardedParameters>(parts.factory, replica, unit_bytes, parts.group, parts.clock);
-#endif
   }
+#endif
   return std::make_unique<ShardedOptimizer>(parts.factory, make_update_rule(parts.spec.optimizer), replica,
                                             parts.group, parts.clock);
 }

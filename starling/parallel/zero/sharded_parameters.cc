@@ -48,12 +48,21 @@ ShardedParameters::ShardedParameters(const ModelFactory& factory, const FlatRepl
       parts.back().whole = originals[parts.size() - 1].tensor;
     }
   }
-  shard_optimizer(*optimizer_, parts, "train.shard", "leave out --shard");
+  try {
+    shard_optimizer(*optimizer_, parts, "train.shard", "leave out --shard");
+  } catch (...) {
+    make_whole();
+    throw;
+  }
   account_.peak_whole_bytes = 0;
 }
 
 ShardedParameters::~ShardedParameters() {
-  if (std::uncaught_exceptions() > 0) return;
+  if (std::uncaught_exceptions() == 0) make_whole();
+}
+
+// Gives the module its parameters back.
+void ShardedParameters::make_whole() {
   try {
     for (auto& unit : units_) unit->gather();
   } catch (const std::exception&) {  // the group has failed, and its error is known
@@ -63,12 +72,12 @@ ShardedParameters::~ShardedParameters() {
 void ShardedParameters::begin_step(const Step& step) {
   gatherer_.hold(false);
   step_ = step;
-  stop_.reset();
   at_begin_ = account_;
 }
 
 double ShardedParameters::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
+  stop_.reset();
   const std::vector<Batch> parts = cut_batch(batch, options_.accumulate);
   PartSteps steps;
   steps.forward = [this](const Batch& part) {
@@ -85,7 +94,7 @@ double ShardedParameters::forward_backward(const Batch& batch) {
   };
   steps.check = [this](double loss) {
     gatherer_.rethrow();
-    if (!std::isfinite(loss)) refuse_loss(replica_, group_.rank(), step_.index, loss);
+    if (!std::isfinite(loss)) refuse_loss(group_.rank(), step_.index, loss);
   };
   own_loss_ = batch_by_parts(parts, steps);
   gatherer_.rethrow();
@@ -105,6 +114,7 @@ void ShardedParameters::take_gradients(const OwnStep& step) {
 // Learns first which parameters had a gradient on some rank: a rank without one has taken zeros.
 void ShardedParameters::exchange_once(bool whole) {
   if (stop_) return;
+  gatherer_.require_same_order(group_);
   stop_ = agree_on_used(group_, used_, step_.stop_requested);
   for (auto& unit : units_) unit->reduce(whole);
 }
@@ -142,6 +152,8 @@ StepReport ShardedParameters::update() {
   const Nanoseconds start = clock_.now();
   StepReport report;
   report.loss = own_loss_;
+  gatherer_.rethrow();
+  for (auto& unit : units_) unit->keep_changes();
   exchange_once(false);
   report.expose(ExchangePhase::kGradients, to_seconds(clock_.now() - start));
   report.expose(ExchangePhase::kParameters, account_.gather_s - at_begin_.gather_s);
@@ -188,6 +200,7 @@ void ShardedParameters::consensus() {
   const size_t peak = account_.peak_whole_bytes;  // that of steps
   gatherer_.hold(true);
   for (auto& unit : units_) unit->gather();
+  gatherer_.rethrow();
   account_.peak_whole_bytes = peak;
   average_buffers(group_, replica_);
 }
@@ -202,6 +215,7 @@ const std::string& ShardedParameters::part_name() const {
 
 StrategyState ShardedParameters::state() {
   const at::NoGradGuard no_grad;
+  gatherer_.rethrow();
   StrategyState state;
   state.step = step_.index;
   for (auto& unit : units_) unit->collect(replica_, state.parameters);

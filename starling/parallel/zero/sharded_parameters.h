@@ -8,8 +8,9 @@
 // gathered when an operation of libtorch uses it.
 //
 // Between steps a rank holds 1/p of the parameters and no gradients. A loop may accumulate gradients and
-// weigh them afterwards. So the whole gradient of a rank exists from backward to the update. A step gathers
-// each unit at most twice and reduces it once. A rank then sends at most 3 (p − 1)/p |W| bytes.
+// weigh them afterwards. So the whole gradient of a rank exists from backward to the update. A pass that uses
+// each unit once gathers it in forward, and again in backward if other units were used meanwhile. With one
+// pass a step then sends at most 3 (p − 1)/p |W| bytes per rank.
 #pragma once
 
 #include <memory>
@@ -26,13 +27,13 @@ namespace starling {
 // this object also destroys it, and computes.
 class ShardedParameters final : public Strategy, public OwnLoop {
  public:
-  // Collective. Parameters and buffers are those of rank 0's fresh model. options.optimizer is set. Each unit
-  // has at least `unit_bytes` bytes of parameters. The group and the clock must outlive this object. Errors:
-  // ConfigError if the optimizer cannot be sharded.
+  // Collective. Parameters and buffers are those of rank 0's fresh model. options.optimizer is set. A unit
+  // ends when it has at least `unit_bytes` bytes of parameters. The group and the clock must outlive this
+  // object. Errors: ConfigError if the optimizer cannot be sharded.
   ShardedParameters(const ModelFactory& factory, const FlatReplicaOptions& options, size_t unit_bytes,
                     Group& group, const Clock& clock);
-  // Makes the module whole. Collective, unless an exception is under way. The parameters have no memory
-  // then, or if the group has failed.
+  // Makes the module whole. Collective. If an exception is under way or the group has failed, libtorch throws
+  // for an access to a parameter afterwards.
   ~ShardedParameters() override;
 
   void begin_step(const Step& step) override;
@@ -59,6 +60,7 @@ class ShardedParameters final : public Strategy, public OwnLoop {
   StrategyStats strategy_stats() override;
 
  private:
+  void make_whole();
   void exchange_once(bool whole);
   void clip();
   void refuse_unless_finite() const;

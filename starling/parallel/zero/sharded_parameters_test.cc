@@ -1,5 +1,5 @@
 // ZeRO 3 with an optimizer of the program, on real processes in fp64. The updates are those of one process,
-// and a rank holds and moves the bytes that parameter_unit.h says.
+// and a rank holds and moves the bytes that sharded_parameters.h says.
 #include "starling/parallel/zero/sharded_parameters.h"
 
 #include <gtest/gtest.h>
@@ -62,11 +62,10 @@ struct Net : torch::nn::Module {
   torch::nn::ModuleList layers;
 };
 
-// Returns the samples of a step, those of all ranks or those of one.
-at::Tensor words_of(int64_t step, int rank) {
+// Returns the samples of some ranks in a step.
+at::Tensor words_of(int64_t step, int first_rank, int ranks = 1) {
   torch::manual_seed(100 + step);
-  const at::Tensor all = torch::randint(kWidth, {kRanks * kSamples});
-  return rank < 0 ? all : all.narrow(0, rank * kSamples, kSamples);
+  return torch::randint(kWidth, {kRanks * kSamples}).narrow(0, first_rank * kSamples, ranks * kSamples);
 }
 
 at::Tensor loss_of(Net& net, const at::Tensor& words) {
@@ -80,7 +79,7 @@ void limit(Net& net) {
 }
 
 // The parameters after some steps on one process.
-std::vector<at::Tensor> reference(int64_t steps) {
+std::vector<at::Tensor> reference(int64_t steps, int ranks) {
   torch::manual_seed(3);
   Net net;
   Descent descent([&] {
@@ -90,7 +89,7 @@ std::vector<at::Tensor> reference(int64_t steps) {
   }());
   for (int64_t step = 1; step <= steps; ++step) {
     net.zero_grad();
-    loss_of(net, words_of(step, -1)).backward();
+    loss_of(net, words_of(step, 0, ranks)).backward();
     descent.step();
     limit(net);
   }
@@ -99,7 +98,7 @@ std::vector<at::Tensor> reference(int64_t steps) {
 
 // A rank's net with its strategy.
 struct Trained {
-  explicit Trained(Group& group) {
+  explicit Trained(Group& group, double unit_bytes = kUnitBytes) {
     torch::manual_seed(3 + group.rank());  // all ranks take the parameters of rank 0
     net = std::make_shared<Net>();
     FlatReplicaOptions options;
@@ -107,11 +106,12 @@ struct Trained {
     options.own_gradients = options.releases_gradients = true;
     options.optimizer = [](const std::vector<NamedTensor>& p) { return std::make_shared<Descent>(p); };
     const ModelFactory factory = [this] { return Model{net, nullptr, nullptr}; };
-    strategy = std::make_unique<ShardedParameters>(factory, options, kUnitBytes, group, clock);
+    strategy =
+        std::make_unique<ShardedParameters>(factory, options, static_cast<size_t>(unit_bytes), group, clock);
+    strategy->begin_step({1, kRate, false});
   }
   void train(int64_t first, int64_t last, int rank) {
     for (int64_t step = first; step <= last; ++step) {
-      strategy->begin_step({step, kRate, false});
       loss_of(*net, words_of(step, rank)).backward();
       strategy->take_gradients({kRate});
       strategy->update();
@@ -132,10 +132,10 @@ struct Trained {
   std::unique_ptr<ShardedParameters> strategy;
 };
 
-TEST(ShardedParameters, UpdatesAreThoseOfOneProcessAndKeepWhatTheProgramChanges) {
-  const auto found = numbers_of_processes(kRanks, [](Group& group, Store&) {
-    const std::vector<at::Tensor> wanted = reference(5);
-    Trained trained(group);
+void expect_the_updates_of_one_process(int ranks, double unit_bytes) {
+  const auto found = numbers_of_processes(ranks, [&](Group& group, Store&) {
+    const std::vector<at::Tensor> wanted = reference(5, ranks);
+    Trained trained(group, unit_bytes);
     trained.train(1, 3, group.rank());
     // A state that is written and read again changes nothing.
     StrategyState state = trained.strategy->state();
@@ -147,6 +147,7 @@ TEST(ShardedParameters, UpdatesAreThoseOfOneProcessAndKeepWhatTheProgramChanges)
     }
     state.optimizer.clear();
     trained.strategy->load_state(state);
+    trained.strategy->begin_step({4, kRate, false});
     trained.train(4, 5, group.rank());
     Numbers numbers = {{"used", trained.distance(wanted)}};
     trained.strategy->consensus();
@@ -163,10 +164,19 @@ TEST(ShardedParameters, UpdatesAreThoseOfOneProcessAndKeepWhatTheProgramChanges)
   }
 }
 
+TEST(ShardedParameters, UpdatesAreThoseOfOneProcessAndKeepWhatTheProgramChanges) {
+  expect_the_updates_of_one_process(kRanks, kUnitBytes);
+}
+
+// One unit stays whole from forward to the update, and when the program changes it.
+TEST(ShardedParameters, UpdatesOfOneUnitAreThoseOfOneProcess) {
+  expect_the_updates_of_one_process(2, 1e9);
+  expect_the_updates_of_one_process(1, 1e9);
+}
+
 TEST(ShardedParameters, ARankHoldsItsShareAndAFewUnits) {
   const auto found = numbers_of_processes(kRanks, [](Group& group, Store&) {
     Trained trained(group);
-    trained.strategy->begin_step({1, kRate, false});
     const auto held = [&] {
       double bytes = 0;
       for (const at::Tensor& p : trained.net->parameters())
@@ -203,12 +213,28 @@ TEST(ShardedParameters, ARankHoldsItsShareAndAFewUnits) {
   }
 }
 
+TEST(ShardedParameters, RanksThatUseOtherParametersAreFound) {
+  const auto found = numbers_of_processes(2, [](Group& group, Store&) {
+    Trained trained(group);
+    loss_of(*trained.net, words_of(1, group.rank())).backward();
+    trained.net->layers[static_cast<size_t>(3 + group.rank())]->as<torch::nn::Linear>()->weight.sum();
+    trained.strategy->take_gradients({kRate});
+    double reported = 0;
+    try {
+      trained.strategy->update();
+    } catch (const ConfigError&) {
+      reported = 1;
+    }
+    return Numbers{{"reported", reported}};
+  });
+  for (const Numbers& rank : found) EXPECT_EQ(rank.at("reported"), 1);
+}
+
 // A callback may not throw. The error appears when the strategy takes the gradients.
 TEST(ShardedParameters, AnErrorOfAGatherIsReported) {
   const auto found = numbers_of_processes(2, [](Group& all, Store& store) {
     const auto group = join_subset(store, all, "aborted", {0, 1});
     Trained trained(*group);
-    trained.strategy->begin_step({1, kRate, false});
     group->abort("the test ends the group");
     loss_of(*trained.net, words_of(1, 0)).backward();
     double reported = 0;

@@ -264,11 +264,7 @@ void Zero::load_state(const StrategyState& state) {
 // Throws Error(kNumeric). With stage 3, no whole parameters exist that the message could name.
 void Zero::refuse(double loss) const {
   if (options_.stage < 3) refuse_loss(replica_, group_.rank(), step_.index, loss);
-  throw Error(ErrorCode::kNumeric,
-              fmt::format("rank {}: the loss is {} at step {}; try a lower --lr, warm-up (--set "
-                          "schedule.warmup_steps=…) or --set optimizer.clip_norm=1",
-                          group_.rank(), loss, step_.index),
-              group_.rank());
+  refuse_loss(group_.rank(), step_.index, loss);
 }
 
 // Only the rank whose share is not finite throws. The other ranks get its error in their next collective,
