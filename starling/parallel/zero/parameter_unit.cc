@@ -72,9 +72,9 @@ std::unique_ptr<at::ObserverContext> GatherOnUse::begins(const at::RecordFunctio
   return in_use;
 }
 
-void GatherOnUse::ends(const at::RecordFunction& /*operation*/, at::ObserverContext* context) {
-  if (context == nullptr) return;
-  for (ParameterUnit* unit : static_cast<InUse*>(context)->units) --unit->pins_;
+void GatherOnUse::ends(const at::RecordFunction& /*operation*/, at::ObserverContext* in_use) {
+  if (in_use == nullptr) return;
+  for (ParameterUnit* unit : static_cast<InUse*>(in_use)->units) --unit->pins_;
 }
 
 // An error of a collective may not leave a callback. The unit then holds zeros, and rethrow() reports it.

@@ -59,7 +59,7 @@ class GatherOnUse {
   friend class ParameterUnit;
   struct InUse;
   static std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& operation);
-  static void ends(const at::RecordFunction& operation, at::ObserverContext* context);
+  static void ends(const at::RecordFunction& operation, at::ObserverContext* in_use);
   void use(ParameterUnit& unit);
   void note(size_t unit);
   void shrink(size_t kept);
