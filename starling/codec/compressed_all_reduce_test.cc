@@ -13,30 +13,11 @@
 #include "starling/codec/low_rank_kernels.h"
 #include "starling/codec/make_codec.h"
 #include "starling/codec/matrix_reference.h"
-#include "starling/comm/bootstrap.h"
-#include "starling/testing/memory_connections.h"
-#include "starling/testing/run_ranks.h"
+#include "starling/testing/memory_ranks.h"
 #include "starling/testing/thorough.h"
 
 namespace starling {
 namespace {
-
-// Runs body on ranks of one host, or on hosts of one rank each.
-void on_ranks(int ranks, bool one_host, const std::function<void(Group&)>& body) {
-  MemoryConnections mesh;
-  run_ranks(ranks, [&](const ThreadRank& at) {
-    GroupSetup setup;
-    setup.rank = at.rank;
-    setup.size = at.size;
-    setup.options.timeout = std::chrono::seconds(30);
-    setup.options.shared_memory = one_host;
-    setup.connect = [&mesh](const ConnectionSetup& m) { return mesh.connect(m); };
-    setup.host_id = "host";
-    setup.host_name = "node-a";
-    const auto group = make_group(*at.store, setup);
-    body(*group);
-  });
-}
 
 constexpr size_t kCount = 3000;
 const std::vector<TensorShape> kShapes{{50, 40, 24}, {1, 900, 76}};
@@ -143,7 +124,7 @@ TEST_P(CompressedAllReduceTest, EqualsTheNaiveExchangeOnEveryRank) {
     for (int r = 0; r < ranks; ++r) x.push_back(gradient(r, step));
     expected.push_back(naive.mean_of(x));
   }
-  on_ranks(ranks, one_host, [&](Group& group) {
+  run_on_memory(ranks, one_host, [&](Group& group) {
     std::vector<float> state;
     for (int step = 0; step < 4; step += 2) {
       CompressedAllReduce exchange(group, spec, kShapes, kCount);
@@ -180,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A state without the second residual, as earlier versions wrote it, is loaded.
 TEST(CompressedAllReduceState, WithoutTheSecondResidualBeginsWithZeros) {
-  on_ranks(3, true, [](Group& group) {
+  run_on_memory(3, true, [](Group& group) {
     CompressedAllReduce exchange(group, parse_codec("1bit"), kShapes, kCount);
     const size_t longest = 63 * 16;  // 188 blocks of 16 values: 62, 63 and 63
     EXPECT_EQ(exchange.state().size(), kCount + longest);
@@ -195,7 +176,7 @@ TEST(CompressedAllReduceState, WithoutTheSecondResidualBeginsWithZeros) {
 // The second encoding loses nothing: over many steps the sum of the means approaches the mean of the sums.
 TEST(CompressedAllReduceState, BothResidualsKeepWhatWasNotSent) {
   constexpr int kSteps = 200;
-  on_ranks(4, true, [](Group& group) {
+  run_on_memory(4, true, [](Group& group) {
     CompressedAllReduce exchange(group, parse_codec("1bit"), {}, kCount);
     Values sum(kCount, 0.0f), mean(kCount, 0.0f);
     for (int step = 0; step < kSteps; ++step) {
@@ -236,7 +217,7 @@ TEST(CompressedAllReduce, PowerSgdEqualsItsPaper) {
     expected.back().insert(expected.back().end(), bias.begin(), bias.end());
   }
   std::vector<std::vector<Values>> results(kRanks);
-  on_ranks(kRanks, true, [&](Group& group) {
+  run_on_memory(kRanks, true, [&](Group& group) {
     CompressedAllReduce exchange(group, parse_codec("lowrank:rank=2"), {{kRows, kCols}, {1, kBias}},
                                  kRows * kCols + kBias);
     for (int step = 0; step < 5; ++step) {
@@ -262,7 +243,7 @@ TEST(CompressedAllReduce, PowerSgdEqualsItsPaper) {
 TEST(CompressedAllReduce, PcaIsEqualOnAllRanks) {
   const std::vector<TensorShape> shapes{{40, 30, 0}, {1, 20, 4}};
   std::vector<Values> results(3);
-  on_ranks(3, true, [&](Group& group) {
+  run_on_memory(3, true, [&](Group& group) {
     Values data = test_values(1224, static_cast<unsigned>(group.rank()));
     CompressedAllReduce(group, parse_codec("lowrank:form=pca,rank=3"), shapes, data.size()).apply(data);
     results[static_cast<size_t>(group.rank())] = data;
@@ -286,7 +267,7 @@ struct Traffic {
 Traffic traffic_of(const std::string& word, const std::vector<TensorShape>& shapes, size_t count, int ranks,
                    bool one_host) {
   std::vector<Traffic> of_ranks(static_cast<size_t>(ranks));
-  on_ranks(ranks, one_host, [&](Group& group) {
+  run_on_memory(ranks, one_host, [&](Group& group) {
     CompressedAllReduce exchange(group, parse_codec(word), shapes, count);
     Values data = test_values(count, static_cast<unsigned>(group.rank()));
     barrier(group);
@@ -386,7 +367,7 @@ TEST(CompressedBytes, ShrinkWithEveryNumberOfRanks) {
 TEST(CompressedAllReduceErrors, AnotherCodecOnAnotherRankIsACommError) {
   for (const int ranks : {2, 3}) {
     try {
-      on_ranks(ranks, true, [&](Group& group) {
+      run_on_memory(ranks, true, [&](Group& group) {
         Values data(1000, 1.0f);
         CompressedAllReduce(group, parse_codec(group.rank() == 0 ? "int8" : "bf16"), {}, data.size())
             .apply(data);
@@ -402,7 +383,7 @@ TEST(CompressedAllReduceErrors, AnotherCodecOnAnotherRankIsACommError) {
 TEST(CompressedAllReduceErrors, OfNothingIsNothing) {
   for (const int ranks : {1, 2, 3}) {
     for (const bool one_host : {true, false}) {
-      on_ranks(ranks, one_host, [](Group& group) {
+      run_on_memory(ranks, one_host, [](Group& group) {
         for (const char* word : {"none", "fp16", "int8", "1bit", "threshold", "prune", "lowrank"}) {
           CompressedAllReduce exchange(group, parse_codec(word), {{0, 0}}, 0);
           exchange.apply({});

@@ -8,35 +8,16 @@
 #include "starling/codec/codec_reference.h"
 #include "starling/codec/compressed_all_reduce.h"
 #include "starling/codec/make_codec.h"
-#include "starling/comm/bootstrap.h"
 #include "starling/spec/codec_table.h"
 #include "starling/spec/config.h"
 #include "starling/spec/validate.h"
-#include "starling/testing/memory_connections.h"
-#include "starling/testing/run_ranks.h"
+#include "starling/testing/memory_ranks.h"
 
 namespace starling {
 namespace {
 
 constexpr size_t kCount = 3000;
 constexpr int kRanks = 3;
-
-// Each rank runs `body` in a thread, on a host of its own.
-void on_hosts(const std::function<void(Group&)>& body) {
-  MemoryConnections mesh;
-  run_ranks(kRanks, [&](const ThreadRank& at) {
-    GroupSetup setup;
-    setup.rank = at.rank;
-    setup.size = at.size;
-    setup.options.timeout = std::chrono::seconds(30);
-    setup.options.shared_memory = false;
-    setup.connect = [&mesh](const ConnectionSetup& m) { return mesh.connect(m); };
-    setup.host_id = "host";
-    setup.host_name = "node-a";
-    const auto group = make_group(*at.store, setup);
-    body(*group);
-  });
-}
 
 // The mean of the gradients of all ranks, computed plainly.
 Values mean_gradient() {
@@ -83,7 +64,7 @@ TEST(AddedCodec, TheMakerBuildsIt) {
 
 TEST(AddedCodec, AnAllReduceUsesItAndKeepsItsResidual) {
   const Values mean = mean_gradient();
-  on_hosts([&](Group& group) {
+  run_on_memory(kRanks, false, [&](Group& group) {
     CompressedAllReduce reduce(group, parse_codec("fixed16"), {}, kCount);
     const Values own = test_values(kCount, static_cast<unsigned>(group.rank()));
     Values sum(kCount, 0.0f);

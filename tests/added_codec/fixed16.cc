@@ -1,4 +1,4 @@
-// A codec that is not part of Starling. It writes a scale and one 16-bit integer per value:
+// A codec that is not part of Starling. It writes a scale and one 16-bit integer per value.
 //
 //   scale = max |x| / 32767 over the range,   q = round(x / scale),   decoded = scale q
 //   bytes(n) = 4 + 2 n                                                          fixed rate, exact

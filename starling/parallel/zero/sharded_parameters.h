@@ -1,5 +1,5 @@
-// ZeRO stage 3 for a loop or an optimizer of the user's program. Each rank owns 1/p of the parameters, of the
-// gradients that the update reads, and of the states of the optimizer:
+// ZeRO stage 3 for a loop or an optimizer of the user's program. Each rank owns 1/p of the parameters. It
+// also owns 1/p of the gradients that the update reads, and of the optimizer's states:
 //
 //   g_r ← 1/p Σ_k g_k  on the elements of rank r;  w_r ← O(w_r, g_r)
 //
@@ -52,11 +52,13 @@ class ShardedParameters final : public Strategy, public OwnLoop {
   void take_gradients(const OwnStep& step) override;
   void synchronize() override;
 
-  // Returns stage (3), parameter_bytes, what this rank holds of the parameters between steps,
-  // shard_elements, the number of elements that this rank updates, gradient_elements, the number of gradient
-  // elements that this rank held while its optimizer updated, temporary_bytes, the largest amount of gathered
-  // parameters, gathers, the number of units gathered in the last step, units, and traffic_elements, what
-  // this rank received for them in the last step.
+  // Returns stage, which is 3, and these values:
+  // parameter_bytes    What this rank holds of the parameters between steps.
+  // shard_elements     The number of elements that this rank updates.
+  // gradient_elements  The gradient elements that this rank held while its optimizer updated.
+  // temporary_bytes    The largest amount of gathered parameters.
+  // units, gathers     The number of units, and of gathers in the last step.
+  // traffic_elements   What this rank received for these gathers.
   StrategyStats strategy_stats() override;
 
  private:
