@@ -193,7 +193,6 @@ Connector join_job_store(Roll& roll, RendezvousParts& parts, int rank, const Ren
   }
   const JobIdentity identity{key, name, options.security};
   parts.job_store = std::make_unique<StoreClient>(address, identity, patience);
-  parts.both = std::make_unique<SplitStore>(*parts.job_store, *parts.host_store);
   return tcp_connector(bind_address(options, address), identity);
 }
 
@@ -208,11 +207,14 @@ std::shared_ptr<Group> rendezvous_group(const c10::intrusive_ptr<c10d::Store>& s
   // The key is read before any rank waits for another one. If it is missing, all ranks get the error.
   std::optional<JobKey> key;
   if (roll.several_hosts()) key = key_of_job(options);
-  join_host_store(roll, *parts, rank, patience);
   GroupSetup setup;
   setup.rank = rank;
   setup.size = size;
+  // The store of the job comes first. Each rank then finds by itself why it cannot join (another key, another
+  // protection), before it depends on the first rank of its host, which may end for the same reason.
   if (key) setup.connect = join_job_store(roll, *parts, rank, options, *key, patience);
+  join_host_store(roll, *parts, rank, patience);
+  if (key) parts->both = std::make_unique<SplitStore>(*parts->job_store, *parts->host_store);
   return grouped(parts, setup, options);
 }
 
