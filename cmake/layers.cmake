@@ -33,7 +33,7 @@ starling_layer(data      TORCH
   DEPS net spec LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
 set_source_files_properties(starling/nn/layers/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
-starling_layer(nn        TORCH COLD_PATHS zoo safetensors DEPS c10d spec weights)
+starling_layer(nn        TORCH COLD_PATHS zoo safetensors tensor_parallel DEPS c10d spec weights)
 starling_layer(optim     DEPS spec)
 if(NOT STARLING_SANITIZE)
   set(kernel_speed -O3)  # with a sanitizer, -O3 would take minutes to compile
@@ -50,8 +50,8 @@ endforeach()
 starling_layer(codec     DEPS comm)
 starling_layer(server    DEPS codec optim comm)
 starling_layer(factor    DEPS server comm)
-starling_layer(parallel  TORCH DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
-starling_layer(train     TORCH DEPS parallel nn optim data telemetry)
+starling_layer(parallel  TORCH COLD DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
+starling_layer(train     TORCH COLD DEPS parallel nn optim data telemetry)
 starling_layer(run       TORCH COLD DEPS train launch report)
 starling_layer(commands  TORCH COLD DEPS run factor)
 

@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <regex>
+#include <string_view>
 
 #include "starling/base/suggest.h"
 #include "starling/spec/extensions.h"
@@ -153,8 +153,15 @@ void add_global_options(CLI::App& app, const std::string& group, ConfigFlags& fl
 }
 
 std::string parse_error_in_words(const std::string& message) {
-  static const std::regex missing("^(-\\S+): 1 required (\\S+) missing$");
-  return std::regex_replace(message, missing, "$1 needs $2");
+  // CLI11 writes "--lr: 1 required FLOAT missing".
+  constexpr std::string_view kRequired = ": 1 required ", kMissing = " missing";
+  const size_t cut = message.find(kRequired), type = cut + kRequired.size();
+  const bool matches = message.starts_with('-') && cut != std::string::npos && message.ends_with(kMissing) &&
+                       type < message.size() - kMissing.size() && message.find(' ') == cut + 1 &&
+                       message.find(' ', type) == message.size() - kMissing.size();
+  if (!matches) return message;
+  return fmt::format("{} needs {}", message.substr(0, cut),
+                     message.substr(type, message.size() - kMissing.size() - type));
 }
 
 void refuse_what_the_program_brings(const Config& config) {
