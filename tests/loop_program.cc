@@ -36,6 +36,7 @@
 //                     the group until its end.
 //   clear-late        Clears the gradients before the next pass, and not after the update.
 //   early             Makes a loader before the optimizer.
+//   divide            The ranks of the tensor axis divide both layers.
 //   rate              The rate of sgd is that of the configuration.
 #include <torch/torch.h>
 
@@ -103,7 +104,7 @@ struct Net : torch::nn::Module {
     at::Tensor h = torch::tanh(first(x));
     if (uses_spare) h = h + spare(h);
     if (!table.is_empty()) h = h + table(torch::zeros({x.size(0)}, torch::kLong));
-    const at::Tensor y = second(h + carry.to(h.scalar_type()));
+    const at::Tensor y = second(carries ? h + carry.to(h.scalar_type()) : h);
     if (!carries || !is_training()) return y;
     carry = 0.5 * carry + 0.1 * x.mean().to(torch::kFloat).detach() + rank;
     forwards = forwards + 1;
@@ -201,8 +202,10 @@ class Program {
 
   void train() {
     torch::manual_seed(7 + run_.rank());  // the ranks' modules begin unequal
-    net_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
-    other_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()));
+    starling::TensorPlan plan;
+    if (options_.has("divide")) plan = {{"first", starling::kColumn}, {"second", starling::kRow}};
+    net_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()), plan);
+    other_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()), plan);
     other_->carries = false;  // the checkpoint has the state of the first network
     own_ = optimizer_of(options_, trained(*net_), rate());
     if (options_.has("early")) run_.loader(points(options_), options_.number("batch", 8));

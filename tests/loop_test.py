@@ -135,6 +135,38 @@ class EqualsOneProcess(Loop):
                     self.loop("-n", 2, *way, "--", "--out", self.path("own"), "--optimizer", optimizer)
                     self.assertLess(self.distance("plain.0", "own.1"), 1e-10)
 
+    # The ways in which several ranks compute a batch together.
+    TENSOR = [(2, ["--mesh", "tensor=2"]), (4, ["--mesh", "replica=2,tensor=2"]), (4, ["--mesh", "replica=2,tensor=2", "--shard", "optimizer"]),
+              (4, ["--mesh", "tensor=4"]), (4, ["--mesh", "replica=2,tensor=2", "--shard", "gradients"]),
+              (4, ["--mesh", "replica=2,tensor=2", "--exchange", "local-sgd", "--every", 1])]
+
+    def test_the_ranks_of_a_tensor_axis_divide_the_layers(self):
+        cases = [(name, self.CASES[name]) for name in ("sgd", "adam", "frozen", "accumulation", "two optimizers", "several inputs and targets", "schedule")]
+        for number, (name, case) in enumerate([*cases, ("weights", ["--weigh", "--samples", 50])]):
+            self.loop("--", "--plain", "--out", self.path("plain"), *[word for word in case if word != "--several"])
+            first = number % 5
+            for ranks, way in some(self.TENSOR[first:5] + self.TENSOR[:first], 2):
+                with self.subTest(case=name, ranks=ranks, way=way):
+                    out, _ = self.loop("-n", ranks, *way, "--save", self.path("saved.safetensors"), "--", "--divide", "--checkpoint", "--out", self.path("own"), *case)
+                    saved, plain = values_of(self.path("saved.safetensors")), values_of(self.path("plain.0"))
+                    if name == "two optimizers":
+                        plain |= {"other." + key: value for key, value in values_of(self.path("plain2.0")).items()}
+                    self.assertEqual(set(saved), set(plain))
+                    for key, value in plain.items():
+                        apart = math.dist(saved[key], value) / math.hypot(*value)
+                        self.assertLess(apart, 1e-10, key)
+                    parts = int(way[1][-1])
+                    # `second` has two outputs. Its bias is whole on every rank.
+                    held = (3 + 1 + 2) * 8 / parts + 2 if name != "frozen" else 2 * 8 / parts + 2
+                    self.assertEqual(float(re.search(r"held_parameters = (\S+)", out)[1]), held, out)
+
+    def test_a_step_of_local_sgd_on_a_tensor_axis_is_that_of_whole_models(self):
+        ranks, way = self.TENSOR[-1]
+        same = ["--", "--samples", 48, "--epochs", 1, "--optimizer", "sgd", "--accumulate", 6]
+        self.loop(*same, "--plain", "--out", self.path("plain"))
+        self.loop("-n", ranks, *way, "--save", self.path("saved.safetensors"), *same, "--divide", "--checkpoint")
+        self.assertLess(self.distance("plain.0", "saved.safetensors"), 1e-10)
+
     def test_servers_make_the_updates_of_the_optimizer_of_the_program(self):
         cases = {case: self.CASES[case] for case in ("sgd", "adam", "rmsprop", "unused", "frozen", "accumulation", "schedule", "two optimizers")}
         cases |= {case: ["--optimizer", case] for case in ("adagrad", "decay", "amsgrad", "centered")}
@@ -300,7 +332,8 @@ class Resume(Loop):
     WAYS = ([], ["-n", 2], ["-n", 2, "--exchange", "gossip"], ["-n", 2, "--exchange", "admm"],
             ["-n", 2, "--shard", "optimizer"], ["-n", 2, "--shard", "gradients"], ["-n", 2, "--shard", "parameters"], ["-n", 2, "--exchange", "central"],
             ["-n", 2, "--exchange", "central", "--central", "master"], ["-n", 2, "--exchange", "parameter-server", "--servers", 2],
-            ["-n", 2, "--exchange", "parameter-server", "--staleness", 0], ["-n", 2, "--codec", "1bit", "--set", "train.precision=fp32"])
+            ["-n", 2, "--exchange", "parameter-server", "--staleness", 0], ["-n", 2, "--codec", "1bit", "--set", "train.precision=fp32"],
+            ["-n", 2, "--mesh", "tensor=2"])
 
     def test_a_killed_run_resumes_to_the_same_weights(self):
         for way in some(self.WAYS, 6):
@@ -309,6 +342,8 @@ class Resume(Loop):
             own = ["--checkpoint", "--carry", "--two", "--optimizer", name, "--epochs", 3]
             if "--codec" in way:
                 own.append("--float")
+            if "--mesh" in way:
+                own = ["--divide", *[word for word in own if word != "--carry"]]
             with self.subTest(way=way):
                 self.loop(*way, "--", *own, "--out", self.path("whole"))
                 killed, _ = self.loop(*way, "--", *own, "--save-at", 8, "--kill-at", 10, status=1 if "-n" in way else -signal.SIGKILL)
@@ -440,7 +475,9 @@ class Faults(Loop):
                 (["-n", 2, "--", "--fault", "other-model"], 2, ["the model of rank 1 differs from that of rank 0"]),
                 (["--", "--fault", "twice", "--checkpoint"], 2, ["'sum' is added twice"]),
                 (["--", "--frozen", "--unfreeze"], 2, ["first.weight", "make a new optimizer"]),
-                (["-n", 2, "--mesh", "replica=1,stage=2"], 2, ["train.mesh", "an own loop computes whole models", "Run::fit()"]),
+                (["-n", 2, "--mesh", "replica=1,stage=2"], 2, ["train.mesh", "an own loop computes all layers on each rank", "Run::fit()"]),
+                (["-n", 2, "--mesh", "tensor=2"], 2, ["train.mesh", "no layer that ranks could divide", "Run::replicate()"]),
+                (["-n", 2, "--mesh", "tensor=2", "--exchange", "parameter-server", "--", "--divide"], 2, ["--exchange", "with a tensor axis"]),
                 (["-n", 2, "--shard", "parameters", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),
                 (["-n", 2, "--shard", "optimizer", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),
                 (["-n", 2, "--shard", "gradients", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),

@@ -142,10 +142,16 @@ RunSpec loop_spec(RunSpec spec, const Origins& origins) {
 
 void require_own_loop(const RunSpec& spec) {
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
-  if (mesh.stage > 1 || mesh.tensor > 1)
+  if (mesh.stage > 1)
     throw ConfigError(
         "train.mesh",
-        "an own loop computes whole models; leave out stage and tensor, or train by Run::fit()");
+        "an own loop computes all layers on each rank; leave out stage, or train by Run::fit()");
+#ifdef STARLING_OWN_LOOPS_ONLY
+  if (mesh.tensor > 1)
+    throw ConfigError("train.mesh",
+                      "a loop in Python keeps whole layers on every rank; leave out tensor, or use PyTorch's "
+                      "parallelize_module on the backend \"starling\"");
+#endif
   require_own_optimizer(spec);
   if (spec.train.precision == Precision::kBf16)
     throw ConfigError("train.precision",
@@ -180,7 +186,11 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
   require_own_loop(spec_);
   const at::ScalarType type = type_of(model_.parameters);
   spec_.train.precision = type == at::kDouble ? Precision::kFp64 : Precision::kFp32;
-  begin_equal(place.group, model_);
+  if (place.division == nullptr && parse_mesh(spec_.train.mesh, spec_.train.ranks).tensor > 1)
+    throw ConfigError("train.mesh",
+                      "the layers of the module are whole on each rank; pass the module to Run::replicate(), "
+                      "which divides them, before you make its optimizer");
+  begin_equal(replicas(), model_);
   const ModelFactory factory = [this] {
     return Model{std::make_shared<NamedTensors>(model_), nullptr, nullptr};
   };
@@ -192,9 +202,14 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
   replica.rank = place.group.rank();
   replica.own_gradients = true;
   replica.optimizer = [this](const std::vector<NamedTensor>&) { return optimizer_; };
-  ExchangeParts parts{spec_, factory, place.group, place.clock, replica};
-  parts.servers = next_service();
-  strategy_ = make_exchange(parts);
+  const auto exchange = [&](const ModelFactory& of, const ModelParts& shared) {
+    replica.parts = shared;
+    ExchangeParts parts{spec_, of, replicas(), place.clock, replica, shared.group != nullptr};
+    parts.servers = next_service();
+    return make_exchange(parts);
+  };
+  strategy_ =
+      place.division != nullptr ? place.division->make_strategy(factory, exchange) : exchange(factory, {});
   if (exchange_traits(spec_).servers) {
     place_.loop.ended.reset();
     place_.loop.leaves[this] = [this] { strategy_->recoverable()->leave(); };
@@ -286,7 +301,7 @@ void LoopStrategy::drop_borrowed() {
 
 // Returns how the gradients of this rank count. Collective if they are weighed and the ranks step together.
 OwnStep LoopStrategy::own_step() const {
-  const int ranks = place_.group.size();
+  const int ranks = replicas().size();
   OwnStep own{optimizer_->lr(), place_.loop.weight(ranks)};
   if (!weight_) return own;
   const double mine = own.weight == 0 ? 0 : *weight_;  // a rank without samples has that of another rank
@@ -294,7 +309,7 @@ OwnStep LoopStrategy::own_step() const {
   own.weight = mine > 0 ? 1 : 0;
   own.scale = mine > 0 ? 1 / mine : 0;
   if (ranks == 1 || !in_lockstep(spec_)) return own;
-  all_reduce(place_.group, &total, 1, DataType::kFp64, ReduceOp::kSum);
+  all_reduce(replicas(), &total, 1, DataType::kFp64, ReduceOp::kSum);
   own.weight = total > 0 ? mine * ranks / total : 0;
   return own;
 }
@@ -357,16 +372,23 @@ StrategyState LoopStrategy::state() {
   StrategyState state = strategy_->state();
   state.step = step_;
   // Every rank looks at each parameter, because another strategy may have divided it (zero/parameter_unit.h).
+  std::map<std::string, at::Tensor> frozen;
   for (const NamedTensor& p : model_.frozen) {
     const at::Tensor whole = p.tensor.detach();
-    if (!state.parameters.empty()) state.parameters[p.name] = whole.clone(at::MemoryFormat::Contiguous);
+    if (place_.division != nullptr || !state.parameters.empty())
+      frozen[p.name] = whole.clone(at::MemoryFormat::Contiguous);
   }
+  if (place_.division != nullptr) frozen = place_.division->whole(frozen);
+  if (!state.parameters.empty()) state.parameters.merge(frozen);
   return state;
 }
 
 void LoopStrategy::load_state(const StrategyState& state) {
   const at::NoGradGuard no_grad;
-  for (NamedTensor& p : model_.frozen) p.tensor.copy_(fitting(state.parameters, p.name, p.tensor));
+  if (!model_.frozen.empty()) {
+    const auto own = place_.division != nullptr ? place_.division->parts(state.parameters) : state.parameters;
+    for (NamedTensor& p : model_.frozen) p.tensor.copy_(fitting(own, p.name, p.tensor));
+  }
   strategy_->load_state(state);
   step_ = state.step;
   forget_gradients();

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,13 +29,32 @@ struct LoopModel {
   std::vector<NamedTensor> buffers;
 };
 
+// How the layers of a loop's module are divided among the ranks of a tensor axis. Not thread-safe.
+class LoopDivision {
+ public:
+  using MakeExchange =
+      std::function<std::unique_ptr<Strategy>(const ModelFactory& part, const ModelParts& parts)>;
+  virtual ~LoopDivision() = default;
+  // The ranks that hold the same part of the module.
+  virtual Group& replicas() = 0;
+  // Makes the strategy of whole models around the exchange of this rank's part. Collective.
+  virtual std::unique_ptr<Strategy> make_strategy(const ModelFactory& part,
+                                                  const MakeExchange& make_exchange) = 0;
+  // Returns whole tensors on the first rank of each replica, from the parts of its ranks. Collective over
+  // them.
+  virtual std::map<std::string, at::Tensor> whole(const std::map<std::string, at::Tensor>& parts) = 0;
+  // Returns this rank's parts of whole tensors.
+  virtual std::map<std::string, at::Tensor> parts(const std::map<std::string, at::Tensor>& whole) = 0;
+};
+
 // The process in which an own loop runs. What it refers to outlives everything made from it.
 struct LoopPlace {
   Group& group;  // all ranks
   const Clock& clock;
   const std::atomic<bool>& stop;  // set by SIGTERM and Ctrl-C
   LoopState& loop;
-  ServerAccess servers = {};  // of the run; each strategy has a service of its own
+  ServerAccess servers = {};         // of the run; each strategy has a service of its own
+  LoopDivision* division = nullptr;  // null: each rank holds the whole module
 };
 
 // Throws ConfigError if the models of the ranks differ in the name, the shape or the type of a tensor.
@@ -90,6 +111,8 @@ class LoopStrategy {
   StrategyStats statistics();
 
  private:
+  // The ranks that hold the same parameters. The exchange runs over them.
+  Group& replicas() const { return place_.division != nullptr ? place_.division->replicas() : place_.group; }
   ServerAccess next_service() const;
   void begin_step();
   void take_gradients();

@@ -8,30 +8,36 @@
 #include <utility>
 
 #include "starling/c10d/data_type.h"
-#include "starling/comm/message_tags.h"
 #include "starling/parallel/replica/gather_state.h"
 #include "starling/parallel/replica/replica.h"
 #include "starling/parallel/replica/replica_hash.h"
 #include "starling/parallel/replica/tensor_state.h"
 
 namespace starling {
-namespace {
-
-using Named = std::map<std::string, at::Tensor>;
-
-}  // namespace
-
 TensorParallel::TensorParallel(ModelFactory factory, Group& tensor, std::vector<Group*> counting,
                                const Clock& clock, const MakeExchange& make_exchange, int64_t hash_every,
                                TensorPlan plan)
-    : clock_(clock),
-      group_(tensor, clock),
+    : own_group_(std::make_unique<TensorGroup>(tensor, clock)),
+      group_(*own_group_),
       counting_(std::move(counting)),
       plan_(std::move(plan)),
       hash_every_(hash_every) {
-  const ModelFactory part = sharded(std::move(factory));
+  make_exchange_of(sharded(std::move(factory)), make_exchange);
+}
+
+TensorParallel::TensorParallel(const ModelFactory& part, ModelSharding division, TensorGroup& tensor,
+                               std::vector<Group*> counting, const MakeExchange& make_exchange,
+                               int64_t hash_every)
+    : group_(tensor),
+      counting_(std::move(counting)),
+      division_(std::move(division)),
+      hash_every_(hash_every) {
+  make_exchange_of(part, make_exchange);
+}
+
+void TensorParallel::make_exchange_of(const ModelFactory& part, const MakeExchange& make_exchange) {
   ModelParts parts;
-  parts.group = &tensor;
+  parts.group = &group_.group();
   const Model probe = part();  // making a model shows which parameters are sharded
   for (const auto& p : probe.module->named_parameters()) {
     const auto slice = division_.slices.find(p.key());
@@ -102,34 +108,6 @@ void TensorParallel::consensus() {
   exchange_->consensus();
 }
 
-// Returns whole tensors on rank 0; all other ranks send their parts. Names are equal on all ranks, in one
-// order. A tensor that does not have the sizes of a part (ADMM's penalty, under a parameter's name) is no
-// part and is equal on all ranks.
-Named TensorParallel::whole_of(const Named& parts) {
-  Group& group = group_.group();
-  Named whole;
-  for (const auto& [name, tensor] : parts) {
-    const auto slice = division_.slices.find(parameter_of_state(name));
-    if (slice == division_.slices.end() ||
-        tensor.sizes() != at::IntArrayRef(slice->second.part_sizes(group.size(), group.rank()))) {
-      whole[name] = tensor;
-      continue;
-    }
-    const at::Tensor own = tensor.contiguous();
-    if (group.rank() != 0) {
-      send(group, own.data_ptr(), own.nbytes(), 0, kTensorStateTag);
-      continue;
-    }
-    std::vector<at::Tensor> all = {own};
-    for (int r = 1; r < group.size(); ++r) {
-      all.push_back(at::empty(slice->second.part_sizes(group.size(), r), own.options()));
-      recv(group, all.back().data_ptr(), all.back().nbytes(), r, kTensorStateTag);
-    }
-    whole[name] = slice->second.join(all);
-  }
-  return whole;
-}
-
 namespace {
 
 // Returns true for the state of one rank that no other rank shares: what the program's own optimizer and
@@ -159,8 +137,8 @@ StrategyState TensorParallel::state() {
   gather_state(group_.group(), own);
   StrategyState whole;
   whole.step = part.step;
-  whole.parameters = whole_of(part.parameters);
-  whole.optimizer = whole_of(part.optimizer);
+  whole.parameters = join_state(part.parameters, division_.slices, group_.group());
+  whole.optimizer = join_state(part.optimizer, division_.slices, group_.group());
   whole.optimizer.merge(own.optimizer);
   whole.buffers = std::move(part.buffers);
   return whole;

@@ -40,6 +40,10 @@ class TensorParallel final : public Strategy {
   // references must outlive this object. Errors: ConfigError if the model cannot be sharded.
   TensorParallel(ModelFactory factory, Group& tensor, std::vector<Group*> counting, const Clock& clock,
                  const MakeExchange& make_exchange, int64_t hash_every = 0, TensorPlan plan = {});
+  // The same for a model that shard_model() has already sharded over `tensor`, with this result. `part` makes
+  // this rank's part.
+  TensorParallel(const ModelFactory& part, ModelSharding division, TensorGroup& tensor,
+                 std::vector<Group*> counting, const MakeExchange& make_exchange, int64_t hash_every = 0);
 
   // If one rank is asked to stop, all ranks of its replica ask to stop.
   void begin_step(const Step& step) override;
@@ -68,15 +72,16 @@ class TensorParallel final : public Strategy {
   StrategyStats strategy_stats() override;
   uint64_t bytes_from_servers() override { return exchange_->bytes_from_servers(); }
   Traced* traced() override { return exchange_->traced(); }
+  OwnLoop* own_loop() override { return exchange_->own_loop(); }
 
  private:
   ModelFactory sharded(ModelFactory factory);
-  std::map<std::string, at::Tensor> whole_of(const std::map<std::string, at::Tensor>& parts);
+  void make_exchange_of(const ModelFactory& part, const MakeExchange& make_exchange);
   uint64_t counted_bytes() const;
   void compare_copies();
 
-  const Clock& clock_;
-  TensorGroup group_;
+  const std::unique_ptr<TensorGroup> own_group_;  // null if group_ is another object's
+  TensorGroup& group_;
   std::vector<Group*> counting_;
   const TensorPlan plan_;
   ModelSharding division_;  // filled by the factory

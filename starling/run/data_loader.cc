@@ -31,21 +31,21 @@ struct DataLoader::State {
 
 namespace {
 
-LoaderOptions options_of(const RunSpec& spec, const OwnSamples& own, const RunEnvironment& environment,
-                         int64_t batch) {
-  const int ranks = environment.group.size();
-  if (batch < ranks) {
+// The ranks of a replica get equal samples, because they compute each batch together.
+LoaderOptions options_of(const RunSpec& spec, const OwnSamples& own, const MeshGroups& axes, int64_t batch) {
+  const int replicas = static_cast<int>(axes.mesh().replica);
+  if (batch < replicas) {
     throw ConfigError("Run::loader",
-                      fmt::format("a batch of {} samples cannot be divided among {} ranks; use at "
-                                  "least one sample for each rank",
-                                  batch, ranks));
+                      fmt::format("a batch of {} samples cannot be divided among {} {}; use at "
+                                  "least one sample for each of them",
+                                  batch, replicas, axes.mesh().ranks() > replicas ? "replicas" : "ranks"));
   }
   if (!own.parts.empty()) {
     LoaderOptions options = loader_options(spec, 0, 1, 0);
-    options.global_batch = batch / ranks;
+    options.global_batch = batch / replicas;
     return options;
   }
-  LoaderOptions options = loader_options(spec, environment.group.rank(), ranks, 0);
+  LoaderOptions options = loader_options(spec, static_cast<int>(axes.place().replica), replicas, 0);
   options.global_batch = batch;
   options.unequal = options.remainder = true;
   return options;
@@ -141,11 +141,11 @@ DataLoader Run::loader(std::shared_ptr<const Source> source, int64_t batch) {
     if (state_->session) {
       const RunEnvironment& environment = state_->own_loop();
       require_same_data({source, nullptr}, environment.group);
-      const OwnSamples own =
-          own_samples(spec, {source, nullptr}, MeshGroups(spec, environment), environment.clock);
+      const MeshGroups& axes = state_->own_axes();
+      const OwnSamples own = own_samples(spec, {source, nullptr}, axes, environment.clock);
       state->source = own.source;
-      state->options = options_of(spec, own, environment, batch);
-      if (!own.parts.empty()) state->samples = state->options.global_batch * environment.group.size();
+      state->options = options_of(spec, own, axes, batch);
+      if (!own.parts.empty()) state->samples = state->options.global_batch * axes.mesh().replica;
     } else {
       state->options = loader_options(spec, 0, 1, 0);
       state->options.remainder = true;

@@ -12,6 +12,7 @@
 #include "starling/run/run_state.h"
 #include "starling/run/torch_optimizer.h"
 #include "starling/run/training.h"
+#include "starling/spec/mesh.h"
 
 namespace starling {
 namespace {
@@ -82,7 +83,8 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
                           environment.clock,
                           environment.stop,
                           state.loop,
-                          {environment.store, environment.rendezvous}};
+                          {environment.store, environment.rendezvous},
+                          state.divided ? state.divided->division_of(module) : nullptr};
     const RunSpec spec = loop_spec(state.resolved(), state.origins);
     require_own_loop(spec);
     refuse_what_the_loop_decides(state);
@@ -129,20 +131,29 @@ std::map<std::string, double> DistributedOptimizer::statistics() {
   return with_faults_reported(LoopAccess::state_of(run_), [&] { return strategy_->statistics(); });
 }
 
-void Run::make_equal(torch::nn::Module& module) {
+void Run::make_equal(std::shared_ptr<torch::nn::Module> module, const TensorPlan& plan) {
   with_faults_reported(*state_, [&] {
-    load_initial(module, state_->resolved());
-    if (!state_->session) return;
-    Group& group = state_->own_loop().group;
+    RunState& state = *state_;
+    load_initial(*module, state.resolved());
+    if (!state.session) return;
+    const RunEnvironment& environment = state.own_loop();
+    Group& group = environment.group;
     if (group.size() == 1) return;
     LoopModel model;
-    for (const auto& item : module.named_parameters()) model.frozen.push_back({item.key(), item.value()});
-    for (const auto& item : module.named_buffers()) model.buffers.push_back({item.key(), item.value()});
+    for (const auto& item : module->named_parameters()) model.frozen.push_back({item.key(), item.value()});
+    for (const auto& item : module->named_buffers()) model.buffers.push_back({item.key(), item.value()});
     require_same_model(group, model);
     const at::NoGradGuard no_grad;
     for (auto* tensors : {&model.frozen, &model.buffers}) {
       for (NamedTensor& t : *tensors) broadcast_tensor(group, t.tensor, 0);
     }
+    const RunSpec spec = loop_spec(state.resolved(), state.origins);
+    if (parse_mesh(spec.train.mesh, spec.train.ranks).tensor == 1) return;
+    require_own_loop(spec);
+    if (!state.divided)
+      state.divided =
+          std::make_unique<DividedModules>(state.own_axes(), environment.clock, spec.train.hash_every);
+    state.divided->divide(std::move(module), plan);
   });
 }
 

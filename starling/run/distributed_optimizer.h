@@ -42,14 +42,18 @@ class DistributedOptimizer {
   // its groups then hold these parts. With parameter servers, the servers make the updates of the optimizer,
   // at its present learning rate.
   //
+  // With --mesh tensor=T, the module must be one that Run::replicate() has divided, and the optimizer updates
+  // this rank's parts.
+  //
   // With --shard parameters (ZeRO 3), each rank keeps a part of the parameters too. An operation of libtorch
   // gathers what it uses, so all ranks must make the same operations on parameters in the same order. Code
   // that reads parameters through data_ptr(), and torch::save(), belong into the scope of consensus(). The
   // destructor makes the module whole again. It is then collective.
   //
   // Errors: ConfigError in these cases:
-  // - The configuration asks for what an own loop cannot do, such as stages, tensor slices or bf16.
+  // - The configuration asks for what an own loop cannot do, such as stages or bf16.
   // - The command line has a flag that the loop decides in code, such as --lr or --epochs.
+  // - Run::replicate() has not divided the module, and --mesh has a tensor axis.
   // - The optimizer cannot be sharded, or the servers do not know it.
   // - The ranks have different models.
   // - A parameter of the optimizer is not a parameter of the module.

@@ -249,15 +249,27 @@ class Run {
 
   // Gives every rank the parameters and buffers of rank 0, or those of --init if that is given, and returns
   // the module. Collective. Errors: those of --init.
+  //
+  // With --mesh tensor=T, T ranks compute each batch together, and each of them then keeps its parts of the
+  // layers. `plan` names torch::nn::Linear layers and says how each is divided:
+  //
+  //   auto net = run.replicate(std::make_shared<Net>(), {{"fc1", starling::kColumn}, {"fc2",
+  //   starling::kRow}});
+  //
+  // Layers of Starling's own are divided without a plan, and all other layers stay whole. Make the optimizer
+  // afterwards, because it updates the parts. The passes of the module are collective over the T ranks, and
+  // the run must outlive them. Unlike fit(), the loop does not compare the divided module with the whole one.
+  // Errors: ConfigError for a pattern that matches no layer, and for a module without a layer that can be
+  // divided.
   template <typename Net>
-  std::shared_ptr<Net> replicate(std::shared_ptr<Net> net) {
-    make_equal(*net);
+  std::shared_ptr<Net> replicate(std::shared_ptr<Net> net, const TensorPlan& plan = {}) {
+    make_equal(net, plan);
     return net;
   }
   // As above, for a module holder.
   template <typename Net>
-  torch::nn::ModuleHolder<Net> replicate(torch::nn::ModuleHolder<Net> net) {
-    make_equal(*net);
+  torch::nn::ModuleHolder<Net> replicate(torch::nn::ModuleHolder<Net> net, const TensorPlan& plan = {}) {
+    make_equal(net.ptr(), plan);
     return net;
   }
   // Returns the batches of this rank. A step of all ranks together takes `batch` samples, so that the loop
@@ -299,7 +311,7 @@ class Run {
                   std::shared_ptr<const Source> test, const FitOptions& options,
                   std::map<std::string, at::Tensor>* trained);
 
-  void make_equal(torch::nn::Module& module);
+  void make_equal(std::shared_ptr<torch::nn::Module> module, const TensorPlan& plan);
 
   std::unique_ptr<RunState> state_;
 };

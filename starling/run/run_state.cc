@@ -20,6 +20,11 @@ const RunEnvironment& RunState::own_loop() {
   return *loop_environment;
 }
 
+const MeshGroups& RunState::own_axes() {
+  if (!loop_axes) loop_axes = std::make_unique<MeshGroups>(resolved(), own_loop());
+  return *loop_axes;
+}
+
 void end_with(const Environment& environment, bool json, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   int status = known != nullptr ? exit_status(known->code()) : kExitOther;

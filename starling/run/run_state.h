@@ -11,6 +11,8 @@
 
 #include "starling/launch/environment.h"
 #include "starling/parallel/loop_state.h"
+#include "starling/run/divided_modules.h"
+#include "starling/run/mesh_groups.h"
 #include "starling/run/run.h"
 #include "starling/run/session.h"
 #include "starling/spec/config.h"
@@ -34,11 +36,15 @@ struct RunState {
   // Of a program's own loop.
   LoopState loop;
   std::optional<RunEnvironment> loop_environment;  // made on first use
+  std::unique_ptr<MeshGroups> loop_axes;           // made on first use
+  std::unique_ptr<DividedModules> divided;         // null: there are none
   bool generator_begun = false;
   bool loop_saved = false;  // a checkpoint holds the state in which the loop was interrupted
 
   // Returns the environment of a program's own loop. Errors: those of Session.
   const RunEnvironment& own_loop();
+  // Returns the groups of the device mesh for a program's own loop. The first call is collective.
+  const MeshGroups& own_axes();
   // The configuration, with the ranks and threads of this job.
   const RunSpec& resolved() const { return session ? session->spec() : spec; }
 };

@@ -234,10 +234,11 @@ ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& pl
     if (auto* conv = dynamic_cast<Conv2dImpl*>(module.get())) sharder.gathered(*conv);
   }
   if (sharder.sharding.slices.empty()) {
-    throw ConfigError("train.mesh",
-                      "the model has no layer that ranks could divide: name its torch::nn::Linear layers in "
-                      "FitOptions::tensor_plan(), make layers starling::Linear and starling::Conv2d "
-                      "(starling/nn/tensor_parallel/shard_model.h), or leave out the tensor axis");
+    throw ConfigError(
+        "train.mesh",
+        "the model has no layer that ranks could divide: name its torch::nn::Linear layers in "
+        "FitOptions::tensor_plan() or Run::replicate(), make layers starling::Linear and starling::Conv2d "
+        "(starling/nn/tensor_parallel/shard_model.h), or leave out the tensor axis");
   }
   return std::move(sharder.sharding);
 }

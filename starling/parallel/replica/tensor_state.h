@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "starling/comm/group.h"
 #include "starling/nn/tensor_parallel/tensor_slice.h"
 
 namespace starling {
@@ -18,5 +19,11 @@ std::string parameter_of_state(const std::string& name);
 // those of the whole parameter is not cut, so that the object that loads the state can refuse it.
 std::map<std::string, at::Tensor> cut_state(const std::map<std::string, at::Tensor>& whole,
                                             const TensorSlices& slices, int size, int rank);
+
+// Returns whole tensors on rank 0 of the group whose ranks hold the parts. The other ranks send theirs. Names
+// are equal on all ranks. A tensor that does not have the sizes of a part (ADMM's penalty, under a
+// parameter's name) is no part and is equal on all ranks. Collective over the group.
+std::map<std::string, at::Tensor> join_state(const std::map<std::string, at::Tensor>& parts,
+                                             const TensorSlices& slices, Group& group);
 
 }  // namespace starling
