@@ -77,7 +77,7 @@ class EqualsOneProcess(Loop):
             self.loop("--", "--plain", "--out", self.path("plain"), *[word for word in case if word != "--several"])
             for ranks in (1, 2, 3, 4) if name in ("sgd", "two optimizers") else some((2, 4, 3), 1):
                 with self.subTest(case=name, ranks=ranks):
-                    out, _ = self.loop("-n", ranks, "--global-batch", 12, "--", "--out", self.path("own"), *case)
+                    out, _ = self.loop("-n", ranks, "--", "--out", self.path("own"), *case)
                     self.assertEqual(len(re.findall(r"done rank \d of %d epochs 2" % ranks, out)), ranks, out)
                     for rank in range(ranks):
                         self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
@@ -92,7 +92,7 @@ class EqualsOneProcess(Loop):
             for way in ([], *self.PARTS, ["--exchange", "parameter-server"]):
                 for ranks in (1, 2, 3, 4) if not way else some((4, 3), 1):
                     with self.subTest(case=case, way=way, ranks=ranks):
-                        self.loop("-n", ranks, "--global-batch", 12, *way, "--", "--out", self.path("own"), *case)
+                        self.loop("-n", ranks, *way, "--", "--out", self.path("own"), *case)
                         for rank in range(ranks):
                             self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
 
@@ -101,7 +101,7 @@ class EqualsOneProcess(Loop):
         for ranks, sums in ((1, "1 1 2 2 3 3"), (2, "3 3 6 6 9 9"), (3, "6 6 12 12 18 18")):
             for way in ([], ["--exchange", "central"], ["--shard", "gradients"], ["--shard", "parameters"]) if ranks == 2 else ([],):
                 with self.subTest(ranks=ranks, way=way):
-                    out, _ = self.loop("-n", ranks, "--global-batch", 12, *way, "--", "--group", "--out", self.path("own"))
+                    out, _ = self.loop("-n", ranks, *way, "--", "--group", "--out", self.path("own"))
                     self.assertEqual(out.count(f"sums of {ranks} ranks {sums}\n"), ranks, out)
                     for rank in range(ranks):
                         self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
@@ -220,9 +220,9 @@ class Exchanges(Loop):
 
     def both_loops(self, optimizer, *way, own=()):
         """Trains in the loop of the library and in that of the program, from equal weights."""
-        same = [*way, "--global-batch", 12, "--init", self.path("init.0")]
+        same = [*way, "--init", self.path("init.0")]
         own = ["--samples", 48, "--batch", 12, "--epochs", 3, *own]
-        self.loop(*same, *self.OPTIMIZERS[optimizer], *self.CONSTANT, "--", *own, "--fit", "--shown", self.path("library"))
+        self.loop(*same, "--global-batch", 12, *self.OPTIMIZERS[optimizer], *self.CONSTANT, "--", *own, "--fit", "--shown", self.path("library"))
         self.loop(*same, "--", *own, "--optimizer", optimizer, "--shown", self.path("own"))
 
     def test_both_loops_are_the_same_strategy(self):
@@ -280,8 +280,8 @@ class Exchanges(Loop):
 
     def test_options_of_fit_do_what_a_loop_of_the_program_does(self):
         self.loop("--", "--plain", "--out", self.path("init"), "--epochs", 0)
-        same = ["--precision", "fp64", "--global-batch", 12, "--init", self.path("init.0")]
-        rule = [*self.OPTIMIZERS["sgd"], *self.CONSTANT]
+        same = ["--precision", "fp64", "--init", self.path("init.0")]
+        rule = ["--global-batch", 12, *self.OPTIMIZERS["sgd"], *self.CONSTANT]
         for number, (name, (of_fit, own)) in enumerate(self.OPTIONS.items()):
             own = ["--samples", 48, "--batch", 12, "--epochs", 3, *own]
             ways = [[], ["-n", 2], ["-n", 2, "--shard", "optimizer"], ["-n", 2, "--exchange", "local-sgd", "--every", 4]]
@@ -490,6 +490,7 @@ class Faults(Loop):
                 (["--precision", "bf16"], 2, ["train.precision", "torch::autocast"]),
                 (["--lr", 0.1], 2, ["--lr: optimizer.lr has no effect", "training loop of its own"]),
                 (["-n", 2, "--epochs", 3], 2, ["--epochs: train.epochs has no effect"]),
+                (["-n", 2, "--global-batch", 12], 2, ["--global-batch: train.global_batch has no effect"]),
                 (["--epochs", 3, "--", "--early"], 2, ["--epochs: train.epochs has no effect"]),
                 (["-n", 2, "--emulate", "slow-rank=1:2x"], 2, ["train.emulate", "Run::fit()"]),
                 (["--global-batch", 12, "--", "--fit", "--groups", "--no-match"], 2, ["FitOptions::group", "matches \"third.*\"", "first.weight"]),

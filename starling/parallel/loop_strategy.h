@@ -105,6 +105,8 @@ class LoopStrategy {
   StrategyState state();
   // Loads a state, which must be equal on all ranks. Errors: Error(kCheckpoint).
   void load_state(const StrategyState& state);
+  // The number of elements of the whole model that the optimizer updates.
+  int64_t parameters() { return strategy_->whole_parameters(); }
   // The number of steps so far.
   int64_t steps() const { return step_; }
   // Returns the strategy statistics. Collective.

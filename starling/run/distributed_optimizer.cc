@@ -40,8 +40,8 @@ void refuse_what_the_loop_decides(const RunState& state) {
     const bool read =
         key == "optimizer.clip_norm" || key == "optimizer.clip_value" || key == "optimizer.share";
     const bool rule = key.starts_with("optimizer.") && !read;
-    const bool decided =
-        rule || key.starts_with("schedule.") || key == "train.epochs" || key == "train.steps";
+    const bool decided = rule || key.starts_with("schedule.") || key == "train.epochs" ||
+                         key == "train.steps" || key == "train.global_batch";
     if (typed && decided)
       throw ConfigError(origin.where,
                         fmt::format("{} has no effect, because the program has a training loop of its "
@@ -69,6 +69,20 @@ void begin_generator_once(RunState& state) {
   begin_generator(state.resolved(), state.environment.identity.rank, nullptr);
 }
 
+// Prints once what the loop trains, and the run folder if something is kept.
+void tell_begin(RunState& state, int64_t parameters) {
+  if (std::exchange(state.loop_told, true)) return;
+  const RunEnvironment& environment = state.own_loop();
+  const RunSpec& spec = state.resolved();
+  const int ranks = environment.group.size();
+  const auto tell = [&](std::string text) {
+    environment.sink.emit(Message{Severity::kInfo, -1, std::move(text)});
+  };
+  tell(fmt::format("loop of the program: {} parameters, {} rank{}{}", parameters, ranks,
+                   ranks == 1 ? "" : "s", ranks == 1 ? "" : ", " + spec.exchange.name));
+  if (!environment.kept.folder.empty()) tell("run folder " + environment.kept.folder);
+}
+
 }  // namespace
 
 DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
@@ -90,6 +104,7 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
     refuse_what_the_loop_decides(state);
     strategy_ = std::make_unique<LoopStrategy>(spec, place, std::move(model), adapt_optimizer(optimizer));
     begin_generator_once(state);
+    tell_begin(state, strategy_->parameters());
   });
 }
 

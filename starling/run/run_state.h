@@ -39,6 +39,7 @@ struct RunState {
   std::unique_ptr<MeshGroups> loop_axes;           // made on first use
   std::unique_ptr<DividedModules> divided;         // null: there are none
   bool generator_begun = false;
+  bool loop_told = false;   // what the loop trains
   bool loop_saved = false;  // a checkpoint holds the state in which the loop was interrupted
 
   // Returns the environment of a program's own loop. Errors: those of Session.

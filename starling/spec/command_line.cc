@@ -241,6 +241,23 @@ ProgramLine ProgramOptions::parse(int argc, const char* const* argv,
   return line;
 }
 
+namespace {
+
+// Returns the flag that has the meaning of another program's flag, or "" if there is none.
+std::string flag_called_elsewhere(std::string_view name) {
+  // torchrun, mpiexec, horovodrun, and the usual arguments of training scripts.
+  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"--batch", "--global-batch"}, {"--batch-size", "--global-batch"}, {"--learning-rate", "--lr"},
+      {"--np", "--ranks"},           {"--nproc-per-node", "--ranks"},    {"--nproc_per_node", "--ranks"},
+      {"--world-size", "--ranks"},   {"--num-epochs", "--epochs"},       {"--max-steps", "--steps"}};
+  for (const auto& [other, own] : kNames) {
+    if (name == other) return std::string(own);
+  }
+  return "";
+}
+
+}  // namespace
+
 ConfigError unknown_argument(const std::string& argument, std::vector<std::string> known, bool own) {
   const std::string name = argument.substr(0, argument.find('='));
   const std::string after = own ? ". Arguments of the program's own follow --" : "";
@@ -256,7 +273,8 @@ ConfigError unknown_argument(const std::string& argument, std::vector<std::strin
         "starling train " +
             name);
   }
-  const std::string near = nearest(name, known);
+  std::string near = flag_called_elsewhere(name);
+  if (near.empty()) near = nearest(name, known);
   return ConfigError(name,
                      (near.empty() ? "unknown flag. --help lists the flags, and --set key=value sets any key"
                                    : fmt::format("unknown flag: did you mean {}?", near)) +

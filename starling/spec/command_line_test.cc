@@ -187,6 +187,9 @@ TEST(CommandLine, RefusesWrongValues) {
 
 TEST(CommandLine, NamesTheNearFlag) {
   EXPECT_STREQ(unknown_argument("--modle=x").what(), "--modle: unknown flag: did you mean --model?");
+  EXPECT_STREQ(unknown_argument("--batch-size=64").what(),
+               "--batch-size: unknown flag: did you mean --global-batch?");
+  EXPECT_STREQ(unknown_argument("--np").what(), "--np: unknown flag: did you mean --ranks?");
   EXPECT_STREQ(unknown_argument("--jsno", {"--json"}).what(), "--jsno: unknown flag: did you mean --json?");
   EXPECT_THAT(unknown_argument("--lr").what(), HasSubstr("--lr: this command does not take the flag"));
   EXPECT_STREQ(unknown_argument("word").what(), "word: unexpected argument");

@@ -299,27 +299,8 @@ at::Tensor ParameterUnit::own_gradient() {
   return own_gradient_;
 }
 
-double ParameterUnit::sum_of_squares(const Replica& replica, const ModelParts& parts) {
-  std::vector<NamedTensor> own;
-  for (const size_t i : parameters_) own.push_back(replica.parameters[i]);
-  const auto begin = static_cast<size_t>(begin_), end = begin + static_cast<size_t>(share_);
-  double sum = 0;
-  for (const auto& [from, to] : pieces_outside(begin, end, ranges_counted_elsewhere(parts, own, layout_))) {
-    const at::Tensor piece =
-        own_gradient().narrow(0, static_cast<int64_t>(from - begin), static_cast<int64_t>(to - from));
-    sum += piece.to(at::kDouble).square().sum().item<double>();
-  }
-  return sum;
-}
-
-std::string ParameterUnit::gradient_not_finite(const Replica& replica) const {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const auto first = static_cast<int64_t>(layout_.offset[i]);
-    const int64_t begin = std::max(first, begin_), end = std::min(first + likes_[i].numel(), begin_ + share_);
-    if (begin < end && !at::isfinite(own_gradient_.narrow(0, begin - begin_, end - begin)).all().item<bool>())
-      return replica.parameters[parameters_[i]].name;
-  }
-  return "";
+GradientShare ParameterUnit::gradient_share(const Replica& replica) {
+  return {own_gradient(), begin_, replica, parameters_, layout_};
 }
 
 void ParameterUnit::release_gradients(Replica& replica) {

@@ -28,9 +28,9 @@
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
 #include "starling/parallel/replica/flat_layout.h"
-#include "starling/parallel/replica/model_parts.h"
 #include "starling/parallel/replica/own_gradients.h"
 #include "starling/parallel/replica/replica.h"
+#include "starling/parallel/zero/gradient_share.h"
 
 namespace starling {
 
@@ -122,11 +122,8 @@ class ParameterUnit {
   void reduce(bool whole);
   // This rank's share of the gradients. After reduce(), that of the mean.
   at::Tensor own_gradient();
-  // Returns the sum of the squares of own_gradient(), in fp64. Parameters that another part of the model
-  // counts are left out.
-  double sum_of_squares(const Replica& replica, const ModelParts& parts);
-  // Returns the name of the first parameter whose gradient is not finite in this rank's share, or nothing.
-  std::string gradient_not_finite(const Replica& replica) const;
+  // Returns own_gradient() with its place. It refers to this unit and to `replica`.
+  GradientShare gradient_share(const Replica& replica);
   // Frees the whole gradients, and makes each .grad that shows them undefined.
   void release_gradients(Replica& replica);
   // Frees this rank's share of the gradients.

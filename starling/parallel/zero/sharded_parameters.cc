@@ -130,7 +130,7 @@ void ShardedParameters::clip() {
   }
   if (options_.clip_norm <= 0) return;
   double squares = 0;
-  for (auto& unit : units_) squares += unit->sum_of_squares(replica_, options_.parts);
+  for (auto& unit : units_) squares += unit->gradient_share(replica_).sum_of_squares(options_.parts);
   if (group_.size() > 1) all_reduce(group_, &squares, 1, DataType::kFp64, ReduceOp::kSum);
   const double norm = std::sqrt(sum_over_parts(options_.parts, squares));
   if (norm <= options_.clip_norm) return;
@@ -140,7 +140,7 @@ void ShardedParameters::clip() {
 // Only the rank whose share is not finite throws. The other ranks get its error in their next collective.
 void ShardedParameters::refuse_unless_finite() const {
   for (const auto& unit : units_) {
-    const std::string name = unit->gradient_not_finite(replica_);
+    const std::string name = unit->gradient_share(replica_).first_not_finite();
     if (!name.empty())
       refuse_gradient(group_.rank(), step_.index,
                       fmt::format("the mean of all ranks' gradients of {}", name));

@@ -192,7 +192,7 @@ StepReport Zero::update() {
   double scale = 1.0 / group_.size();
   if (options_.replica.clip_norm > 0) {
     double squares = 0;
-    for (const auto& unit : units_) squares += unit->sum_of_squares(replica_, options_.replica.parts);
+    for (const auto& unit : units_) squares += unit->gradient_share(replica_).sum_of_squares(options_.replica.parts);
     if (group_.size() > 1) all_reduce(group_, &squares, 1, DataType::kFp64, ReduceOp::kSum);
     const double norm = scale * std::sqrt(sum_over_parts(options_.replica.parts, squares));
     if (norm > options_.replica.clip_norm) scale *= options_.replica.clip_norm / (norm + 1e-6);
@@ -270,7 +270,7 @@ void Zero::refuse(double loss) const {
 // Only the rank whose share is not finite throws. The other ranks get its error in their next collective,
 // before they publish or save what this update has made.
 void Zero::refuse_gradient_of(const ZeroUnit& unit) const {
-  const std::string name = unit.gradient_not_finite(replica_);
+  const std::string name = unit.gradient_share(replica_).first_not_finite();
   refuse_gradient(group_.rank(), step_.index,
                   name.empty() ? std::string("the mean gradient of all ranks")
                                : fmt::format("the sum of all ranks' gradients of {}", name));

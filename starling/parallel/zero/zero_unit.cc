@@ -200,18 +200,8 @@ void ZeroUnit::release() {
   gathered_ = false;
 }
 
-double ZeroUnit::sum_of_squares(const Replica& replica, const ModelParts& parts) const {
-  std::vector<NamedTensor> own;
-  for (const size_t i : plan_.parameters) own.push_back(replica.parameters[i]);
-  const auto begin = static_cast<size_t>(begin_);
-  double sum = 0;
-  for (const auto& [from, to] :
-       pieces_outside(begin, begin + share_, ranges_counted_elsewhere(parts, own, layout_))) {
-    const at::Tensor piece =
-        own_gradient_.narrow(0, static_cast<int64_t>(from - begin), static_cast<int64_t>(to - from));
-    sum += piece.to(at::kDouble).square().sum().item<double>();
-  }
-  return sum;
+GradientShare ZeroUnit::gradient_share(const Replica& replica) const {
+  return {own_gradient_, begin_, replica, plan_.parameters, layout_};
 }
 
 template <typename T, typename G>
@@ -234,17 +224,6 @@ bool ZeroUnit::apply(double scale, const Step& step) {
   if (is_mixed()) return apply_typed<float, Bf16>(scale, step);
   if (type_ == at::kDouble) return apply_typed<double, double>(scale, step);
   return apply_typed<float, float>(scale, step);
-}
-
-std::string ZeroUnit::gradient_not_finite(const Replica& replica) const {
-  for (size_t position = 0; position < plan_.parameters.size(); ++position) {
-    const auto first = static_cast<int64_t>(layout_.offset[position]);
-    const int64_t begin = std::max(first, begin_);
-    const int64_t end = std::min(first + likes_[position].numel(), begin_ + share_);
-    if (begin < end && !at::isfinite(own_gradient_.narrow(0, begin - begin_, end - begin)).all().item<bool>())
-      return replica.parameters[plan_.parameters[position]].name;
-  }
-  return "";
 }
 
 void ZeroUnit::publish() {

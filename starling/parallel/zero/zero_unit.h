@@ -17,9 +17,9 @@
 #include "starling/nn/layers/gradient_slot.h"
 #include "starling/optim/update_rule.h"
 #include "starling/parallel/replica/flat_layout.h"
-#include "starling/parallel/replica/model_parts.h"
 #include "starling/parallel/replica/replica.h"
 #include "starling/parallel/strategy.h"
+#include "starling/parallel/zero/gradient_share.h"
 
 namespace starling {
 
@@ -90,13 +90,10 @@ class ZeroUnit {
   // Stage 3: frees the gathered parameters.
   void release();
 
-  // Returns the sum of the squares of this rank's share of the gradient, in fp64. Parameters that another
-  // part of the model counts are left out.
-  double sum_of_squares(const Replica& replica, const ModelParts& parts) const;
+  // Returns this rank's share of the gradient. It refers to this unit and to `replica`.
+  GradientShare gradient_share(const Replica& replica) const;
   // Applies the update rule to this rank's share. Returns whether the share of the gradient is finite.
   bool apply(double scale, const Step& step);
-  // Returns the name of the first parameter whose gradient is not finite in this rank's share, or nothing.
-  std::string gradient_not_finite(const Replica& replica) const;
   // With stages 1 and 2, gathers the updated shares of all ranks on every rank. Call it after apply().
   // Collective.
   void publish();
