@@ -22,8 +22,8 @@
 //   carry             A state is carried from batch to batch and saved by rank. With fit, rank 1 kills itself
 //   in
 //                     the forward pass with the number that kill-at gives.
-//   checkpoint        Saves and resumes. save-at N: saves after step N. kill-at N: kills itself then. stop-at
-//   N:
+//   checkpoint        Saves and resumes. save-at N: saves after step N. kill-at N: kills itself then (with
+//   kill-rank R: only that rank). stop-at N:
 //                     asks the run to stop then.
 //   float             fp32 in place of fp64.
 //   fault WHAT        sparse, foreign, other-model, twice or stages
@@ -37,9 +37,11 @@
 //   clear-late        Clears the gradients before the next pass, and not after the update.
 //   early             Makes a loader before the optimizer.
 //   divide            The ranks of the tensor axis divide both layers.
+//   modes             Compares the outputs under InferenceMode and autocast with the others.
 //   rate              The rate of sgd is that of the configuration.
 #include <torch/torch.h>
 
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
@@ -206,6 +208,7 @@ class Program {
     if (options_.has("divide")) plan = {{"first", starling::kColumn}, {"second", starling::kRow}};
     net_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()), plan);
     other_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()), plan);
+    if (options_.has("fault") && options_.values.at("fault") == "nested") run_.replicate(net_->first);
     other_->carries = false;  // the checkpoint has the state of the first network
     own_ = optimizer_of(options_, trained(*net_), rate());
     if (options_.has("early")) run_.loader(points(options_), options_.number("batch", 8));
@@ -303,7 +306,9 @@ class Program {
       if (!options_.has("checkpoint")) continue;
       checkpoint.step();
       if (checkpoint.steps() == options_.number("save-at", -1)) checkpoint.save();
-      if (checkpoint.steps() == options_.number("kill-at", -1)) ::raise(SIGKILL);
+      if (checkpoint.steps() == options_.number("kill-at", -1) &&
+          options_.number("kill-rank", run_.rank()) == run_.rank())
+        ::raise(SIGKILL);
       if (checkpoint.steps() == options_.number("stop-at", -1)) run_.request_stop();
     }
   }
@@ -357,7 +362,27 @@ class Program {
     optimizer_ ? optimizer_->zero_grad() : own_->zero_grad();
   }
 
+  // Prints how far the outputs under InferenceMode and under autocast are from those of the plain model.
+  void compare_modes() {
+    const at::Tensor x = torch::linspace(-1, 1, 30, torch::kFloat).reshape({10, 3});
+    const at::Tensor plain = net_->forward(x).detach();
+    const auto apart = [&](const at::Tensor& y) {
+      return std::to_string((y.to(torch::kFloat) - plain).abs().max().item<double>());
+    };
+    std::string line = "apart";
+    {
+      const c10::InferenceMode guard;
+      line += " " + apart(net_->forward(x));
+    }
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const at::Tensor y = net_->forward(x);
+    y.sum().backward();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    say(line + " " + apart(y.detach()) + " " + c10::toString(y.scalar_type()));
+  }
+
   void finish(const starling::DataLoader& loader) {
+    if (options_.has("modes")) compare_modes();
     if (options_.has("shown")) {
       const auto shown = optimizer_->consensus();
       save("shown", *net_);

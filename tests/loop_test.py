@@ -137,17 +137,20 @@ class EqualsOneProcess(Loop):
 
     # The ways in which several ranks compute a batch together.
     TENSOR = [(2, ["--mesh", "tensor=2"]), (4, ["--mesh", "replica=2,tensor=2"]), (4, ["--mesh", "replica=2,tensor=2", "--shard", "optimizer"]),
-              (4, ["--mesh", "tensor=4"]), (4, ["--mesh", "replica=2,tensor=2", "--shard", "gradients"]),
+              (3, ["--mesh", "tensor=3"]), (4, ["--mesh", "replica=2,tensor=2", "--shard", "gradients"]),
               (4, ["--mesh", "replica=2,tensor=2", "--exchange", "local-sgd", "--every", 1])]
 
     def test_the_ranks_of_a_tensor_axis_divide_the_layers(self):
         cases = [(name, self.CASES[name]) for name in ("sgd", "adam", "frozen", "accumulation", "two optimizers", "several inputs and targets", "schedule")]
-        for number, (name, case) in enumerate([*cases, ("weights", ["--weigh", "--samples", 50])]):
+        for number, (name, case) in enumerate([*cases, ("weights", ["--weigh", "--samples", 50]), ("norm", ["--clip"])]):
             self.loop("--", "--plain", "--out", self.path("plain"), *[word for word in case if word != "--several"])
             first = number % 5
-            for ranks, way in some(self.TENSOR[first:5] + self.TENSOR[:first], 2):
+            ways = self.TENSOR[first:5] + self.TENSOR[:first]
+            if name == "norm":  # the loop could clip by the norm of its parts only
+                case, ways = [], [(ranks, [*way, "--set", "optimizer.clip_norm=0.1"]) for ranks, way in self.TENSOR[:5]]
+            for ranks, way in some(ways, 5 if name == "norm" else 2):
                 with self.subTest(case=name, ranks=ranks, way=way):
-                    out, _ = self.loop("-n", ranks, *way, "--save", self.path("saved.safetensors"), "--", "--divide", "--checkpoint", "--out", self.path("own"), *case)
+                    out, _ = self.loop("-n", ranks, *way, "--set", "train.hash_every=1", "--save", self.path("saved.safetensors"), "--", "--divide", "--checkpoint", "--out", self.path("own"), *case)
                     saved, plain = values_of(self.path("saved.safetensors")), values_of(self.path("plain.0"))
                     if name == "two optimizers":
                         plain |= {"other." + key: value for key, value in values_of(self.path("plain2.0")).items()}
@@ -155,9 +158,9 @@ class EqualsOneProcess(Loop):
                     for key, value in plain.items():
                         apart = math.dist(saved[key], value) / math.hypot(*value)
                         self.assertLess(apart, 1e-10, key)
-                    parts = int(way[1][-1])
-                    # `second` has two outputs. Its bias is whole on every rank.
-                    held = (3 + 1 + 2) * 8 / parts + 2 if name != "frozen" else 2 * 8 / parts + 2
+                    # Rank 0 has the larger part. `second` has two outputs. Its bias is whole on every rank.
+                    part = math.ceil(8 / int(way[1][-1]))
+                    held = (3 + 1 + 2) * part + 2 if name != "frozen" else 2 * part + 2
                     self.assertEqual(float(re.search(r"held_parameters = (\S+)", out)[1]), held, out)
 
     def test_a_step_of_local_sgd_on_a_tensor_axis_is_that_of_whole_models(self):
@@ -166,6 +169,28 @@ class EqualsOneProcess(Loop):
         self.loop(*same, "--plain", "--out", self.path("plain"))
         self.loop("-n", ranks, *way, "--save", self.path("saved.safetensors"), *same, "--divide", "--checkpoint")
         self.assertLess(self.distance("plain.0", "saved.safetensors"), 1e-10)
+
+    def test_sharded_parameters_of_divided_layers(self):
+        self.loop("--", "--plain", "--out", self.path("plain"), "--clip")
+        self.loop("-n", 4, "--mesh", "replica=2,tensor=2", "--shard", "parameters", "--set", "train.bucket_mb=0.000001", "--set",
+                  "optimizer.clip_norm=0.1", "--save", self.path("saved.safetensors"), "--", "--divide", "--checkpoint")
+        self.assertLess(self.distance("plain.0", "saved.safetensors"), 1e-10)
+
+    def test_a_module_without_divided_layers_is_whole_on_each_rank(self):
+        self.loop("--", "--plain", "--out", self.path("plain"))
+        out, err = self.loop("-n", 2, "--mesh", "tensor=2", "--", "--out", self.path("own"))
+        self.assertIn("each rank of the tensor axis holds the whole module", out + err)
+        for rank in range(2):
+            self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
+
+    def test_divided_layers_compute_the_same_under_autocast_and_in_inference(self):
+        out, _ = self.loop("-n", 2, "--mesh", "tensor=2", "--", "--divide", "--float", "--modes")
+        found = re.findall(r"apart (\S+) (\S+) (\S+)", out)
+        self.assertEqual(len(found), 2, out)
+        for inference, autocast, kind in found:
+            self.assertLess(float(inference), 1e-6)
+            self.assertLess(float(autocast), 0.05)
+            self.assertEqual(kind, "BFloat16")
 
     def test_servers_make_the_updates_of_the_optimizer_of_the_program(self):
         cases = {case: self.CASES[case] for case in ("sgd", "adam", "rmsprop", "unused", "frozen", "accumulation", "schedule", "two optimizers")}
@@ -402,12 +427,33 @@ class Resume(Loop):
         _, err = self.interrupted(own=["--group"])
         self.assertNotIn("was lost", err)
 
+    def test_ctrl_c_ends_ranks_that_divide_layers(self):
+        _, err = self.interrupted("--mesh", "tensor=2", own=["--divide"])
+        self.assertNotIn("was lost", err)
+
+    def test_a_divided_layer_names_the_rank_that_is_lost(self):
+        _, err = self.loop("-n", 2, "--mesh", "tensor=2", "--", "--divide", "--checkpoint", "--kill-at", 4, "--kill-rank", 1, status=1)
+        self.assertIn("rank 1 was killed by signal 9", err)
+        self.assertNotIn("terminate called", err)
+
+    def test_the_optimizer_of_another_tensor_axis_is_refused(self):
+        own = ["--", "--divide", "--checkpoint", "--optimizer", "adam", "--epochs", 1]
+        self.loop("-n", 2, "--mesh", "tensor=2", *own)
+        for ranks, way, has in ((3, ["--mesh", "tensor=3"], "a tensor axis of 2 ranks"), (4, ["--mesh", "replica=2,tensor=2"], "")):
+            shutil.copytree(self.path("run"), self.path("kept"), dirs_exist_ok=True)
+            _, err = self.loop("-n", ranks, *way, *own, fresh=False, status=5 if has else 0)
+            self.assertIn(has, err)
+            shutil.rmtree(self.path("run"))
+            shutil.copytree(self.path("kept"), self.path("run"))
+
     def interrupted(self, *way, own=()):
         own = ["--checkpoint", "--epochs", 200000, *own]
         process = subprocess.Popen([PROGRAM, "--run-dir", self.path("run"), "-n", "2", *way, "--", *map(str, own)], cwd=self.dir, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
         self.addCleanup(self.end, process)
-        self.assertIn("begun after step 0", process.stdout.readline())
+        for line in process.stdout:
+            if "begun after step 0" in line:
+                break
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -415,7 +461,8 @@ class Resume(Loop):
         self.assertIn("--run-dir", out + err)
         self.assertEqual(process.returncode, 130, out + err)
         steps = [int(p.name[5:]) for p in pathlib.Path(self.path("run/checkpoints")).glob("step-*")]
-        again, _ = self.loop("-n", 2, *way, "--", "--checkpoint", "--epochs", 1, fresh=False)
+        divided = ["--divide"] if "--divide" in own else []
+        again, _ = self.loop("-n", 2, *way, "--", *divided, "--checkpoint", "--epochs", 1, fresh=False)
         self.assertIn(f"resumed after step {max(steps)} position {max(steps)}", again)
         return out, err
 
@@ -476,7 +523,8 @@ class Faults(Loop):
                 (["--", "--fault", "twice", "--checkpoint"], 2, ["'sum' is added twice"]),
                 (["--", "--frozen", "--unfreeze"], 2, ["first.weight", "make a new optimizer"]),
                 (["-n", 2, "--mesh", "replica=1,stage=2"], 2, ["train.mesh", "an own loop computes all layers on each rank", "Run::fit()"]),
-                (["-n", 2, "--mesh", "tensor=2"], 2, ["train.mesh", "no layer that ranks could divide", "Run::replicate()"]),
+                (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--optimizer", "lbfgs"], 2, ["train.mesh", "cannot train divided layers"]),
+                (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--fault", "nested"], 2, ["Run::replicate", "an earlier call has divided"]),
                 (["-n", 2, "--mesh", "tensor=2", "--exchange", "parameter-server", "--", "--divide"], 2, ["--exchange", "with a tensor axis"]),
                 (["-n", 2, "--shard", "parameters", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),
                 (["-n", 2, "--shard", "optimizer", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),

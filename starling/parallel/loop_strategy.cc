@@ -190,6 +190,15 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
     throw ConfigError("train.mesh",
                       "the layers of the module are whole on each rank; pass the module to Run::replicate(), "
                       "which divides them, before you make its optimizer");
+  if (place.division != nullptr) {
+    if (!optimizer_->elementwise())
+      throw ConfigError(
+          "train.mesh",
+          "the optimizer is none of libtorch's that update each element by itself (SGD, Adam, "
+          "AdamW, Adagrad, RMSprop), so it cannot train divided layers: leave out tensor, or use "
+          "one of them");
+    place.division->begin_equal(model_);
+  }
   begin_equal(replicas(), model_);
   const ModelFactory factory = [this] {
     return Model{std::make_shared<NamedTensors>(model_), nullptr, nullptr};
@@ -237,7 +246,15 @@ ServerAccess LoopStrategy::next_service() const {
 }
 
 void LoopStrategy::begin_step() {
+  begun_ = false;
   strategy_->begin_step({step_ + 1, optimizer_->lr(), place_.stop});
+  begun_ = true;
+}
+
+// What resume_training() could not do.
+void LoopStrategy::require_resumed() {
+  if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
+  if (!begun_) begin_step();
 }
 
 // A parameter that was frozen when the strategy was made is not exchanged.
@@ -316,6 +333,7 @@ OwnStep LoopStrategy::own_step() const {
 
 void LoopStrategy::take_gradients() {
   if (taken_) return;
+  require_resumed();
   drop_borrowed();
   require_known_gradients();
   if (exchange_traits(spec_).servers && !optimizer_->rates_share_a_factor()) {
@@ -361,11 +379,18 @@ void LoopStrategy::forget_gradients() {
 }
 
 void LoopStrategy::consensus() {
+  if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
+  begun_ = false;
   strategy_->consensus();
 }
 
-void LoopStrategy::resume_training() {
-  begin_step();
+void LoopStrategy::resume_training() noexcept {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    begin_step();
+  } catch (...) {  // a destructor calls this function
+    failed_ = std::current_exception();
+  }
 }
 
 StrategyState LoopStrategy::state() {

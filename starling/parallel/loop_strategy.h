@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +38,9 @@ class LoopDivision {
   virtual ~LoopDivision() = default;
   // The ranks that hold the same part of the module.
   virtual Group& replicas() = 0;
+  // Gives the ranks of a replica equal values of what each of them holds whole. Collective. Errors:
+  // ConfigError if their models have other names.
+  virtual void begin_equal(LoopModel& model) = 0;
   // Makes the strategy of whole models around the exchange of this rank's part. Collective.
   virtual std::unique_ptr<Strategy> make_strategy(const ModelFactory& part,
                                                   const MakeExchange& make_exchange) = 0;
@@ -98,8 +102,9 @@ class LoopStrategy {
   void zero_grad();
   // Puts the model that is evaluated and saved into place. Collective.
   void consensus();
-  // Puts this rank's own model back into place after consensus().
-  void resume_training();
+  // Puts this rank's own model back into place after consensus(). Never throws: an error is that of the next
+  // call. While an exception ends the scope, it waits for that call, too. Collective.
+  void resume_training() noexcept;
 
   // Returns the state for a checkpoint, complete on rank 0. Collective.
   StrategyState state();
@@ -116,6 +121,7 @@ class LoopStrategy {
   // The ranks that hold the same parameters. The exchange runs over them.
   Group& replicas() const { return place_.division != nullptr ? place_.division->replicas() : place_.group; }
   ServerAccess next_service() const;
+  void require_resumed();
   void begin_step();
   void take_gradients();
   OwnStep own_step() const;
@@ -132,6 +138,8 @@ class LoopStrategy {
   std::unique_ptr<Strategy> strategy_;
   int64_t step_ = 0;
   std::optional<double> weight_;         // of this rank's sum, if the program has given one
+  bool begun_ = false;                   // the step
+  std::exception_ptr failed_;            // in resume_training()
   bool taken_ = false;                   // the gradients of the step
   std::vector<const void*> taken_from_;  // by parameter: where its gradient was then
   bool accumulated_ = false;             // a batch of this rank's samples since the last step

@@ -146,9 +146,10 @@ std::map<std::string, double> DistributedOptimizer::statistics() {
   return with_faults_reported(LoopAccess::state_of(run_), [&] { return strategy_->statistics(); });
 }
 
-void Run::make_equal(std::shared_ptr<torch::nn::Module> module, const TensorPlan& plan) {
+void Run::make_equal(const std::shared_ptr<torch::nn::Module>& module, const TensorPlan& plan) {
   with_faults_reported(*state_, [&] {
     RunState& state = *state_;
+    if (state.divided) state.divided->require_whole(*module);
     load_initial(*module, state.resolved());
     if (!state.session) return;
     const RunEnvironment& environment = state.own_loop();
@@ -166,9 +167,13 @@ void Run::make_equal(std::shared_ptr<torch::nn::Module> module, const TensorPlan
     if (parse_mesh(spec.train.mesh, spec.train.ranks).tensor == 1) return;
     require_own_loop(spec);
     if (!state.divided)
-      state.divided =
-          std::make_unique<DividedModules>(state.own_axes(), environment.clock, spec.train.hash_every);
-    state.divided->divide(std::move(module), plan);
+      state.divided = std::make_unique<DividedModules>(
+          state.own_axes(), environment.clock, spec.train.hash_every, [&state] { report_fault(state); });
+    if (state.divided->divide(module, plan)) return;
+    environment.sink.emit(Message{
+        Severity::kWarning, -1,
+        "each rank of the tensor axis holds the whole module: name its torch::nn::Linear layers in the "
+        "plan of Run::replicate(), or make layers starling::Linear and starling::Conv2d"});
   });
 }
 
@@ -183,6 +188,16 @@ double Run::mean(double value) {
 
 bool Run::stopping() const {
   return state_->loop.stopping;
+}
+
+int Run::replicas() const {
+  const RunSpec& spec = state_->resolved();
+  return static_cast<int>(parse_mesh(spec.train.mesh, spec.train.ranks).replica);
+}
+
+int Run::replica() const {
+  const RunSpec& spec = state_->resolved();
+  return static_cast<int>(place_of(parse_mesh(spec.train.mesh, spec.train.ranks), rank()).replica);
 }
 
 int Run::world_size() const {

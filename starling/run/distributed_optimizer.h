@@ -100,7 +100,7 @@ class DistributedOptimizer {
     LoopStrategy& strategy_;
   };
   // Returns the agreed model's guard: { auto shown = optimizer.consensus(); evaluate(*net); }. No step() may
-  // be made while it exists. Collective.
+  // be made while it exists. Collective, and so is the end of the scope.
   [[nodiscard]] Shown consensus();
 
   // The number of steps so far, those before a resumed checkpoint included.

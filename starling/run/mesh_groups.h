@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "starling/comm/group.h"
 #include "starling/run/run_environment.h"
@@ -13,8 +14,9 @@ namespace starling {
 // The groups of one rank. Their operations follow the rules of Group.
 class MeshGroups {
  public:
-  // Makes the groups. Collective over all ranks. `environment` must outlive this object.
-  MeshGroups(const RunSpec& spec, const RunEnvironment& environment);
+  // Makes the groups. Collective over all ranks. `environment` must outlive this object. Objects that exist
+  // at the same time need different prefixes of their groups' names.
+  MeshGroups(const RunSpec& spec, const RunEnvironment& environment, std::string prefix = "");
 
   // The device mesh.
   const MeshSpec& mesh() const { return mesh_; }
@@ -39,6 +41,7 @@ class MeshGroups {
 
  private:
   const RunEnvironment& environment_;
+  const std::string prefix_;
   MeshSpec mesh_;
   MeshPlace place_;
   std::unique_ptr<Group> own_replicas_, stages_, tensors_, models_, evaluators_;

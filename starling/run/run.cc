@@ -244,6 +244,7 @@ RunResult Run::train(const ModuleFactory& module, const Loss& loss, std::shared_
           run_training(spec, factory, data, state_->session->run_environment(), options, trained);
       if (!result.interrupted || state_->throw_faults) return result;
       const int status = interrupted_status(state_->environment, result);
+      state_->end_loop();
       state_->process_group.reset();
       state_->session.reset();
       leave_process(status);

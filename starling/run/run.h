@@ -259,8 +259,8 @@ class Run {
   // Layers of Starling's own are divided without a plan, and all other layers stay whole. Make the optimizer
   // afterwards, because it updates the parts. The passes of the module are collective over the T ranks, and
   // the run must outlive them. Unlike fit(), the loop does not compare the divided module with the whole one.
-  // Errors: ConfigError for a pattern that matches no layer, and for a module without a layer that can be
-  // divided.
+  // Modules that share layers must be one module. Without --mesh tensor=T the plan is not read. Errors:
+  // ConfigError for a pattern that matches no layer, and for a module with layers that are divided already.
   template <typename Net>
   std::shared_ptr<Net> replicate(std::shared_ptr<Net> net, const TensorPlan& plan = {}) {
     make_equal(net, plan);
@@ -287,6 +287,12 @@ class Run {
   bool stopping() const;
   // The number of ranks.
   int world_size() const;
+  // The number of replicas: that of the ranks, divided by the tensor axis (--mesh tensor=T). A loop that
+  // reads its data without loader() divides them by replica, because the ranks of a replica compute each
+  // batch together.
+  int replicas() const;
+  // The number of this rank's replica, from 0.
+  int replica() const;
 
   // Returns the ranks of the run as a process group of libtorch's (c10d), for collectives of the program's
   // own on tensors in host memory. Its operations have an order of their own, so they may be pending while
@@ -311,7 +317,7 @@ class Run {
                   std::shared_ptr<const Source> test, const FitOptions& options,
                   std::map<std::string, at::Tensor>* trained);
 
-  void make_equal(std::shared_ptr<torch::nn::Module> module, const TensorPlan& plan);
+  void make_equal(const std::shared_ptr<torch::nn::Module>& module, const TensorPlan& plan);
 
   std::unique_ptr<RunState> state_;
 };

@@ -21,8 +21,14 @@ const RunEnvironment& RunState::own_loop() {
 }
 
 const MeshGroups& RunState::own_axes() {
-  if (!loop_axes) loop_axes = std::make_unique<MeshGroups>(resolved(), own_loop());
+  if (!loop_axes) loop_axes = std::make_unique<MeshGroups>(resolved(), own_loop(), "loop-");
   return *loop_axes;
+}
+
+void RunState::end_loop() {
+  divided.reset();
+  loop_axes.reset();
+  loop_environment.reset();
 }
 
 void end_with(const Environment& environment, bool json, const std::exception& error) {
@@ -85,7 +91,7 @@ void end_interrupted(RunState& state) {
   if (environment.group.size() > 1) barrier(environment.group);
   state.loop.leave_servers();
   report_fatal(state.environment, Error(ErrorCode::kInterrupted, "a signal interrupted the program's loop"));
-  state.loop_environment.reset();
+  state.end_loop();
   state.process_group.reset();
   state.session.reset();
   std::fflush(nullptr);

@@ -46,6 +46,8 @@ struct RunState {
   const RunEnvironment& own_loop();
   // Returns the groups of the device mesh for a program's own loop. The first call is collective.
   const MeshGroups& own_axes();
+  // Ends what a program's own loop has made of the session. The session ends afterwards.
+  void end_loop();
   // The configuration, with the ranks and threads of this job.
   const RunSpec& resolved() const { return session ? session->spec() : spec; }
 };

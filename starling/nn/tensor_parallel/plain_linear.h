@@ -8,6 +8,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <memory>
+#include <vector>
 
 #include "starling/nn/layers/layer_exchange.h"
 
@@ -22,15 +23,16 @@ namespace starling {
 // computes.
 void exchange_with(torch::nn::LinearImpl& layer, LayerExchange exchange);
 
-// Makes at::matmul on the CPU compute the layers of exchange_with() in the whole process during its lifetime.
-// All other products are those of ATen.
+// Makes at::matmul on the CPU compute the layers of exchange_with() in the whole process during its lifetime,
+// also under torch::autocast and c10::InferenceMode. All other products are those of ATen.
 class PlainLinears {
  public:
   PlainLinears();
   ~PlainLinears();
 
  private:
-  std::unique_ptr<torch::Library> library_;  // the registration, undone when it is destroyed
+  std::vector<std::unique_ptr<torch::Library>>
+      libraries_;  // the registrations, undone when they are destroyed
 };
 
 }  // namespace starling

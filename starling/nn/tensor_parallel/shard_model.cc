@@ -121,7 +121,7 @@ int64_t ModelSharder::rows_of_table(at::Tensor& table) {
 
 namespace {
 
-constexpr const char* kPlan = "FitOptions::tensor_plan";
+constexpr const char* kPlan = "tensor plan";
 
 bool is_linear(const torch::nn::Module& module) {
   return dynamic_cast<const torch::nn::LinearImpl*>(&module) != nullptr ||
@@ -221,7 +221,7 @@ void ModelSharder::by_plan(const TensorPlan& plan) {
                                 layers.empty() ? "none" : fmt::format("{}", fmt::join(layers, ", "))));
 }
 
-ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan) {
+ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan, WholeModel whole) {
   ModelSharder sharder(model, group);
   const auto modules = model.module->modules(/*include_self=*/true);
   for (const auto& module : modules) {
@@ -233,12 +233,11 @@ ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& pl
     if (auto* linear = dynamic_cast<LinearImpl*>(module.get())) sharder.gathered(*linear);
     if (auto* conv = dynamic_cast<Conv2dImpl*>(module.get())) sharder.gathered(*conv);
   }
-  if (sharder.sharding.slices.empty()) {
-    throw ConfigError(
-        "train.mesh",
-        "the model has no layer that ranks could divide: name its torch::nn::Linear layers in "
-        "FitOptions::tensor_plan() or Run::replicate(), make layers starling::Linear and starling::Conv2d "
-        "(starling/nn/tensor_parallel/shard_model.h), or leave out the tensor axis");
+  if (sharder.sharding.slices.empty() && whole == WholeModel::kRefuse) {
+    throw ConfigError("train.mesh",
+                      "the model has no layer that ranks could divide: name its torch::nn::Linear layers in "
+                      "FitOptions::tensor_plan(), make layers starling::Linear and starling::Conv2d "
+                      "(starling/nn/tensor_parallel/shard_model.h), or leave out the tensor axis");
   }
   return std::move(sharder.sharding);
 }

@@ -97,7 +97,8 @@ class ModelSharder {
   // The exchange of a layer by rows whose input is whole or divided.
   LayerExchange rows_of_any_input(const std::string& name, int64_t inputs);
   void divide_named(const std::string& name, torch::nn::Module& layer, LayerCut cut);
-  friend ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan);
+  friend ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan,
+                                   WholeModel whole);
 
   Model& model_;
   TensorGroup& group_;
@@ -115,9 +116,13 @@ class TensorShardable {
   virtual void shard(ModelSharder& sharder) = 0;
 };
 
+// What shard_model() does with a model without a layer that can be divided.
+enum class WholeModel { kRefuse, kAllow };
+
 // Transforms `model` into this rank's part. `plan` names fully connected layers and says how each of them is
 // divided. Errors: ConfigError if a layer has fewer outputs than there are ranks, or if a convolution is
 // grouped. ConfigError also if the model has no layer that can be divided, and those of by_plan().
-ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan = {});
+ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan = {},
+                          WholeModel whole = WholeModel::kRefuse);
 
 }  // namespace starling

@@ -9,10 +9,20 @@
 namespace starling {
 
 template <typename F>
+void TensorGroup::guarded(const F& operation) {
+  try {
+    operation();
+  } catch (...) {
+    if (on_fault_) on_fault_();
+    throw;
+  }
+}
+
+template <typename F>
 void TensorGroup::measured(const std::string& layer, size_t element_bytes, F operation) {
   const TrafficCount before = group_.traffic();
   const Nanoseconds begin = clock_.now();
-  operation();
+  guarded(operation);
   seconds_ += to_seconds(clock_.now() - begin);
   const TrafficCount after = group_.traffic();
   LayerTraffic& own = traffic_[layer];
@@ -25,7 +35,8 @@ void TensorGroup::measured(const std::string& layer, size_t element_bytes, F ope
 // Windows live as long as the group, so each new window is at least twice as large as the last.
 std::byte* TensorGroup::window(size_t bytes) {
   if (!window_ || window_->bytes() < bytes)
-    window_ = group_.allocate_window(window_ ? std::max(bytes, 2 * window_->bytes()) : bytes);
+    guarded(
+        [&] { window_ = group_.allocate_window(window_ ? std::max(bytes, 2 * window_->bytes()) : bytes); });
   return window_->region(group_.local_rank());
 }
 

@@ -7,9 +7,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
@@ -30,6 +32,10 @@ class TensorGroup {
  public:
   // `group` and `clock` must outlive this object.
   TensorGroup(Group& group, const Clock& clock) : group_(group), clock_(clock) {}
+
+  // Calls `handler` while the error of an operation is being handled. It may end the process. A program's own
+  // loop calls the operations in its forward and backward passes, where nobody else catches their errors.
+  void on_fault(std::function<void()> handler) { on_fault_ = std::move(handler); }
 
   // This rank in the group.
   int rank() const { return group_.rank(); }
@@ -62,6 +68,8 @@ class TensorGroup {
 
  private:
   template <typename F>
+  void guarded(const F& operation);
+  template <typename F>
   void measured(const std::string& layer, size_t element_bytes, F operation);
   at::Tensor all_reduce(const at::Tensor& x, ReduceOp op, const std::string& layer);
   std::byte* window(size_t bytes);
@@ -71,6 +79,7 @@ class TensorGroup {
   std::shared_ptr<Window> window_;  // the memory in which all-reduces run
   std::map<std::string, LayerTraffic> traffic_;
   double seconds_ = 0;
+  std::function<void()> on_fault_;
 };
 
 }  // namespace starling

@@ -192,7 +192,8 @@ StepReport Zero::update() {
   double scale = 1.0 / group_.size();
   if (options_.replica.clip_norm > 0) {
     double squares = 0;
-    for (const auto& unit : units_) squares += unit->gradient_share(replica_).sum_of_squares(options_.replica.parts);
+    for (const auto& unit : units_)
+      squares += unit->gradient_share(replica_).sum_of_squares(options_.replica.parts);
     if (group_.size() > 1) all_reduce(group_, &squares, 1, DataType::kFp64, ReduceOp::kSum);
     const double norm = scale * std::sqrt(sum_over_parts(options_.replica.parts, squares));
     if (norm > options_.replica.clip_norm) scale *= options_.replica.clip_norm / (norm + 1e-6);
