@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <utility>
 
-#include "starling/c10d/data_type.h"
 #include "starling/parallel/replica/gather_state.h"
 #include "starling/parallel/replica/replica.h"
 #include "starling/parallel/replica/replica_hash.h"
@@ -122,27 +120,6 @@ std::string mark_of(int rank) {
   return fmt::format("#{}/", rank);
 }
 
-// The state of a program's optimizer is that of the parts of one rank, and no other number of ranks can load
-// it.
-void require_own_state_of_as_many_ranks(const StrategyState& state, int size) {
-  int saved = 0;  // ranks
-  bool any = false;
-  for (const auto& [name, tensor] : state.optimizer) {
-    if (!name.starts_with("own_optimizer")) continue;
-    any = true;
-    const size_t mark = name.find('#');
-    if (mark < name.find('/')) saved = std::max(saved, std::atoi(name.c_str() + mark + 1) + 1);
-  }
-  if (!any || saved == size) return;
-  throw Error(
-      ErrorCode::kCheckpoint,
-      fmt::format("the checkpoint has the state of the program's optimizer for {}, and this run has a tensor "
-                  "axis of {} ranks; resume with the --mesh of that run, or begin with its weights by --init "
-                  "and --resume never",
-                  saved == 0 ? std::string("whole layers") : fmt::format("a tensor axis of {} ranks", saved),
-                  size));
-}
-
 }  // namespace
 
 StrategyState TensorParallel::state() {
@@ -172,7 +149,6 @@ void TensorParallel::load_state(const StrategyState& state) {
   part.step = state.step;
   part.parameters = cut_state(state.parameters, division_.slices, group_.size(), group_.rank());
   part.optimizer = cut_state(state.optimizer, division_.slices, group_.size(), group_.rank());
-  require_own_state_of_as_many_ranks(state, group_.size());
   const std::string mark = mark_of(group_.rank());
   for (const auto& [name, tensor] : state.optimizer) {
     const size_t at = name.find(mark);

@@ -44,6 +44,9 @@ struct ModelSharding {
   std::string transformer_prefix;
 };
 
+// What shard_model() does with a model without a layer that can be divided.
+enum class WholeModel { kRefuse, kAllow };
+
 // ModelSharder divides the layers of one model. Each layer may be divided once. Not thread-safe.
 class ModelSharder {
  public:
@@ -115,9 +118,6 @@ class TensorShardable {
   // Divides the layers below this module.
   virtual void shard(ModelSharder& sharder) = 0;
 };
-
-// What shard_model() does with a model without a layer that can be divided.
-enum class WholeModel { kRefuse, kAllow };
 
 // Transforms `model` into this rank's part. `plan` names fully connected layers and says how each of them is
 // divided. Errors: ConfigError if a layer has fewer outputs than there are ranks, or if a convolution is
