@@ -25,10 +25,10 @@ constexpr ModelRecipe kModels[] = {
      "optimizer.name=adamw optimizer.lr=1e-3 optimizer.weight_decay=0.05 schedule.name=cosine "
      "schedule.warmup_share=0.2 train.global_batch=128"},
     {"gpt",
-     "optimizer.name=adamw optimizer.lr=1e-3 optimizer.weight_decay=0.1 schedule.name=cosine "
+     "optimizer.name=adamw optimizer.lr=2e-3 optimizer.weight_decay=0.1 schedule.name=cosine "
      "schedule.warmup_share=0.2 train.global_batch=8"},
     {"llama",
-     "optimizer.name=adamw optimizer.lr=1e-3 optimizer.weight_decay=0.1 optimizer.clip_norm=1.0 "
+     "optimizer.name=adamw optimizer.lr=2e-3 optimizer.weight_decay=0.1 optimizer.clip_norm=1.0 "
      "schedule.name=cosine schedule.warmup_share=0.2 train.global_batch=8"},
     // He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 3.4.
     {"resnet34",
