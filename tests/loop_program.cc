@@ -37,6 +37,7 @@
 //   clear-late        Clears the gradients before the next pass, and not after the update.
 //   early             Makes a loader before the optimizer.
 //   divide            The ranks of the tensor axis divide both layers.
+//   rank-0-evaluates  Only rank 0 makes a pass through the module at the end.
 //   modes             Compares the outputs under InferenceMode and autocast with the others.
 //   rate              The rate of sgd is that of the configuration.
 #include <torch/torch.h>
@@ -383,6 +384,8 @@ class Program {
 
   void finish(const starling::DataLoader& loader) {
     if (options_.has("modes")) compare_modes();
+    if (options_.has("rank-0-evaluates") && run_.rank() == 0)
+      net_->forward(torch::zeros({4096, 3}, torch::kDouble));
     if (options_.has("shown")) {
       const auto shown = optimizer_->consensus();
       save("shown", *net_);

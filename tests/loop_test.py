@@ -436,6 +436,10 @@ class Resume(Loop):
         self.assertIn("rank 1 was killed by signal 9", err)
         self.assertNotIn("terminate called", err)
 
+    def test_a_pass_on_one_rank_alone_is_named_at_once(self):
+        _, err = self.loop("-n", 2, "--mesh", "tensor=2", "--", "--divide", "--rank-0-evaluates", "--shown", self.path("shown"), status=4)
+        self.assertIn("collectives differ", err)
+
     def test_a_checkpoint_of_another_tensor_axis_is_refused(self):
         own = ["--", "--divide", "--checkpoint", "--optimizer", "adam", "--epochs", 1]
         self.loop("-n", 4, "--mesh", "replica=2,tensor=2", *own)

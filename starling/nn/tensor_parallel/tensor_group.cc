@@ -35,8 +35,13 @@ void TensorGroup::measured(const std::string& layer, size_t element_bytes, F ope
 // Windows live as long as the group, so each new window is at least twice as large as the last.
 std::byte* TensorGroup::window(size_t bytes) {
   if (!window_ || window_->bytes() < bytes)
-    guarded(
-        [&] { window_ = group_.allocate_window(window_ ? std::max(bytes, 2 * window_->bytes()) : bytes); });
+    guarded([&] {
+      // A rank alone would wait for the others in the store until the time is over. A collective names at
+      // once what they do instead.
+      auto asked = static_cast<int64_t>(bytes);
+      starling::all_reduce(group_, &asked, 1, DataType::kInt64, ReduceOp::kMax);
+      window_ = group_.allocate_window(window_ ? std::max(bytes, 2 * window_->bytes()) : bytes);
+    });
   return window_->region(group_.local_rank());
 }
 
