@@ -26,7 +26,7 @@
 //   kill-rank R: only that rank). stop-at N:
 //                     asks the run to stop then.
 //   float             fp32 in place of fp64.
-//   fault WHAT        sparse, foreign, other-model, twice or stages
+//   fault WHAT        sparse, foreign, other-model, twice, nested or own-step
 //   noise             Prints random numbers of libtorch's generator.
 //   batches           Prints the first input of each batch.
 //   several           Samples of two inputs and two targets that give the same loss.
@@ -341,6 +341,10 @@ class Program {
   }
 
   void update() {
+    if (options_.has("fault") && options_.values.at("fault") == "own-step") {
+      own_->step();
+      return;
+    }
     if (optimizer_ && (options_.has("clip") || options_.has("clip-value"))) optimizer_->synchronize();
     if (options_.has("clip-value")) torch::nn::utils::clip_grad_value_(net_->parameters(), 0.01);
     if (options_.has("clip")) torch::nn::utils::clip_grad_norm_(net_->parameters(), 0.1);

@@ -551,6 +551,12 @@ class Faults(Loop):
                 for text in texts:
                     self.assertIn(text, err)
 
+    def test_a_step_of_the_own_optimizer_alone_is_said(self):
+        out, err = self.loop("-n", 2, "--", "--fault", "own-step", "--checkpoint")
+        self.assertEqual((out + err).count("no DistributedOptimizer has made a step so far"), 1, out + err)
+        out, err = self.loop("-n", 2, "--", "--checkpoint")
+        self.assertNotIn("no DistributedOptimizer", out + err)
+
     def test_a_flag_that_the_program_reads_itself_is_no_fault(self):
         self.loop("--", "--plain", "--out", self.path("plain"))
         self.loop("-n", 2, "--lr", 0.05, "--", "--rate", "--out", self.path("own"))

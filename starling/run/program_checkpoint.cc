@@ -4,6 +4,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <set>
@@ -104,6 +105,7 @@ struct ProgramCheckpoint::State {
   std::vector<Trained> trained = {};
   std::set<std::string> names = {};
   int64_t steps = 0;
+  bool warned = false;
   Nanoseconds last_save{};  // the time of the last checkpoint
 
   void take_name(const std::string& name) {
@@ -121,6 +123,8 @@ struct ProgramCheckpoint::State {
 
   StrategyState trained_state();
   CheckpointState gather();
+  void require_optimizer() const;
+  void warn_without_steps();
   void write(bool must);
   // Returns whether the time for a checkpoint has come, or a signal asks for one, on any rank. Collective.
   bool asked();
@@ -162,11 +166,27 @@ CheckpointState ProgramCheckpoint::State::gather() {
   return checkpoint;
 }
 
-void ProgramCheckpoint::State::write(bool must) {
-  if (!folder) return;
+void ProgramCheckpoint::State::require_optimizer() const {
   if (trained.empty())
     throw ConfigError("ProgramCheckpoint",
                       "nothing is saved without an optimizer; call add(optimizer) first");
+}
+
+// Ranks whose program steps its own optimizer train apart, and nothing else tells them.
+void ProgramCheckpoint::State::warn_without_steps() {
+  const bool stepped =
+      std::any_of(trained.begin(), trained.end(), [](const Trained& t) { return t.strategy.steps() > 0; });
+  if (stepped || steps == 0 || std::exchange(warned, true)) return;
+  run.own_loop().sink.emit(
+      Message{Severity::kWarning, -1,
+              "no DistributedOptimizer has made a step so far, so the ranks have exchanged nothing: call its "
+              "step() in place of that of your own optimizer"});
+}
+
+void ProgramCheckpoint::State::write(bool must) {
+  if (!folder) return;
+  require_optimizer();
+  warn_without_steps();
   last_save = run.own_loop().clock.now();
   folder->save_checkpoint(gather(), must);
 }
@@ -290,6 +310,7 @@ void ProgramCheckpoint::step() {
   with_faults_reported(state_->run, [&] {
     ++state_->steps;
     if (!state_->folder) return;
+    state_->require_optimizer();
     const int64_t every = state_->run.resolved().checkpoint.every;
     const bool asked = state_->asked();
     if (state_->run.loop.stopping) {
