@@ -539,6 +539,7 @@ class Faults(Loop):
                 (["--precision", "bf16"], 2, ["train.precision", "torch::autocast"]),
                 (["--lr", 0.1], 2, ["--lr: optimizer.lr has no effect", "training loop of its own"]),
                 (["-n", 2, "--epochs", 3], 2, ["--epochs: train.epochs has no effect"]),
+                (["-n", 2, "--", "--optimizer", "lbfgs"], 2, ["DistributedOptimizer: LBFGS", "takes no closure"]),
                 (["-n", 2, "--global-batch", 12], 2, ["--global-batch: train.global_batch has no effect"]),
                 (["--epochs", 3, "--", "--early"], 2, ["--epochs: train.epochs has no effect"]),
                 (["-n", 2, "--emulate", "slow-rank=1:2x"], 2, ["train.emulate", "Run::fit()"]),

@@ -1,6 +1,7 @@
 #include "starling/run/distributed_optimizer.h"
 
 #include <fmt/format.h>
+#include <torch/optim/lbfgs.h>
 
 #include <set>
 
@@ -103,6 +104,11 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
     require_own_loop(spec);
     refuse_what_the_loop_decides(state);
     strategy_ = std::make_unique<LoopStrategy>(spec, place, std::move(model), adapt_optimizer(optimizer));
+    if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr)
+      throw ConfigError(
+          "DistributedOptimizer",
+          "LBFGS computes the loss several times in a step, and step() takes no closure; use another "
+          "optimizer");
     begin_generator_once(state);
     tell_begin(state, strategy_->parameters());
   });
