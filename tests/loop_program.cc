@@ -400,6 +400,7 @@ class Program {
     say("done rank " + std::to_string(run_.rank()) + " of " + std::to_string(run_.world_size()) + " epochs " +
         std::to_string(loader.epoch()) + " losses " + std::to_string(losses_));
     if (!optimizer_) return;
+    say("replica " + std::to_string(run_.replica()) + " of " + std::to_string(run_.replicas()));
     for (const auto& [name, value] : optimizer_->statistics()) say(name + " = " + std::to_string(value));
   }
 

@@ -158,6 +158,10 @@ class EqualsOneProcess(Loop):
                     for key, value in plain.items():
                         apart = math.dist(saved[key], value) / math.hypot(*value)
                         self.assertLess(apart, 1e-10, key)
+                    self.assertIn(f"loop of the program: {18 if name == 'frozen' else 50} parameters, {ranks} ranks, all-reduce\n", out)
+                    replicas = 2 if ranks == 4 else 1
+                    self.assertEqual(sorted(re.findall(r"replica (\d) of (\d)", out)),
+                                     [(str(rank * replicas // ranks), str(replicas)) for rank in range(ranks)])
                     # Rank 0 has the smallest part. `second` has two outputs. Its bias is whole on every rank.
                     part = 8 // int(way[1][-1])
                     held = (3 + 1 + 2) * part + 2 if name != "frozen" else 2 * part + 2
@@ -455,6 +459,8 @@ class Resume(Loop):
         for line in process.stdout:
             if "begun after step 0" in line:
                 break
+        else:
+            self.fail(process.communicate(timeout=60))
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

@@ -82,12 +82,14 @@ void begin_equal(Group& group, LoopModel& model) {
 
 }  // namespace
 
-void require_same_model(Group& group, const LoopModel& model) {
+void require_same_model(Group& group, const LoopModel& model, SameModel same) {
   std::string text;
   for (const auto* tensors : {&model.parameters, &model.frozen, &model.buffers}) {
     for (const NamedTensor& t : *tensors) {
       text += fmt::format("{} {}", t.name, c10::toString(t.tensor.scalar_type()));
-      for (const int64_t size : t.tensor.sizes()) text += fmt::format(" {}", size);
+      for (const int64_t size : t.tensor.sizes()) {
+        if (same == SameModel::kShapes) text += fmt::format(" {}", size);
+      }
       text += ';';
     }
   }

@@ -61,9 +61,12 @@ struct LoopPlace {
   LoopDivision* division = nullptr;  // null: each rank holds the whole module
 };
 
-// Throws ConfigError if the models of the ranks differ in the name, the shape or the type of a tensor.
-// Collective.
-void require_same_model(Group& group, const LoopModel& model);
+// What must be equal in the models of ranks. The parts of a divided module have different shapes.
+enum class SameModel { kShapes, kNames };
+
+// Throws ConfigError if the models of the ranks differ in the name, the type or, with kShapes, the shape of a
+// tensor. Collective.
+void require_same_model(Group& group, const LoopModel& model, SameModel same = SameModel::kShapes);
 
 // Throws ConfigError if a program's own optimizer cannot follow the configuration. The message names the key
 // and the remedy.

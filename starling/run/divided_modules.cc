@@ -33,7 +33,7 @@ class DividedModules::Division final : public LoopDivision {
 
   Group& replicas() override { return axes_.replicas(); }
   void begin_equal(LoopModel& model) override {
-    require_same_names(model);
+    require_same_model(group_.group(), model, SameModel::kNames);
     const at::NoGradGuard no_grad;
     for (auto* tensors : {&model.parameters, &model.frozen, &model.buffers}) {
       for (NamedTensor& t : *tensors) {
@@ -55,23 +55,6 @@ class DividedModules::Division final : public LoopDivision {
   }
 
  private:
-  // The ranks of a replica have parts of different shapes, under the same names.
-  void require_same_names(const LoopModel& model) {
-    std::string names;
-    for (const auto* tensors : {&model.parameters, &model.frozen, &model.buffers}) {
-      for (const NamedTensor& t : *tensors) names += t.name + ' ';
-      names += ';';
-    }
-    const uint64_t own = std::hash<std::string>()(names);
-    std::vector<uint64_t> all(static_cast<size_t>(group_.size()));
-    all_gather(group_.group(), &own, all.data(), 1, DataType::kInt64);
-    if (std::any_of(all.begin(), all.end(), [&](uint64_t other) { return other != all[0]; }))
-      throw ConfigError(
-          "DistributedOptimizer",
-          "the ranks of a replica have models or optimizers of different parameters; make the same "
-          "ones on every rank");
-  }
-
   const MeshGroups& axes_;
   TensorGroup group_;
   const int64_t hash_every_;

@@ -31,8 +31,8 @@ class PlainLinears {
   ~PlainLinears();
 
  private:
-  std::vector<std::unique_ptr<torch::Library>>
-      libraries_;  // the registrations, undone when they are destroyed
+  // The registrations, undone when they are destroyed.
+  std::vector<std::unique_ptr<torch::Library>> libraries_;
 };
 
 }  // namespace starling

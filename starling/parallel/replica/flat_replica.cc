@@ -159,15 +159,21 @@ bool apply_rule(const UpdateRule& rule, const at::Tensor& parameters, const at::
 
 }  // namespace
 
-double FlatReplica::squares(const at::Tensor& flat) const {
+double FlatReplica::own_squares(const at::Tensor& flat, int64_t begin) const {
   double sum = 0;
   const auto holes = ranges_counted_elsewhere(options_.parts, replica_.parameters, layout_);
-  for (const auto& [begin, end] : pieces_outside(0, layout_.total, holes)) {
-    const auto from = static_cast<int64_t>(begin), to = static_cast<int64_t>(end);
-    const double norm = flat.narrow(0, from, to - from).norm().item<double>();
+  const auto first = static_cast<size_t>(begin), end = first + static_cast<size_t>(flat.numel());
+  for (const auto& [from, to] : pieces_outside(first, end, holes)) {
+    const at::Tensor piece =
+        flat.narrow(0, static_cast<int64_t>(from - first), static_cast<int64_t>(to - from));
+    const double norm = piece.norm().item<double>();
     sum += norm * norm;
   }
-  return sum_over_parts(options_.parts, sum);
+  return sum;
+}
+
+double FlatReplica::squares(const at::Tensor& flat) const {
+  return sum_over_parts(options_.parts, own_squares(flat, 0));
 }
 
 // Clips the elements of the gradient. Returns the factor that clips its norm.

@@ -85,6 +85,9 @@ class FlatReplica {
   size_t bytes() const { return parameters_.nbytes(); }
   // Returns the sum of the squares of a flat range over the whole model. Collective over options.parts.
   double squares(const at::Tensor& flat) const;
+  // Returns the sum of the squares of `flat`, the elements of the flat range from `begin` on. Parameters that
+  // another part of the model counts are left out.
+  double own_squares(const at::Tensor& flat, int64_t begin) const;
   // Updates the module's tensors after a write into parameters().
   void parameters_changed();
 

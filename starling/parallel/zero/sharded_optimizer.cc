@@ -59,21 +59,13 @@ at::Tensor ShardedOptimizer::own_gradients() {
 }
 
 // Clips this rank's elements as FlatReplica::update() clips the whole gradient.
-void ShardedOptimizer::clip(at::Tensor& gradients) {
+void ShardedOptimizer::clip(at::Tensor& gradients) const {
   const FlatReplicaOptions& options = replica_.options();
   if (options.clip_value > 0) gradients.clamp_(-options.clip_value, options.clip_value);
   if (options.clip_norm <= 0) return;
-  const auto begin = static_cast<size_t>(own_.begin()), end = begin + static_cast<size_t>(gradients.numel());
-  const ModelParts& parts = options.parts;
-  double squares = 0;
-  for (const auto& [from, to] : pieces_outside(
-           begin, end, ranges_counted_elsewhere(parts, replica_.replica().parameters, replica_.layout()))) {
-    const at::Tensor piece =
-        gradients.narrow(0, static_cast<int64_t>(from - begin), static_cast<int64_t>(to - from));
-    squares += std::pow(piece.norm().item<double>(), 2);
-  }
+  double squares = replica_.own_squares(gradients, own_.begin());
   if (group_.size() > 1) all_reduce(group_, &squares, 1, DataType::kFp64, ReduceOp::kSum);
-  const double norm = std::sqrt(sum_over_parts(parts, squares));
+  const double norm = std::sqrt(sum_over_parts(options.parts, squares));
   if (norm > options.clip_norm) gradients.mul_(options.clip_norm / (norm + 1e-6));
 }
 

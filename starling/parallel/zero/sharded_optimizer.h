@@ -38,7 +38,7 @@ class ShardedOptimizer final : public ReplicaStrategy {
   at::Tensor agreed() override { return replica_.parameters().clone(); }
 
  private:
-  void clip(at::Tensor& gradients);
+  void clip(at::Tensor& gradients) const;
   // This rank's elements of the gradients. In stage 2, they are taken out of the whole gradient, which is
   // freed.
   at::Tensor own_gradients();
