@@ -9,6 +9,7 @@ mlp.py, resnet18.py and gpt.py define what is trained. run() trains the work and
   --limit            The ranks do not communicate. They are independent runs at the same time.
   --reduction none   A communication hook of DDP skips the reduction. No backend under DDP can be faster.
   --reduction meet   DDP reduces no bucket, but the ranks all-reduce one element per step.
+  --device cuda      Trains on GPUs, by NCCL. Each step copies its batch from pinned host memory.
   --loop starling    starling.DistributedOptimizer in place of DDP. With --reduction none or meet, the plain
                      loop with the optimizer alone, without or with an all-reduce of one element per step.
 
@@ -49,19 +50,24 @@ class Work:
     gemms: tuple = ((64, 1024, 1024),)  # (m, n, k) of the matrix products on which the precision is measured
 
 
+def wait_for(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def relative_error(product, x, w):
     exact = x.double() @ w.double().t()
     return ((product.double() - exact).norm() / exact.norm()).item()
 
 
-def measure_precisions(gemms):
+def measure_precisions(gemms, device):
     """Returns {precision: (largest relative error, seconds of all products)}.
 
     The products are those of forward and the two of backward. The time is the best of seven rounds, which
     alternate the precisions.
     """
     generator = torch.Generator().manual_seed(1)
-    tensors = [tuple(torch.randn(*shape, generator=generator) for shape in ((m, k), (n, k), (m, n))) for m, n, k in gemms]
+    tensors = [tuple(torch.randn(*shape, generator=generator).to(device) for shape in ((m, k), (n, k), (m, n))) for m, n, k in gemms]
     errors, seconds = {}, dict.fromkeys(PRECISIONS, float("inf"))
     for precision in PRECISIONS:
         torch.set_float32_matmul_precision(precision)
@@ -73,15 +79,16 @@ def measure_precisions(gemms):
             start = time.perf_counter()
             for x, w, g in tensors:
                 torch.nn.functional.linear(x, w), g @ w, g.t() @ x
+            wait_for(device)
             seconds[precision] = min(seconds[precision], time.perf_counter() - start)
     return {p: (errors[p], seconds[p]) for p in PRECISIONS}
 
 
-def choose_precision(mode, gemms):
+def choose_precision(mode, gemms, device):
     """Returns the precision to train with and the measured errors and times."""
     if mode == "plain":
         return "highest", {}
-    measured = measure_precisions(gemms)
+    measured = measure_precisions(gemms, device)
     exact = {p: seconds for p, (error, seconds) in measured.items() if error <= ERROR_LIMIT or p == "highest"}
     best = min(exact, key=exact.get)
     if exact[best] > 0.95 * exact["highest"]:
@@ -115,7 +122,8 @@ def train(rank, work, args, precision, port, barrier, results):
     torch.set_float32_matmul_precision(precision)
     torch.manual_seed(args.seed)
     layout = {"memory_format": torch.channels_last} if args.mode == "tuned" and work.channels_last else {}
-    model = work.model().to(**layout)
+    device = torch.device(args.device, rank % torch.cuda.device_count()) if args.device == "cuda" else torch.device(args.device)
+    model = work.model().to(device, **layout)
     distributed = args.ranks > 1 and not args.limit
     if distributed:
         dist.init_process_group(args.backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.ranks)
@@ -124,23 +132,25 @@ def train(rank, work, args, precision, port, barrier, results):
         if args.reduction == "none":
             model.register_comm_hook(None, unreduced)
         elif args.reduction == "meet":
-            model.register_comm_hook(torch.zeros(1), reduce_one_element)
+            model.register_comm_hook(torch.zeros(1, device=device), reduce_one_element)
     optimizer = work.optimizer(model.parameters())
     meets = distributed and args.loop == "starling" and args.reduction == "meet"
     if distributed and args.loop == "starling" and args.reduction == "full":
         import starling
         optimizer = starling.DistributedOptimizer(model, optimizer)
     batches = [(x.to(**layout), y) for x, y in work.batches(torch.Generator().manual_seed(args.seed * 1000 + rank))]
+    if args.device == "cuda":
+        batches = [(x.pin_memory(), y.pin_memory()) for x, y in batches]
     times, losses = [], []
     barrier.wait(120)
     for step in range(args.steps):
         start = time.perf_counter()
-        x, y = batches[step % len(batches)]
+        x, y = (tensor.to(device, non_blocking=True) for tensor in batches[step % len(batches)])
         loss = work.loss(model(x), y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if meets:
-            dist.all_reduce(torch.zeros(1))
+            dist.all_reduce(torch.zeros(1, device=device))
         optimizer.step()
         losses.append(loss.item())
         times.append(time.perf_counter() - start)
@@ -170,13 +180,16 @@ def run(work):
     parser.add_argument("--threads", type=int, default=1, help="threads per rank")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--precision", choices=PRECISIONS, help="float32_matmul_precision; by default it is chosen by measurement")
-    parser.add_argument("--backend", default="gloo", help="backend of torch.distributed; starling is the plug-in of python/")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--backend", help="backend of torch.distributed (default: gloo, and nccl on GPUs); starling is the plug-in of python/")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.steps <= FIRST_STEPS:
         parser.error(f"--steps must be above {FIRST_STEPS}, because the first {FIRST_STEPS} steps do not count")
+    args.backend = args.backend or ("nccl" if args.device == "cuda" else "gloo")
     torch.set_num_threads(args.threads)
-    precision, measured = (args.precision, {}) if args.precision else choose_precision(args.mode, work.gemms)
+    device = torch.device(args.device)
+    precision, measured = (args.precision, {}) if args.precision else choose_precision(args.mode, work.gemms, device)
     start = time.perf_counter()
     spawn = mp.get_context("spawn")
     barrier, results = spawn.Barrier(args.ranks), spawn.Queue()
@@ -200,5 +213,5 @@ def run(work):
     print(json.dumps({"event": "result", "model": work.name, "mode": args.mode, "limit": args.limit, "ranks": args.ranks,
                       "steps": args.steps, "samples_per_s": total, "step_s": statistics.median(ranks[0][1][FIRST_STEPS:]),
                       "first_loss": ranks[0][2][0], "train_loss": ranks[0][2][-1], "params": ranks[0][3],
-                      "backend": args.backend, "precision": precision, "precisions_measured": measured, "torch": torch.__version__,
+                      "backend": args.backend, "device": args.device, "precision": precision, "precisions_measured": measured, "torch": torch.__version__,
                       "wall_s": time.perf_counter() - start}))

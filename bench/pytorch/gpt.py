@@ -45,7 +45,7 @@ class Gpt(nn.Module):
             nn.init.zeros_(module.bias)
 
     def forward(self, x):
-        h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        h = self.tokens(x) + self.positions(torch.arange(x.shape[1], device=x.device))
         return functional.linear(self.ln_f(self.blocks(h)), self.tokens.weight)  # tied weights, as in GPT-2
 
 
