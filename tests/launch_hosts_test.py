@@ -54,7 +54,7 @@ class SeveralHosts(LaunchedOnHosts):
             shown = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() + pathlib.Path(f"/proc/{pid}/environ").read_bytes()
             self.assertLessEqual(set(re.findall(rb"[0-9a-f]{64}", shown)), known, pid)
         os.kill(self.pid_of(3), signal.SIGKILL)
-        self.ends(process, 1, r"error: rank 3 \(host1\) was killed by signal 9 \(SIGKILL\)")
+        self.ends(process, 4, r"error: rank 3 \(host1\) was killed by signal 9 \(SIGKILL\)")
 
     def test_a_stopped_rank_that_a_rank_of_another_host_gave_up_is_ended(self):
         self.ends(self.launch(HOSTS, self.reach(), "stuck", "0", KILL_AFTER_MS="20000"), 0, "^$")

@@ -134,7 +134,7 @@ TEST_F(Launcher, AllEndWell) {
 
 TEST_F(Launcher, AKilledRankEndsTheOthersWithinFiveSecondsAndIsNamedOnce) {
   start(4, {"kill", "2"});
-  EXPECT_EQ(finish(), 1);
+  EXPECT_EQ(finish(), 4);
   // The ranks ignore SIGTERM. The launcher must wait for the time in its options before it kills them, and
   // this time must be below 5 s.
   const starling::LaunchOptions options;
@@ -227,7 +227,7 @@ TEST_F(Launcher, TheSecondCtrlCEndsAtOnce) {
 
 TEST_F(Launcher, ARankThatIgnoresSigtermIsKilled) {
   start(3, {"kill", "1"}, 400);
-  EXPECT_EQ(finish(), 1);
+  EXPECT_EQ(finish(), 4);
   EXPECT_TRUE(log_has(0, "ended by signal 9"));
   EXPECT_TRUE(log_has(2, "ended by signal 9"));
 }
@@ -251,7 +251,7 @@ TEST_F(Launcher, WhatRanksLeaveBehindInOtherSessionsEndsWithTheLauncher) {
 
 TEST_F(Launcher, WhatAKilledRankLeavesBehindEndsWithTheLauncher) {
   start(2, {"daemon", "1"});
-  EXPECT_EQ(finish(), 1);
+  EXPECT_EQ(finish(), 4);
   EXPECT_TRUE(family().empty());
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/json_number.h"
+#include "starling/launch/step_board.h"
 #include "starling/telemetry/unix_time.h"
 
 namespace starling {
@@ -145,8 +146,10 @@ std::string describe(const Fault& fault) {
     if (!named) return fmt::format("{}: {}", name, fault.message);
     return fault.message.starts_with(bare + " (") ? fault.message : name + fault.message.substr(bare.size());
   }
-  const std::string step =
-      fault.step > 0 ? fmt::format(" after step {}", fault.step) : " before its first step";
+  const bool server = fault.step == StepBoard::kServer;
+  const std::string step = server           ? " (a server)"
+                           : fault.step > 0 ? fmt::format(" after step {}", fault.step)
+                                            : " before its first step";
   if (!fault.stuck.empty())
     return fmt::format("{} was ended by the launcher{}, because the other ranks gave it up: {}", name, step,
                        fault.stuck);

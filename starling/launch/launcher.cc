@@ -28,6 +28,8 @@ namespace {
 // The status of a rank whose run was interrupted and which ends in order. The launcher passes every signal
 // that interrupts on as SIGTERM.
 constexpr int kInterruptedStatus = 128 + SIGTERM;
+// The status of a job that lost a rank. It is also the status of a communication error.
+constexpr int kLostStatus = 4;
 
 struct Rank {
   RankLog log;
@@ -250,7 +252,7 @@ void Launch::note(Fault fault) {
   const auto known =
       std::find_if(faults_.begin(), faults_.end(), [&](const Fault& f) { return f.rank == fault.rank; });
   if (known != faults_.end()) return;
-  fault.step = processes_->step(fault.rank);
+  fault.step = StepBoard::last_step(processes_->step(fault.rank));
   fault.host = processes_->host_of(fault.rank);
   if (!is_expendable(fault)) return accept(std::move(fault));
   if (all_have_begun()) return lose(std::move(fault));
@@ -321,13 +323,14 @@ void Launch::on_end(int r, RankEnd end) {
   Fault fault;
   fault.rank = r;
   (end.signalled ? fault.signal : fault.status) = end.number;
+  if (end.signalled) fault.code = ErrorCode::kComm;  // the rank was lost
   if (end.signalled && end.number == SIGKILL) fault.stuck = rank.stuck;
   note(std::move(fault));
 }
 
 void Launch::on_lost(int r, const std::string& why) {
   Rank& rank = at(r);
-  rank.status = 4;  // the status of a communication error
+  rank.status = kLostStatus;
   rank.log.append(why);
   if (killed_) return;
   Fault fault;
@@ -394,6 +397,7 @@ int Launch::result() const {
   if (const Fault* first = first_fault(faults_)) {
     // The launcher may have killed the process before it could exit with its own status.
     if (first->reported && options_.status_of) return options_.status_of(first->code);
+    if (first->signal != 0) return kLostStatus;
     const int status = ranks_[static_cast<size_t>(first->rank)].status;
     return status >= 2 && status <= 6 ? status : 1;
   }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "starling/base/unique_fd.h"
 
@@ -23,7 +24,20 @@ class StepBoard {
   StepBoard& operator=(const StepBoard&) = delete;
 
   void set(int rank, int64_t step);
-  int64_t get(int rank) const;  // -1: the rank has not written a step
+  // Sets the step of a rank whose run cannot go on after the loss of a rank. get() then returns
+  // kFirstOfLoop - step.
+  void set_of_loop(int rank, int64_t step) { set(rank, kFirstOfLoop - step); }
+  // Says that the process is a server. get() then returns kServer.
+  void set_server(int rank) { set(rank, kServer); }
+  // Returns the last step of the rank. -1: the rank has not written one. Below -1: see set_of_loop() and
+  // set_server().
+  int64_t get(int rank) const;
+  static constexpr int64_t kServer = std::numeric_limits<int64_t>::min();
+  static constexpr int64_t kFirstOfLoop = -2;
+  // Returns the last step from what get() has returned, or -1, or kServer.
+  static int64_t last_step(int64_t got) {
+    return got <= kFirstOfLoop && got != kServer ? kFirstOfLoop - got : got;
+  }
   int fd() const { return fd_.get(); }
 
  private:
