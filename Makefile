@@ -30,6 +30,7 @@ train: setup
 	@cmake --preset $(PRESET) >build/configure-$(PRESET).log || { cat build/configure-$(PRESET).log; exit 1; }
 	@cmake --build build/$(PRESET) -j $(JOBS) --target starling
 	@build/$(PRESET)/starling train -c examples/digits.toml $(ARGS)
+	@echo "The run folder holds the trained weights. Next: a program of your own, docs/tutorial/first-program.md" >&2
 
 test: build
 	@ctest --test-dir build/$(PRESET) --output-on-failure --no-tests=error -j $(JOBS) $(CTEST_ARGS)

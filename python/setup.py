@@ -25,7 +25,7 @@ FILES = {
     "server": "service_settings",
     "optim": "finite sum_of_squares update_rule",
     "parallel": "admm central all_reduce/all_reduce all_reduce/all_reduce_update all_reduce/host_reducer all_reduce/make_all_reduce "
-                "all_reduce/network_reducer all_reduce/weight_sum exchange_makers gossip local_sgd loop_strategy parallel_sgd replica/batch_parts "
+                "all_reduce/network_reducer all_reduce/weight_sum exchange_makers gossip local_sgd loop_device loop_strategy parallel_sgd replica/batch_parts "
                 "replica/broadcast_tensor replica/coded_mean replica/default_generator replica/flat_layout replica/flat_memory replica/flat_replica "
                 "replica/model_parts replica/own_gradients replica/replica replica/replica_hash replica/replica_strategy replica/thread_team zero/sharded_optimizer",
 }

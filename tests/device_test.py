@@ -1,4 +1,8 @@
-"""Training on a device whose memory the host cannot read: the updates are those on the CPU, with every whole-model exchange."""
+"""Training on a device whose memory the host cannot read: the updates are those on the CPU, with every whole-model exchange.
+
+STARLING_TEST_DEVICE=cuda runs the tests on a GPU, on a machine that has one.
+"""
+import os
 import shutil
 import subprocess
 
@@ -8,7 +12,11 @@ from program import BUILD, ProgramTest, environment, main, result_of, some
 
 PROGRAM = str(BUILD / "tests" / "device_program")
 STEPS = 6
-ON_DEVICE = ["--device", "privateuseone"]
+DEVICE = os.environ.get("STARLING_TEST_DEVICE", "privateuseone")
+ON_DEVICE = ["--device", DEVICE]
+# libtorch has one accelerator in a process, so the program leaves out the device for tests on a GPU.
+ALONE = [] if DEVICE == "privateuseone" else ["--no-device"]
+NAME = {"privateuseone": "starling_test:"}.get(DEVICE, DEVICE + ":")  # libtorch's name of a device, without its number
 
 
 class Device(ProgramTest):
@@ -20,7 +28,8 @@ class Device(ProgramTest):
 
     def train(self, name, *args, task="mlp", steps=STEPS, keep=False, words=()):
         """Trains, and saves the module of each rank in NAME.RANK. Returns the result event."""
-        events, _ = self.program("--json", "--steps", steps, *args, "--", "--task", task, "--trained", self.path(name), *words, keep=keep)
+        events, _ = self.program("--json", "--steps", steps, *args, "--", "--task", task, "--trained", self.path(name), *ALONE, *words,
+                                 keep=keep)
         return result_of(events)
 
     def same(self, name, expected, way, limit=1e-10):
@@ -66,6 +75,51 @@ class EqualToTheCpu(Device):
         for way in ([], ["--shard", "optimizer"], ["--exchange", "gossip"]):
             self.compare(2, way, "heads", words=["--adam"])
 
+    def test_a_loop_of_the_program(self):
+        for task, ranks, way, words in some((
+                ("lenet", 1, [], []), ("heads", 2, [], []), ("mlp", 3, [], ["--parts", 2]), ("lenet", 2, [], ["--clip"]),
+                ("heads", 2, [], ["--adam", "--parts", 2]), ("heads", 2, ["--shard", "optimizer"], []),
+                ("mlp", 2, ["--shard", "gradients"], ["--adam"]), ("lenet", 2, ["--exchange", "local-sgd", "--every", 2], []),
+                ("lenet", 3, ["--exchange", "gossip"], []), ("mlp", 2, ["--exchange", "admm"], []),
+                ("heads", 2, ["--exchange", "central"], []), ("lenet", 2, ["--exchange", "parameter-server", "--servers", 1, "--staleness", 0], []),
+                ("mlp", 2, ["--shard", "optimizer"], ["--fault", "own-zero-grad"]), ("heads", 2, [], ["--limit"]),
+                ("lenet", 2, ["--exchange", "gossip"], ["--limit"]), ("mlp", 5, [], []), ("mlp", 2, ["--set", "optimizer.clip_norm=0.1"], [])), 8):
+            with self.subTest(task=task, ranks=ranks, way=way, words=words):
+                for name, device in (("cpu", []), ("device", ON_DEVICE)):
+                    out = self.loop("-n", ranks, *way, *device, "--", "--task", task, "--trained", self.path(name), *words)
+                    self.assertEqual("parameters are updated in host memory" in out, name == "device", out)
+                for rank in range(ranks):
+                    self.same(f"device.{rank}", f"cpu.{rank}", way)
+
+    def loop(self, *args, status=0, keep=False):
+        if not keep:
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+        at = args.index("--")
+        words = [PROGRAM, "--run-dir", self.path("run"), *map(str, args[:at]), "--", "--own-loop", *ALONE, *map(str, args[at + 1:])]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        self.assertEqual(done.returncode, status, f"{args}\n{done.stdout}\n{done.stderr}")
+        return done.stdout + done.stderr
+
+    def test_a_loop_of_the_program_resumes_on_either_device(self):
+        own = ["--", "--task", "lenet", "--trained"]
+        self.loop("-n", 2, *own, self.path("cpu"))
+        for first, second in ((ON_DEVICE, []), ([], ON_DEVICE), (ON_DEVICE, ON_DEVICE)):
+            with self.subTest(first=first, second=second):
+                self.loop("-n", 2, *first, *own, self.path("half"), "--epochs", 1)
+                out = self.loop("-n", 2, *second, *own, self.path("resumed"), keep=True)
+                self.assertIn("resuming after step 4", out)
+                for rank in range(2):
+                    self.same(f"resumed.{rank}", f"cpu.{rank}", "resumed")
+
+    def test_faults_of_a_loop_are_named(self):
+        for way, words, text in (
+                (ON_DEVICE, ["--fault", "stays"], "move the module there by net->to(run.device())"),
+                (["--device", "cpu"], ["--fault", "moves"], 'train.device is "cpu", and the module is on'),
+                (ON_DEVICE, ["--fault", "frozen"], "has no parameter of the module that requires a gradient"),
+                (["--shard", "parameters", *ON_DEVICE], [], "use --shard gradients")):
+            with self.subTest(words=words, way=way):
+                self.assertIn(text, self.loop("-n", 2, *way, "--", *words, status=2))
+
     def test_codecs(self):
         # Codecs compute in fp32. An error of rounding may change a coded value, so the updates are only close.
         for codec in ("fp16", "int8"):
@@ -78,8 +132,8 @@ class EqualToTheCpu(Device):
 
 class Where(Device):
     def test_a_program_learns_its_device(self):
-        for words, name in (([], "cpu"), (["--device", "cpu"], "cpu"), (ON_DEVICE, "starling_test:0"), (["-n", 2, *ON_DEVICE], "starling_test:")):
-            done = subprocess.run([PROGRAM, "--run-dir", self.path("run"), *map(str, words), "--", "--where"], capture_output=True, text=True,
+        for words, name in (([], "cpu"), (["--device", "cpu"], "cpu"), (ON_DEVICE, f"{NAME}0"), (["-n", 2, *ON_DEVICE], NAME)):
+            done = subprocess.run([PROGRAM, "--run-dir", self.path("run"), *map(str, words), "--", "--where", *ALONE], capture_output=True, text=True,
                                   check=True, cwd=self.dir, env=environment())
             self.assertIn(f"rank 0: {name}", done.stdout)
 
@@ -108,17 +162,15 @@ class Resume(Device):
 
 class Refusals(Device):
     def refused(self, *args, words=()):
-        _, err = self.program(*(() if "--own-loop" in words else ("--steps", 1)), *args, "--", *words, status=2)
+        _, err = self.program("--steps", 1, *args, "--", *words, status=2)
         return err
 
     def test_what_needs_the_cpu(self):
         self.assertIn("leave out the stage axis, or use --device cpu", self.refused("-n", 2, "--mesh", "stage=2", "--micro-batches", 2, *ON_DEVICE))
         self.assertIn("use --shard gradients, or --device cpu", self.refused("-n", 2, "--shard", "parameters", *ON_DEVICE))
-        self.assertIn("an own loop trains parameters in host memory; use --device cpu", self.refused(*ON_DEVICE, words=["--own-loop"]))
-        self.assertIn("is on the device starling_test:0; an own loop trains parameters in host memory", self.refused(words=["--own-loop"]))
 
     def test_a_device_that_does_not_exist(self):
-        self.assertIn("registered no device with libtorch; use --device cpu", self.refused(*ON_DEVICE, words=["--no-device"]))
+        self.assertIn("registered no device with libtorch; use --device cpu", self.refused("--device", "privateuseone", words=["--no-device"]))
         if subprocess.run(["sh", "-c", "test -e /dev/nvidiactl"], check=False).returncode != 0:
             self.assertIn('train.device: "cuda": there is no CUDA driver on this host', self.refused("--device", "cuda"))
             self.train("auto", "--device", "auto")

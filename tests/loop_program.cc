@@ -26,7 +26,9 @@
 //   kill-rank R: only that rank). stop-at N:
 //                     asks the run to stop then.
 //   float             fp32 in place of fp64.
-//   fault WHAT        sparse, foreign, other-model, twice, nested or own-step
+//   fault WHAT        sparse, foreign, other-model, twice, nested, own-step, columns, own-weights, no-file,
+//                     bug, rank-0-saves, no-resume, late-add, no-step or no-save
+//   no-loader         Trains on the first batch, without end.
 //   noise             Prints random numbers of libtorch's generator.
 //   batches           Prints the first input of each batch.
 //   several           Samples of two inputs and two targets that give the same loss.
@@ -50,6 +52,7 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -207,13 +210,17 @@ class Program {
     torch::manual_seed(7 + run_.rank());  // the ranks' modules begin unequal
     starling::TensorPlan plan;
     if (options_.has("divide")) plan = {{"first", starling::kColumn}, {"second", starling::kRow}};
+    if (has_fault("columns")) plan.pop_back();
+    if (has_fault("own-weights")) return train_other_weights();
     net_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()), plan);
     other_ = run_.replicate(std::make_shared<Net>(options_, run_.rank()), plan);
-    if (options_.has("fault") && options_.values.at("fault") == "nested") run_.replicate(net_->first);
+    if (has_fault("no-file")) starling::load_model(*net_, "missing.safetensors");
+    if (has_fault("bug") && run_.rank() == 1) throw std::logic_error("a bug of the program");
+    if (has_fault("nested")) run_.replicate(net_->first);
     other_->carries = false;  // the checkpoint has the state of the first network
     own_ = optimizer_of(options_, trained(*net_), rate());
     if (options_.has("early")) run_.loader(points(options_), options_.number("batch", 8));
-    if (options_.has("fault") && options_.values.at("fault") == "foreign")
+    if (has_fault("foreign"))
       own_->add_parameters({torch::zeros({2}, torch::kDouble).set_requires_grad(true)});
     other_own_ = optimizer_of(options_, trained(*other_), rate());
     if (!options_.has("plain")) {
@@ -235,12 +242,24 @@ class Program {
         for (auto& p : net_->parameters()) p.set_requires_grad(true);
       }
     }
-    if (options_.has("checkpoint")) checkpoint.save();
+    const bool saves = !has_fault("no-save") && (!has_fault("rank-0-saves") || run_.rank() == 0);
+    if (options_.has("checkpoint") && saves) checkpoint.save();
     if (options_.has("group")) end_sums();
     finish(loader);
   }
 
  private:
+  bool has_fault(const std::string& name) const {
+    return options_.has("fault") && options_.values.at("fault") == name;
+  }
+
+  // A loop whose module is not that of Run::replicate().
+  void train_other_weights() {
+    net_ = std::make_shared<Net>(options_, run_.rank());
+    own_ = optimizer_of(options_, trained(*net_), rate());
+    optimizer_.emplace(run_, *net_, *own_);
+  }
+
   double rate() const { return options_.has("rate") ? run_.spec().optimizer.lr : 0.05; }
 
   std::vector<at::Tensor> trained(const Net& net) const {
@@ -283,8 +302,9 @@ class Program {
     checkpoint.add(*optimizer_).add("loader", loader).add("losses", losses_).add("sum", loss_sum_);
     if (options_.has("two")) checkpoint.add("other", *other_optimizer_);
     if (options_.has("carry")) checkpoint.add_per_rank("carry", net_->carry);
-    if (options_.has("fault") && options_.values.at("fault") == "twice") checkpoint.add("sum", loss_sum_);
-    const bool resumed = checkpoint.resume();
+    if (has_fault("twice")) checkpoint.add("sum", loss_sum_);
+    const bool resumed = !has_fault("no-resume") && checkpoint.resume();
+    if (has_fault("late-add")) checkpoint.add("late", loss_sum_);
     say((resumed ? "resumed after step " : "begun after step ") + std::to_string(checkpoint.steps()) +
         " position " + std::to_string(loader.position()) + " losses " + std::to_string(losses_));
   }
@@ -304,7 +324,12 @@ class Program {
         if (options_.has("two")) update_other(batch);
         update();
       }
-      if (!options_.has("checkpoint")) continue;
+      while (options_.has("no-loader")) {
+        clear();
+        loss_of(batch).backward();
+        update();
+      }
+      if (!options_.has("checkpoint") || has_fault("no-step")) continue;
       checkpoint.step();
       if (checkpoint.steps() == options_.number("save-at", -1)) checkpoint.save();
       if (checkpoint.steps() == options_.number("kill-at", -1) &&
@@ -341,7 +366,7 @@ class Program {
   }
 
   void update() {
-    if (options_.has("fault") && options_.values.at("fault") == "own-step") {
+    if (has_fault("own-step")) {
       own_->step();
       return;
     }

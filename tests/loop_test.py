@@ -158,7 +158,8 @@ class EqualsOneProcess(Loop):
                     for key, value in plain.items():
                         apart = math.dist(saved[key], value) / math.hypot(*value)
                         self.assertLess(apart, 1e-10, key)
-                    self.assertIn(f"loop of the program: {18 if name == 'frozen' else 50} parameters, {ranks} ranks, all-reduce\n", out)
+                    self.assertRegex(out, rf"loop of the program: {18 if name == 'frozen' else 50} parameters, {ranks} ranks, all-reduce, (sharded \w+, )?"
+                                          r"tensor axis of \d\n")
                     replicas = 2 if ranks == 4 else 1
                     self.assertEqual(sorted(re.findall(r"replica (\d) of (\d)", out)),
                                      [(str(rank * replicas // ranks), str(replicas)) for rank in range(ranks)])
@@ -375,7 +376,7 @@ class Resume(Loop):
                 own = ["--divide", *[word for word in own if word != "--carry"]]
             with self.subTest(way=way):
                 self.loop(*way, "--", *own, "--out", self.path("whole"))
-                killed, _ = self.loop(*way, "--", *own, "--save-at", 8, "--kill-at", 10, status=1 if "-n" in way else -signal.SIGKILL)
+                killed, _ = self.loop(*way, "--", *own, "--save-at", 8, "--kill-at", 10, status=4 if "-n" in way else -signal.SIGKILL)
                 self.assertIn("begun after step 0", killed)
                 self.assertTrue(os.path.exists(self.path("run/checkpoints/step-000008/manifest.json")))
                 out, _ = self.loop(*way, "--", *own, "--out", self.path("resumed"), fresh=False)
@@ -391,7 +392,7 @@ class Resume(Loop):
     def test_a_killed_fit_resumes_what_the_module_carries(self):
         way = ["-n", 2, "--global-batch", 12, "--epochs", 3, "--set", "checkpoint.every=5"]
         self.loop(*way, *self.FIT, "--shown", self.path("whole"))
-        self.loop(*way, *self.FIT, "--kill-at", 8, status=1)
+        self.loop(*way, *self.FIT, "--kill-at", 8, status=4)
         out, _ = self.loop(*way, *self.FIT, "--shown", self.path("resumed"), fresh=False)
         self.assertEqual(out.count("counts 12 batches"), 2, out)
         self.assertEqual(self.weights("whole.0"), self.weights("resumed.0"))
@@ -436,9 +437,15 @@ class Resume(Loop):
         self.assertNotIn("was lost", err)
 
     def test_a_divided_layer_names_the_rank_that_is_lost(self):
-        _, err = self.loop("-n", 2, "--mesh", "tensor=2", "--", "--divide", "--checkpoint", "--kill-at", 4, "--kill-rank", 1, status=1)
-        self.assertIn("rank 1 was killed by signal 9", err)
+        _, err = self.loop("-n", 2, "--mesh", "tensor=2", "--", "--divide", "--checkpoint", "--kill-at", 4, "--kill-rank", 1, status=4)
+        self.assertRegex(err, r"rank 1 was killed by signal 9 \(SIGKILL\) after step [34]")
         self.assertNotIn("terminate called", err)
+
+    def test_asynchronous_workers_end_if_one_is_lost(self):
+        out, err = self.loop("-n", 3, "--exchange", "parameter-server", "--staleness", 2, "--", "--checkpoint", "--epochs", 3, "--kill-at", 10,
+                             "--kill-rank", 1, status=4)
+        self.assertIn("error: rank 1 was killed by signal 9", err)
+        self.assertNotIn("2 ranks continue", out + err)
 
     def test_a_pass_on_one_rank_alone_is_named_at_once(self):
         _, err = self.loop("-n", 2, "--mesh", "tensor=2", "--", "--divide", "--rank-0-evaluates", "--shown", self.path("shown"), status=4)
@@ -532,6 +539,7 @@ class Faults(Loop):
                 (["-n", 2, "--mesh", "replica=1,stage=2"], 2, ["train.mesh", "an own loop computes all layers on each rank", "Run::fit()"]),
                 (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--optimizer", "lbfgs"], 2, ["train.mesh", "cannot train divided layers"]),
                 (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--fault", "nested"], 2, ["Run::replicate", "an earlier call has divided"]),
+                (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--fault", "columns"], 1, ["none by rows", "kGathered", "mat1 and mat2"]),
                 (["-n", 2, "--mesh", "tensor=2", "--exchange", "parameter-server", "--", "--divide"], 2, ["--exchange", "with a tensor axis"]),
                 (["-n", 2, "--shard", "parameters", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),
                 (["-n", 2, "--shard", "optimizer", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),
@@ -546,7 +554,16 @@ class Faults(Loop):
                 (["--lr", 0.1], 2, ["--lr: optimizer.lr has no effect", "training loop of its own"]),
                 (["-n", 2, "--epochs", 3], 2, ["--epochs: train.epochs has no effect"]),
                 (["-n", 2, "--", "--optimizer", "lbfgs"], 2, ["DistributedOptimizer: LBFGS", "takes no closure"]),
-                (["-n", 2, "--global-batch", 12], 2, ["--global-batch: train.global_batch has no effect"]),
+                (["-n", 2, "--global-batch", 12], 2, ["--global-batch: train.global_batch has no effect", "decides it in Run::loader()"]),
+                (["-n", 2, "--init", "weights.safetensors", "--", "--fault", "own-weights"], 2, ["--init: model.init", "has not called Run::replicate()"]),
+                (["--init", "weights.safetensors", "--dry-run", "--", "--fault", "own-weights"], 2, ["has not called Run::replicate()"]),
+                (["-n", 2, "--hybrid", "auto"], 2, ["train.hybrid", "train by Run::fit()"]),
+                (["--", "--checkpoint", "--fault", "late-add"], 2, ["'late' is added after resume()"]),
+                (["-n", 2, "--exchange", "gossip", "--shard", "optimizer"], 2, ["leave out --exchange gossip\n"]),
+                (["--", "--fault", "no-file"], 3, ["starling: error:", "missing.safetensors"]),
+                (["-n", 2, "--", "--fault", "no-file"], 3, ["rank 0", "missing.safetensors"]),
+                (["-n", 2, "--", "--fault", "bug"], 1, ["rank 1: a bug of the program"]),
+                (["-n", 2, "--", "--fault", "rank-0-saves", "--checkpoint"], 4, ["left the group", "call ProgramCheckpoint::save() together"]),
                 (["--epochs", 3, "--", "--early"], 2, ["--epochs: train.epochs has no effect"]),
                 (["-n", 2, "--emulate", "slow-rank=1:2x"], 2, ["train.emulate", "Run::fit()"]),
                 (["--global-batch", 12, "--", "--fit", "--groups", "--no-match"], 2, ["FitOptions::group", "matches \"third.*\"", "first.weight"]),
@@ -554,9 +571,41 @@ class Faults(Loop):
                 (["-n", 2, "--exchange", "parameter-server", "--servers", 1, "--", "--fit", "--clip-value"], 2, ["does not clip the elements"]),
                 (["-n", 4, "--", "--batch", 3], 2, ["a batch of 3 samples cannot be divided among 4 ranks"])):
             with self.subTest(words=words):
-                _, err = self.loop(*words, status=status)
+                out, err = self.loop(*words, status=status)
                 for text in texts:
-                    self.assertIn(text, err)
+                    self.assertIn(text, out + err if status == 1 else err)
+
+    def test_a_checkpoint_that_the_program_does_not_load_is_said(self):
+        self.loop("-n", 2, "--", "--checkpoint", "--epochs", 1)
+        words = ["-n", 2, "--", "--checkpoint", "--epochs", 2, "--fault", "no-resume"]
+        _, err = self.loop(*words, fresh=False, status=2)
+        self.assertIn("an earlier run has left a checkpoint of step 7, which the program has not loaded: call resume()", err)
+        self.loop("--resume", "never", *words, fresh=False)
+
+    def test_what_the_loop_does_not_save_is_said(self):
+        out, err = self.loop("-n", 2, "--save", self.path("saved.safetensors"), "--", "--checkpoint", "--fault", "no-save")
+        self.assertEqual((out + err).count("nothing was written, because the program's loop has not called"), 1, out + err)
+        out, err = self.loop("-n", 2, "--save", self.path("saved.safetensors"), "--", "--checkpoint", "--fault", "no-step")
+        self.assertIn("ProgramCheckpoint::step() was not called in 14 steps", out + err)
+        self.assertNotIn("nothing was written", out + err)
+
+    def test_ctrl_c_ends_a_loop_without_a_loader(self):
+        process = subprocess.Popen([PROGRAM, "--run-dir", self.path("run"), "-n", "2", "--", "--checkpoint", "--no-loader"], cwd=self.dir,
+                                   text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        self.addCleanup(self.end, process)
+        for line in process.stdout:
+            if "begun after step 0" in line:
+                break
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, out + err)
+        self.assertIn("Nothing was saved, because the program adds no checkpoint.step() to its loop", out + err)
+
+    def test_a_finished_run_that_begins_again_keeps_its_checkpoint(self):
+        for fresh in (True, False, False):
+            self.loop("-n", 2, "--", "--checkpoint", "--epochs", 1, fresh=fresh)
+        self.assertEqual(os.listdir(self.path("run/checkpoints")), ["step-000007"])
 
     def test_a_step_of_the_own_optimizer_alone_is_said(self):
         out, err = self.loop("-n", 2, "--", "--fault", "own-step", "--checkpoint")

@@ -197,12 +197,12 @@ class CheckBuildTime(Tree):
         return self.run_tool("check_build_time", str(self.root))
 
     def test_limit(self):
-        status, output = self.check(900_000, 300_000, 450_000, 900_000)
+        status, output = self.check(900_000, 300_000, 350_000, 900_000)
         self.assertEqual(status, 0, output)
-        self.assertRegex(output, r"nn +750.0 s +2 files")
-        status, output = self.check(900_000, 300_000, 451_000, 900_000)
+        self.assertRegex(output, r"nn +650.0 s +2 files")
+        status, output = self.check(900_000, 300_000, 351_000, 900_000)
         self.assertEqual(status, 1, output)
-        self.assertIn("takes 751 s to compile; the limit is 750 s", output)
+        self.assertIn("takes 651 s to compile; the limit is 650 s", output)
 
     def test_incomplete_build(self):
         status, output = self.check(1000, 1000)

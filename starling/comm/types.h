@@ -3,8 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace starling {
+
+// What the message of a CommError says of a rank that has ended its group in order.
+inline constexpr std::string_view kLeftTheGroup = "left the group";
 
 // The type of the elements of a tensor.
 enum class DataType : uint8_t { kFp32, kFp64, kBf16, kFp16, kInt8, kUint8, kInt16, kInt32, kInt64 };

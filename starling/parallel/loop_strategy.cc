@@ -55,12 +55,6 @@ at::ScalarType type_of(const std::vector<NamedTensor>& parameters) {
   }
   const at::ScalarType type = parameters.front().tensor.scalar_type();
   for (const NamedTensor& p : parameters) {
-    if (!p.tensor.is_cpu()) {
-      throw ConfigError(p.name,
-                        fmt::format("is on the device {}; an own loop trains parameters in host memory: "
-                                    "keep the model on the CPU, or train by Run::fit() and --device",
-                                    p.tensor.device().str()));
-    }
     if (p.tensor.scalar_type() == type && (type == at::kFloat || type == at::kDouble)) continue;
     throw ConfigError(p.name,
                       fmt::format("is {}; all parameters of an own loop must be float, or all double. For "
@@ -115,7 +109,9 @@ void require_own_optimizer(const RunSpec& spec) {
   if (spec.train.threads_mode != ThreadsMode::kOp)
     throw ConfigError("train.threads_mode", "a program's own loop or optimizer needs \"op\"");
   if (spec.train.hybrid != "none")
-    throw ConfigError("train.hybrid", "a program's own loop or optimizer trains whole models; use \"none\"");
+    throw ConfigError("train.hybrid",
+                      "a program's own loop or optimizer trains whole models; use \"none\", or train "
+                      "by Run::fit() without an own optimizer");
 #ifdef STARLING_OWN_LOOPS_ONLY
   // Arrays of NumPy would show memory that is freed later.
   if (spec.train.shard == Shard::kParameters)
@@ -158,10 +154,6 @@ void require_own_loop(const RunSpec& spec) {
   if (spec.train.precision == Precision::kBf16)
     throw ConfigError("train.precision",
                       "the types of an own loop are those of its model; use torch::autocast");
-  if (spec.train.device == DeviceKind::kCuda || spec.train.device == DeviceKind::kOwn)
-    throw ConfigError(
-        "train.device",
-        "an own loop trains parameters in host memory; use --device cpu, or train by Run::fit()");
   if (parse_emulation(spec.train.emulate).any())
     throw ConfigError("train.emulate",
                       "an own loop computes by itself, so that slow-rank, jitter and compute have no effect; "
@@ -188,6 +180,14 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
   require_own_loop(spec_);
   const at::ScalarType type = type_of(model_.parameters);
   spec_.train.precision = type == at::kDouble ? Precision::kFp64 : Precision::kFp32;
+  if (model_.device && spec_.train.shard == Shard::kParameters)
+    throw ConfigError("train.shard",
+                      "a module on a device is whole on each rank; use --shard gradients, or keep the module "
+                      "in host memory");
+  if (model_.device && parse_mesh(spec_.train.mesh, spec_.train.ranks).tensor > 1)
+    throw ConfigError("train.mesh",
+                      "a module on a device is whole on each rank; leave out the tensor axis, or keep the "
+                      "module in host memory");
   if (place.division == nullptr && parse_mesh(spec_.train.mesh, spec_.train.ranks).tensor > 1)
     throw ConfigError("train.mesh",
                       "the layers of the module are whole on each rank; pass the module to Run::replicate(), "
@@ -225,14 +225,20 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
     place_.loop.ended.reset();
     place_.loop.leaves[this] = [this] { strategy_->recoverable()->leave(); };
   }
-  for (const NamedTensor& p : model_.parameters) place_.loop.updated.insert(p.tensor.unsafeGetTensorImpl());
+  for (size_t i = 0; i < model_.parameters.size(); ++i)
+    place_.loop.updated.insert(parameter_of_module(i).unsafeGetTensorImpl());
+  if (model_.device) {
+    model_.device->send_frozen();
+    model_.device->send_buffers();
+  }
   begin_step();
   place_.loop.batches[this] = [this](bool borrowed) { begin_batch(borrowed); };
 }
 
 LoopStrategy::~LoopStrategy() {
   place_.loop.batches.erase(this);
-  for (const NamedTensor& p : model_.parameters) place_.loop.updated.erase(p.tensor.unsafeGetTensorImpl());
+  for (size_t i = 0; i < model_.parameters.size(); ++i)
+    place_.loop.updated.erase(parameter_of_module(i).unsafeGetTensorImpl());
   if (place_.loop.leaves.erase(this) > 0 && std::uncaught_exceptions() == 0)
     place_.loop.ended = std::move(strategy_);
 }
@@ -247,9 +253,25 @@ ServerAccess LoopStrategy::next_service() const {
   return servers;
 }
 
+const at::Tensor& LoopStrategy::parameter_of_module(size_t i) const {
+  return model_.device ? model_.device->parameters()[i].device : model_.parameters[i].tensor;
+}
+
+const at::Tensor& LoopStrategy::frozen_of_module(size_t i) const {
+  return model_.device ? model_.device->frozen()[i].device : model_.frozen[i].tensor;
+}
+
+// Sends the parameters and buffers, after the strategy has changed them.
+void LoopStrategy::send_model() {
+  if (!model_.device) return;
+  model_.device->send();
+  model_.device->send_buffers();
+}
+
 void LoopStrategy::begin_step() {
   begun_ = false;
   strategy_->begin_step({step_ + 1, optimizer_->lr(), place_.stop});
+  if (model_.device) model_.device->send();  // servers and some exchanges change parameters here
   begun_ = true;
 }
 
@@ -261,9 +283,10 @@ void LoopStrategy::require_resumed() {
 
 // A parameter that was frozen when the strategy was made is not exchanged.
 void LoopStrategy::require_known_gradients() const {
-  for (const NamedTensor& p : model_.frozen) {
-    if (!p.tensor.grad().defined() || place_.loop.updated.contains(p.tensor.unsafeGetTensorImpl())) continue;
-    throw ConfigError(p.name,
+  for (size_t i = 0; i < model_.frozen.size(); ++i) {
+    const at::Tensor& tensor = frozen_of_module(i);
+    if (!tensor.grad().defined() || place_.loop.updated.contains(tensor.unsafeGetTensorImpl())) continue;
+    throw ConfigError(model_.frozen[i].name,
                       "has a gradient, but it was frozen or no parameter of the optimizer when the "
                       "DistributedOptimizer was made; make a new optimizer and a new DistributedOptimizer");
   }
@@ -300,6 +323,7 @@ void LoopStrategy::begin_batch(bool borrowed) {
     return;
   }
   before_borrowed_.emplace(model_.parameters.size());
+  if (model_.device) model_.device->fetch_gradients();
   for (size_t i = 0; accumulated_ && i < model_.parameters.size(); ++i) {
     const at::Tensor& gradient = model_.parameters[i].tensor.grad();
     if (gradient.defined()) (*before_borrowed_)[i] = gradient.clone();
@@ -308,6 +332,7 @@ void LoopStrategy::begin_batch(bool borrowed) {
 
 void LoopStrategy::drop_borrowed() {
   if (!before_borrowed_) return;
+  if (model_.device) model_.device->fetch_gradients();
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < before_borrowed_->size(); ++i) {
     at::Tensor& gradient = model_.parameters[i].tensor.mutable_grad();
@@ -315,6 +340,7 @@ void LoopStrategy::drop_borrowed() {
     if (!gradient.defined()) continue;
     before.defined() ? gradient.copy_(before) : gradient.zero_();
   }
+  if (model_.device) model_.device->send_gradients();
   before_borrowed_.reset();
 }
 
@@ -337,6 +363,10 @@ void LoopStrategy::take_gradients() {
   if (taken_) return;
   require_resumed();
   drop_borrowed();
+  if (model_.device) {
+    model_.device->fetch_gradients();
+    model_.device->fetch_changes();
+  }
   require_known_gradients();
   if (exchange_traits(spec_).servers && !optimizer_->rates_share_a_factor()) {
     throw ConfigError("exchange.name",
@@ -354,9 +384,14 @@ void LoopStrategy::take_gradients() {
 void LoopStrategy::synchronize() {
   take_gradients();
   strategy_->own_loop()->synchronize();
+  if (model_.device) model_.device->send_gradients();
 }
 
 void LoopStrategy::step() {
+  if (taken_ && model_.device) {  // the program may have clipped the gradients
+    model_.device->fetch_gradients();
+    model_.device->fetch_changes();
+  }
   if (taken_) require_taken_gradients();
   take_gradients();
   const StepReport report = strategy_->update();
@@ -364,10 +399,19 @@ void LoopStrategy::step() {
   ++step_;
   forget_gradients();
   begin_step();
+  // The optimizer of the program has copies or parts of the parameters, so its zero_grad() clears no
+  // gradient.
+  const bool apart = spec_.train.shard != Shard::kNone || spec_.exchange.name == "central";
+  if (model_.device || apart) clear_gradients();
+}
+
+void LoopStrategy::clear_gradients() {
+  if (model_.device) model_.device->clear_gradients();
+  for (NamedTensor& p : model_.parameters) p.tensor.mutable_grad().reset();
 }
 
 void LoopStrategy::zero_grad() {
-  for (NamedTensor& p : model_.parameters) p.tensor.mutable_grad().reset();
+  clear_gradients();
   const bool borrowed = before_borrowed_.has_value();
   forget_gradients();
   if (borrowed) before_borrowed_.emplace(model_.parameters.size());  // its backward pass may come yet
@@ -383,19 +427,26 @@ void LoopStrategy::forget_gradients() {
 void LoopStrategy::consensus() {
   if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
   begun_ = false;
+  if (model_.device) {
+    model_.device->fetch_changes();
+    model_.device->fetch_buffers();
+  }
   strategy_->consensus();
+  send_model();
 }
 
 void LoopStrategy::resume_training() noexcept {
   if (std::uncaught_exceptions() > 0) return;
   try {
     begin_step();
+    if (model_.device) model_.device->send_buffers();
   } catch (...) {  // a destructor calls this function
     failed_ = std::current_exception();
   }
 }
 
 StrategyState LoopStrategy::state() {
+  if (model_.device) model_.device->fetch_frozen();
   StrategyState state = strategy_->state();
   state.step = step_;
   // Every rank looks at each parameter, because another strategy may have divided it (zero/parameter_unit.h).
@@ -415,8 +466,10 @@ void LoopStrategy::load_state(const StrategyState& state) {
   if (!model_.frozen.empty()) {
     const auto own = place_.division != nullptr ? place_.division->parts(state.parameters) : state.parameters;
     for (NamedTensor& p : model_.frozen) p.tensor.copy_(fitting(own, p.name, p.tensor));
+    if (model_.device) model_.device->send_frozen();
   }
   strategy_->load_state(state);
+  send_model();
   step_ = state.step;
   forget_gradients();
   begin_step();

@@ -15,6 +15,7 @@
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
 #include "starling/parallel/exchange_parts.h"
+#include "starling/parallel/loop_device.h"
 #include "starling/parallel/loop_state.h"
 #include "starling/parallel/replica/own_optimizer.h"
 #include "starling/parallel/strategy.h"
@@ -23,11 +24,12 @@
 
 namespace starling {
 
-// The tensors of a model that a user's own loop trains.
+// The tensors of a model that a user's own loop trains, in host memory.
 struct LoopModel {
   std::vector<NamedTensor> parameters;  // those that the optimizer updates
   std::vector<NamedTensor> frozen;      // all other parameters
   std::vector<NamedTensor> buffers;
+  std::shared_ptr<LoopDevice> device = nullptr;  // null: the tensors are those of the module, and not copies
 };
 
 // How the layers of a loop's module are divided among the ranks of a tensor axis. Not thread-safe.
@@ -98,8 +100,9 @@ class LoopStrategy {
   // calls add up. step() and zero_grad() forget it. Errors: Error (kNumeric) if the weight is negative or not
   // finite.
   void weigh(double weight);
-  // Makes one step: exchanges and updates. Collective. Errors: CommError; ConfigError for a parameter that
-  // has a gradient and is not the optimizer's.
+  // Makes one step: exchanges and updates. Frees the gradients if the optimizer updates copies or parts of
+  // the parameters. Collective. Errors: CommError; ConfigError for a parameter that has a gradient and is not
+  // the optimizer's.
   void step();
   // Makes the gradients of the parameters undefined.
   void zero_grad();
@@ -126,6 +129,10 @@ class LoopStrategy {
   ServerAccess next_service() const;
   void require_resumed();
   void begin_step();
+  void send_model();
+  // Return parameter i of the program's module, or its frozen parameter i, where the module computes.
+  const at::Tensor& parameter_of_module(size_t i) const;
+  const at::Tensor& frozen_of_module(size_t i) const;
   void take_gradients();
   OwnStep own_step() const;
   void require_known_gradients() const;
@@ -133,6 +140,7 @@ class LoopStrategy {
   void begin_batch(bool borrowed);
   void drop_borrowed();
   void forget_gradients();
+  void clear_gradients();
 
   RunSpec spec_;
   const LoopPlace place_;

@@ -140,7 +140,7 @@ DataLoader Run::loader(std::shared_ptr<const Source> source, int64_t batch) {
     auto state = std::make_unique<DataLoader::State>(DataLoader::State{*state_, source, {}});
     if (state_->session) {
       const RunEnvironment& environment = state_->own_loop();
-      require_same_data({source, nullptr}, environment.group);
+      require_same_data({source, nullptr}, environment.group, "Run::loader");
       const MeshGroups& axes = state_->own_axes();
       const OwnSamples own = own_samples(spec, {source, nullptr}, axes, environment.clock);
       state->source = own.source;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/optim/lbfgs.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "starling/parallel/loop_strategy.h"
@@ -10,9 +12,11 @@
 #include "starling/run/dry_run.h"
 #include "starling/run/exit_status.h"
 #include "starling/run/rank_generators.h"
+#include "starling/run/run_device.h"
 #include "starling/run/run_state.h"
 #include "starling/run/torch_optimizer.h"
 #include "starling/run/training.h"
+#include "starling/spec/enum_words.h"
 #include "starling/spec/mesh.h"
 
 namespace starling {
@@ -46,15 +50,58 @@ void refuse_what_the_loop_decides(const RunState& state) {
     if (typed && decided)
       throw ConfigError(origin.where,
                         fmt::format("{} has no effect, because the program has a training loop of its "
-                                    "own, which decides it: leave it out",
-                                    key));
+                                    "own, which decides it{}: leave it out",
+                                    key, key == "train.global_batch" ? " in Run::loader()" : ""));
   }
+}
+
+// If the module is on a device, the strategy and the optimizer train copies in host memory. Throws
+// ConfigError if the module is not on the device that the configuration names.
+void train_copies(const RunState& state, LoopModel& model, torch::optim::Optimizer& optimizer,
+                  int local_rank) {
+  const RunSpec& spec = state.resolved();
+  const DeviceKind kind = spec.train.device;
+  model.device = LoopDevice::make(model);
+  const auto origin = state.origins.find("train.device");
+  const bool typed = origin != state.origins.end() &&
+                     (origin->second.kind == OriginKind::kSet || origin->second.kind == OriginKind::kFlag);
+  if (model.device && kind == DeviceKind::kCpu && typed)
+    throw ConfigError(
+        origin->second.where,
+        fmt::format("train.device is \"cpu\", and the module is on {}; move it to run.device(), or "
+                    "leave the key out",
+                    model.device->device().str()));
+  if (kind == DeviceKind::kCuda || kind == DeviceKind::kOwn) {
+    const at::Device wanted = run_device(spec, local_rank);
+    const at::Device device = model.device ? model.device->device() : at::Device(at::kCPU);
+    if (device != wanted)
+      throw ConfigError(
+          "train.device",
+          fmt::format("the module is on {}, and this rank computes on {}; move the module there "
+                      "by net->to(run.device()) before you make its optimizer",
+                      device.str(), wanted.str()));
+  }
+  if (!model.device) return;
+  std::map<const c10::TensorImpl*, at::Tensor> copies;
+  for (const LoopTensor& p : model.device->parameters()) copies[p.device.unsafeGetTensorImpl()] = p.host;
+  replace_parameters(optimizer, copies);
+}
+
+// Throws ConfigError if the program would train other initial weights than the configuration asks for.
+void require_initial_weights(const RunState& state) {
+  if (state.resolved().model.init.empty() || state.has_replicated) return;
+  if (state.reads_spec || state.has_fitted) return;  // the program may have loaded them itself
+  const auto origin = state.origins.find("model.init");
+  throw ConfigError(origin != state.origins.end() ? origin->second.where : "--init",
+                    "model.init has no effect, because the program has not called Run::replicate(), which "
+                    "loads the weights: call it before this optimizer, or leave the key out");
 }
 
 // With --dry-run: prints what the loop would train, and ends the process.
 [[noreturn]] void print_loop(const RunState& state, const LoopModel& model) {
   require_own_loop(state.spec);
   refuse_what_the_loop_decides(state);
+  require_initial_weights(state);
   int64_t parameters = 0;
   for (const NamedTensor& p : model.parameters) parameters += p.tensor.numel();
   if (state.environment.identity.rank == 0)
@@ -70,8 +117,16 @@ void begin_generator_once(RunState& state) {
   begin_generator(state.resolved(), state.environment.identity.rank, nullptr);
 }
 
+// Returns true if a layer by rows may follow each layer by columns.
+bool has_rows(const TensorPlan& plan) {
+  const auto has = [&](LayerCut cut) {
+    return std::any_of(plan.begin(), plan.end(), [=](const LayerPlan& layer) { return layer.cut == cut; });
+  };
+  return !has(LayerCut::kColumn) || has(LayerCut::kRow);
+}
+
 // Prints once what the loop trains, and the run folder if something is kept.
-void tell_begin(RunState& state, int64_t parameters) {
+void tell_begin(RunState& state, int64_t parameters, const std::string& where) {
   if (std::exchange(state.loop_told, true)) return;
   const RunEnvironment& environment = state.own_loop();
   const RunSpec& spec = state.resolved();
@@ -79,8 +134,14 @@ void tell_begin(RunState& state, int64_t parameters) {
   const auto tell = [&](std::string text) {
     environment.sink.emit(Message{Severity::kInfo, -1, std::move(text)});
   };
-  tell(fmt::format("loop of the program: {} parameters, {} rank{}{}", parameters, ranks,
-                   ranks == 1 ? "" : "s", ranks == 1 ? "" : ", " + spec.exchange.name));
+  const int64_t tensors = parse_mesh(spec.train.mesh, spec.train.ranks).tensor;
+  const std::string mesh = tensors == 1 ? "" : fmt::format(", tensor axis of {}", tensors);
+  const std::string codec = spec.exchange.codec == "none" ? "" : ", codec " + spec.exchange.codec;
+  const std::string shard =
+      spec.train.shard == Shard::kNone ? "" : ", sharded " + to_string(spec.train.shard);
+  tell(fmt::format("loop of the program: {} parameters, {} rank{}{}{}{}{}{}", parameters, ranks,
+                   ranks == 1 ? "" : "s", ranks == 1 ? "" : ", " + spec.exchange.name, codec, shard, mesh,
+                   where));
   if (!environment.kept.folder.empty()) tell("run folder " + environment.kept.folder);
 }
 
@@ -103,6 +164,11 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
     const RunSpec spec = loop_spec(state.resolved(), state.origins);
     require_own_loop(spec);
     refuse_what_the_loop_decides(state);
+    require_initial_weights(state);
+    train_copies(state, model, optimizer, environment.group.local_rank());
+    const std::string where = model.device ? fmt::format(", on {}; parameters are updated in host memory",
+                                                         model.device->device().str())
+                                           : "";
     strategy_ = std::make_unique<LoopStrategy>(spec, place, std::move(model), adapt_optimizer(optimizer));
     if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr)
       throw ConfigError(
@@ -110,7 +176,7 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
           "LBFGS computes the loss several times in a step, and step() takes no closure; use another "
           "optimizer");
     begin_generator_once(state);
-    tell_begin(state, strategy_->parameters());
+    tell_begin(state, strategy_->parameters(), where);
   });
 }
 
@@ -121,10 +187,14 @@ void DistributedOptimizer::zero_grad() {
 }
 
 void DistributedOptimizer::step() {
-  // The state is saved, and the program goes on as if nothing had happened: its loop has no DataLoader.
-  if (RunState& state = LoopAccess::state_of(run_); state.loop.stopping && state.loop_saved)
+  // The program goes on as if nothing had happened: its loop has no DataLoader. The state is saved, or the
+  // program has made a whole step meanwhile and has not called ProgramCheckpoint::step().
+  RunState& state = LoopAccess::state_of(run_);
+  if (state.loop.stopping && (state.loop_saved || std::exchange(stepped_while_stopping_, true)))
     end_interrupted(state);
-  with_faults_reported(LoopAccess::state_of(run_), [&] { strategy_->step(); });
+  with_faults_reported(state, [&] { strategy_->step(); });
+  state.most_steps = std::max(state.most_steps, strategy_->steps());
+  state.session->note_loop_step(state.most_steps);
 }
 
 void DistributedOptimizer::weigh(double weight) {
@@ -157,6 +227,7 @@ void Run::make_equal(const std::shared_ptr<torch::nn::Module>& module, const Ten
     RunState& state = *state_;
     if (state.divided) state.divided->require_whole(*module);
     load_initial(*module, state.resolved());
+    state.has_replicated = true;
     if (!state.session) return;
     const RunEnvironment& environment = state.own_loop();
     Group& group = environment.group;
@@ -175,11 +246,18 @@ void Run::make_equal(const std::shared_ptr<torch::nn::Module>& module, const Ten
     if (!state.divided)
       state.divided = std::make_unique<DividedModules>(
           state.own_axes(), environment.clock, spec.train.hash_every, [&state] { report_fault(state); });
+    const auto warn = [&](const char* text) { environment.sink.emit(Message{Severity::kWarning, -1, text}); };
+    if (!plan.empty() && !has_rows(plan))
+      warn(
+          "the plan of Run::replicate() divides layers by columns and none by rows: a part of the program "
+          "must "
+          "take the part of the outputs that each rank computes. Otherwise add the layer by rows that "
+          "follows, "
+          "or gather the outputs (kGathered)");
     if (state.divided->divide(module, plan)) return;
-    environment.sink.emit(Message{
-        Severity::kWarning, -1,
+    warn(
         "each rank of the tensor axis holds the whole module: name its torch::nn::Linear layers in the "
-        "plan of Run::replicate(), or make layers starling::Linear and starling::Conv2d"});
+        "plan of Run::replicate(), or make layers starling::Linear and starling::Conv2d");
   });
 }
 

@@ -50,12 +50,20 @@ class DistributedOptimizer {
   // that reads parameters through data_ptr(), and torch::save(), belong into the scope of consensus(). The
   // destructor makes the module whole again. It is then collective.
   //
+  // If the module is on a device, its optimizer holds copies of the parameters in host memory from now on,
+  // and updates these. step() moves gradients and parameters, and makes the gradients on the device
+  // undefined.
+  //
   // Errors: ConfigError in these cases:
   // - The configuration asks for what an own loop cannot do, such as stages or bf16.
   // - The command line has a flag that the loop decides in code, such as --lr or --epochs.
   // - Run::replicate() has not divided the module, and --mesh has a tensor axis.
   // - The optimizer cannot be sharded, or the servers do not know it.
   // - The ranks have different models.
+  // - The module is not on the device that --device names, or on several devices.
+  // - The module is on a device, and the optimizer has states of earlier steps, or --shard parameters or a
+  //   tensor axis is given.
+  // - model.init names weights, and the program has not called Run::replicate().
   // - A parameter of the optimizer is not a parameter of the module.
   DistributedOptimizer(Run& run, torch::nn::Module& module, torch::optim::Optimizer& optimizer);
   ~DistributedOptimizer();
@@ -72,9 +80,9 @@ class DistributedOptimizer {
   // Makes the gradients undefined, as torch::optim::Optimizer::zero_grad() does.
   void zero_grad();
   // Exchanges with the other ranks and updates the parameters. Gradients may have been accumulated over
-  // several backward passes: nothing is exchanged before step(). With --shard gradients or
-  // parameters, step() frees them. Ranks with different numbers of samples are weighted by them if the
-  // batches come from Run::loader(). Collective.
+  // several backward passes: nothing is exchanged before step(). With --shard and
+  // --exchange central, and on a device, step() frees them. Ranks with different numbers of samples are
+  // weighted by them if the batches come from Run::loader(). Collective.
   //
   // A parameter that has a gradient on no rank is not updated, except by servers, to which it is pushed as
   // zeros. Servers that do not wait for all workers do not weight what they get. Errors: ConfigError that
@@ -114,6 +122,7 @@ class DistributedOptimizer {
 
   Run& run_;
   std::unique_ptr<LoopStrategy> strategy_;
+  bool stepped_while_stopping_ = false;
 };
 
 }  // namespace starling

@@ -15,7 +15,6 @@
 #include "starling/parallel/tensor_parallel.h"
 
 namespace starling {
-
 class DividedModules::Division final : public LoopDivision {
  public:
   Division(const DividedModules& all, const std::shared_ptr<torch::nn::Module>& module,

@@ -105,10 +105,15 @@ struct ProgramCheckpoint::State {
   std::vector<Trained> trained = {};
   std::set<std::string> names = {};
   int64_t steps = 0;
+  bool asked_to_resume = false;  // resume() was called
   bool warned = false;
   Nanoseconds last_save{};  // the time of the last checkpoint
 
   void take_name(const std::string& name) {
+    if (asked_to_resume)
+      throw ConfigError("ProgramCheckpoint",
+                        fmt::format("'{}' is added after resume(), which has not restored it; add it before",
+                                    name.empty() ? "an optimizer" : name));
     if (names.insert(name).second) return;
     throw ConfigError("ProgramCheckpoint", name.empty()
                                                ? "two optimizers have no name; name all but one of them"
@@ -123,7 +128,8 @@ struct ProgramCheckpoint::State {
 
   StrategyState trained_state();
   CheckpointState gather();
-  void require_optimizer() const;
+  // Throws ConfigError if nothing would be saved, or if the program ignores the checkpoint that it found.
+  void require_use() const;
   void warn_without_steps();
   void write(bool must);
   // Returns whether the time for a checkpoint has come, or a signal asks for one, on any rank. Collective.
@@ -154,7 +160,7 @@ CheckpointState ProgramCheckpoint::State::gather() {
         at::scalar_tensor(t.strategy.steps(), at::kLong).reshape({1});
   }
   for (const Item& item : items) {
-    const at::Tensor own = item.save().detach().contiguous();
+    const at::Tensor own = item.save().detach().to(at::kCPU).contiguous();
     if (!item.per_rank) {
       checkpoint.ranks[kEqual][item.name] = own.clone();
       continue;
@@ -166,10 +172,19 @@ CheckpointState ProgramCheckpoint::State::gather() {
   return checkpoint;
 }
 
-void ProgramCheckpoint::State::require_optimizer() const {
+void ProgramCheckpoint::State::require_use() const {
   if (trained.empty())
     throw ConfigError("ProgramCheckpoint",
                       "nothing is saved without an optimizer; call add(optimizer) first");
+  const CheckpointState* found = folder ? folder->resumed() : nullptr;
+  const bool earlier = found != nullptr && found->lineage.incarnation != run.own_loop().kept.incarnation;
+  if (earlier && !asked_to_resume)
+    throw ConfigError(
+        "ProgramCheckpoint",
+        fmt::format("an earlier run has left a checkpoint of step {}, which the program has not "
+                    "loaded: call resume() before the loop, or give --resume never to start "
+                    "anew",
+                    found->step));
 }
 
 // Ranks whose program steps its own optimizer train apart, and nothing else tells them.
@@ -185,8 +200,14 @@ void ProgramCheckpoint::State::warn_without_steps() {
 
 void ProgramCheckpoint::State::write(bool must) {
   if (!folder) return;
-  require_optimizer();
+  require_use();
   warn_without_steps();
+  if (steps == 0 && run.most_steps > 0 && !std::exchange(warned, true))
+    run.own_loop().sink.emit(Message{
+        Severity::kWarning, -1,
+        fmt::format("ProgramCheckpoint::step() was not called in {} steps, so no checkpoint was written when "
+                    "it was due, and this one counts as that of step 0: call it after each step",
+                    run.most_steps)});
   last_save = run.own_loop().clock.now();
   folder->save_checkpoint(gather(), must);
 }
@@ -300,6 +321,7 @@ ProgramCheckpoint& ProgramCheckpoint::add_per_rank(const std::string& name, at::
 
 bool ProgramCheckpoint::resume() {
   return with_faults_reported(state_->run, [&] {
+    state_->asked_to_resume = state_->run.loop_resumes = true;
     if (!state_->folder || state_->folder->resumed() == nullptr) return false;
     state_->load(*state_->folder->resumed());
     return true;
@@ -310,7 +332,7 @@ void ProgramCheckpoint::step() {
   with_faults_reported(state_->run, [&] {
     ++state_->steps;
     if (!state_->folder) return;
-    state_->require_optimizer();
+    state_->require_use();
     const int64_t every = state_->run.resolved().checkpoint.every;
     const bool asked = state_->asked();
     if (state_->run.loop.stopping) {
@@ -326,8 +348,15 @@ void ProgramCheckpoint::step() {
 
 void ProgramCheckpoint::save() {
   with_faults_reported(state_->run, [&] {
-    state_->write(true);
-    if (state_->folder) state_->finish(/*interrupted=*/false);
+    try {
+      state_->write(true);
+      if (state_->folder) state_->finish(/*interrupted=*/false);
+      state_->run.has_saved = true;
+    } catch (const CommError& error) {
+      const std::string text = error.what();
+      if (error.code() != ErrorCode::kComm || text.find(kLeftTheGroup) == std::string::npos) throw;
+      throw CommError(text + "; all ranks call ProgramCheckpoint::save() together", error.peer());
+    }
   });
 }
 

@@ -54,8 +54,9 @@ class ProgramCheckpoint {
   ProgramCheckpoint& add_per_rank(const std::string& name, at::Tensor& tensor);
 
   // Restores what was added from the newest whole checkpoint of the run folder, or from what --resume names,
-  // and the state of torch's random generator. Call it once, after all add(). Returns whether there was a
-  // checkpoint. Errors: Error(kCheckpoint) and ConfigError that name what does not fit.
+  // and the state of torch's random generator. Call it once, after all add(), also in a first run: step() and
+  // save() refuse to go on from a checkpoint that was not loaded. Returns whether there was a checkpoint.
+  // Errors: Error(kCheckpoint) and ConfigError that name what does not fit.
   bool resume();
   // Counts a step of the loop. Call it after DistributedOptimizer::step(): gradients that are not used yet
   // are not saved. Saves a checkpoint if one is due (checkpoint.every, checkpoint.minutes), if SIGUSR1 asks

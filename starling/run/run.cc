@@ -183,7 +183,9 @@ ProgramLine read_command_line(int argc, const char* const* argv, const Settings&
 
 Run::Run(std::unique_ptr<RunState> state) : state_(std::move(state)) {}
 Run::Run(Run&&) noexcept = default;
-Run::~Run() = default;
+Run::~Run() {
+  if (state_) state_->tell_unsaved();
+}
 
 const RunSpec& Run::spec() const {
   state_->reads_spec = true;
@@ -313,6 +315,7 @@ Run init(int argc, const char* const* argv, const Settings& settings, const Exte
       state->session.reset();
       std::exit(status);
     }
+    report_uncaught(state->json);
     return Run(std::move(state));
   } catch (const std::exception& error) {  // outermost level of the process
     end_with(state->environment, state->json, error);

@@ -266,9 +266,10 @@ class Run {
     make_equal(net, plan);
     return net;
   }
-  // As above, for a module holder.
-  template <typename Net>
-  torch::nn::ModuleHolder<Net> replicate(torch::nn::ModuleHolder<Net> net, const TensorPlan& plan = {}) {
+  // As above, for a module holder, such as one of TORCH_MODULE.
+  template <typename Holder>
+    requires std::is_base_of_v<torch::nn::ModuleHolder<typename Holder::ContainedType>, Holder>
+  Holder replicate(Holder net, const TensorPlan& plan = {}) {
     make_equal(net.ptr(), plan);
     return net;
   }

@@ -1,9 +1,11 @@
 #include "starling/run/run_state.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 
 #include "starling/base/error.h"
 #include "starling/launch/fault.h"
@@ -25,6 +27,17 @@ const MeshGroups& RunState::own_axes() {
   return *loop_axes;
 }
 
+void RunState::tell_unsaved() const {
+  if (!session || !loop_environment || std::uncaught_exceptions() > 0) return;
+  if (!loop_told || has_fitted || has_saved || resolved().train.save.empty()) return;
+  if (loop_environment->leads())
+    loop_environment->sink.emit(
+        Message{Severity::kWarning, -1,
+                fmt::format("--save {}: nothing was written, because the program's loop has not called "
+                            "ProgramCheckpoint::save()",
+                            resolved().train.save)});
+}
+
 void RunState::end_loop() {
   divided.reset();
   loop_axes.reset();
@@ -37,6 +50,34 @@ void end_with(const Environment& environment, bool json, const std::exception& e
   if (!report_fatal(environment, error)) status = print_error(json, error);
   std::fflush(nullptr);
   std::_Exit(status);
+}
+
+namespace {
+
+// The terminate handler of report_uncaught().
+template <bool json>
+[[noreturn]] void end_uncaught() noexcept {
+  if (std::current_exception() == nullptr) __gnu_cxx::__verbose_terminate_handler();
+  const Environment environment = read_environment(::environ);
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    end_with(environment, json, plain_error(error));
+  } catch (const Error& error) {
+    end_with(environment, json, error);
+  } catch (const std::exception& error) {
+    report_fatal(environment, error);
+  } catch (...) {
+  }
+  __gnu_cxx::__verbose_terminate_handler();
+  std::abort();
+}
+
+}  // namespace
+
+void report_uncaught(bool json) {
+  if (std::get_terminate() != __gnu_cxx::__verbose_terminate_handler) return;
+  std::set_terminate(json ? end_uncaught<true> : end_uncaught<false>);
 }
 
 void report_fault(const RunState& state) {
@@ -79,7 +120,9 @@ void end_interrupted(RunState& state) {
     throw Error(ErrorCode::kInterrupted, "the run was interrupted by a signal; the loop has ended");
   const RunEnvironment& environment = state.own_loop();
   std::string text = "The run was interrupted.";
-  if (state.loop_saved && !environment.kept.resume.command.empty())
+  if (state.loop_saved && !state.loop_resumes)
+    text += " A checkpoint was written, but the program does not call ProgramCheckpoint::resume().";
+  else if (state.loop_saved && !environment.kept.resume.command.empty())
     text += fmt::format(" To go on where it stopped: {}", environment.kept.resume.command);
   if (!state.loop_saved)
     text += " Nothing was saved, because the program adds no checkpoint.step() to its loop.";

@@ -27,10 +27,11 @@ struct RunState {
   std::vector<std::string> arguments;
   bool json = false;
   bool throw_faults = false;
-  bool joined = false;       // by join(): every fault is thrown as an Error
-  bool opened_data = false;  // by Run::data()
-  bool reads_spec = false;   // by Run::spec()
-  bool has_fitted = false;   // by Run::fit()
+  bool joined = false;          // by join(): every fault is thrown as an Error
+  bool opened_data = false;     // by Run::data()
+  bool reads_spec = false;      // by Run::spec()
+  bool has_fitted = false;      // by Run::fit()
+  bool has_replicated = false;  // by Run::replicate()
   std::unique_ptr<Session> session;
   std::shared_ptr<void> process_group;  // of Run::process_group(); it ends before the session
   // Of a program's own loop.
@@ -39,13 +40,18 @@ struct RunState {
   std::unique_ptr<MeshGroups> loop_axes;           // made on first use
   std::unique_ptr<DividedModules> divided;         // null: there are none
   bool generator_begun = false;
-  bool loop_told = false;   // what the loop trains
-  bool loop_saved = false;  // a checkpoint holds the state in which the loop was interrupted
+  int64_t most_steps = 0;     // of one optimizer
+  bool loop_told = false;     // what the loop trains
+  bool loop_resumes = false;  // by ProgramCheckpoint::resume()
+  bool has_saved = false;     // by ProgramCheckpoint::save()
+  bool loop_saved = false;    // a checkpoint holds the state in which the loop was interrupted
 
   // Returns the environment of a program's own loop. Errors: those of Session.
   const RunEnvironment& own_loop();
   // Returns the groups of the device mesh for a program's own loop. The first call is collective.
   const MeshGroups& own_axes();
+  // At the end of the program: says if its own loop has not written what --save asked for.
+  void tell_unsaved() const;
   // Ends what a program's own loop has made of the session. The session ends afterwards.
   void end_loop();
   // The configuration, with the ranks and threads of this job.
@@ -60,6 +66,11 @@ class LoopAccess {
 
 // Reports a fault as the launcher expects it and ends the process with the exit status of its kind.
 [[noreturn]] void end_with(const Environment& environment, bool json, const std::exception& error);
+
+// Handles exceptions of Starling and libtorch that leave the program's main(). The process then prints the
+// message of the exception, and ends with the exit status of its kind. Other exceptions still abort the
+// process. Does nothing if the program has a terminate handler of its own.
+void report_uncaught(bool json);
 
 // Prints what remains and ends the process with `status`.
 [[noreturn]] void leave_process(int status);

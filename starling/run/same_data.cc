@@ -71,7 +71,7 @@ void require_same_options(const FitOptions& options, Group& group) {
   }
 }
 
-void require_same_data(const DataSets& data, Group& group) {
+void require_same_data(const DataSets& data, Group& group, const char* where) {
   if (group.size() == 1) return;
   const SetPrint train = print_of(data.train.get()), test = print_of(data.test.get());
   const std::array<int64_t, 4> own = {train[0], train[1], test[0], test[1]};
@@ -84,7 +84,7 @@ void require_same_data(const DataSets& data, Group& group) {
     const std::string differs =
         what % 2 == 1 ? "its sample 0 has another content"
                       : fmt::format("{} instead of {}", size_text(all[at]), size_text(all[what]));
-    throw ConfigError("Run::fit",
+    throw ConfigError(where,
                       fmt::format("rank {} has other {} data than rank 0: {}. Give every rank the same data "
                                   "set; Starling divides it among the ranks",
                                   rank, part, differs));

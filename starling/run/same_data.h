@@ -9,9 +9,9 @@ namespace starling {
 
 // Compares the number of samples and the content of sample 0 of both data sets over the ranks. Ranks read
 // different samples of one data set, so a rank with another set would wait for steps that its peers do not
-// take, or train on samples twice. Collective. Errors: ConfigError on every rank, which names the first rank
-// that differs from rank 0.
-void require_same_data(const DataSets& data, Group& group);
+// take, or train on samples twice. Collective. Errors: ConfigError on every rank, which names `where`, the
+// function that the program called, and the first rank that differs from rank 0.
+void require_same_data(const DataSets& data, Group& group, const char* where);
 
 // Compares the names of the metrics, and whether there is a callback, over the ranks. Collective. Errors:
 // ConfigError on every rank, which names the first rank that differs from rank 0.

@@ -219,12 +219,17 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
     local_cores_ = local_cores(store_->store(), 0, self.world_size, group_options().timeout);
   if (environment_.board_fd >= 0) {
     board_ = std::make_unique<StepBoard>(StepBoard::open(environment_.board_fd, self.world_size));
+    if (server_ >= 0) board_->set_server(self.rank);
   }
   open_sinks();
 }
 
 Session::~Session() {
   if (std::uncaught_exceptions() > 0) abandon();
+}
+
+void Session::note_loop_step(int64_t step) {
+  if (board_) board_->set_of_loop(environment_.identity.rank, step);
 }
 
 void Session::abandon() {

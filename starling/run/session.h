@@ -69,6 +69,8 @@ class Session {
   RunEnvironment regroup(const CommError& why);
   // Asks the run to stop after the step, as a signal does. Any thread may call this.
   void request_stop() { stop_.raise(); }
+  // Tells the launcher the last step that this rank finished in a loop of the program.
+  void note_loop_step(int64_t step);
   // Says that this rank ends with a fault. When the session ends, all other ranks learn that it is lost.
   void abandon();
 

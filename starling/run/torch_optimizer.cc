@@ -202,6 +202,32 @@ std::shared_ptr<OwnOptimizer> adapt_optimizer(std::unique_ptr<torch::optim::Opti
   return std::make_shared<TorchOptimizer>(std::move(optimizer));
 }
 
+void replace_parameters(torch::optim::Optimizer& optimizer,
+                        const std::map<const c10::TensorImpl*, at::Tensor>& copies) {
+  using State = torch::optim::AdagradParamState;  // it exists before the first step
+  auto& states = optimizer.state();
+  const bool adagrad = typeid(optimizer) == typeid(torch::optim::Adagrad);
+  if (!states.empty() && !adagrad) {
+    throw ConfigError("DistributedOptimizer",
+                      "the optimizer already has states of earlier steps on a device, and its updates are "
+                      "made in host memory; make a new optimizer");
+  }
+  for (auto& group : optimizer.param_groups()) {
+    for (at::Tensor& parameter : group.params()) {
+      const auto copy = copies.find(parameter.unsafeGetTensorImpl());
+      if (copy == copies.end()) continue;
+      const auto state = states.find(parameter.unsafeGetTensorImpl());
+      parameter = copy->second;
+      if (state == states.end()) continue;
+      auto own = std::move(state->second);
+      states.erase(state);
+      auto& sums = dynamic_cast<State&>(*own);
+      sums.sum(sums.sum().to(parameter.device()));
+      states[parameter.unsafeGetTensorImpl()] = std::move(own);
+    }
+  }
+}
+
 std::vector<NamedTensor> parameters_of(const torch::nn::Module& module,
                                        const torch::optim::Optimizer& optimizer) {
   std::set<const c10::TensorImpl*> updated;
@@ -216,9 +242,11 @@ std::vector<NamedTensor> parameters_of(const torch::nn::Module& module,
   if (!updated.empty()) {
     throw ConfigError(
         "DistributedOptimizer",
-        fmt::format("the optimizer has {} parameters that are not the module's; give the module "
-                    "that owns all of them, or one optimizer for each module",
-                    updated.size()));
+        fmt::format(
+            "the optimizer has {} parameters that are not the module's; give the module "
+            "that owns all of them, or one optimizer for each module. With --shard, --exchange central "
+            "and modules on a device, each DistributedOptimizer needs a new optimizer",
+            updated.size()));
   }
   return parameters;
 }

@@ -3,6 +3,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,12 @@ std::shared_ptr<OwnOptimizer> adapt_optimizer(torch::optim::Optimizer& optimizer
 
 // Returns an adapter that owns the optimizer.
 std::shared_ptr<OwnOptimizer> adapt_optimizer(std::unique_ptr<torch::optim::Optimizer> optimizer);
+
+// Makes the optimizer update `copies` in place of its parameters from now on. copies: by parameter. The
+// states of libtorch's Adagrad follow its parameters. Errors: ConfigError if another optimizer has states of
+// earlier steps.
+void replace_parameters(torch::optim::Optimizer& optimizer,
+                        const std::map<const c10::TensorImpl*, at::Tensor>& copies);
 
 // Returns the parameters of `module` that are in a group of the optimizer and require a gradient, with their
 // names. Errors: ConfigError if the optimizer has a parameter that is not the module's.

@@ -203,7 +203,7 @@ class Generation final : public TrainHooks {
 void Training::prepare() {
   const KeptGenerator kept;  // what is measured here may draw from the user's generator
   folder_.emplace(spec_, *environment_);
-  require_same_data(data_, environment_->group);
+  require_same_data(data_, environment_->group, "Run::fit");
   require_same_options(options_, environment_->group);
   if (!options_.groups().empty()) require_groups_match(options_, *factory_(ModelHooks{})().module);
   hybrid_ = hybrid_layers_of(spec_, factory_, *data_.train, *environment_);

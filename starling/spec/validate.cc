@@ -463,8 +463,10 @@ class Validator {
     if (spec_.train.shard == Shard::kNone) return;
     if (!traits_.shards || spec_.exchange.codec != "none")
       fail({"train.shard", "exchange.name", "exchange.codec"},
-           "train.shard works with synchronous SGD only: leave out --exchange {} and --codec {}",
-           spec_.exchange.name, spec_.exchange.codec);
+           "train.shard works with synchronous SGD only: leave out {}{}{}",
+           traits_.shards ? "" : "--exchange " + spec_.exchange.name,
+           traits_.shards || spec_.exchange.codec == "none" ? "" : " and ",
+           spec_.exchange.codec == "none" ? "" : "--codec " + spec_.exchange.codec);
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     if (mesh.stage > 1 && mesh.replica == 1)
       fail({"train.shard", "train.mesh"},

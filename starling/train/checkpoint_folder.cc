@@ -295,8 +295,11 @@ fs::path CheckpointFolderWriter::commit(const Say& say) {
   if (before_) before_("rename");
   if (fs::exists(final_)) {
     const CheckpointCheck there = check_checkpoint(final_, /*hashes=*/false);
-    if (there.lineage.incarnation != lineage_.incarnation)
-      there.damage.empty() ? rename_foreign(final_, say) : rename_damaged(final_, there.damage, say);
+    const bool other = there.lineage.incarnation != lineage_.incarnation;
+    if (other && !there.damage.empty())
+      rename_damaged(final_, there.damage, say);
+    else if (other && !lineage_.holds(there.lineage, step_))
+      rename_foreign(final_, say);
   }
   exchange(temporary_, final_);
   sync_folder(final_.parent_path());

@@ -1024,8 +1024,10 @@ class File {
     format_ = Format::kPt;
     read_directory();
     if (find_record("constants.pkl") != SIZE_MAX)
-      detail::fail(path_,
-                   ": is a TorchScript module; save its weights with torch.save(module.state_dict(), FILE)");
+      detail::fail(
+          path_,
+          ": is an archive of C++'s torch::save or a TorchScript module. In C++, save the weights with "
+          "starling::save_model(). In Python, save them with torch.save(module.state_dict(), FILE)");
     if (find_record("byteorder") != SIZE_MAX) {
       const std::string order = content("byteorder");
       if (order != "little") {

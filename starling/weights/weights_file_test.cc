@@ -573,7 +573,8 @@ TEST(WeightsFile, OtherFormatsAreRefusedWithARemedy) {
   zip.add("constants.pkl", "N.", 2);
   zip.finish();
   script[script.find("PK\1\2") + 10] = 8;  // torch.jit.save compresses code
-  EXPECT_THAT(error_of(script), HasSubstr("is a TorchScript module; save its weights with"));
+  EXPECT_THAT(error_of(script),
+              HasSubstr("a TorchScript module. In C++, save the weights with starling::save_model()"));
 }
 
 std::vector<std::string> contents(File& file) {

@@ -212,7 +212,7 @@ class Pt(FolderTest):
         self.assertIn("is compressed or encrypted", self.error_of(packed(file, compression=zipfile.ZIP_DEFLATED)))
         script = io.BytesIO()
         torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), script)
-        self.assertIn("is a TorchScript module; save its weights with", self.error_of(script.getvalue()))
+        self.assertIn("a TorchScript module. In C++, save the weights with starling::save_model()", self.error_of(script.getvalue()))
         self.assertIn("truncated", self.error_of(file[:-1]))
 
     def test_a_damaged_tensor_is_found(self):

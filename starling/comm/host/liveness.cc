@@ -96,7 +96,7 @@ std::optional<Failure> Liveness::trouble(int awaited) {
     const auto status = static_cast<RankStatus>(state(r).status.load(std::memory_order_acquire));
     if (status == RankStatus::kLeft) {
       if (r != awaited) continue;
-      return Failure{fmt::format("{} left the group while {} waited for it", name(r), name(local_rank_)),
+      return Failure{fmt::format("{} {} while {} waited for it", name(r), kLeftTheGroup, name(local_rank_)),
                      ranks_[r], false};
     }
     if (r >= static_cast<int>(processes_.size()) || !processes_[r].valid()) continue;

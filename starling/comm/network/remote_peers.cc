@@ -223,7 +223,7 @@ bool RemotePeers::advance_receive(Flow& flow) {
     if (!info) {
       if (left_[flow.rank])
         fail(Failure{
-            fmt::format("{} left the group while {} waited for it", name(flow.rank), name(setup_.rank)),
+            fmt::format("{} {} while {} waited for it", name(flow.rank), kLeftTheGroup, name(setup_.rank)),
             flow.rank});
       return false;
     }
