@@ -8,6 +8,24 @@ include(third_party)
 set_source_files_properties(starling/spec/strategy_table.cc starling/parallel/exchange_makers.cc starling/spec/codec_table.cc
   starling/codec/codec_spec.cc starling/codec/make_codec.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
+# The files of layers with TORCH that include no header of torch, directly or through a header of ours.
+# A precompiled header of torch would cost such a file seconds. tools/check_layers checks the lists.
+starling_torch_free(torch_testing test_memory)
+starling_torch_free(data divide_samples formats/archive formats/byte_file formats/cifar formats/idx
+  formats/image_codec formats/image_folder formats/image_store formats/resize formats/text_store
+  generated/digit_strokes generated/digits generated/grammar generated/make_data served/served_client
+  served/served_images served/served_key served/served_leases served/served_protocol served/served_server
+  served/served_store served/served_text)
+starling_torch_free(nn layers/bias_gelu_kernels layers/causal_softmax safetensors/atomic_file
+  safetensors/safetensors_index)
+starling_torch_free(parallel all_reduce/host_reducer all_reduce/network_reducer all_reduce/weight_sum
+  replica/flat_layout replica/replica_hash)
+starling_torch_free(train checkpoint_folder checkpoint_lineage rank_gather step_times store_gather)
+starling_torch_free(run broadcast_text command_page diagnosis dry_run earlier_files freed_memory help job_store
+  mesh_groups print_error resume_command run_lock stop_signal tuning_file)
+starling_torch_free(commands bench_comm bench_scaling ckpt_commands cpu_topology doctor doctor_machine
+  exchange_measurement own_program tour why_command)
+
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)
 starling_layer(spec      COLD SERIAL DEPS base)
@@ -26,11 +44,7 @@ starling_layer(launch    COLD DEPS net telemetry)
 target_compile_definitions(starling_launch PRIVATE STARLING_VERSION="${PROJECT_VERSION}")
 starling_layer(c10d      TORCH DEPS comm)
 starling_layer(torch_testing TORCH DEPS testing)
-starling_layer(data      TORCH
-  PLAIN formats/archive formats/byte_file formats/cifar formats/idx formats/image_codec formats/image_folder formats/image_store
-        formats/resize formats/text_store generated served/served_client served/served_images served/served_key
-        served/served_leases served/served_protocol served/served_server served/served_store served/served_text
-  DEPS net spec LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
+starling_layer(data      TORCH DEPS net spec LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
 set_source_files_properties(starling/nn/layers/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 starling_layer(nn        TORCH COLD_PATHS zoo safetensors tensor_parallel DEPS c10d spec weights)

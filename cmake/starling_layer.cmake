@@ -1,11 +1,10 @@
-# starling_layer(NAME [TORCH] [COLD] [SERIAL] [PLAIN path…] [COLD_PATHS path…] [DEPS layer…] [LIBS third-party…])
+# starling_layer(NAME [TORCH] [COLD] [SERIAL] [COLD_PATHS path…] [DEPS layer…] [LIBS third-party…])
 # makes the library starling_NAME from starling/NAME/*.cc and the test program NAME_test from
 # starling/NAME/*_test.cc.
 #
 #   TORCH       The layer includes torch.
 #   COLD        The code of the layer runs rarely, or only calls kernels and operators. It has no loops over elements.
 #   SERIAL      The layer has no threads and no atomic variables, so ThreadSanitizer does not test it.
-#   PLAIN       Folders and files (without .cc) of a layer with TORCH that do not include torch.
 #   COLD_PATHS  Folders and files (without .cc) of which COLD is true.
 #   DEPS        Layers that this layer may include. tools/check_layers reads these lines.
 #   LIBS        Third-party libraries.
@@ -29,6 +28,23 @@ function(starling_unity name files)
   if(STARLING_UNITY)
     set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
   endif()
+endfunction()
+
+# starling_by_headers(OUT FILE…) puts the files first that include a header whose templates take seconds, so that
+# few of the groups of starling_unity pay for it.
+function(starling_by_headers out)
+  set(rest ${ARGN})
+  set(sorted "")
+  foreach(header "nlohmann/json\\.hpp" "torch/(nn/modules|optim)/")
+    foreach(file ${rest})
+      file(STRINGS "${file}" found REGEX "^#include <${header}" LIMIT_COUNT 1)
+      if(found)
+        list(APPEND sorted ${file})
+        list(REMOVE_ITEM rest ${file})
+      endif()
+    endforeach()
+  endforeach()
+  set(${out} ${sorted} ${rest} PARENT_SCOPE)
 endfunction()
 
 # starling_suites(OUT FILE…) sets OUT to the names of the suites that test files define.
@@ -117,18 +133,20 @@ function(starling_test name)
 endfunction()
 
 function(starling_layer name)
-  cmake_parse_arguments(arg "TORCH;COLD;SERIAL" "" "DEPS;LIBS;PLAIN;COLD_PATHS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;COLD;SERIAL" "" "DEPS;LIBS;COLD_PATHS" ${ARGN})
   if(arg_TORCH AND STARLING_TORCH_FREE)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/starling/${name}/*.cc" "${CMAKE_SOURCE_DIR}/starling/${name}/*/*.cc")
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  starling_by_headers(sources ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(lib starling_${name})
   set(scope PUBLIC)
   if(sources)
     set(rest ${sources})
+    get_property(arg_PLAIN GLOBAL PROPERTY starling_torch_free_${name})
     foreach(part PLAIN COLD_PATHS)
       string(JOIN "|" folders ${arg_${part}})
       set(${part} ${rest})
@@ -184,7 +202,9 @@ function(starling_layer name)
       target_link_libraries(${part} PRIVATE starling_${dep})
     endforeach()
     target_link_libraries(${part} PRIVATE starling_fmt ${arg_LIBS})
-    if(arg_TORCH AND NOT part STREQUAL "${lib}_plain")
+    if(part STREQUAL "${lib}_plain")
+      set_target_properties(${part} PROPERTIES STARLING_PLAIN ON)
+    elseif(arg_TORCH)
       target_link_libraries(${part} PRIVATE starling_torch)
     endif()
   endforeach()
@@ -204,6 +224,12 @@ function(starling_layer name)
     endif()
   endif()
   set_property(GLOBAL APPEND PROPERTY starling_layers ${lib})
+endfunction()
+
+# starling_torch_free(LAYER path…) names files (without .cc) of a layer with TORCH that do not include torch.
+# They are compiled with the precompiled header of files without torch. The call stands before starling_layer.
+function(starling_torch_free layer)
+  set_property(GLOBAL APPEND PROPERTY starling_torch_free_${layer} ${ARGN})
 endfunction()
 
 # starling_rooms(LAYER from->to…) declares the arrows between the folders of a layer. tools/check_layers reads

@@ -45,7 +45,8 @@ class CheckLayers(Tree):
         super().setUp()
         self.write("cmake/layers.cmake", LAYERS)
         for layer, used in USES.items():
-            self.write(f"starling/{layer}/uses.cc", f'#include "starling/{used}/{used}.h"\n')
+            torch = "#include <ATen/ATen.h>\n" if layer in ("nn", "run") else ""
+            self.write(f"starling/{layer}/uses.cc", f'#include "starling/{used}/{used}.h"\n{torch}')
 
     def check(self):
         return self.run_tool("check_layers", str(self.root))
@@ -86,12 +87,24 @@ class CheckLayers(Tree):
         self.write("starling/net/a_test.cc", "#include <ATen/ATen.h>\n")
         self.assertIn("a_test.cc:1: net is torch-free but includes ATen/ATen.h", self.check()[1])
 
+    def test_holds_the_list_of_files_without_torch(self):
+        self.write("starling/nn/a.cc", '#include "starling/nn/a.h"\n')
+        self.write("starling/nn/a.h", "#pragma once\n#include <vector>\n")
+        self.assertIn("starling/nn/a.cc:1: needs no torch; add a to starling_torch_free(nn ...)", self.check()[1])
+        self.write("cmake/layers.cmake", "starling_torch_free(nn\n  a)\n" + LAYERS)
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("starling/nn/a.h", "#pragma once\n#include <torch/types.h>\n")
+        self.assertIn("cmake/layers.cmake:1: starling_torch_free names starling/nn/a.cc, which includes torch", self.check()[1])
+        self.write("cmake/layers.cmake", "starling_torch_free(nn b)\n" + LAYERS)
+        self.assertIn("starling_torch_free names starling/nn/b.cc, which is no file", self.check()[1])
+
     def test_refuses_testing_outside_tests(self):
         self.write("starling/nn/a.cc", '#include "starling/testing/run_ranks.h"\n')
         self.assertEqual(self.check()[0], 1)
 
     def test_refuses_run_and_apps_from_below(self):
-        self.write("starling/nn/a.cc", '#include "starling/run/r.h"\n#include "apps/x.h"\n#include "starling/starling.h"\n')
+        self.write("starling/nn/a.cc",
+                   '#include <torch/nn.h>\n#include "starling/run/r.h"\n#include "apps/x.h"\n#include "starling/starling.h"\n')
         self.assertEqual(self.check()[1].count("starling/nn/a.cc:"), 3)
 
     def test_run_keeps_to_its_arrows_and_apps_to_all_but_testing(self):

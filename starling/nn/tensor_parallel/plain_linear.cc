@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include <utility>

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/modules/linear.h>
 
 #include <memory>
 #include <vector>
@@ -14,6 +13,9 @@
 
 namespace torch {
 class Library;
+}
+namespace torch::nn {
+class LinearImpl;
 }
 
 namespace starling {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fnmatch.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "starling/base/check.h"
 #include "starling/base/error.h"
+#include "starling/nn/layers/conv.h"
 #include "starling/nn/tensor_parallel/plain_linear.h"
 
 namespace starling {

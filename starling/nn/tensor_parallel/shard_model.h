@@ -16,7 +16,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
 
 #include <memory>
 #include <string>
@@ -24,7 +23,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "starling/nn/layers/conv.h"
 #include "starling/nn/layers/linear.h"
 #include "starling/nn/model.h"
 #include "starling/nn/tensor_parallel/regions.h"
@@ -32,7 +30,13 @@
 #include "starling/nn/tensor_parallel/tensor_plan.h"
 #include "starling/nn/tensor_parallel/tensor_slice.h"
 
+namespace torch::nn {
+class LinearImpl;
+}
+
 namespace starling {
+
+class Conv2dImpl;
 
 // The result of shard_model().
 struct ModelSharding {
