@@ -1,4 +1,4 @@
-// Measures what a program's own loop costs (run/distributed_optimizer.h).
+// Measures what a program's own loop costs (run/loop/distributed_optimizer.h).
 //
 //   own_loop_bench
 //       One rank: a bare libtorch loop against the same loop with DistributedOptimizer.

@@ -21,8 +21,9 @@ starling_torch_free(nn layers/bias_gelu_kernels layers/causal_softmax safetensor
 starling_torch_free(parallel all_reduce/host_reducer all_reduce/network_reducer all_reduce/weight_sum
   replica/flat_layout replica/replica_hash)
 starling_torch_free(train checkpoint_folder checkpoint_lineage rank_gather step_times store_gather)
-starling_torch_free(run broadcast_text command_page diagnosis dry_run earlier_files freed_memory help job_store
-  mesh_groups print_error resume_command run_lock stop_signal tuning_file)
+starling_torch_free(run folder/earlier_files folder/resume_command folder/run_lock folder/tuning_file freed_memory
+  message/command_page message/diagnosis message/dry_run message/help message/print_error ranks/broadcast_text
+  ranks/job_store ranks/mesh_groups stop_signal)
 starling_torch_free(commands bench_comm bench_scaling ckpt_commands cpu_topology doctor doctor_machine
   exchange_measurement own_program tour why_command)
 
@@ -80,3 +81,4 @@ starling_rooms(net
 starling_rooms(data generated->formats served->formats)
 starling_rooms(nn tensor_parallel->layers zoo->layers zoo->tensor_parallel)
 starling_rooms(parallel all_reduce->replica pipeline->all_reduce pipeline->replica zero->replica)
+starling_rooms(run choice->ranks folder->choice folder->ranks loop->choice loop->folder loop->message loop->ranks)

@@ -7,6 +7,6 @@
 #include "starling/data/tensor_source.h"
 #include "starling/data/torch_dataset.h"
 #include "starling/nn/script_module.h"
-#include "starling/run/distributed_optimizer.h"
 #include "starling/run/join.h"
+#include "starling/run/loop/distributed_optimizer.h"
 #include "starling/run/run.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "starling/run/command_page.h"
+#include "starling/run/message/command_page.h"
 
 namespace starling {
 

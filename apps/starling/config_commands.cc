@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "apps/starling/invocation.h"
-#include "starling/run/exit_status.h"
+#include "starling/run/message/exit_status.h"
 #include "starling/spec/describe.h"
 #include "starling/spec/print.h"
 #include "starling/spec/validate.h"

@@ -13,10 +13,10 @@
 #include "apps/starling/version.h"
 #include "starling/base/suggest.h"
 #include "starling/launch/host_agent.h"
-#include "starling/run/command_page.h"
-#include "starling/run/exit_status.h"
-#include "starling/run/help.h"
-#include "starling/run/print_error.h"
+#include "starling/run/message/command_page.h"
+#include "starling/run/message/exit_status.h"
+#include "starling/run/message/help.h"
+#include "starling/run/message/print_error.h"
 #include "starling/telemetry/output.h"
 
 namespace starling {

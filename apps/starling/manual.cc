@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "apps/starling/version.h"
-#include "starling/run/help.h"
+#include "starling/run/message/help.h"
 #include "starling/spec/schema.h"
 #include "starling/telemetry/text_style.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "starling/run/command_page.h"
+#include "starling/run/message/command_page.h"
 
 namespace starling {
 

@@ -8,8 +8,8 @@
 #include "apps/starling/invocation.h"
 #include "apps/starling/manual.h"
 #include "starling/base/error.h"
-#include "starling/run/command_page.h"
-#include "starling/run/exit_status.h"
+#include "starling/run/message/command_page.h"
+#include "starling/run/message/exit_status.h"
 
 namespace starling {
 namespace {

@@ -7,7 +7,7 @@
 #include "starling/base/error.h"
 #include "starling/launch/environment.h"
 #include "starling/run/checked_config.h"
-#include "starling/run/run_weights.h"
+#include "starling/run/folder/run_weights.h"
 
 namespace starling {
 namespace {

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
-#include "starling/run/exit_status.h"
+#include "starling/run/message/exit_status.h"
 #include "starling/spec/describe.h"
 
 namespace starling {

@@ -11,7 +11,7 @@
 
 namespace starling {
 
-// The kind of a fault. It determines the exit status of the program (starling/run/exit_status.h).
+// The kind of a fault. It determines the exit status of the program (starling/run/message/exit_status.h).
 enum class ErrorCode {
   kInternal,
   kConfig,

@@ -12,7 +12,7 @@
 #include "starling/base/error.h"
 #include "starling/commands/end_of_list.h"
 #include "starling/commands/own_program.h"
-#include "starling/run/dry_run.h"
+#include "starling/run/message/dry_run.h"
 #include "starling/spec/config.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/print.h"

@@ -5,8 +5,8 @@
 
 #include "starling/commands/ckpt.h"
 #include "starling/commands/commands.h"
-#include "starling/run/dry_run.h"
-#include "starling/run/exit_status.h"
+#include "starling/run/message/dry_run.h"
+#include "starling/run/message/exit_status.h"
 #include "starling/telemetry/text_style.h"
 
 namespace starling {

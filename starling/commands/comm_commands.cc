@@ -9,9 +9,9 @@
 #include "starling/comm/recorder/flight_recorder_report.h"
 #include "starling/commands/bench_comm.h"
 #include "starling/commands/commands.h"
-#include "starling/run/dry_run.h"
+#include "starling/run/folder/tuning_file.h"
+#include "starling/run/message/dry_run.h"
 #include "starling/run/rank_program.h"
-#include "starling/run/tuning_file.h"
 
 namespace starling {
 namespace {

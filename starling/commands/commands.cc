@@ -24,7 +24,7 @@
 #include "starling/data/source_factory.h"
 #include "starling/launch/fault.h"
 #include "starling/nn/model.h"
-#include "starling/run/dry_run.h"
+#include "starling/run/message/dry_run.h"
 #include "starling/run/rank_program.h"
 #include "starling/run/strategies.h"
 #include "starling/run/training.h"

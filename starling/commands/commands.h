@@ -135,7 +135,7 @@ struct CommBenchOptions {
   uint64_t smallest = 256;
   uint64_t largest = 16 << 20;  // bytes
   double seconds = 10;          // approximate duration of the measurement
-  bool tune = false;            // keep the fastest algorithms for later runs (run/tuning_file.h)
+  bool tune = false;            // keep the fastest algorithms for later runs (run/folder/tuning_file.h)
 };
 // Starts spec.train.ranks ranks, measures the collectives (commands/bench_comm.h) and prints one table for
 // each. Returns 1 if a result was wrong.

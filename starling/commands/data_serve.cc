@@ -15,7 +15,7 @@
 #include "starling/data/source_factory.h"
 #include "starling/net/address.h"
 #include "starling/net/stream/stream_listener.h"
-#include "starling/run/dry_run.h"
+#include "starling/run/message/dry_run.h"
 #include "starling/run/stop_signal.h"
 #include "starling/telemetry/output.h"
 

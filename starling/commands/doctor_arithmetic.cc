@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "starling/commands/doctor_parts.h"
-#include "starling/run/gemm_measurement.h"
+#include "starling/run/choice/gemm_measurement.h"
 #include "starling/telemetry/text_style.h"
 
 namespace starling::doctor {

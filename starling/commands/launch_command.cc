@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "starling/commands/commands.h"
-#include "starling/run/dry_run.h"
+#include "starling/run/message/dry_run.h"
 #include "starling/run/rank_program.h"
 #include "starling/spec/hosts.h"
 

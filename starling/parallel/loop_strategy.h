@@ -1,5 +1,5 @@
 // LoopStrategy is a strategy whose gradients a user's own loop computes. DistributedOptimizer
-// (run/distributed_optimizer.h) and the Python class of the same name are made of it.
+// (run/loop/distributed_optimizer.h) and the Python class of the same name are made of it.
 #pragma once
 
 #include <atomic>

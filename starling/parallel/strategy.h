@@ -107,7 +107,7 @@ struct OwnStep {
 };
 
 // The ability of a strategy to train on gradients that a user's own loop computes
-// (run/distributed_optimizer.h). In place of forward_backward() it takes the gradients of the replica:
+// (run/loop/distributed_optimizer.h). In place of forward_backward() it takes the gradients of the replica:
 //
 //   strategy.begin_step(step);  loss.backward();  own.take_gradients(…);  strategy.update();
 class OwnLoop {

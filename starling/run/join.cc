@@ -7,7 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/run/checked_config.h"
-#include "starling/run/embedded_error.h"
+#include "starling/run/message/embedded_error.h"
 #include "starling/run/rank_program.h"
 #include "starling/run/run_state.h"
 #include "starling/run/strategies.h"

@@ -33,8 +33,8 @@
 #include "starling/data/nest.h"
 #include "starling/data/source.h"
 #include "starling/nn/model.h"
-#include "starling/run/data_loader.h"
-#include "starling/run/program_checkpoint.h"
+#include "starling/run/loop/data_loader.h"
+#include "starling/run/loop/program_checkpoint.h"
 #include "starling/spec/run_spec.h"
 #include "starling/telemetry/event.h"
 #include "starling/train/fit_options.h"
@@ -245,7 +245,7 @@ class Run {
   void throw_faults();
 
   // The four members below are for a program that has a training loop of its own
-  // (run/distributed_optimizer.h).
+  // (run/loop/distributed_optimizer.h).
 
   // Gives every rank the parameters and buffers of rank 0, or those of --init if that is given, and returns
   // the module. Collective. Errors: those of --init.

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "starling/data/source.h"
-#include "starling/run/choices.h"
+#include "starling/run/choice/choices.h"
 #include "starling/run/run_environment.h"
 #include "starling/spec/run_spec.h"
 #include "starling/telemetry/event.h"

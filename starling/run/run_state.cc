@@ -9,10 +9,10 @@
 
 #include "starling/base/error.h"
 #include "starling/launch/fault.h"
-#include "starling/run/embedded_error.h"
-#include "starling/run/exit_status.h"
-#include "starling/run/plain_error.h"
-#include "starling/run/print_error.h"
+#include "starling/run/message/embedded_error.h"
+#include "starling/run/message/exit_status.h"
+#include "starling/run/message/plain_error.h"
+#include "starling/run/message/print_error.h"
 #include "starling/spec/extensions.h"
 
 namespace starling {

@@ -11,8 +11,8 @@
 
 #include "starling/launch/environment.h"
 #include "starling/parallel/loop_state.h"
-#include "starling/run/divided_modules.h"
-#include "starling/run/mesh_groups.h"
+#include "starling/run/loop/divided_modules.h"
+#include "starling/run/ranks/mesh_groups.h"
 #include "starling/run/run.h"
 #include "starling/run/session.h"
 #include "starling/spec/config.h"

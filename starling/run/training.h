@@ -12,7 +12,7 @@
 #include "starling/data/source_factory.h"
 #include "starling/nn/model.h"
 #include "starling/nn/safetensors/safetensors.h"
-#include "starling/run/choices.h"
+#include "starling/run/choice/choices.h"
 #include "starling/run/model_factories.h"
 #include "starling/run/run_environment.h"
 #include "starling/spec/run_spec.h"

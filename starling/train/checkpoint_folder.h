@@ -8,8 +8,8 @@
 //   - A writer deletes only whole checkpoints of its own lineage. It renames a damaged checkpoint to
 //     damaged-step-000100 and one of another lineage that is in its way to aside-step-000100.
 //
-// One process at a time writes in a run folder: the holder of its lock (run/run_lock.h). Any process may
-// read. The manifest has a format version. This program reads the versions 1 and 2 and writes version 2,
+// One process at a time writes in a run folder: the holder of its lock (run/folder/run_lock.h). Any process
+// may read. The manifest has a format version. This program reads the versions 1 and 2 and writes version 2,
 // which adds the lineage and a hash of the manifest itself.
 #pragma once
 

@@ -2,8 +2,8 @@
 // (optim/update_rule.h).
 //
 // It is any object that updates parameters from their gradients (.grad), for example a
-// torch::optim::Optimizer (run/torch_optimizer.h) or an optimizer of PyTorch. Strategies exchange gradients
-// or parameters before and after its step and know nothing else of it.
+// torch::optim::Optimizer (run/loop/torch_optimizer.h) or an optimizer of PyTorch. Strategies exchange
+// gradients or parameters before and after its step and know nothing else of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

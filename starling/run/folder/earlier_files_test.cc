@@ -1,0 +1,70 @@
+#include "starling/run/folder/earlier_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "starling/testing/temp_dir.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> sorted_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void leave_files(const fs::path& run, bool checkpoint) {
+  for (const char* name : {"events.jsonl", "run.sqlite", "run.sqlite-wal", "timeline.json", "notes.txt"})
+    write_bytes(run / name, "earlier");
+  if (checkpoint) fs::create_directories(run / "checkpoints" / "step-000010");
+}
+
+TEST(EarlierFiles, GetOneNumber) {
+  const TempDir run;
+  EXPECT_EQ(set_aside_earlier_files(run.path(), "auto"), "");
+  leave_files(run.path(), false);
+  write_bytes(run.path() / "run.1.sqlite", "of a run before");
+  EXPECT_THAT(set_aside_earlier_files(run.path(), "auto"), HasSubstr("events.2.jsonl, run.2.sqlite"));
+  EXPECT_THAT(sorted_names(run.path()), ElementsAre("events.2.jsonl", "notes.txt", "run.1.sqlite",
+                                                    "run.2.sqlite", "run.2.sqlite-wal", "timeline.2.json"));
+  EXPECT_EQ(read_bytes(run.path() / "run.1.sqlite"), "of a run before");
+}
+
+TEST(EarlierFiles, TheConfigurationIsCopiedIfAnythingElseIsThere) {
+  const TempDir run;
+  write_bytes(run.path() / "config.toml", "of the run");
+  EXPECT_EQ(set_aside_earlier_files(run.path(), "auto"), "");
+  write_bytes(run.path() / "model.safetensors", "weights");
+  write_bytes(run.path() / "result.json", "{}");
+  EXPECT_THAT(set_aside_earlier_files(run.path(), "auto"), HasSubstr("config.1.toml"));
+  EXPECT_THAT(sorted_names(run.path()),
+              ElementsAre("config.1.toml", "config.toml", "model.1.safetensors", "result.1.json"));
+}
+
+TEST(EarlierFiles, StayIfTheRunContinues) {
+  const TempDir run, other;
+  leave_files(run.path(), true);
+  const auto before = sorted_names(run.path());
+  for (const fs::path& path :
+       {run.path(), run.path() / "checkpoints" / "step-000010", run.path() / "checkpoints/."})
+    EXPECT_EQ(set_aside_earlier_files(run.path(), path.string()), "") << path;
+  EXPECT_EQ(set_aside_earlier_files(run.path(), "auto"), "");
+  EXPECT_EQ(sorted_names(run.path()), before);
+  EXPECT_THAT(set_aside_earlier_files(run.path(), other.path().string()), HasSubstr("checkpoints.1"));
+  leave_files(run.path(), true);
+  EXPECT_THAT(set_aside_earlier_files(run.path(), "never"), HasSubstr("checkpoints.2"));
+  EXPECT_TRUE(fs::exists(run.path() / "checkpoints.2" / "step-000010"));
+}
+
+}  // namespace
+}  // namespace starling

@@ -1,0 +1,273 @@
+#include "starling/run/folder/run_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "starling/base/clock.h"
+#include "starling/base/error.h"
+#include "starling/nn/safetensors/atomic_file.h"
+#include "starling/run/folder/earlier_files.h"
+#include "starling/run/folder/run_weights.h"
+#include "starling/run/ranks/broadcast_text.h"
+#include "starling/spec/print.h"
+#include "starling/telemetry/to_json.h"
+#include "starling/telemetry/unix_time.h"
+#include "starling/train/checkpoint_match.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_text(const fs::path& path, const std::string& text) {
+  AtomicFile file(path.string());
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+void warn(const RunEnvironment& environment, const std::string& text) {
+  environment.sink.emit(Message{Severity::kWarning, environment.group.rank(), text});
+}
+
+// Renames the checkpoints of an earlier run. Otherwise they would count as checkpoints of the new run.
+void set_aside(const fs::path& run_dir) {
+  const fs::path checkpoints = run_dir / "checkpoints";
+  for (int i = 1; fs::exists(checkpoints); ++i) {
+    const fs::path aside = run_dir / fmt::format("checkpoints.{}", i);
+    if (!fs::exists(aside)) fs::rename(checkpoints, aside);
+  }
+}
+
+// Checks before training, and not after it, that the file can be written.
+void require_folder_of(const std::string& file) {
+  const fs::path parent = fs::absolute(file).parent_path();
+  if (::access(parent.c_str(), W_OK | X_OK) == 0) return;
+  throw ConfigError("--save",
+                    fmt::format("{} cannot be written: {}: {}; make the folder, or give another path", file,
+                                parent.string(), std::strerror(errno)));
+}
+
+[[noreturn]] void refuse_empty(const std::string& resume) {
+  throw ConfigError("--resume", fmt::format("{} holds no whole checkpoint; give a run folder or one of its "
+                                            "checkpoints/step-… folders, or --resume never",
+                                            resume));
+}
+
+[[noreturn]] void refuse_damaged(const fs::path& folder, const std::vector<std::string>& damaged) {
+  throw Error(
+      ErrorCode::kCheckpoint,
+      fmt::format("{}: every checkpoint is damaged, and nothing was changed. Restore one from a copy, "
+                  "give another one by --resume PATH, or --resume never to start anew at step 0. {}",
+                  folder.string(), fmt::join(damaged, ". ")));
+}
+
+}  // namespace
+
+CheckpointState checkpoint_of(const StrategyState& state) {
+  CheckpointState checkpoint;
+  checkpoint.step = state.step;
+  TensorMap model = state.parameters;
+  model.insert(state.buffers.begin(), state.buffers.end());
+  checkpoint.model = whole_tensors(model);
+  for (const auto& [name, tensor] : state.optimizer) {  // "momentum/fc1.weight"
+    const size_t slash = name.find('/');
+    checkpoint.optimizer[name.substr(slash + 1)][name.substr(0, slash)] = {tensor, {}, {}};
+  }
+  return checkpoint;
+}
+
+void require_startable(const RunSpec& spec) {
+  if (!spec.train.save.empty()) require_folder_of(spec.train.save);
+  const std::string& resume = spec.run.resume;
+  if (resume == "auto" || resume == "never") return;
+  fs::path folder = resume;
+  if (!fs::exists(folder / "manifest.json")) {
+    std::vector<std::string> damaged;
+    const std::optional<CheckpointFolder> found = newest_whole(resume, &damaged);
+    if (!found && !damaged.empty()) refuse_damaged(resume, damaged);
+    if (!found) refuse_empty(resume);
+    folder = found->path;
+  }
+  require_same_configuration(folder, read_checkpoint(folder), spec);
+}
+
+RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
+    : spec_(spec),
+      environment_(environment),
+      path_(environment.kept.folder),
+      lineage_{environment.kept.incarnation, environment.kept.incarnation, 0, {}},
+      sink_(environment.sink),
+      clock_(environment.clock),
+      lock_epoch_(environment.kept.lock_epoch),
+      require_lock_(environment.kept.require_lock),
+      writer_([this](const CheckpointState& checkpoint) { write(checkpoint); }) {
+  std::string found;
+  if (environment.group.rank() == 0 && !spec.train.save.empty()) require_folder_of(spec.train.save);
+  if (environment.group.rank() == 0) found = find_checkpoint().string();
+  found = broadcast_text(environment.group, found);
+  if (!found.empty()) {
+    resumed_ = read_checkpoint(found);
+    require_same_configuration(found, *resumed_, spec);
+  }
+  write_configuration();  // after all that refuses the start
+  if (found.empty()) return;
+  lineage_ = continued(resumed_->lineage, resumed_->step, environment.kept.incarnation, 0);
+  if (environment.group.rank() != 0) return;
+  environment.sink.emit(
+      Message{Severity::kInfo, 0, fmt::format("resuming after step {} from {}", resumed_->step, found)});
+  if (path_.empty() || !is_inside_run(path_, found)) return;
+  set_aside_above(path_, resumed_->step, [this](const std::string& text) { warn(environment_, text); });
+}
+
+fs::path RunFolder::find_checkpoint() const {
+  const std::string& resume = spec_.run.resume;
+  if (resume == "never") {
+    if (!path_.empty()) set_aside(path_);
+    return {};
+  }
+  const bool own = resume == "auto";
+  if (own && (path_.empty() || !fs::exists(path_))) return {};
+  if (!own && fs::exists(fs::path(resume) / "manifest.json")) return resume;
+  const fs::path folder = own ? path_ : fs::path(resume);
+  std::vector<std::string> damaged;
+  const std::optional<CheckpointFolder> found = newest_whole(folder, &damaged);
+  if (found) {
+    const bool renamed = !path_.empty() && is_inside_run(path_, found->path);  // the renaming is said
+    for (const std::string& text : damaged) {
+      if (!renamed) warn(environment_, text + "; trying the checkpoint before it");
+    }
+    return found->path;
+  }
+  if (!damaged.empty()) refuse_damaged(folder, damaged);
+  if (own) return {};
+  refuse_empty(resume);
+}
+
+void RunFolder::restore(Strategy& strategy) const {
+  if (!resumed_) return;
+  StrategyState state;
+  state.step = resumed_->step;
+  for (const auto& [name, stored] : resumed_->model) state.parameters[name] = stored.value;
+  state.buffers = state.parameters;  // each part looks up its own names
+  for (const auto& [name, states] : resumed_->optimizer) {
+    for (const auto& [kind, stored] : states) state.optimizer[kind + "/" + name] = stored.value;
+  }
+  strategy.load_state(state);
+}
+
+void RunFolder::save_checkpoint(CheckpointState checkpoint, bool last) {
+  if (path_.empty() || !environment_.leads() || checkpoint.model.empty()) return;
+  checkpoint.seed = spec_.train.seed;
+  checkpoint.spec = spec_;
+  const int64_t step = checkpoint.step;
+  if (last && step == writer_.step()) return;  // it was due, too
+  if (writer_.start(std::move(checkpoint), last)) return;
+  warn(environment_,
+       fmt::format("the checkpoint of step {} is skipped, because that of step {} is still being "
+                   "written. Training continues",
+                   step, writer_.step()));
+}
+
+// Runs on the writer's thread.
+void RunFolder::write(const CheckpointState& checkpoint) {
+  CheckpointDone done;
+  done.step = checkpoint.step;
+  const Nanoseconds start = clock_.now();
+  try {
+    CheckpointOptions options;
+    options.keep = spec_.checkpoint.keep;
+    options.lineage = lineage_;
+    if (lock_epoch_) options.lineage.epoch = lock_epoch_();
+    options.before = [this](std::string_view) {
+      if (require_lock_) require_lock_();
+    };
+    options.say = [this](const std::string& text) { sink_.emit(Message{Severity::kWarning, -1, text}); };
+    done.path = write_checkpoint(path_, checkpoint, options).string();
+    saved_ = done.step;
+    unwritten_.clear();
+  } catch (const std::exception& error) {
+    // This is the outermost level of the thread. The run goes on without this checkpoint. finish() reports
+    // it, unless a later checkpoint is written.
+    done.error = error.what();
+    unwritten_ = fmt::format("the checkpoint of step {} was not written: {}", done.step, done.error);
+  }
+  done.seconds = to_seconds(clock_.now() - start);
+  sink_.emit(done);
+}
+
+// Files for people and for `starling eval`. Training does not depend on them, so a failure is a warning.
+void RunFolder::write_configuration() const {
+  if (path_.empty() || !environment_.leads()) return;
+  std::error_code ignored;
+  fs::remove(path_ / kResultFile, ignored);  // of an earlier start of this run
+  try {
+    write_text(path_ / kConfigFile, spec_to_toml(spec_));
+  } catch (const Error& error) {
+    warn(environment_, error.what());
+  }
+}
+
+void RunFolder::write_result(const RunResult& result) const {
+  if (path_.empty() || !environment_.leads()) return;
+  const std::string line = to_json(result, {unix_time_s(), environment_.kept.incarnation});
+  write_record([&] { write_text(path_ / kResultFile, nlohmann::ordered_json::parse(line).dump(2) + "\n"); });
+}
+
+void RunFolder::write_timeline(const StepTimeline& timeline) const {
+  if (path_.empty() || !environment_.leads()) return;
+  write_record([&] { starling::write_timeline((path_ / "timeline.json").string(), timeline); });
+}
+
+// Writes a file that training does not depend on, so that a failure is a warning.
+void RunFolder::write_record(const std::function<void()>& write) const {
+  try {
+    if (require_lock_) require_lock_();
+  } catch (const Error&) {  // finish() says it
+    return;
+  }
+  try {
+    write();
+  } catch (const Error& error) {
+    warn(environment_, error.what());
+  }
+}
+
+void RunFolder::finish(const std::function<StrategyState()>& make_state, bool interrupted,
+                       const std::map<std::string, std::string>& metadata) {
+  // The state is collective. It comes first, because other ranks must not wait for this rank's disk. The
+  // incarnation is equal on all ranks, and empty if there is no run folder.
+  const bool keeps = !environment_.kept.incarnation.empty() && !interrupted;
+  std::optional<StrategyState> weights;
+  if (keeps || !spec_.train.save.empty()) weights = make_state();
+  writer_.wait();
+  if (weights && environment_.leads()) {
+    TensorMap tensors = weights->parameters;
+    tensors.insert(weights->buffers.begin(), weights->buffers.end());
+    // Each file is tried, in case only one of the two disks is full.
+    const auto attempt = [&](const auto& write) {
+      try {
+        write();
+        return true;
+      } catch (const Error& error) {
+        const std::string what = error.what();
+        if (unwritten_.find(what) == std::string::npos) unwritten_ += (unwritten_.empty() ? "" : ". ") + what;
+        return false;
+      }
+    };
+    const bool holds = attempt([&] {
+      if (require_lock_) require_lock_();
+    });
+    if (holds && !spec_.train.save.empty()) attempt([&] { write_weights(spec_.train.save, tensors); });
+    if (holds && keeps && !path_.empty())
+      attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
+  }
+  if (!unwritten_.empty()) throw Error(ErrorCode::kCheckpoint, unwritten_);
+}
+
+}  // namespace starling

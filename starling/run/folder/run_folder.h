@@ -1,0 +1,96 @@
+// RunFolder is the folder of a run: its configuration, the checkpoint that the run resumes from, the
+// checkpoints that it writes, its trained weights and its result.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "starling/parallel/strategy.h"
+#include "starling/report/timeline.h"
+#include "starling/run/choice/choices.h"
+#include "starling/run/run_environment.h"
+#include "starling/spec/run_spec.h"
+#include "starling/train/checkpoint.h"
+#include "starling/train/checkpoint_writer.h"
+#include "starling/train/trainer.h"
+
+namespace starling {
+
+// Returns a checkpoint of the strategy's state. The other fields of the checkpoint are unset.
+CheckpointState checkpoint_of(const StrategyState& state);
+
+// Checks what a run needs before it changes its folder: that the file of --save can be written, and that the
+// checkpoint which --resume names is whole and of this configuration. Errors: ConfigError and Error
+// (kCheckpoint) that name the flag or the checkpoint.
+void require_startable(const RunSpec& spec);
+
+// Every method is collective over the group. The rank that leads writes, and all ranks read.
+class RunFolder {
+ public:
+  // Finds the checkpoint to resume from, as run.resume says: the newest whole checkpoint of the folder, the
+  // one that PATH names, or none. With `never` the checkpoints of an earlier run are moved aside. Checkpoints
+  // of this folder above the one that the run continues are renamed (set_aside_above()). Errors: ConfigError
+  // that names the first difference if the checkpoint's configuration differs, or if PATH holds no
+  // checkpoint; Error (kCheckpoint) if there are checkpoints and all are damaged, or a newer Starling wrote
+  // the newest. After an error the folder's checkpoints are as before. Writes config.toml.
+  RunFolder(const RunSpec& spec, const RunEnvironment& environment);
+  int64_t first_step() const { return resumed_ ? resumed_->step : 0; }
+  // Returns the choices of the run that is resumed, or nothing.
+  Choices earlier_choices() const { return resumed_ ? resumed_->choices : Choices{}; }
+  // The checkpoint that the run resumes from, or null.
+  const CheckpointState* resumed() const { return resumed_ ? &*resumed_ : nullptr; }
+  // Puts the checkpoint's state into the strategy. Errors: Error(kCheckpoint) if the checkpoint belongs to
+  // another model.
+  void restore(Strategy& strategy) const;
+
+  // Writes a checkpoint on a thread. Its tensors must not change. The seed and the configuration are added.
+  // If the checkpoint before is still being written, this one is skipped with a warning, or written after it
+  // if `last` is true. A failure becomes a CheckpointDone event with the error: training goes on, and the
+  // last good checkpoint stays. It is a failure if another process has taken over the run folder.
+  void save_checkpoint(CheckpointState checkpoint, bool last);
+  // Returns true if this rank writes checkpoints and is not writing one.
+  bool ready_to_save() const { return !path_.empty() && environment_.leads() && !writer_.busy(); }
+  // Returns false after `wait` if a checkpoint is still being written then.
+  bool written_within(std::chrono::milliseconds wait) const { return writer_.done_within(wait); }
+  // Writes the weights to train.save and, unless the run was interrupted, to model.safetensors in the folder,
+  // after the last checkpoint. `state` returns the weights and is called only if they are needed. `metadata`
+  // is added to model.safetensors. Errors: Error (kCheckpoint) that names the path, for example if the disk
+  // is full. The error of the run's last checkpoint is thrown, too, after the weights are written.
+  // Nothing is written if another process has taken over the run folder.
+  void finish(const std::function<StrategyState()>& state, bool interrupted,
+              const std::map<std::string, std::string>& metadata);
+  // Writes result.json. If that fails, a warning says why.
+  void write_result(const RunResult& result) const;
+  // Writes timeline.json. If that fails, a warning says why.
+  void write_timeline(const StepTimeline& timeline) const;
+  // Returns true if this rank has written the checkpoint of `step`. Call it after finish().
+  bool saved(int64_t step) const { return saved_ == step; }
+
+ private:
+  std::filesystem::path find_checkpoint() const;
+  void write_configuration() const;
+  void write_record(const std::function<void()>& write) const;
+  void write(const CheckpointState& checkpoint);
+
+  const RunSpec& spec_;
+  const RunEnvironment& environment_;
+  std::filesystem::path path_;
+  std::optional<CheckpointState> resumed_;
+  int64_t saved_ = -1;  // the step of the last checkpoint that was written; of the thread until it has ended
+  std::string
+      unwritten_;    // why the last checkpoint or weights are missing; empty if they are not. As saved_.
+  Lineage lineage_;  // of the checkpoints that this start writes; its epoch is that of the lock
+  // Copies for the thread that writes: a new generation replaces `environment_`.
+  EventSink& sink_;
+  const Clock& clock_;
+  const std::function<int64_t()> lock_epoch_;
+  const std::function<void()> require_lock_;
+  CheckpointWriter writer_;  // the last member, because its thread uses all other members
+};
+
+}  // namespace starling

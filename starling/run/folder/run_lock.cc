@@ -1,0 +1,304 @@
+#include "starling/run/folder/run_lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <system_error>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/base/json_number.h"
+#include "starling/base/unique_fd.h"
+#include "starling/net/address.h"
+
+namespace starling {
+namespace fs = std::filesystem;
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::string_view kEpochPrefix = "epoch-";
+constexpr const char* kUnreadable = "?";  // the token of a holder whose file cannot be read
+constexpr std::chrono::milliseconds kPoll{20};
+
+// The content of one epoch's file.
+struct Holder {
+  int64_t epoch = 0;
+  std::string host;  // its name, for messages
+  std::string pids;  // the space of process numbers: processes with equal `pids` see each other
+  int64_t pid = 0;
+  uint64_t started = 0;  // when the process started, in ticks since the host's start
+  std::string incarnation;
+  std::string token;  // of the RunLock; empty if the lock has been released
+};
+
+std::string pid_space() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code error;
+  const fs::path space = fs::read_symlink("/proc/self/ns/pid", error);
+  return boot.empty() || error ? "" : boot + " " + space.string();
+}
+
+// A process as /proc shows it. A zombie has ended.
+struct ProcessState {
+  bool lives = false;
+  uint64_t started = 0;  // 0: unknown
+};
+
+ProcessState state_of_process(int64_t pid) {
+  const bool exists = ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  if (!std::getline(file, text)) return {exists, 0};  // hidden, because it belongs to another user
+  const size_t name_end = text.rfind(')');            // the name may contain anything
+  if (name_end == std::string::npos) return {exists, 0};
+  std::istringstream rest(text.substr(name_end + 1));
+  std::string state, skipped;
+  rest >> state;
+  for (int field = 4; field < 22; ++field) rest >> skipped;
+  ProcessState process{state != "Z" && state != "X", 0};
+  rest >> process.started;
+  return process;
+}
+
+fs::path epoch_file(const fs::path& folder, int64_t epoch) {
+  return folder / fmt::format("{}{:06}", kEpochPrefix, epoch);
+}
+
+// Returns the epochs that have a file, ascending.
+std::vector<int64_t> epochs_in(const fs::path& folder) {
+  std::vector<int64_t> epochs;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.compare(0, kEpochPrefix.size(), kEpochPrefix) != 0) continue;
+    int64_t epoch = 0;
+    const char* last = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data() + kEpochPrefix.size(), last, epoch);
+    if (parsed.ec == std::errc() && parsed.ptr == last) epochs.push_back(epoch);
+  }
+  std::sort(epochs.begin(), epochs.end());
+  return epochs;
+}
+
+std::string text_of_holder(const Holder& holder) {
+  return nlohmann::json{{"epoch", holder.epoch},     {"host", holder.host},
+                        {"pids", holder.pids},       {"pid", holder.pid},
+                        {"started", holder.started}, {"incarnation", holder.incarnation},
+                        {"token", holder.token}}
+             .dump(2) +
+         "\n";
+}
+
+// Returns the holder of the highest epoch. A file that cannot be read gives a holder of an unknown host.
+std::optional<Holder> highest_holder(const fs::path& folder) {
+  const std::vector<int64_t> epochs = epochs_in(folder);
+  if (epochs.empty()) return std::nullopt;
+  Holder holder;
+  holder.epoch = epochs.back();
+  holder.host = "an unknown host";
+  holder.token = kUnreadable;
+  std::ifstream file(epoch_file(folder, holder.epoch));
+  try {
+    const auto json = nlohmann::json::parse(file);
+    holder.host = json.at("host").get<std::string>();
+    holder.pids = json.at("pids").get<std::string>();
+    holder.pid = integer_of<int64_t>(json.at("pid"));
+    holder.started = integer_of<uint64_t>(json.at("started"));
+    holder.incarnation = json.at("incarnation").get<std::string>();
+    holder.token = json.at("token").get<std::string>();
+  } catch (const nlohmann::json::exception&) {  // damaged: the holder counts as silent after a wait
+  }
+  return holder;
+}
+
+[[noreturn]] void fail_to_lock(const fs::path& path, int error) {
+  throw Error(ErrorCode::kCheckpoint, fmt::format("{}: cannot write the lock of the run folder: {}; free "
+                                                  "space, or give another folder by --run-dir",
+                                                  path.string(), std::strerror(error)));
+}
+
+// Writes a new file whose name only this process uses, and returns its path.
+fs::path write_beside(const fs::path& folder, const Holder& holder) {
+  const fs::path path = folder / fmt::format(".{}-{}-{}", ::getpid(), holder.epoch, holder.token);
+  const std::string text = text_of_holder(holder);
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd.valid() || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::fsync(fd.get()) != 0)
+    fail_to_lock(path, errno);
+  return path;
+}
+
+// Makes the file of holder.epoch. Returns false if the file exists.
+bool create_epoch(const fs::path& folder, const Holder& holder) {
+  const fs::path made = write_beside(folder, holder), file = epoch_file(folder, holder.epoch);
+  int rc = ::link(made.c_str(), file.c_str());
+  int error = rc == 0 ? 0 : errno;
+  if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS) {  // a file system without links
+    rc = ::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, file.c_str(), RENAME_NOREPLACE);
+    error = rc == 0 ? 0 : errno;
+  }
+  ::unlink(made.c_str());
+  if (rc != 0 && error != EEXIST) fail_to_lock(file, error);
+  return rc == 0;
+}
+
+// The signs of life of holders, as this process sees them.
+class SignsOfLife {
+ public:
+  // Looks at the file of the epoch.
+  void look(const fs::path& folder, int64_t epoch) {
+    struct stat info{};
+    const UniqueFd fd(::open(epoch_file(folder, epoch).c_str(), O_RDONLY | O_CLOEXEC));  // fresh over NFS
+    const bool found = fd.valid() && ::fstat(fd.get(), &info) == 0;
+    const int64_t time = found ? info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec : 0;
+    if (epoch == epoch_ && time == time_) return;
+    seen_ = epoch == epoch_;  // the first look at an epoch shows nothing
+    since_ = SteadyClock::now();
+    epoch_ = epoch;
+    time_ = time;
+  }
+  // Returns true if the holder of the epoch has given a sign since the first look.
+  bool seen() const { return seen_; }
+  // Returns how long ago the last sign was, or the first look.
+  SteadyClock::duration silence() const { return SteadyClock::now() - since_; }
+
+ private:
+  int64_t epoch_ = -1, time_ = 0;
+  bool seen_ = false;
+  SteadyClock::time_point since_{};
+};
+
+[[noreturn]] void refuse_folder(const fs::path& folder, const Holder& holder) {
+  throw ConfigError(
+      "--run-dir",
+      fmt::format("{} is in use by process {} on {} (epoch {}); give another --run-dir, or wait "
+                  "until that run has ended. If it has ended, delete {}",
+                  folder.parent_path().string(), holder.pid, holder.host, holder.epoch, folder.string()));
+}
+
+}  // namespace
+
+std::string new_incarnation() {
+  std::random_device device;
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += fmt::format("{:08x}", static_cast<uint32_t>(device()));
+  return text;
+}
+
+RunLock::RunLock(const fs::path& run_dir, std::string incarnation, RunLockOptions options)
+    : folder_(run_dir / "lock"),
+      incarnation_(std::move(incarnation)),
+      options_(std::move(options)),
+      token_(new_incarnation()) {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) fail_to_lock(folder_, error.value());
+  take();
+  thread_ = std::thread([this] { beat(); });
+}
+
+RunLock::~RunLock() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  try {
+    if (epochs_in(folder_).empty() || !held()) return;
+    const Holder released{epoch_, host_name(), pid_space(), ::getpid(), 0, incarnation_, /*token=*/""};
+    const fs::path made = write_beside(folder_, released);
+    fs::rename(made, epoch_file(folder_, epoch_));
+  } catch (const std::exception&) {  // a destructor: the next run finds that this process has ended
+  }
+}
+
+// Waits until no living process holds the lock. Returns the highest epoch so far.
+int64_t RunLock::await_free() {
+  const auto begin = SteadyClock::now();
+  const std::string pids = pid_space();
+  SignsOfLife signs;
+  for (bool said = false;; std::this_thread::sleep_for(kPoll)) {
+    const std::optional<Holder> other = highest_holder(folder_);
+    if (!other) return 0;
+    if (other->token.empty() || other->incarnation == incarnation_) return other->epoch;
+    const bool patient = SteadyClock::now() - begin < options_.grace;
+    if (!pids.empty() && other->pids == pids) {
+      const ProcessState process = state_of_process(other->pid);
+      if (!process.lives || (process.started != 0 && process.started != other->started)) return other->epoch;
+      if (!patient) refuse_folder(folder_, *other);
+      continue;
+    }
+    signs.look(folder_, other->epoch);
+    if (signs.silence() >= options_.silence) return other->epoch;
+    if (signs.seen() && !patient) refuse_folder(folder_, *other);
+    if (!said && options_.say)
+      options_.say(
+          fmt::format("process {} on {} was the last to use {}. Waiting up to {} s for a sign that "
+                      "it still runs",
+                      other->pid, other->host, folder_.parent_path().string(),
+                      std::chrono::ceil<std::chrono::seconds>(options_.silence).count()));
+    said = true;
+  }
+}
+
+void RunLock::take() {
+  for (;;) {
+    const ProcessState self = state_of_process(::getpid());
+    const Holder own{await_free() + 1, host_name(),  pid_space(), ::getpid(),
+                     self.started,     incarnation_, token_};
+    if (!create_epoch(folder_, own)) continue;
+    epoch_ = own.epoch;
+    // Another process may have taken higher epochs since this one looked, and removed the file of this one.
+    if (held()) break;
+    ::unlink(epoch_file(folder_, epoch_).c_str());
+  }
+  for (const int64_t epoch : epochs_in(folder_)) {
+    if (epoch < epoch_) ::unlink(epoch_file(folder_, epoch).c_str());
+  }
+}
+
+bool RunLock::held() const {
+  const std::optional<Holder> holder = highest_holder(folder_);
+  // The file of this epoch is this process's own, unless the user has deleted the folder and another run has
+  // made it anew. The other run then has any epoch, a lower one included.
+  return !holder || (holder->epoch == epoch_ && (holder->token == token_ || holder->token == kUnreadable));
+}
+
+void RunLock::require() const {
+  if (held()) return;
+  const Holder holder = highest_holder(folder_).value_or(Holder{});
+  throw Error(
+      ErrorCode::kCheckpoint,
+      fmt::format("{}: this process does not hold the run folder any more: process {} on {} took it "
+                  "over (epoch {}, and this process had {}). It stops writing; the other process goes on",
+                  folder_.parent_path().string(), holder.pid, holder.host, holder.epoch, epoch_));
+}
+
+void RunLock::beat() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, options_.beat, [this] { return ending_; })) {
+    if (held()) {
+      ::utimensat(AT_FDCWD, epoch_file(folder_, epoch_).c_str(), nullptr, 0);
+    } else {
+      if (options_.replaced) options_.replaced();
+      return;
+    }
+  }
+}
+
+}  // namespace starling

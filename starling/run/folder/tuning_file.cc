@@ -1,0 +1,42 @@
+#include "starling/run/folder/tuning_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "starling/base/error.h"
+
+namespace starling {
+
+std::filesystem::path tuning_file() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if (cache != nullptr && *cache == '/') return std::filesystem::path(cache) / "starling" / "tuning";
+  if (home != nullptr && *home == '/') return std::filesystem::path(home) / ".cache" / "starling" / "tuning";
+  return {};
+}
+
+Tuning read_tuning(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  return Tuning::parse(text.str(), file.string());
+}
+
+void write_tuning(const std::filesystem::path& file, const Tuning& tuning) {
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  const std::filesystem::path fresh = fmt::format("{}.{}", file.string(), ::getpid());
+  std::ofstream(fresh) << tuning.text();
+  std::filesystem::rename(fresh, file, error);
+  if (error)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("{} cannot be written: {}; set XDG_CACHE_HOME to a folder that you may write",
+                            file.string(), error.message()));
+}
+
+}  // namespace starling

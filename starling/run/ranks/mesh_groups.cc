@@ -1,0 +1,35 @@
+#include "starling/run/ranks/mesh_groups.h"
+
+#include <utility>
+#include <vector>
+
+#include "starling/comm/bootstrap.h"
+
+namespace starling {
+
+MeshGroups::MeshGroups(const RunSpec& spec, const RunEnvironment& environment, std::string prefix)
+    : environment_(environment),
+      prefix_(std::move(prefix)),
+      // After a loss, only the replica axis is left.
+      mesh_(parse_mesh(environment.group.size() < spec.train.ranks ? "" : spec.train.mesh,
+                       environment.group.size())),
+      place_(place_of(mesh_, environment.group.rank())) {
+  if (mesh_.replica < mesh_.ranks()) own_replicas_ = make_replica_group("replica");
+  stages_ =
+      mesh_.stage > 1 ? environment.make_group(prefix_ + "stage", place_.stage_ranks) : make_single_group();
+  tensors_ = mesh_.tensor > 1 ? environment.make_group(prefix_ + "tensor", place_.tensor_ranks)
+                              : make_single_group();
+  if (mesh_.tensor == 1) return;
+  if (mesh_.stage > 1) models_ = environment.make_group(prefix_ + "model", place_.model_ranks);
+  std::vector<int> same_slice;
+  for (int r = place_.tensor; r < mesh_.ranks(); r += static_cast<int>(mesh_.tensor)) same_slice.push_back(r);
+  evaluators_ = environment.make_group(prefix_ + "evaluation", same_slice);
+}
+
+std::unique_ptr<Group> MeshGroups::make_replica_group(const std::string& name) const {
+  if (mesh_.replica == 1) return make_single_group();
+  if (mesh_.replica == mesh_.ranks()) return environment_.make_group(prefix_ + name, {});
+  return environment_.make_group(prefix_ + name, place_.replica_ranks);
+}
+
+}  // namespace starling
