@@ -36,6 +36,39 @@ class Tree(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
 
+class TwoBuilds(Tree):
+    """bench/two_builds on programs that print a speed."""
+
+    def program(self, name, *speeds):
+        """Writes a program that prints the next of `speeds` in each run, and the last one from then on."""
+        lines = "".join(f'[ "$n" -gt {i + 1} ] || {{ echo "speed 1,{speed:03}"; exit 0; }}\n' for i, speed in enumerate(speeds[:-1]))
+        self.write(name, f'#!/bin/sh\necho run >>"$0.runs"\nn=$(wc -l <"$0.runs")\n{lines}echo "speed 1,{speeds[-1]:03}"\n')
+        (self.root / name).chmod(0o755)
+        return str(self.root / name)
+
+    def compare(self, old, new, *options):
+        words = [sys.executable, str(TOOLS.parent / "bench/two_builds"), old, new, "--metric", "speed ([0-9,]+)", *options, "--", "x"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_compares_with_the_mean_of_both_runs_of_the_old_build(self):
+        status, output = self.compare(self.program("old", 0, 200, 0), self.program("new", 210), "--rounds", "1", "--higher")
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"new against old +1\.100 +1\.100 +1\.100")
+        self.assertRegex(output, r"old against old +1\.200 ")
+
+    def test_fails_below_the_ratio_that_is_asked(self):
+        old, new = self.program("old", 100), self.program("new", 0)
+        self.assertEqual(self.compare(old, new, "--rounds", "2", "--higher", "--at-least", "0.97")[0], 1)
+        self.assertEqual(self.compare(old, new, "--rounds", "2", "--at-least", "0.97")[0], 0)
+
+    def test_says_what_failed(self):
+        status, output = self.compare(self.program("old", 1), "/bin/false", "--rounds", "1")
+        self.assertEqual(status, 2)
+        self.assertIn("/bin/false x ended with 1", output)
+        self.assertEqual(self.compare("/bin/true", "/bin/true", "--rounds", "1")[0], 2)
+
+
 # A file in each layer that uses the arrows of LAYERS.
 USES = {"net": "base", "comm": "net", "nn": "comm", "testing": "comm", "run": "nn"}
 
