@@ -30,6 +30,26 @@ function(starling_unity name files)
   endif()
 endfunction()
 
+# starling_unity_of_tests(NAME FILES FILE…) does the same for the files of a test program. Tests of different files may
+# share names of helpers, so files with equal names are put into different groups.
+function(starling_unity_of_tests name files)
+  find_program(STARLING_PYTHON3 python3)
+  if(NOT STARLING_UNITY OR NOT STARLING_PYTHON3)
+    return()
+  endif()
+  execute_process(COMMAND "${STARLING_PYTHON3}" "${CMAKE_SOURCE_DIR}/tools/source_groups.py" ${files} ${ARGN}
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" groups "${groups}")
+  set(number 0)
+  foreach(group ${groups})
+    string(REPLACE "|" ";" group "${group}")
+    set_source_files_properties(${group} PROPERTIES UNITY_GROUP ${name}_${number})
+    math(EXPR number "${number} + 1")
+  endforeach()
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})  # a change may make names clash
+endfunction()
+
 # starling_by_headers(OUT FILE…) puts the files first that include a header whose templates take seconds, so that
 # few of the groups of starling_unity pay for it.
 function(starling_by_headers out)
@@ -91,6 +111,7 @@ function(starling_test name)
   endif()
   starling_program_headers(${name} ${pch})
   starling_cold(${name})
+  starling_unity_of_tests(${name} 5 ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
 
   set(process_files "")
