@@ -38,9 +38,9 @@ if(TARGET comm_test)
   target_link_libraries(comm_test PRIVATE starling_testing)
 endif()
 starling_layer(plan      COLD SERIAL DEPS spec)
-starling_layer(report    COLD SERIAL DEPS telemetry plan)
 set_source_files_properties(starling/report/bar_chart.cc starling/report/line_chart.cc starling/report/timeline_picture.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # the charts use equal names for their margins
+starling_layer(report    COLD SERIAL DEPS telemetry plan)
 starling_layer(launch    COLD DEPS net telemetry)
 target_compile_definitions(starling_launch PRIVATE STARLING_VERSION="${PROJECT_VERSION}")
 starling_layer(c10d      TORCH DEPS comm)
@@ -49,13 +49,13 @@ starling_layer(data      TORCH DEPS net spec LIBS PkgConfig::libarchive PkgConfi
 set_source_files_properties(starling/nn/layers/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 starling_layer(nn        TORCH COLD_PATHS zoo safetensors tensor_parallel DEPS c10d spec weights)
-starling_layer(optim     DEPS spec)
 if(NOT STARLING_SANITIZE)
   set(kernel_speed -O3)  # with a sanitizer, -O3 would take minutes to compile
 endif()
 # These kernels are vectorized, with equal IEEE operations in the vector body and the scalar tail.
 set_source_files_properties(starling/optim/update_rule.cc starling/optim/sum_of_squares.cc starling/optim/finite.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+starling_layer(optim     DEPS spec)
 # These loops over many values are vectorized for each instruction set, with equal IEEE operations in all of
 # them.
 foreach(name none fp16 bf16 int8 one_bit threshold prune low_rank_kernels error_feedback compressed_all_reduce)
