@@ -2,7 +2,8 @@
 
   tools/source_groups.py SIZE FILE…
 
-Files of a group declare different names in their unnamed namespaces. Prints the files of a group in a line,
+Files of a group declare different names in their unnamed namespaces, and none calls a function of such a name
+that a header declares. Prints the files of a group in a line,
 with | between them. A group has at most SIZE files.
 """
 import pathlib
@@ -20,17 +21,24 @@ def unnamed_names(text):
     return {word for part in UNNAMED.findall(text) for words in DECLARED.findall(part) for word in words if word}
 
 
+CALLED = re.compile(r"(?<![\w.:>])(\w+)(?=[(<])")
+
+
 def without_clashes(files, size, read):
-    """Divides files into lists of at most `size` files that declare different names. read(file) returns its text."""
-    groups = []  # pairs (files, names that they declare)
+    """Divides files into lists of at most `size` files whose names do not clash. read(file) returns its text."""
+    groups = []  # lists of a group's files, the names that they declare, and the names that they call
     for name in files:
-        declared = unnamed_names(read(name))
-        group, taken = next((g for g in groups if len(g[0]) < size and not g[1] & declared), ([], set()))
-        if not group:
-            groups.append((group, taken))
-        group.append(name)
-        taken |= declared
-    return [group for group, _ in groups]
+        text = read(name)
+        declared, called = unnamed_names(text), set(CALLED.findall(text))
+        for group in groups:
+            if len(group[0]) < size and not group[1] & (declared | called) and not group[2] & declared:
+                break
+        else:
+            groups.append(group := [[], set(), set()])
+        group[0].append(name)
+        group[1] |= declared
+        group[2] |= called
+    return [group[0] for group in groups]
 
 
 if __name__ == "__main__":
