@@ -48,7 +48,10 @@ starling_layer(torch_testing TORCH DEPS testing)
 starling_layer(data      TORCH DEPS net spec LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
 set_source_files_properties(starling/nn/layers/bias_gelu_kernels.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
-starling_layer(nn        TORCH COLD_PATHS zoo safetensors tensor_parallel DEPS c10d spec weights)
+starling_layer(nn        TORCH
+  COLD_PATHS zoo safetensors tensor_parallel block_check blocks known_forward layer_chain layer_volumes model module_blocks
+             script_module state
+  DEPS c10d spec weights)
 if(NOT STARLING_SANITIZE)
   set(kernel_speed -O3)  # with a sanitizer, -O3 would take minutes to compile
 endif()
