@@ -10,6 +10,7 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/nn/layer_chain.h"
+#include "starling/nn/layers/conv.h"
 #include "starling/nn/tensor_parallel/regions.h"
 #include "starling/nn/tensor_parallel/shard_for_all_samples.h"
 #include "starling/nn/tensor_parallel/shard_model.h"
