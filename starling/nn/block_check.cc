@@ -29,13 +29,13 @@ constexpr const char* kCompositionRemedy =
 using ParameterNames = std::map<const c10::TensorImpl*, std::string>;
 
 // An operation that autograd has recorded.
-struct Operation {
+struct ModelOperation {
   uint64_t number = 0;               // in the order of the computation
   std::string name;                  // "Relu"
   std::set<std::string> parameters;  // that the operation reads
 };
 
-std::string text_of(const Operation& operation) {
+std::string text_of(const ModelOperation& operation) {
   if (operation.parameters.empty()) return operation.name;
   return fmt::format("{} of {}", operation.name, fmt::join(operation.parameters, ", "));
 }
@@ -46,18 +46,18 @@ std::string without_backward(const std::string& name) {
 }
 
 // Returns the operations that `outputs` were computed by, in their order.
-std::vector<Operation> operations_of(const Tensors& outputs, const ParameterNames& names) {
+std::vector<ModelOperation> operations_of(const Tensors& outputs, const ParameterNames& names) {
   std::vector<torch::autograd::Node*> open;
   std::unordered_set<torch::autograd::Node*> seen;
   const auto visit = [&](torch::autograd::Node* node) {
     if (node != nullptr && seen.insert(node).second) open.push_back(node);
   };
   for (const at::Tensor& output : outputs) visit(output.grad_fn().get());
-  std::vector<Operation> operations;
+  std::vector<ModelOperation> operations;
   while (!open.empty()) {
     torch::autograd::Node* const node = open.back();
     open.pop_back();
-    Operation operation{node->sequence_nr(), without_backward(node->name()), {}};
+    ModelOperation operation{node->sequence_nr(), without_backward(node->name()), {}};
     for (const torch::autograd::Edge& edge : node->next_edges()) {
       if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get())) {
         const auto name = names.find(leaf->variable.unsafeGetTensorImpl());
@@ -69,7 +69,7 @@ std::vector<Operation> operations_of(const Tensors& outputs, const ParameterName
     operations.push_back(std::move(operation));
   }
   std::sort(operations.begin(), operations.end(),
-            [](const Operation& a, const Operation& b) { return a.number < b.number; });
+            [](const ModelOperation& a, const ModelOperation& b) { return a.number < b.number; });
   return operations;
 }
 
@@ -114,15 +114,15 @@ Composition composed(const Model& model, Tensors x) {
   return result;
 }
 
-size_t block_of(const Operation& operation, const Composition& blocks) {
+size_t block_of(const ModelOperation& operation, const Composition& blocks) {
   const auto after = std::upper_bound(blocks.ends.begin(), blocks.ends.end(), operation.number);
   return std::min<size_t>(after - blocks.ends.begin(), blocks.ends.size() - 1);
 }
 
 // Returns where the operations of the two computations differ first. Empty if they are the same.
-std::string first_difference(const Model& model, const std::vector<Operation>& whole,
-                             const std::vector<Operation>& parts, const Composition& blocks) {
-  const auto same = [](const Operation& a, const Operation& b) {
+std::string first_difference(const Model& model, const std::vector<ModelOperation>& whole,
+                             const std::vector<ModelOperation>& parts, const Composition& blocks) {
+  const auto same = [](const ModelOperation& a, const ModelOperation& b) {
     return a.name == b.name && a.parameters == b.parameters;
   };
   const auto [own, other] = std::mismatch(whole.begin(), whole.end(), parts.begin(), parts.end(), same);
@@ -164,9 +164,10 @@ std::string difference(const Tensors& whole, const Tensors& parts) {
 }
 
 // Checks that blocks compute with their own parameters.
-void check_owners(const Model& model, const std::vector<Operation>& operations, const Composition& blocks) {
+void check_owners(const Model& model, const std::vector<ModelOperation>& operations,
+                  const Composition& blocks) {
   const std::vector<BlockTensors> tensors = tensors_of_blocks(model);
-  for (const Operation& operation : operations) {
+  for (const ModelOperation& operation : operations) {
     const size_t block = block_of(operation, blocks);
     const std::vector<std::string>& own = tensors[block].parameters;
     for (const std::string& name : operation.parameters) {
@@ -193,7 +194,7 @@ void check_blocks(const Model& model, const Tensors& inputs) {
   const Tensors whole = forward_of(model, copies_of(inputs));
   generator.set_state(state);
   const Composition blocks = composed(model, copies_of(inputs));
-  const std::vector<Operation> operations = operations_of(blocks.outputs, names);
+  const std::vector<ModelOperation> operations = operations_of(blocks.outputs, names);
   if (const std::string differs = difference(whole, blocks.outputs); !differs.empty()) {
     throw ConfigError(kComposition,
                       fmt::format("the blocks together do not compute what forward() computes{} ({}); {}",
