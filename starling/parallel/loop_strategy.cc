@@ -188,18 +188,18 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
     throw ConfigError("train.mesh",
                       "a module on a device is whole on each rank; leave out the tensor axis, or keep the "
                       "module in host memory");
-  if (place.division == nullptr && parse_mesh(spec_.train.mesh, spec_.train.ranks).tensor > 1)
+  if (place.sharding == nullptr && parse_mesh(spec_.train.mesh, spec_.train.ranks).tensor > 1)
     throw ConfigError("train.mesh",
                       "the layers of the module are whole on each rank; pass the module to Run::replicate(), "
                       "which divides them, before you make its optimizer");
-  if (place.division != nullptr) {
+  if (place.sharding != nullptr) {
     if (!optimizer_->elementwise())
       throw ConfigError(
           "train.mesh",
           "the optimizer is none of libtorch's that update each element by itself (SGD, Adam, "
           "AdamW, Adagrad, RMSprop), so it cannot train divided layers: leave out tensor, or use "
           "one of them");
-    place.division->begin_equal(model_);
+    place.sharding->begin_equal(model_);
   }
   begin_equal(replicas(), model_);
   const ModelFactory factory = [this] {
@@ -220,7 +220,7 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
     return make_exchange(parts);
   };
   strategy_ =
-      place.division != nullptr ? place.division->make_strategy(factory, exchange) : exchange(factory, {});
+      place.sharding != nullptr ? place.sharding->make_strategy(factory, exchange) : exchange(factory, {});
   if (exchange_traits(spec_).servers) {
     place_.loop.ended.reset();
     place_.loop.leaves[this] = [this] { strategy_->recoverable()->leave(); };
@@ -453,10 +453,10 @@ StrategyState LoopStrategy::state() {
   std::map<std::string, at::Tensor> frozen;
   for (const NamedTensor& p : model_.frozen) {
     const at::Tensor whole = p.tensor.detach();
-    if (place_.division != nullptr || !state.parameters.empty())
+    if (place_.sharding != nullptr || !state.parameters.empty())
       frozen[p.name] = whole.clone(at::MemoryFormat::Contiguous);
   }
-  if (place_.division != nullptr) frozen = place_.division->whole(frozen);
+  if (place_.sharding != nullptr) frozen = place_.sharding->whole(frozen);
   if (!state.parameters.empty()) state.parameters.merge(frozen);
   return state;
 }
@@ -464,7 +464,7 @@ StrategyState LoopStrategy::state() {
 void LoopStrategy::load_state(const StrategyState& state) {
   const at::NoGradGuard no_grad;
   if (!model_.frozen.empty()) {
-    const auto own = place_.division != nullptr ? place_.division->parts(state.parameters) : state.parameters;
+    const auto own = place_.sharding != nullptr ? place_.sharding->parts(state.parameters) : state.parameters;
     for (NamedTensor& p : model_.frozen) p.tensor.copy_(fitting(own, p.name, p.tensor));
     if (model_.device) model_.device->send_frozen();
   }

@@ -33,11 +33,11 @@ struct LoopModel {
 };
 
 // How the layers of a loop's module are divided among the ranks of a tensor axis. Not thread-safe.
-class LoopDivision {
+class LoopSharding {
  public:
   using MakeExchange =
       std::function<std::unique_ptr<Strategy>(const ModelFactory& part, const ModelParts& parts)>;
-  virtual ~LoopDivision() = default;
+  virtual ~LoopSharding() = default;
   // The ranks that hold the same part of the module.
   virtual Group& replicas() = 0;
   // Gives the ranks of a replica equal values of what each of them holds whole. Collective. Errors:
@@ -60,7 +60,7 @@ struct LoopPlace {
   const std::atomic<bool>& stop;  // set by SIGTERM and Ctrl-C
   LoopState& loop;
   ServerAccess servers = {};         // of the run; each strategy has a service of its own
-  LoopDivision* division = nullptr;  // null: each rank holds the whole module
+  LoopSharding* sharding = nullptr;  // null: each rank holds the whole module
 };
 
 // What must be equal in the models of ranks. The parts of a divided module have different shapes.
@@ -125,7 +125,7 @@ class LoopStrategy {
 
  private:
   // The ranks that hold the same parameters. The exchange runs over them.
-  Group& replicas() const { return place_.division != nullptr ? place_.division->replicas() : place_.group; }
+  Group& replicas() const { return place_.sharding != nullptr ? place_.sharding->replicas() : place_.group; }
   ServerAccess next_service() const;
   void require_resumed();
   void begin_step();

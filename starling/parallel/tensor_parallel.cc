@@ -24,12 +24,12 @@ TensorParallel::TensorParallel(ModelFactory factory, Group& tensor, std::vector<
   make_exchange_of(sharded(std::move(factory)), make_exchange);
 }
 
-TensorParallel::TensorParallel(const ModelFactory& part, ModelSharding division, TensorGroup& tensor,
+TensorParallel::TensorParallel(const ModelFactory& part, ModelSharding sharding, TensorGroup& tensor,
                                std::vector<Group*> counting, const MakeExchange& make_exchange,
                                int64_t hash_every)
     : group_(tensor),
       counting_(std::move(counting)),
-      division_(std::move(division)),
+      sharding_(std::move(sharding)),
       hash_every_(hash_every) {
   make_exchange_of(part, make_exchange);
 }
@@ -39,8 +39,8 @@ void TensorParallel::make_exchange_of(const ModelFactory& part, const MakeExchan
   parts.group = &group_.group();
   const Model probe = part();  // making a model shows which parameters are sharded
   for (const auto& p : probe.module->named_parameters()) {
-    const auto slice = division_.slices.find(p.key());
-    const bool whole = slice == division_.slices.end();
+    const auto slice = sharding_.slices.find(p.key());
+    const bool whole = slice == sharding_.slices.end();
     if (whole && group_.rank() != 0) parts.counted_elsewhere.push_back(p.key());
     whole_parameters_ += whole ? p.value().numel() : c10::multiply_integers(slice->second.sizes);
   }
@@ -50,7 +50,7 @@ void TensorParallel::make_exchange_of(const ModelFactory& part, const MakeExchan
 ModelFactory TensorParallel::sharded(ModelFactory factory) {
   return [this, factory = std::move(factory)] {
     Model model = factory();
-    division_ = shard_model(model, group_, plan_);
+    sharding_ = shard_model(model, group_, plan_);
     return model;
   };
 }
@@ -95,7 +95,7 @@ void TensorParallel::compare_copies() {
   copies.reserve(evaluated().parameters.size());
   ranges.reserve(evaluated().parameters.size());
   for (const NamedTensor& p : evaluated().parameters) {
-    if (division_.slices.contains(p.name) || p.tensor.storage().nbytes() < p.tensor.nbytes()) continue;
+    if (sharding_.slices.contains(p.name) || p.tensor.storage().nbytes() < p.tensor.nbytes()) continue;
     copies.push_back(p.tensor.detach().contiguous());
     ranges.push_back(
         {p.name, static_cast<const std::byte*>(copies.back().data_ptr()), copies.back().nbytes()});
@@ -136,8 +136,8 @@ StrategyState TensorParallel::state() {
   gather_state(group_.group(), own);
   StrategyState whole;
   whole.step = part.step;
-  whole.parameters = join_state(part.parameters, division_.slices, group_.group());
-  whole.optimizer = join_state(part.optimizer, division_.slices, group_.group());
+  whole.parameters = join_state(part.parameters, sharding_.slices, group_.group());
+  whole.optimizer = join_state(part.optimizer, sharding_.slices, group_.group());
   whole.optimizer.merge(own.optimizer);
   whole.buffers = std::move(part.buffers);
   return whole;
@@ -147,8 +147,8 @@ void TensorParallel::load_state(const StrategyState& state) {
   at::NoGradGuard no_grad;
   StrategyState part;
   part.step = state.step;
-  part.parameters = cut_state(state.parameters, division_.slices, group_.size(), group_.rank());
-  part.optimizer = cut_state(state.optimizer, division_.slices, group_.size(), group_.rank());
+  part.parameters = cut_state(state.parameters, sharding_.slices, group_.size(), group_.rank());
+  part.optimizer = cut_state(state.optimizer, sharding_.slices, group_.size(), group_.rank());
   const std::string mark = mark_of(group_.rank());
   for (const auto& [name, tensor] : state.optimizer) {
     const size_t at = name.find(mark);
@@ -166,7 +166,7 @@ StrategyStats TensorParallel::strategy_stats() {
   std::set<std::string> layers;  // of this rank; a pipeline stage has only some
   for (const auto& [name, traffic] : traffic_) {
     all += traffic.elements;
-    const std::string& prefix = division_.transformer_prefix;
+    const std::string& prefix = sharding_.transformer_prefix;
     if (prefix.empty() || !name.starts_with(prefix)) continue;
     in_layers += traffic.elements;
     layers.insert(name.substr(0, name.find('.', prefix.size())));
@@ -179,7 +179,7 @@ StrategyStats TensorParallel::strategy_stats() {
   if (!layers.empty()) {
     print["layer_elements"] = in_layers / static_cast<double>(layers.size());
     print["layer_formula"] =
-        8 * static_cast<double>(tokens_) * static_cast<double>(division_.width) * (t - 1) / t;
+        8 * static_cast<double>(tokens_) * static_cast<double>(sharding_.width) * (t - 1) / t;
   }
   return print;
 }

@@ -42,7 +42,7 @@ class TensorParallel final : public Strategy {
                  const MakeExchange& make_exchange, int64_t hash_every = 0, TensorPlan plan = {});
   // The same for a model that shard_model() has already sharded over `tensor`, with this result. `part` makes
   // this rank's part.
-  TensorParallel(const ModelFactory& part, ModelSharding division, TensorGroup& tensor,
+  TensorParallel(const ModelFactory& part, ModelSharding sharding, TensorGroup& tensor,
                  std::vector<Group*> counting, const MakeExchange& make_exchange, int64_t hash_every = 0);
 
   // If one rank is asked to stop, all ranks of its replica ask to stop.
@@ -84,7 +84,7 @@ class TensorParallel final : public Strategy {
   TensorGroup& group_;
   std::vector<Group*> counting_;
   const TensorPlan plan_;
-  ModelSharding division_;  // filled by the factory
+  ModelSharding sharding_;  // filled by the factory
   int64_t whole_parameters_ = 0;
   int64_t hash_every_;
   std::unique_ptr<Strategy> exchange_;

@@ -11,7 +11,7 @@
 
 #include "starling/launch/environment.h"
 #include "starling/parallel/loop_state.h"
-#include "starling/run/loop/divided_modules.h"
+#include "starling/run/loop/sharded_modules.h"
 #include "starling/run/ranks/mesh_groups.h"
 #include "starling/run/run.h"
 #include "starling/run/session.h"
@@ -38,7 +38,7 @@ struct RunState {
   LoopState loop;
   std::optional<RunEnvironment> loop_environment;  // made on first use
   std::unique_ptr<MeshGroups> loop_axes;           // made on first use
-  std::unique_ptr<DividedModules> divided;         // null: there are none
+  std::unique_ptr<ShardedModules> sharded;         // null: there are none
   bool generator_begun = false;
   int64_t most_steps = 0;     // of one optimizer
   bool loop_told = false;     // what the loop trains

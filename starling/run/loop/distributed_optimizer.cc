@@ -160,7 +160,7 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
                           environment.stop,
                           state.loop,
                           {environment.store, environment.rendezvous},
-                          state.divided ? state.divided->division_of(module) : nullptr};
+                          state.sharded ? state.sharded->sharding_of(module) : nullptr};
     const RunSpec spec = loop_spec(state.resolved(), state.origins);
     require_own_loop(spec);
     refuse_what_the_loop_decides(state);
@@ -225,7 +225,7 @@ std::map<std::string, double> DistributedOptimizer::statistics() {
 void Run::make_equal(const std::shared_ptr<torch::nn::Module>& module, const TensorPlan& plan) {
   with_faults_reported(*state_, [&] {
     RunState& state = *state_;
-    if (state.divided) state.divided->require_whole(*module);
+    if (state.sharded) state.sharded->require_whole(*module);
     load_initial(*module, state.resolved());
     state.has_replicated = true;
     if (!state.session) return;
@@ -243,8 +243,8 @@ void Run::make_equal(const std::shared_ptr<torch::nn::Module>& module, const Ten
     const RunSpec spec = loop_spec(state.resolved(), state.origins);
     if (parse_mesh(spec.train.mesh, spec.train.ranks).tensor == 1) return;
     require_own_loop(spec);
-    if (!state.divided)
-      state.divided = std::make_unique<DividedModules>(
+    if (!state.sharded)
+      state.sharded = std::make_unique<ShardedModules>(
           state.own_axes(), environment.clock, spec.train.hash_every, [&state] { report_fault(state); });
     const auto warn = [&](const char* text) { environment.sink.emit(Message{Severity::kWarning, -1, text}); };
     if (!plan.empty() && !has_rows(plan))
@@ -254,7 +254,7 @@ void Run::make_equal(const std::shared_ptr<torch::nn::Module>& module, const Ten
           "take the part of the outputs that each rank computes. Otherwise add the layer by rows that "
           "follows, "
           "or gather the outputs (kGathered)");
-    if (state.divided->divide(module, plan)) return;
+    if (state.sharded->shard(module, plan)) return;
     warn(
         "each rank of the tensor axis holds the whole module: name its torch::nn::Linear layers in the "
         "plan of Run::replicate(), or make layers starling::Linear and starling::Conv2d");

@@ -1,4 +1,4 @@
-#include "starling/run/loop/divided_modules.h"
+#include "starling/run/loop/sharded_modules.h"
 
 #include <torch/utils.h>
 
@@ -15,9 +15,9 @@
 #include "starling/parallel/tensor_parallel.h"
 
 namespace starling {
-class DividedModules::Division final : public LoopDivision {
+class ShardedModules::Sharding final : public LoopSharding {
  public:
-  Division(const DividedModules& all, const std::shared_ptr<torch::nn::Module>& module,
+  Sharding(const ShardedModules& all, const std::shared_ptr<torch::nn::Module>& module,
            const TensorPlan& plan)
       : axes_(all.axes_), group_(axes_.tensors(), all.clock_), hash_every_(all.hash_every_), module_(module) {
     group_.on_fault(all.on_fault_);
@@ -28,7 +28,7 @@ class DividedModules::Division final : public LoopDivision {
 
   bool exists() const { return !module_.expired(); }
   bool contains(const torch::nn::Module& module) const { return exists() && modules_.contains(&module); }
-  bool divides() const { return !sharding_.slices.empty(); }
+  bool shards() const { return !sharding_.slices.empty(); }
 
   Group& replicas() override { return axes_.replicas(); }
   void begin_equal(LoopModel& model) override {
@@ -62,15 +62,15 @@ class DividedModules::Division final : public LoopDivision {
   ModelSharding sharding_;
 };
 
-DividedModules::DividedModules(const MeshGroups& axes, const Clock& clock, int64_t hash_every,
+ShardedModules::ShardedModules(const MeshGroups& axes, const Clock& clock, int64_t hash_every,
                                std::function<void()> on_fault)
     : axes_(axes), clock_(clock), hash_every_(hash_every), on_fault_(std::move(on_fault)) {}
-DividedModules::~DividedModules() = default;
+ShardedModules::~ShardedModules() = default;
 
-void DividedModules::require_whole(const torch::nn::Module& module) const {
+void ShardedModules::require_whole(const torch::nn::Module& module) const {
   for (const auto& part : module.modules()) {
-    for (const auto& [root, division] : divisions_) {
-      if (division->contains(*part))
+    for (const auto& [root, sharding] : shardings_) {
+      if (sharding->contains(*part))
         throw ConfigError(
             "Run::replicate",
             "the module contains layers that an earlier call has divided; make one module of all "
@@ -79,19 +79,19 @@ void DividedModules::require_whole(const torch::nn::Module& module) const {
   }
 }
 
-bool DividedModules::divide(const std::shared_ptr<torch::nn::Module>& module, const TensorPlan& plan) {
+bool ShardedModules::shard(const std::shared_ptr<torch::nn::Module>& module, const TensorPlan& plan) {
   require_whole(*module);
-  std::erase_if(divisions_, [](const auto& item) { return !item.second->exists(); });
+  std::erase_if(shardings_, [](const auto& item) { return !item.second->exists(); });
   if (!plan.empty() && !plain_) plain_.emplace();
-  auto division = std::make_unique<Division>(*this, module, plan);
-  return divisions_.insert_or_assign(module.get(), std::move(division)).first->second->divides();
+  auto sharding = std::make_unique<Sharding>(*this, module, plan);
+  return shardings_.insert_or_assign(module.get(), std::move(sharding)).first->second->shards();
 }
 
-LoopDivision* DividedModules::division_of(const torch::nn::Module& module) const {
-  const auto found = divisions_.find(&module);
-  if (found != divisions_.end() && found->second->exists()) return found->second.get();
-  for (const auto& [root, division] : divisions_) {
-    if (division->contains(module))
+LoopSharding* ShardedModules::sharding_of(const torch::nn::Module& module) const {
+  const auto found = shardings_.find(&module);
+  if (found != shardings_.end() && found->second->exists()) return found->second.get();
+  for (const auto& [root, sharding] : shardings_) {
+    if (sharding->contains(module))
       throw ConfigError(
           "DistributedOptimizer",
           "the module is a part of one that Run::replicate() has divided; pass the whole module, "
