@@ -39,7 +39,7 @@ void RunState::tell_unsaved() const {
 }
 
 void RunState::end_loop() {
-  divided.reset();
+  sharded.reset();
   loop_axes.reset();
   loop_environment.reset();
 }
