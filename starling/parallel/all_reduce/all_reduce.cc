@@ -138,8 +138,8 @@ void AllReduce::make_exchange() {
   const BucketWork reduce = [this](size_t bucket) {
     const Bucket& b = layout_.buckets[bucket];
     const size_t size = at::elementSize(options_.working);
-    const auto gradients_of = [&](int member) {
-      auto* own = static_cast<std::byte*>(memory_->gradients(group_.local_rank(), member));
+    const auto gradients_of = [&](int thread) {
+      auto* own = static_cast<std::byte*>(memory_->gradients(group_.local_rank(), thread));
       return at::from_blob(own + b.begin * size, {static_cast<int64_t>(b.size())}, options_.working);
     };
     at::Tensor sum = gradients_of(0);
@@ -153,8 +153,8 @@ void AllReduce::begin_step(const Step& step) {
   step_ = step;
   finite_ = true;
   update_scale_ = 1.0 / (static_cast<double>(group_.size()) * options_.threads);
-  for (auto& member : slots_) {
-    for (auto& s : member) s.slot->begin();
+  for (auto& of_thread : slots_) {
+    for (auto& s : of_thread) s.slot->begin();
   }
   for (size_t b = 0; b < missing_.size(); ++b) missing_[b] = layout_.buckets[b].parameters.size();
   arrival_.clear();
@@ -177,20 +177,20 @@ void AllReduce::bucket_complete(size_t bucket) {
   exchange_->completed(bucket);
 }
 
-double AllReduce::thread_forward_backward(int member, const Batch& batch) {
-  const auto& slots = slots_[member];
+double AllReduce::thread_forward_backward(int thread, const Batch& batch) {
+  const auto& slots = slots_[thread];
   const std::vector<Batch> parts = cut_batch(batch, options_.accumulate);
   PartSteps steps =
-      steps_by_slots(replicas_[member].model, options_.working, options_.channels_last, slots, parts.size());
-  steps.factor = [this, member](const BatchLoss& whole) {
+      steps_by_slots(replicas_[thread].model, options_.working, options_.channels_last, slots, parts.size());
+  steps.factor = [this, thread](const BatchLoss& whole) {
     const Nanoseconds begin = clock_.now();
     const double factor = scale_of(whole);
-    if (member == 0) weighing_s_ = to_seconds(clock_.now() - begin);
+    if (thread == 0) weighing_s_ = to_seconds(clock_.now() - begin);
     return factor;
   };
-  steps.check = [this, member](double loss) {
+  steps.check = [this, thread](double loss) {
     if (!std::isfinite(loss)) refuse_loss(replicas_[0], group_.rank(), step_.index, loss);
-    if (member != 0) return;
+    if (thread != 0) return;
     own_loss_ = loss;
     post_notice();
   };
@@ -322,8 +322,8 @@ bool AllReduce::all_finite() const {
 
 // The update is not committed. All ranks throw, and the gradients are still in place.
 void AllReduce::refuse_gradients() const {
-  const auto first_in = [&](int local_rank, int member) {
-    auto* gradients = static_cast<std::byte*>(memory_->gradients(local_rank, member));
+  const auto first_in = [&](int local_rank, int thread) {
+    auto* gradients = static_cast<std::byte*>(memory_->gradients(local_rank, thread));
     return first_not_finite(replicas_[0], [&](size_t i) {
       return at::from_blob(gradients + layout_.offset[i] * at::elementSize(options_.working),
                            {static_cast<int64_t>(sizes_[i])}, options_.working);

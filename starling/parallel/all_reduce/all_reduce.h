@@ -114,7 +114,7 @@ class AllReduce final : public Strategy, public Recoverable {
   void gradient_filled(size_t parameter);
   void bucket_complete(size_t bucket);
   double scale_of(const BatchLoss& loss);
-  double thread_forward_backward(int member, const Batch& batch);
+  double thread_forward_backward(int thread, const Batch& batch);
   void apply_bucket(size_t bucket);
   template <typename T, typename G>
   bool apply_range(size_t begin, size_t end);

@@ -89,9 +89,9 @@ void* FlatMemory::working(bool next) const {
   return working_bytes_ == 0 ? nullptr : side(next) + master_bytes_ * (1 + options_.states);
 }
 
-void* FlatMemory::gradients(int local_rank, int member) const {
+void* FlatMemory::gradients(int local_rank, int thread) const {
   std::byte* first = gradient_window_ ? gradient_window_->region(local_rank) : own_gradients_.get();
-  return first + gradient_bytes_ * member;
+  return first + gradient_bytes_ * thread;
 }
 
 at::Tensor FlatMemory::master_view(size_t offset, const at::Tensor& like) const {
@@ -106,10 +106,10 @@ at::Tensor FlatMemory::state_view(int i, size_t offset, const at::Tensor& like) 
   return view_of(flat_states_[i], offset, like);
 }
 
-at::Tensor FlatMemory::gradient_view(int member, size_t offset, const at::Tensor& like) const {
+at::Tensor FlatMemory::gradient_view(int thread, size_t offset, const at::Tensor& like) const {
   const std::shared_ptr<void> owner =
       gradient_window_ ? std::shared_ptr<void>(gradient_window_) : std::shared_ptr<void>(own_gradients_);
-  return view_of(flat_tensor(gradients(group_.local_rank(), member), options_.working, owner), offset, like);
+  return view_of(flat_tensor(gradients(group_.local_rank(), thread), options_.working, owner), offset, like);
 }
 
 void FlatMemory::point_storages() {

@@ -51,8 +51,8 @@ class FlatMemory {
   void* state(int i, bool next) const;
   // The working copy of the parameters, a flat range of `total` elements. Null if working == master.
   void* working(bool next) const;
-  // The gradients of a local rank's thread `member`, of type `working`.
-  void* gradients(int local_rank, int member) const;
+  // The gradients of a local rank's thread `thread`, of type `working`.
+  void* gradients(int local_rank, int thread) const;
 
   // A view of the master parameters on the current side. After commit() it shows the new current side. `like`
   // gives shape and strides (dense: contiguous or channels-last).
@@ -62,8 +62,8 @@ class FlatMemory {
   at::Tensor working_view(size_t offset, const at::Tensor& like) const;
   // A view of optimizer state `i` on the current side, like master_view().
   at::Tensor state_view(int i, size_t offset, const at::Tensor& like) const;
-  // A view of the gradients of this rank's thread `member`.
-  at::Tensor gradient_view(int member, size_t offset, const at::Tensor& like) const;
+  // A view of the gradients of this rank's thread `thread`.
+  at::Tensor gradient_view(int thread, size_t offset, const at::Tensor& like) const;
 
   // Makes the other side current if there are two sides. Sharded memory also records `step` as the last
   // complete update.

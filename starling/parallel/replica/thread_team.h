@@ -1,5 +1,5 @@
 // ThreadTeam is a fixed number of threads that execute one call together, each with its own index. The
-// calling thread is member 0. Each member computes with one ATen thread.
+// calling thread is thread 0. Each thread computes with one ATen thread.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ class ThreadTeam {
   explicit ThreadTeam(int size);
   // Ends the threads.
   ~ThreadTeam();
-  // The number of members, including the calling thread.
+  // The number of threads, including the calling thread.
   int size() const { return static_cast<int>(threads_.size()) + 1; }
   // Calls task(0) … task(size() - 1) concurrently and returns when all have returned. Rethrows the first
   // exception.

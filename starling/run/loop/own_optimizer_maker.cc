@@ -55,15 +55,15 @@ size_t group_of(const std::vector<ParameterGroup>& groups, const std::string& na
 std::vector<OptimizerParamGroup> groups_of(const std::vector<ParameterGroup>& groups,
                                            const OptimizerSpec& spec,
                                            const std::vector<NamedTensor>& parameters) {
-  std::vector<std::vector<at::Tensor>> members(groups.size() + 1);
-  for (const NamedTensor& p : parameters) members[group_of(groups, p.name)].push_back(p.tensor);
+  std::vector<std::vector<at::Tensor>> of_group(groups.size() + 1);
+  for (const NamedTensor& p : parameters) of_group[group_of(groups, p.name)].push_back(p.tensor);
   std::vector<OptimizerParamGroup> result;
-  for (size_t g = 0; g < members.size(); ++g) {
-    if (members[g].empty()) continue;
+  for (size_t g = 0; g < of_group.size(); ++g) {
+    if (of_group[g].empty()) continue;
     GroupSettings own;
     if (g < groups.size()) own = groups[g].settings;
-    result.emplace_back(
-        members[g], options_of(spec, own.lr.value_or(spec.lr), own.weight_decay.value_or(spec.weight_decay)));
+    result.emplace_back(of_group[g], options_of(spec, own.lr.value_or(spec.lr),
+                                                own.weight_decay.value_or(spec.weight_decay)));
   }
   return result;
 }
