@@ -229,5 +229,17 @@ class Collective(Extend):
         self.assertIn('comm.algorithm = "lines" is unknown: did you mean "line"?', err)
 
 
+class Defaults(Extend):
+    def test_each_example_learns_without_flags(self):
+        for name, args in (("exchange", ["-n", 2]), ("codec", ["-n", 2]), ("collective", ["-n", 3, "--collective", "line"])):
+            self.example(name, *args)
+            losses = [e["loss"] for e in recorded_events(self.path("run")) if e["event"] == "step"]
+            self.assertLess(losses[-1], 0.3 * losses[0], name)
+
+    def test_less_data_than_a_batch_is_refused_by_name(self):
+        _, err = self.example("codec", "-n", 2, "--global-batch", 64, status=2)
+        self.assertIn("train.global_batch: the training data has fewer samples than one global batch of 64; use a smaller", err)
+
+
 if __name__ == "__main__":
     main()

@@ -95,6 +95,8 @@ at::Tensor squared_error(const at::Tensor& output, const at::Tensor& target) {
 int main(int argc, char** argv) {
   starling::Extensions extensions;
   extensions.codec({.name = "grid", .settings = "step", .error_feedback = true}, make_grid);
-  starling::Run run = starling::init(argc, argv, {{"exchange.codec", "grid"}}, extensions);
+  const starling::Settings settings = {
+      {"exchange.codec", "grid"}, {"train.global_batch", 16}, {"train.epochs", 50}};
+  starling::Run run = starling::init(argc, argv, settings, extensions);
   run.fit(starling::model<Net>(), squared_error, plane());
 }

@@ -69,7 +69,8 @@ int main(int argc, char** argv) {
     ++*calls;
     line_all_reduce(team, data, count, elements);
   });
-  starling::Run run = starling::init(argc, argv, {}, extensions);
+  const starling::Settings settings = {{"train.global_batch", 12}, {"train.epochs", 50}};
+  starling::Run run = starling::init(argc, argv, settings, extensions);
   run.fit(starling::model<Net>(), squared_error, wave());
   if (run.rank() == 0)
     std::printf("the line carried out all-reduces: %s\n", calls->load() > 0 ? "yes" : "no");

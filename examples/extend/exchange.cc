@@ -90,6 +90,8 @@ int main(int argc, char** argv) {
        .keys = "every rho",
        .lockstep = starling::Lockstep::kRounds},
       make_elastic);
-  starling::Run run = starling::init(argc, argv, {{"exchange.name", "elastic"}}, extensions);
+  const starling::Settings settings = {
+      {"exchange.name", "elastic"}, {"train.global_batch", 16}, {"train.epochs", 50}};
+  starling::Run run = starling::init(argc, argv, settings, extensions);
   run.fit(starling::model<Net>(), squared_error, plane());
 }

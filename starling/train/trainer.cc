@@ -471,6 +471,12 @@ class Loop {
 TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch) {
   TrainLength length;
   length.steps_per_epoch = steps_per_epoch;
+  if (steps_per_epoch <= 0 && spec.train.steps <= 0) {
+    throw ConfigError("train.global_batch",
+                      fmt::format("the training data has fewer samples than one global batch of {}; use a "
+                                  "smaller --global-batch or more data",
+                                  spec.train.global_batch));
+  }
   length.total_steps =
       spec.train.steps > 0
           ? spec.train.steps
