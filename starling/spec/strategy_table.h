@@ -30,13 +30,13 @@ struct ExchangeTraits {
   std::string_view statistics = {};  // What `result.strategy` reports. Names are between backticks.
   std::string_view page = {};        // The page of the manual, relative to docs/.
   std::string_view keys = {};        // The keys of the table `exchange` that it reads, separated by spaces.
-  Lockstep lockstep = Lockstep::kNever;
-  bool servers = false;              // Server processes hold the parameters.
-  bool own_samples = false;          // Each sample belongs to one rank only.
-  bool shuffles_samples = false;     // Samples move between ranks before training begins.
-  bool one_process_update = false;   // If ranks are in lockstep, each update equals that of one process.
-  bool one_host = false;             // All ranks must share memory.
-  bool codec = false;                // exchange.codec is possible.
+  Lockstep lockstep = Lockstep::kNever;  // When its ranks wait for each other.
+  bool servers = false;                  // Server processes hold the parameters.
+  bool own_samples = false;              // Each sample belongs to one rank only.
+  bool shuffles_samples = false;         // Samples move between ranks before training begins.
+  bool one_process_update = false;       // If ranks are in lockstep, each update equals that of one process.
+  bool one_host = false;                 // All ranks must share memory.
+  bool codec = false;                    // exchange.codec is possible.
   bool momentum_correction = false;  // Codecs that can correct momentum do so (codec/momentum_correction.h).
   bool survives_loss = false;        // train.on_failure = "continue" is possible.
   bool batch_threads = false;        // train.threads_mode = "batch" is possible.
@@ -81,11 +81,11 @@ bool equals_one_process(const RunSpec& spec);
 
 // One row of `starling strategies`.
 struct StrategyRow {
-  std::string name;  // The name of an exchange, or the flag of another choice.
-  std::string_view summary;
-  std::string_view use_when;
-  std::string_view statistics;  // Names are between backticks.
-  std::string_view page;
+  std::string name;                          // The name of an exchange, or the flag of another choice.
+  std::string_view summary;                  // One sentence.
+  std::string_view use_when;                 // Completes the sentence "Use it when ...".
+  std::string_view statistics;               // Names are between backticks.
+  std::string_view page;                     // The page of the manual, relative to docs/.
   const ExchangeTraits* exchange = nullptr;  // Null for a flag that is not an exchange.
 };
 
