@@ -1,13 +1,12 @@
-# starling_layer(NAME [TORCH] [COLD] [SERIAL] [COLD_PATHS path…] [DEPS layer…] [LIBS third-party…])
+# starling_layer(NAME [TORCH] [COLD] [SERIAL] [DEPS layer…] [LIBS third-party…])
 # makes the library starling_NAME from starling/NAME/*.cc and the test program NAME_test from
 # starling/NAME/*_test.cc.
 #
-#   TORCH       The layer includes torch.
-#   COLD        The code of the layer runs rarely, or only calls kernels and operators. It has no loops over elements.
-#   SERIAL      The layer has no threads and no atomic variables, so ThreadSanitizer does not test it.
-#   COLD_PATHS  Folders and files (without .cc) of which COLD is true.
-#   DEPS        Layers that this layer may include. tools/check_layers reads these lines.
-#   LIBS        Third-party libraries.
+#   TORCH   The layer includes torch.
+#   COLD    The code of the layer runs rarely, or only calls kernels and operators. It has no loops over elements.
+#   SERIAL  The layer has no threads and no atomic variables, so ThreadSanitizer does not test it.
+#   DEPS    Layers that this layer may include. tools/check_layers reads these lines.
+#   LIBS    Third-party libraries.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 set_property(GLOBAL PROPERTY starling_layers "")
@@ -94,7 +93,7 @@ endfunction()
 function(starling_by_headers out)
   set(rest ${ARGN})
   set(sorted "")
-  foreach(header "nlohmann/json\\.hpp" "torch/(nn/modules|optim)/")
+  foreach(header "torch/csrc/autograd/custom_function\\.h" "nlohmann/json\\.hpp" "torch/(nn/modules|optim)/")
     foreach(file ${rest})
       file(STRINGS "${file}" found REGEX "^#include <${header}" LIMIT_COUNT 1)
       if(found)
@@ -197,7 +196,7 @@ function(starling_test name)
 endfunction()
 
 function(starling_layer name)
-  cmake_parse_arguments(arg "TORCH;COLD;SERIAL" "" "DEPS;LIBS;COLD_PATHS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;COLD;SERIAL" "" "DEPS;LIBS" ${ARGN})
   if(arg_TORCH AND STARLING_TORCH_FREE)
     return()
   endif()
@@ -210,32 +209,22 @@ function(starling_layer name)
   set(scope PUBLIC)
   if(sources)
     set(rest ${sources})
-    get_property(arg_PLAIN GLOBAL PROPERTY starling_torch_free_${name})
-    foreach(part PLAIN COLD_PATHS)
-      string(JOIN "|" folders ${arg_${part}})
-      set(${part} ${rest})
-      if(folders)
-        list(FILTER ${part} INCLUDE REGEX "starling/${name}/(${folders})(/|\\.cc)")
-        list(FILTER rest EXCLUDE REGEX "starling/${name}/(${folders})(/|\\.cc)")
-      else()
-        set(${part} "")
-      endif()
-    endforeach()
+    set(plain "")
+    get_property(paths GLOBAL PROPERTY starling_torch_free_${name})
+    if(paths)
+      string(JOIN "|" paths ${paths})
+      set(plain ${rest})
+      list(FILTER plain INCLUDE REGEX "starling/${name}/(${paths})\\.cc")
+      list(FILTER rest EXCLUDE REGEX "starling/${name}/(${paths})\\.cc")
+    endif()
     starling_grouped(grouped ${lib} 5 ${rest})
     add_library(${lib} STATIC ${grouped})
     set(parts ${lib})
-    if(PLAIN)
-      starling_grouped(grouped ${lib}_plain 5 ${PLAIN})
+    if(plain)
+      starling_grouped(grouped ${lib}_plain 5 ${plain})
       add_library(${lib}_plain OBJECT ${grouped})
       target_sources(${lib} PRIVATE $<TARGET_OBJECTS:${lib}_plain>)
       list(APPEND parts ${lib}_plain)
-    endif()
-    if(COLD_PATHS)
-      starling_grouped(grouped ${lib}_cold 5 ${COLD_PATHS})
-      add_library(${lib}_cold OBJECT ${grouped})
-      target_sources(${lib} PRIVATE $<TARGET_OBJECTS:${lib}_cold>)
-      starling_cold(${lib}_cold)
-      list(APPEND parts ${lib}_cold)
     endif()
     foreach(part ${parts})
       if(arg_TORCH AND NOT part STREQUAL "${lib}_plain")

@@ -1,8 +1,8 @@
 #include "starling/c10d/cuda_library.h"
 
-#include <ATen/Context.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <filesystem>
 
@@ -16,10 +16,15 @@ std::string reason_of_loader() {
 
 // Returns the folder of the library that has torch's code for the CPU.
 std::filesystem::path folder_of_torch() {
-  Dl_info info{};
-  const auto* address = reinterpret_cast<const void*>(&at::globalContext);
-  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
-  return std::filesystem::path(info.dli_fname).parent_path();
+  std::filesystem::path folder;
+  const auto visit = [](dl_phdr_info* library, size_t, void* found) {
+    const std::filesystem::path path(library->dlpi_name);
+    if (path.filename() != "libtorch_cpu.so") return 0;
+    *static_cast<std::filesystem::path*>(found) = path.parent_path();
+    return 1;
+  };
+  ::dl_iterate_phdr(visit, &folder);
+  return folder;
 }
 
 }  // namespace

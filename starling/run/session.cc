@@ -21,6 +21,7 @@
 #include "starling/launch/cpu_share.h"
 #include "starling/launch/fault.h"
 #include "starling/net/address.h"
+#include "starling/nn/layers/conv_im2col.h"
 #include "starling/run/folder/earlier_files.h"
 #include "starling/run/folder/fenced_sink.h"
 #include "starling/run/folder/resume_command.h"

@@ -19,7 +19,6 @@
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
 #include "starling/net/emulation/emulated_link.h"
-#include "starling/nn/layers/conv_im2col.h"
 #include "starling/run/folder/run_lock.h"
 #include "starling/run/ranks/job_store.h"
 #include "starling/run/run_environment.h"
@@ -29,6 +28,7 @@
 
 namespace starling {
 
+class Im2colConvolution;
 class UcxLibrary;
 
 struct OutputOptions {

@@ -5,9 +5,6 @@
 
 namespace starling {
 
-CheckpointWriter::CheckpointWriter(std::function<void(const CheckpointState&)> write)
-    : write_(std::move(write)) {}
-
 CheckpointWriter::~CheckpointWriter() {
   wait();
 }
@@ -16,12 +13,12 @@ bool CheckpointWriter::done_within(std::chrono::milliseconds wait) const {
   return !writing_.valid() || writing_.wait_for(wait) == std::future_status::ready;
 }
 
-bool CheckpointWriter::start(CheckpointState state, bool last) {
+bool CheckpointWriter::start(int64_t step, std::function<void()> write, bool last) {
   if (busy() && !last) return false;
-  step_ = state.step;
-  writing_ = std::async(std::launch::async, [this, before = writing_, state = std::move(state)] {
+  step_ = step;
+  writing_ = std::async(std::launch::async, [before = writing_, write = std::move(write)] {
                if (before.valid()) before.wait();
-               write_(state);
+               write();
              }).share();
   return true;
 }

@@ -6,24 +6,21 @@
 #include <functional>
 #include <future>
 
-#include "starling/train/checkpoint.h"
-
 namespace starling {
 
 // At most one checkpoint is written at a time. Not thread-safe: one thread must make all calls.
 class CheckpointWriter {
  public:
-  // `write` writes one checkpoint. It runs on a thread and must not throw.
-  explicit CheckpointWriter(std::function<void(const CheckpointState&)> write);
+  CheckpointWriter() = default;
   // Waits for what has been started.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Starts to write `state`, whose tensors must not change, and returns at once. If an earlier checkpoint is
-  // still being written, the function returns false and drops `state`. If `last` is true, the state is
-  // written after the earlier checkpoint instead.
-  bool start(CheckpointState state, bool last);
+  // Starts to write the checkpoint of `step` and returns at once. `write` writes it. It runs on a thread,
+  // holds all that it needs, and must not throw. If an earlier checkpoint is still being written, the
+  // function returns false and drops `write`. If `last` is true, `write` runs after the earlier one instead.
+  bool start(int64_t step, std::function<void()> write, bool last);
   // The step of the checkpoint that was started last.
   int64_t step() const { return step_; }
   // Returns true while a checkpoint is being written.
@@ -34,7 +31,6 @@ class CheckpointWriter {
   void wait();
 
  private:
-  const std::function<void(const CheckpointState&)> write_;
   std::shared_future<void> writing_;
   int64_t step_ = -1;
 };

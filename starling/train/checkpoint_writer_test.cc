@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <future>
 #include <mutex>
 
@@ -11,19 +12,16 @@ namespace {
 
 using testing::ElementsAre;
 
-CheckpointState state_of(int64_t step) {
-  CheckpointState state;
-  state.step = step;
-  return state;
-}
-
 // A disk that stalls until open() is called. It records the steps that were written.
 class StalledDisk {
  public:
-  void write(const CheckpointState& state) {
-    stalled_.wait();
-    const std::lock_guard lock(mutex_);
-    steps_.push_back(state.step);
+  // Returns what writes the checkpoint of `step`.
+  std::function<void()> writes(int64_t step) {
+    return [this, step] {
+      stalled_.wait();
+      const std::lock_guard lock(mutex_);
+      steps_.push_back(step);
+    };
   }
   void open() { gate_.set_value(); }
   std::vector<int64_t> steps() {
@@ -41,15 +39,15 @@ class StalledDisk {
 // start() would block for ever here if it waited for the disk.
 TEST(CheckpointWriter, SkipsWhatIsDueWhileTheDiskStalls) {
   StalledDisk disk;
-  CheckpointWriter writer([&](const CheckpointState& state) { disk.write(state); });
-  EXPECT_TRUE(writer.start(state_of(10), false));
-  EXPECT_FALSE(writer.start(state_of(20), false));
-  EXPECT_FALSE(writer.start(state_of(30), false));
+  CheckpointWriter writer;
+  EXPECT_TRUE(writer.start(10, disk.writes(10), false));
+  EXPECT_FALSE(writer.start(20, disk.writes(20), false));
+  EXPECT_FALSE(writer.start(30, disk.writes(30), false));
   EXPECT_EQ(writer.step(), 10);
   EXPECT_TRUE(disk.steps().empty());
   disk.open();
   writer.wait();
-  EXPECT_TRUE(writer.start(state_of(40), false));
+  EXPECT_TRUE(writer.start(40, disk.writes(40), false));
   writer.wait();
   EXPECT_THAT(disk.steps(), ElementsAre(10, 40));
 }
@@ -57,11 +55,11 @@ TEST(CheckpointWriter, SkipsWhatIsDueWhileTheDiskStalls) {
 TEST(CheckpointWriter, TheLastOneIsWrittenAfterTheEarlierOne) {
   StalledDisk disk;
   {
-    CheckpointWriter writer([&](const CheckpointState& state) { disk.write(state); });
-    EXPECT_TRUE(writer.start(state_of(10), false));
-    EXPECT_TRUE(writer.start(state_of(20), true));
+    CheckpointWriter writer;
+    EXPECT_TRUE(writer.start(10, disk.writes(10), false));
+    EXPECT_TRUE(writer.start(20, disk.writes(20), true));
     EXPECT_EQ(writer.step(), 20);
-    EXPECT_FALSE(writer.start(state_of(30), false));
+    EXPECT_FALSE(writer.start(30, disk.writes(30), false));
     disk.open();
   }  // the destructor waits for both
   EXPECT_THAT(disk.steps(), ElementsAre(10, 20));

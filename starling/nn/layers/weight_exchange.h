@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <utility>
 
@@ -19,7 +20,14 @@ struct WeightExchange final : torch::autograd::FunctionPreHook {
   }
 
   // Returns the exchange that is kept with this weight. Null if there is none.
-  static const WeightExchange* of(const at::TensorBase& weight);
+  static const WeightExchange* of(const at::TensorBase& weight) {
+    const torch::autograd::AutogradMeta* meta = torch::autograd::impl::get_autograd_meta(weight);
+    if (meta == nullptr) return nullptr;
+    for (const auto& hook : meta->hooks_) {
+      if (const auto* found = dynamic_cast<const WeightExchange*>(hook.get())) return found;
+    }
+    return nullptr;
+  }
 
   LayerExchange exchange;
   at::Tensor bias;  // may be undefined

@@ -20,17 +20,10 @@
 #include "starling/parallel/pipeline/activation_coder.h"
 #include "starling/parallel/pipeline/activation_outbox.h"
 #include "starling/parallel/pipeline/tensor_shapes.h"
+#include "starling/parallel/pipeline/traced.h"
 #include "starling/plan/pipeline_schedule.h"
 
 namespace starling {
-
-// An action with the time that it took on this rank, in nanoseconds of the clock.
-struct MeasuredAction {
-  int rank = 0;
-  Action action;
-  int64_t begin_ns = 0;
-  int64_t end_ns = 0;
-};
 
 // The result of one rank's part of a step.
 struct TableResult {

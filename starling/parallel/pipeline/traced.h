@@ -1,12 +1,20 @@
 // Traced is the ability of a strategy to report what its ranks did in the last step.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
-#include "starling/parallel/pipeline/schedule_executor.h"
 #include "starling/plan/pipeline_schedule.h"
 
 namespace starling {
+
+// An action with the time that it took on this rank, in nanoseconds of the clock.
+struct MeasuredAction {
+  int rank = 0;
+  Action action;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
 
 // The optional ability of a strategy to report a timeline.
 class Traced {

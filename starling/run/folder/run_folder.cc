@@ -105,8 +105,7 @@ RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
       sink_(environment.sink),
       clock_(environment.clock),
       lock_epoch_(environment.kept.lock_epoch),
-      require_lock_(environment.kept.require_lock),
-      writer_([this](const CheckpointState& checkpoint) { write(checkpoint); }) {
+      require_lock_(environment.kept.require_lock) {
   std::string found;
   if (environment.group.rank() == 0 && !spec.train.save.empty()) require_folder_of(spec.train.save);
   if (environment.group.rank() == 0) found = find_checkpoint().string();
@@ -167,7 +166,8 @@ void RunFolder::save_checkpoint(CheckpointState checkpoint, bool last) {
   checkpoint.spec = spec_;
   const int64_t step = checkpoint.step;
   if (last && step == writer_.step()) return;  // it was due, too
-  if (writer_.start(std::move(checkpoint), last)) return;
+  auto written = [this, checkpoint = std::move(checkpoint)] { write(checkpoint); };
+  if (writer_.start(step, std::move(written), last)) return;
   warn(environment_,
        fmt::format("the checkpoint of step {} is skipped, because that of step {} is still being "
                    "written. Training continues",
