@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 
 namespace starling {
@@ -63,6 +64,19 @@ TEST(CheckpointWriter, TheLastOneIsWrittenAfterTheEarlierOne) {
     disk.open();
   }  // the destructor waits for both
   EXPECT_THAT(disk.steps(), ElementsAre(10, 20));
+}
+
+TEST(CheckpointWriter, WhatIsWrittenIsDropped) {
+  CheckpointWriter writer;
+  std::vector<std::weak_ptr<int>> states;
+  for (int64_t step = 1; step <= 3; ++step) {
+    auto state = std::make_shared<int>(0);
+    states.emplace_back(state);
+    EXPECT_TRUE(writer.start(step, [state] { ++*state; }, true));
+    state.reset();
+    writer.wait();
+    for (const auto& written : states) EXPECT_TRUE(written.expired()) << step;
+  }
 }
 
 }  // namespace
