@@ -67,10 +67,49 @@ class TwoBuilds(Tree):
         self.assertEqual(status, 2)
         self.assertIn("/bin/false x ended with 1", output)
         self.assertEqual(self.compare("/bin/true", "/bin/true", "--rounds", "1")[0], 2)
+        for old, metric, text in (("nosuch", "speed (.*)", "nosuch cannot be started: No such file"),
+                                  (self.program("other", 1), "speed .*", "--metric needs a group"),
+                                  (self.program("third", 1), "(speed", "--metric is no regular expression"),
+                                  (self.program("fourth", 1), "(speed)", "matches 'speed' in the output")):
+            status, output = self.compare(old, "/bin/true", "--metric", metric)
+            self.assertEqual(status, 2, output)
+            self.assertIn(text, output)
 
 
 # A file in each layer that uses the arrows of LAYERS.
 USES = {"net": "base", "comm": "net", "nn": "comm", "testing": "comm", "run": "nn"}
+
+
+class SourceGroups(Tree):
+    """tools/source_groups.py: files of a group do not change each other's names."""
+
+    def groups(self, **files):
+        for name, text in files.items():
+            self.write(f"{name}.cc", text)
+        words = [sys.executable, str(TOOLS / "source_groups.py"), "5", *(f"{name}.cc" for name in files)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=self.root, check=True)
+        return [line.replace(".cc", "").split("|") for line in done.stdout.splitlines()]
+
+    @staticmethod
+    def unnamed(text):
+        return f"namespace {{\n{text}\n}}  // namespace\n"
+
+    def test_files_share_a_group_if_their_names_differ(self):
+        self.assertEqual(self.groups(a=self.unnamed("int f() {}"), b=self.unnamed("int g() {}"), c="int h() { return 1; }\n"), [["a", "b", "c"]])
+
+    def test_equal_names_are_kept_apart(self):
+        self.assertEqual(self.groups(a=self.unnamed("int f() {}"), b=self.unnamed("int f(int) {}")), [["a"], ["b"]])
+
+    def test_what_another_file_uses_is_kept_apart(self):
+        uses = {"function": "int h() { return f(1); }\n", "constant": "int h() { return kSteps; }\n", "type": "Net h() { return {}; }\n"}
+        declares = {"function": "int f(int) {}", "constant": "constexpr int kSteps = 6;", "type": "struct Net {\n};"}
+        for what, text in uses.items():
+            for order in (("a", "b"), ("b", "a")):
+                files = {"a": self.unnamed(declares[what]), "b": text}
+                self.assertEqual(len(self.groups(**{name: files[name] for name in order})), 2, what)
+
+    def test_words_of_comments_and_of_other_namespaces_do_not_count(self):
+        self.assertEqual(self.groups(a=self.unnamed("int f() {}"), b="// As f() and kSteps.\nint g() { return other::f(); }\n"), [["a", "b"]])
 
 
 class CheckLayers(Tree):

@@ -2,9 +2,9 @@
 
   tools/source_groups.py SIZE FILE…
 
-Files of a group declare different names in their unnamed namespaces, and none calls a function of such a name
-that a header declares. Prints the files of a group in a line,
-with | between them. A group has at most SIZE files.
+Files of a group declare different names in their unnamed namespaces. No file of a group uses a name that another
+file declares so: it means what a header declares, and would get the other meaning. Each line of the output has the
+files of a group, with | between them. A group has at most SIZE files.
 """
 import pathlib
 import re
@@ -21,23 +21,25 @@ def unnamed_names(text):
     return {word for part in UNNAMED.findall(text) for words in DECLARED.findall(part) for word in words if word}
 
 
-CALLED = re.compile(r"(?<![\w.:>])(\w+)(?=[(<])")
+COMMENT = re.compile(r"//.*")
+# The names that may be those of functions, types and constants. Other names are mostly those of local variables.
+USED = re.compile(r"(?<![\w.:>])(\w+(?=[(<{])|k?[A-Z]\w*)")
 
 
 def without_clashes(files, size, read):
     """Divides files into lists of at most `size` files whose names do not clash. read(file) returns its text."""
-    groups = []  # lists of a group's files, the names that they declare, and the names that they call
+    groups = []  # lists of a group's files, the names that they declare, and the names that they use
     for name in files:
         text = read(name)
-        declared, called = unnamed_names(text), set(CALLED.findall(text))
+        declared, used = unnamed_names(text), set(USED.findall(COMMENT.sub("", text)))
         for group in groups:
-            if len(group[0]) < size and not group[1] & (declared | called) and not group[2] & declared:
+            if len(group[0]) < size and not group[1] & (declared | used) and not group[2] & declared:
                 break
         else:
             groups.append(group := [[], set(), set()])
         group[0].append(name)
         group[1] |= declared
-        group[2] |= called
+        group[2] |= used
     return [group[0] for group in groups]
 
 

@@ -23,7 +23,7 @@
 #include "starling/torch_testing/tensor_difference.h"
 #include "starling/torch_testing/torch_group_processes.h"
 
-namespace starling::tensor_tests {  // other files of a unity build also have an mlp() and a gpt()
+namespace starling {
 namespace {
 
 using Named = std::map<std::string, at::Tensor>;
@@ -446,4 +446,4 @@ TEST(Hybrid, MovesWhatTheFormulaSays) {
 }
 
 }  // namespace
-}  // namespace starling::tensor_tests
+}  // namespace starling
