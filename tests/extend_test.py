@@ -232,13 +232,16 @@ class Collective(Extend):
 class Defaults(Extend):
     def test_each_example_learns_without_flags(self):
         for name, args in (("exchange", ["-n", 2]), ("codec", ["-n", 2]), ("collective", ["-n", 3, "--collective", "line"])):
-            self.example(name, *args)
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            words = [str(BUILD / "examples" / f"extend_{name}"), "--run-dir", self.path("run"), *map(str, args)]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+            self.assertEqual(done.returncode, 0, done.stderr)
             losses = [e["loss"] for e in recorded_events(self.path("run")) if e["event"] == "step"]
             self.assertLess(losses[-1], 0.3 * losses[0], name)
 
     def test_less_data_than_a_batch_is_refused_by_name(self):
         _, err = self.example("codec", "-n", 2, "--global-batch", 64, status=2)
-        self.assertIn("train.global_batch: the training data has fewer samples than one global batch of 64; use a smaller", err)
+        self.assertIn("train.global_batch: tensors holds 32 samples, fewer than one global batch of 64; use a smaller", err)
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, cons
   if (spec.model.batch_norm == BatchNorm::kSync && axes.mesh().replica > 1)
     norm_group = axes.make_replica_group("batch-norm");
   const ModelFactory model = on_run_device(spec, environment, factory(model_hooks(norm_group.get())));
-  const TrainLength length = train_length(spec, data.train->size() / spec.train.global_batch);
+  const TrainLength length = train_length(spec, *data.train);
   const std::unique_ptr<Strategy> made =
       make_strategy({spec, {}, model, length.total_steps, environment, axes, on_bucket, hybrid});
   Strategy& strategy = *made;

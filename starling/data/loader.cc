@@ -204,6 +204,13 @@ Batch read_positions(const Source& source, const LoaderOptions& options, int64_t
   return batch;
 }
 
+ConfigError too_few_samples(const Source& source, int64_t global_batch) {
+  return ConfigError("train.global_batch",
+                     fmt::format("{} holds {} samples, fewer than one global batch of {}; "
+                                 "use a smaller train.global_batch or more data",
+                                 source.info().name, source.size(), global_batch));
+}
+
 void check_loader_options(const Source& source, const LoaderOptions& o) {
   const int64_t size = source.size();
   if (o.ranks < 1 || o.rank < 0 || o.rank >= o.ranks) {
@@ -221,12 +228,7 @@ void check_loader_options(const Source& source, const LoaderOptions& o) {
         fmt::format("{} samples cannot be divided among {} ranks; use a multiple of {}, such as {}",
                     o.global_batch, o.ranks, o.ranks, near));
   }
-  if (size < o.global_batch && !(o.remainder && size > 0)) {
-    throw ConfigError("train.global_batch",
-                      fmt::format("{} holds {} samples, fewer than one global batch of {}; use a "
-                                  "smaller train.global_batch or more data",
-                                  source.info().name, size, o.global_batch));
-  }
+  if (size < o.global_batch && !(o.remainder && size > 0)) throw too_few_samples(source, o.global_batch);
   if (o.workers < 0 || o.workers > 256) {
     throw ConfigError("data.workers", fmt::format("{} threads; use 0 (read when asked) to 256", o.workers));
   }

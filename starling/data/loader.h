@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "starling/base/error.h"
 #include "starling/data/source.h"
 #include "starling/spec/run_spec.h"
 
@@ -66,6 +67,9 @@ int64_t samples_of_step(const LoaderOptions& options, int64_t samples, int64_t s
 // the order of the options. Errors: those of Source::read().
 Batch read_positions(const Source& source, const LoaderOptions& options, int64_t epoch, int64_t first,
                      int64_t count);
+
+// Returns the error that says that the source is smaller than a global batch.
+ConfigError too_few_samples(const Source& source, int64_t global_batch);
 
 // Checks the options against the source. Errors: ConfigError if the batch is not a multiple of the ranks, or
 // the source holds fewer samples than a global batch.

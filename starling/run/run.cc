@@ -131,7 +131,7 @@ void print_plan(const RunSpec& spec, const ModelFactory& factory, const Source& 
   const Model model = factory();
   int64_t parameters = 0;
   for (const auto& p : model.module->parameters()) parameters += p.requires_grad() ? p.numel() : 0;
-  train_length(spec, train.size() / spec.train.global_batch);
+  train_length(spec, train);
   print_dry_run(
       fmt::format("would train {} ({} parameters) on {} ({} samples) with {} ranks, {} samples a step",
                   spec.model.name, parameters, train.info().name, train.size(), spec.train.ranks,

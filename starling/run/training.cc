@@ -273,7 +273,7 @@ Generation::Generation(Training& run)
         if (!run.begun_) {
           run.own_ = own_samples(spec_, run.data_, axes_, environment_.clock);
           run.own_.shares = known_parts(spec_, run.choices_);
-          run.length_ = train_length(spec_, run.data_.train->size() / spec_.train.global_batch);
+          run.length_ = train_length(spec_, *run.data_.train);
           run.length_.first_step = run.folder_->first_step();
         }
         return make_strategy(

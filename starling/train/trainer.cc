@@ -468,24 +468,20 @@ class Loop {
 
 }  // namespace
 
-TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch) {
+TrainLength train_length(const RunSpec& spec, const Source& data) {
   TrainLength length;
-  length.steps_per_epoch = steps_per_epoch;
-  if (steps_per_epoch <= 0 && spec.train.steps <= 0) {
-    throw ConfigError("train.global_batch",
-                      fmt::format("the training data has fewer samples than one global batch of {}; use a "
-                                  "smaller --global-batch or more data",
-                                  spec.train.global_batch));
-  }
-  length.total_steps =
-      spec.train.steps > 0
-          ? spec.train.steps
-          : static_cast<int64_t>(std::llround(spec.train.epochs * static_cast<double>(steps_per_epoch)));
+  length.steps_per_epoch = data.size() / spec.train.global_batch;
+  if (length.steps_per_epoch == 0 && spec.train.steps <= 0)
+    throw too_few_samples(data, spec.train.global_batch);
+  length.total_steps = spec.train.steps > 0
+                           ? spec.train.steps
+                           : static_cast<int64_t>(std::llround(spec.train.epochs *
+                                                               static_cast<double>(length.steps_per_epoch)));
   if (length.total_steps <= 0) {
     throw ConfigError(
         "train.epochs",
         fmt::format("{} epochs of {} steps come to no step at all; give --epochs or --steps above 0",
-                    spec.train.epochs, steps_per_epoch));
+                    spec.train.epochs, length.steps_per_epoch));
   }
   return length;
 }

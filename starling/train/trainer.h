@@ -100,8 +100,10 @@ struct TrainParts {
   RunRequests* requests = nullptr;  // of this process; null: there are none
 };
 
-// Returns the number of steps that the configuration asks for. Errors: ConfigError if it is 0.
-TrainLength train_length(const RunSpec& spec, int64_t steps_per_epoch);
+// Returns the number of steps that the configuration asks for. An epoch has the whole global batches of
+// `data`. Errors: ConfigError if the run has no step, for example because `data` is smaller than a global
+// batch.
+TrainLength train_length(const RunSpec& spec, const Source& data);
 
 // Runs the steps after length.first_step, evaluates after every epoch and at the end, and returns the
 // summary. Collective. The summary is complete on the rank where parts.rank_gather.leads() is true. Errors
