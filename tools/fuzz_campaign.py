@@ -1,14 +1,19 @@
-"""fuzz_campaign.py [--inputs N] [--seconds S] [--part P] [TARGET ...] runs fuzz targets for a long time, in parts.
+"""Gives fuzz targets many inputs, in parts.
 
-tools/fuzz --campaign builds the targets and calls it. Each target gets N inputs (20,000,000) or S seconds of a
-core (3,600), whichever it reaches first. A part takes P seconds (120). The program may be ended at any time: when it
-is called again, it goes on.
+  fuzz_campaign.py [--inputs N] [--seconds S] [--part P] [TARGET ...]
+
+tools/fuzz --campaign builds the targets and calls this program. Each target gets N inputs (20,000,000) or S
+seconds of a core (3,600), whichever it reaches first. A part takes P seconds (120). Ctrl-C and SIGTERM end the
+program. When it is called again, it goes on after the last whole part.
 
   tests/fuzz/campaign.tsv       What each target has had so far: inputs, seconds of a core, edges.
-  tests/fuzz/corpus/*.tar.xz    The inputs that were kept: the smallest set that reaches all edges. Written when a
-                                target is done. tools/fuzz begins with them.
+  tests/fuzz/corpus/*.tar.xz    The smallest set of inputs that reaches all edges of a target. It is written
+                                whenever the target has reached its goal. tools/fuzz begins with it.
+  build/fuzz/campaign           The inputs of targets that have not reached their goal. Where they are missing,
+                                the target begins anew.
 
-Status: 0 if all targets are done, 1 if an input made a target fail. The input is in build/fuzz/artifacts.
+Status: 0 if all targets have reached their goal, 1 if a target failed or the program was ended, 2 for an unknown
+target. An input that makes a target fail is kept in build/fuzz/artifacts.
 """
 
 import argparse
@@ -16,6 +21,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -29,6 +35,10 @@ RECORD = ROOT / "tests/fuzz/campaign.tsv"
 KEPT = ROOT / "tests/fuzz/corpus"
 HEAD = "target\tinputs\tseconds\tedges\n"
 BOUNDS = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1"]
+
+
+class TargetFailed(Exception):
+    pass
 
 
 def read_record():
@@ -46,41 +56,11 @@ def write_record(record):
     new.replace(RECORD)
 
 
-def run_part(target, seconds):
-    """Runs one part. Returns (inputs, seconds of a core, edges), or None if an input made the target fail."""
-    log = WORK / f"{target}.log"
-    with open(log, "wb") as out:
-        process = subprocess.Popen([PROGRAMS / f"{target}_fuzz", f"-max_total_time={seconds}", *BOUNDS,
-                                    f"-artifact_prefix={ARTIFACTS}/{target}-", WORK / target],
-                                   stdout=out, stderr=out, cwd=WORK)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    text = log.read_text(errors="replace")
-    if process.returncode != 0:
-        print("\n".join(text.splitlines()[-40:]))
-        return None
-    inputs = re.search(r"number_of_executed_units: *(\d+)", text)
-    edges = re.findall(r"cov: (\d+)", text)
-    return int(inputs[1]) if inputs else 0, usage.ru_utime + usage.ru_stime, int(edges[-1]) if edges else 0
-
-
-def keep(target):
-    """Writes the smallest set of inputs that reaches all edges."""
-    small = WORK / f"{target}-small"
-    shutil.rmtree(small, ignore_errors=True)
-    small.mkdir()
-    subprocess.run([PROGRAMS / f"{target}_fuzz", "-merge=1", "-max_len=8192", small, WORK / target], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=WORK)
-    KEPT.mkdir(exist_ok=True)
-
-    def plain(info):
-        info.mtime = info.uid = info.gid = 0
-        info.uname = info.gname = ""
-        return info
-
-    with tarfile.open(KEPT / f"{target}.tar.xz", "w:xz") as archive:
-        for path in sorted(small.iterdir()):
-            archive.add(path, path.name, filter=plain)
+def plain(info):
+    """The same for every user and time, so that equal inputs make equal archives."""
+    info.mtime = info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    return info
 
 
 class Campaign:
@@ -90,39 +70,103 @@ class Campaign:
         self.record = read_record()
         self.waiting = list(options.targets)
         self.failed = []
+        self.stopping = False
+        self.running = set()
+
+    def prepare(self):
+        """Puts the first inputs of each target into its folder."""
+        for target in self.options.targets:
+            folder, archive = WORK / target, KEPT / f"{target}.tar.xz"
+            if not folder.exists() and not archive.exists():
+                self.record.pop(target, None)
+            folder.mkdir(parents=True, exist_ok=True)
+            if archive.exists():
+                with tarfile.open(archive) as kept:
+                    for item in kept:
+                        if item.isfile() and "/" not in item.name:
+                            (folder / item.name).write_bytes(kept.extractfile(item).read())
+        subprocess.run([PROGRAMS / "make_seeds", WORK], check=True)
+
+    def stop(self, *_):
+        """Ends the running parts. They do not count."""
+        self.stopping = True
+        for process in list(self.running):
+            process.kill()
+
+    def execute(self, log, words):
+        """Runs a program to its end. Returns its output and the seconds of a core that it took."""
+        with open(log, "wb") as out:
+            # In a session of its own, so that Ctrl-C reaches this program alone.
+            process = subprocess.Popen(words, stdout=out, stderr=out, cwd=WORK, start_new_session=True)
+            self.running.add(process)
+            if self.stopping:
+                process.kill()
+            _, status, usage = os.wait4(process.pid, 0)
+        self.running.discard(process)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        text = log.read_text(errors="replace")
+        if process.returncode != 0:
+            raise TargetFailed("\n".join([*text.splitlines()[-40:], f"ended with {process.returncode}"]))
+        return text, usage.ru_utime + usage.ru_stime
 
     def share(self, target):
-        """Returns how much of its goal the target has reached. 1 or more: it is done."""
+        """Returns how much of its goal the target has reached. 1 or more: all of it."""
         inputs, seconds, _ = self.record.get(target, [0, 0, 0])
         return max(inputs / self.options.inputs, seconds / self.options.seconds)
 
-    def next(self):
-        with self.lock:
-            self.waiting.sort(key=self.share)
-            return self.waiting.pop(0) if self.waiting else None
-
-    def add(self, target, result):
+    def run_part(self, target):
+        """Runs one part and adds it to the record."""
+        first = sum(1 for _ in (WORK / target).iterdir())  # what the fuzzer repeats is not counted
+        text, seconds = self.execute(WORK / f"{target}.log", [
+            PROGRAMS / f"{target}_fuzz", f"-max_total_time={self.options.part}", *BOUNDS,
+            f"-artifact_prefix={ARTIFACTS}/{target}-", WORK / target])
+        inputs = re.search(r"number_of_executed_units: *(\d+)", text)
+        edges = re.findall(r"cov: (\d+)", text)
         with self.lock:
             row = self.record.setdefault(target, [0, 0.0, 0])
-            row[0] += result[0]
-            row[1] += result[1]
-            row[2] = max(row[2], result[2])
+            row[0] += max(int(inputs[1]) - first, 0) if inputs else 0
+            row[1] += seconds
+            row[2] = max(row[2], int(edges[-1]) if edges else 0)
             write_record(self.record)
             print(f"fuzz: {target:<12} {row[0]:>12,} inputs {row[1]:>6.0f} s {row[2]:>6} edges", flush=True)
 
+    def keep(self, target):
+        """Writes the smallest set of inputs that reaches all edges."""
+        small = WORK / f"{target}-small"
+        shutil.rmtree(small, ignore_errors=True)
+        small.mkdir()
+        self.execute(WORK / f"{target}-merge.log",
+                     [PROGRAMS / f"{target}_fuzz", "-merge=1", "-max_len=8192", small, WORK / target])
+        KEPT.mkdir(exist_ok=True)
+        new = KEPT / f"{target}.tar.xz.new"
+        with tarfile.open(new, "w:xz") as archive:
+            for path in sorted(small.iterdir()):
+                archive.add(path, path.name, filter=plain)
+        new.replace(KEPT / f"{target}.tar.xz")
+
     def work(self):
-        while (target := self.next()) is not None:
-            if self.share(target) < 1:
-                result = run_part(target, self.options.part)
-                if result is None:
-                    self.failed.append(target)
+        while not self.stopping:
+            with self.lock:
+                self.waiting.sort(key=self.share)
+                if not self.waiting:
+                    return
+                target = self.waiting.pop(0)
+            try:
+                if self.share(target) >= 1:
+                    if not (KEPT / f"{target}.tar.xz").exists():
+                        self.keep(target)
                     continue
-                self.add(target, result)
-            if self.share(target) < 1:
-                with self.lock:
-                    self.waiting.append(target)
-            elif not (KEPT / f"{target}.tar.xz").exists():
-                keep(target)
+                self.run_part(target)
+                if self.share(target) >= 1:
+                    self.keep(target)
+                else:
+                    with self.lock:
+                        self.waiting.append(target)
+            except (TargetFailed, OSError, ValueError) as error:
+                if not self.stopping:
+                    self.failed.append(target)
+                    print(f"{error}\nfuzz: {target} FAILED; repeat it: build/fuzz/tests/fuzz/{target}_fuzz "
+                          f"{ARTIFACTS}/{target}-…", flush=True)
 
 
 def main():
@@ -132,24 +176,25 @@ def main():
     parser.add_argument("--part", type=int, default=120)
     parser.add_argument("targets", nargs="*")
     options = parser.parse_args()
-    options.targets = options.targets or sorted(p.name[:-5] for p in PROGRAMS.glob("*_fuzz"))
-    WORK.mkdir(parents=True, exist_ok=True)
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    subprocess.run([PROGRAMS / "make_seeds", WORK], check=True)
+    known = sorted(p.name[:-5] for p in PROGRAMS.glob("*_fuzz"))
     for target in options.targets:
-        (WORK / target).mkdir(exist_ok=True)
-        if (archive := KEPT / f"{target}.tar.xz").exists():
-            with tarfile.open(archive) as kept:
-                kept.extractall(WORK / target)
+        if target not in known:
+            parser.error(f"no target is called '{target}'; there are {', '.join(known)}")
+    options.targets = options.targets or known
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     campaign = Campaign(options)
+    campaign.prepare()
+    signal.signal(signal.SIGINT, campaign.stop)
+    signal.signal(signal.SIGTERM, campaign.stop)
     threads = [threading.Thread(target=campaign.work) for _ in range(os.cpu_count() or 1)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
-    for target in campaign.failed:
-        print(f"fuzz: {target} FAILED; repeat it: build/fuzz/tests/fuzz/{target}_fuzz {ARTIFACTS}/{target}-…")
-    return 1 if campaign.failed else 0
+        while thread.is_alive():
+            thread.join(1)  # signals are handled between waits
+    if campaign.stopping:
+        print("fuzz: ended; `tools/fuzz --campaign` goes on after the last whole part")
+    return 1 if campaign.failed or campaign.stopping else 0
 
 
 if __name__ == "__main__":
