@@ -32,8 +32,8 @@ Tensors run_blocks(const std::vector<Block>& blocks, size_t begin, size_t end, T
 
 // The names of the parameters and buffers that one block uses, as in model.module.
 struct BlockTensors {
-  std::vector<std::string> parameters;
-  std::vector<std::string> buffers;
+  std::vector<std::string> parameters;  // in the order of the module
+  std::vector<std::string> buffers;     // in the order of the module
 };
 
 // Returns the parameters and buffers of each block. Errors: ConfigError (model.blocks) if the model has no

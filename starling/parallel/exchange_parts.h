@@ -35,14 +35,14 @@ struct ServerAccess {
 // The parts of one exchange. The references must outlive the strategy, except that of the factory, which is
 // valid while the maker runs.
 struct ExchangeParts {
-  const RunSpec& spec;
+  const RunSpec& spec;          // the configuration of the run
   const ModelFactory& factory;  // makes the model, or the part of a model, that the exchange trains
   Group& group;                 // the ranks that hold a replica of this model or part
-  const Clock& clock;
-  FlatReplicaOptions replica;
-  bool part = false;        // The factory makes a part of a model (a stage, or a slice of each layer).
-  int64_t total_steps = 0;  // of the whole run
-  ServerAccess servers = {};
+  const Clock& clock;           // measures the phases of a step
+  FlatReplicaOptions replica;   // how the replica keeps its parameters
+  bool part = false;            // The factory makes a part of a model (a stage, or a slice of each layer).
+  int64_t total_steps = 0;      // of the whole run
+  ServerAccess servers = {};    // of exchanges with servers
   std::vector<ServerKey> keys = {};  // the parameters of the whole model, if `part`
   OnBucket on_bucket = {};           // tests only
   Batch held_out = {};               // this rank's samples on which nobody trains; empty: there are none

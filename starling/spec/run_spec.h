@@ -12,17 +12,24 @@ namespace starling {
 
 class Extensions;
 
+// The type in which a model computes. kBf16: weights and activations in bf16, updates in fp32.
 enum class Precision { kFp32, kBf16, kFp64 };
+// What the threads of a rank divide: the elements of each operator, the samples, or the layers.
 enum class ThreadsMode { kOp, kBatch, kLayer };
+// The order in which an epoch visits the samples.
 enum class Order { kShuffled, kSequential };
+// What a batch norm takes its mean and variance over: the samples of the rank, or those of all ranks.
 enum class BatchNorm { kLocal, kSync };
+// Where the exchange `central` keeps the parameters: a shard on every rank, or all of them on rank 0.
 enum class CentralMode { kSharded, kMaster };
-enum class ConvAlgorithm { kAuto, kIm2col };  // kAuto: libtorch chooses
+// How convolutions are computed. kAuto: libtorch chooses. kIm2col: as a matrix product.
+enum class ConvAlgorithm { kAuto, kIm2col };
 // What the replicas shard instead of holding a copy each (ZeRO stages 1, 2, 3).
 enum class Shard { kNone, kOptimizer, kGradients, kParameters };
 // What the remaining ranks do when a rank fails. kAuto continues if the ranks do not wait for each other, and
 // stops otherwise.
 enum class OnFailure { kAuto, kStop, kContinue };
+// Which ranks continue after a loss: at least half of those whose death is not known, or any.
 enum class Quorum { kMajority, kAny };
 // Where a rank computes. kAuto: CUDA if there is a usable device and the strategy can use it, otherwise the
 // CPU. kOwn: the device that the program has registered with libtorch (PrivateUse1).
@@ -35,6 +42,7 @@ enum class OptimizerShare { kAuto, kReplicated, kSharded };
 // it; only a program that brings its model sets it.
 inline constexpr std::string_view kUserModel = "user";
 
+// The network.
 struct ModelSpec {
   std::string name = "lenet5";                   // model.name: a name that `starling zoo ls` prints
   std::vector<int64_t> widths = {784, 256, 10};  // model.widths: mlp only, inputs first, classes last
@@ -61,6 +69,7 @@ struct ModelSpec {
   int64_t key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
 };
 
+// The training and test data.
 struct DataSpec {
   std::string source = "digits";   // data.source: idx:DIR cifar-bin:DIR images:PATH text:FILE digits grammar
   std::string test_source;         // data.test_source: empty = the test part of `source`
@@ -82,6 +91,7 @@ struct DataSpec {
   std::string share;
 };
 
+// The update of the parameters.
 struct OptimizerSpec {
   std::string name = "sgd";                      // optimizer.name: sgd adam adamw adagrad
   double lr = 0.05;                              // optimizer.lr
@@ -95,6 +105,7 @@ struct OptimizerSpec {
   OptimizerShare share = OptimizerShare::kAuto;  // optimizer.share: auto replicated sharded
 };
 
+// The learning rate over the steps.
 struct ScheduleSpec {
   std::string name = "constant";   // schedule.name: constant step cosine poly
   double power = 0.5;              // schedule.power: poly, lr0 (1 - it/max)^power (FireCaffe)
@@ -108,6 +119,7 @@ struct ScheduleSpec {
   std::string scale = "linear";  // schedule.scale: linear sqrt firecaffe
 };
 
+// The length of the run, its ranks and how each of them computes.
 struct TrainSpec {
   int64_t ranks = 1;                            // train.ranks (-n): processes
   int64_t threads = 0;                          // train.threads: per rank; 0 = cores / ranks, at least 1
@@ -171,18 +183,21 @@ struct PipelineSpec {
   std::string activations = "none";  // pipeline.activations: compression between stages: none fp16 bf16 int8
 };
 
+// The folder of the run.
 struct RunFolderSpec {
   std::string dir;              // run.dir (--run-dir); empty = runs/<date>-<time>-<model>
   std::string resume = "auto";  // run.resume: auto never PATH
   bool tensorboard = false;     // run.tensorboard (--tensorboard): also write event files of TensorBoard
 };
 
+// When checkpoints are written, and how many are kept.
 struct CheckpointSpec {
   int64_t every = 0;    // checkpoint.every: steps; 0 = none by steps
   double minutes = 10;  // checkpoint.minutes: minutes between checkpoints; 0 = none by time
   int64_t keep = 2;     // checkpoint.keep: number of complete checkpoints to keep
 };
 
+// The communication between ranks.
 struct CommSpec {
   double timeout_s = 60;    // comm.timeout_s: timeout of every wait
   double dead_after_s = 4;  // comm.dead_after_s: a host without an answer for this time is lost
@@ -205,24 +220,26 @@ struct LaunchSpec {
       program;  // launch.program: path of this program on the other hosts; empty = the path on this host
 };
 
+// What `starling verify` compares.
 struct VerifySpec {
   int64_t steps = 10;        // verify.steps
   double tolerance = 1e-10;  // verify.tolerance: |difference| / |update| by tensor, fp64
 };
 
+// The whole configuration: one field for each of its tables.
 struct RunSpec {
-  ModelSpec model;
-  DataSpec data;
-  OptimizerSpec optimizer;
-  ScheduleSpec schedule;
-  TrainSpec train;
-  ExchangeSpec exchange;
-  PipelineSpec pipeline;
-  RunFolderSpec run;
-  CheckpointSpec checkpoint;
-  CommSpec comm;
-  LaunchSpec launch;
-  VerifySpec verify;
+  ModelSpec model;            // [model]
+  DataSpec data;              // [data]
+  OptimizerSpec optimizer;    // [optimizer]
+  ScheduleSpec schedule;      // [schedule]
+  TrainSpec train;            // [train]
+  ExchangeSpec exchange;      // [exchange]
+  PipelineSpec pipeline;      // [pipeline]
+  RunFolderSpec run;          // [run]
+  CheckpointSpec checkpoint;  // [checkpoint]
+  CommSpec comm;              // [comm]
+  LaunchSpec launch;          // [launch]
+  VerifySpec verify;          // [verify]
   // The exchanges, codecs, all-reduce algorithms and data sources that the program adds (spec/extensions.h).
   // Null if it adds none. The field is not a key: every rank runs the same program, which adds the same.
   std::shared_ptr<const Extensions> extensions;

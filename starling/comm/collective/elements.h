@@ -12,9 +12,9 @@ namespace starling {
 
 // Elements says what the elements are and how they are combined.
 struct Elements {
-  DataType type = DataType::kFp32;
-  ReduceOp op = ReduceOp::kSum;
-  int divisor = 1;  // a sum is divided by it
+  DataType type = DataType::kFp32;  // of each element
+  ReduceOp op = ReduceOp::kSum;     // how elements are combined
+  int divisor = 1;                  // a sum is divided by it
 };
 
 // Divides `count` elements at `data` into `parts` parts that lie one after another.

@@ -17,15 +17,15 @@ namespace starling {
 struct MoveTrace {
   // Message is one message that the rank has sent or received.
   struct Message {
-    int peer;  // position in the team
-    size_t bytes;
+    int peer;      // position in the team
+    size_t bytes;  // of its payload
   };
   // Step is one move().
   struct Step {
-    std::vector<Message> sent;
-    std::vector<Message> received;
+    std::vector<Message> sent;      // in the order in which they were queued
+    std::vector<Message> received;  // in the order in which they were queued
   };
-  std::vector<Step> steps;
+  std::vector<Step> steps;  // in their order
 };
 
 // RemoteTeam queues the messages of one step of an algorithm and moves them.

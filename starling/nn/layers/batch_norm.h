@@ -36,9 +36,14 @@ class BatchNorm2dImpl : public torch::nn::Module {
   using torch::nn::Module::to;
   // Converts the module as torch::nn::Module does, except that num_batches_tracked stays int64.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  // Converts the module to `dtype` and keeps its device. num_batches_tracked stays int64.
   void to(torch::Dtype dtype, bool non_blocking = false) override;
 
-  at::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+  at::Tensor weight;               // [channels], the factor
+  at::Tensor bias;                 // [channels]
+  at::Tensor running_mean;         // [channels], for evaluation
+  at::Tensor running_var;          // [channels], for evaluation
+  at::Tensor num_batches_tracked;  // one int64: the training batches so far
 
  private:
   SumOverReplicas sum_;

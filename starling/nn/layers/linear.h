@@ -48,8 +48,8 @@ class LinearImpl : public torch::nn::Module {
   // The number of output features whose weights this rank holds.
   int64_t outputs() const { return weight.size(out_dim()); }
 
-  at::Tensor weight;
-  at::Tensor bias;
+  at::Tensor weight;  // [outputs, inputs], or [inputs, outputs] with WeightLayout::kInOut
+  at::Tensor bias;    // [outputs]; undefined without a bias
 
  private:
   WeightLayout layout_;

@@ -80,12 +80,12 @@ class ReplicaStrategy : public Strategy, public OwnLoop {
     report.expose(phase, to_seconds(clock_.now() - start));
   }
 
-  FlatReplica replica_;
-  Group& group_;
-  const Clock& clock_;
-  Step step_;
-  Batch batch_;  // of the step
-  double own_loss_ = 0;
+  FlatReplica replica_;  // the model of this rank and its optimizer
+  Group& group_;         // the ranks that train
+  const Clock& clock_;   // measures the phases of a step
+  Step step_;            // the step that runs, or the last one
+  Batch batch_;          // of the step
+  double own_loss_ = 0;  // of this rank in the step
 
  private:
   std::map<std::string, at::Tensor*> kept_ranges();
