@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <link.h>
 
+#include <cstring>
 #include <filesystem>
 
 namespace starling {
@@ -16,15 +17,14 @@ std::string reason_of_loader() {
 
 // Returns the folder of the library that has torch's code for the CPU.
 std::filesystem::path folder_of_torch() {
-  std::filesystem::path folder;
-  const auto visit = [](dl_phdr_info* library, size_t, void* found) {
-    const std::filesystem::path path(library->dlpi_name);
-    if (path.filename() != "libtorch_cpu.so") return 0;
-    *static_cast<std::filesystem::path*>(found) = path.parent_path();
+  const char* found = nullptr;
+  const auto visit = [](dl_phdr_info* library, size_t, void* into) {
+    if (std::strstr(library->dlpi_name, "/libtorch_cpu.so") == nullptr) return 0;
+    *static_cast<const char**>(into) = library->dlpi_name;
     return 1;
   };
-  ::dl_iterate_phdr(visit, &folder);
-  return folder;
+  ::dl_iterate_phdr(visit, &found);
+  return found != nullptr ? std::filesystem::path(found).parent_path() : std::filesystem::path();
 }
 
 }  // namespace

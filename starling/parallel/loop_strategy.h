@@ -32,7 +32,7 @@ struct LoopModel {
   std::shared_ptr<LoopDevice> device = nullptr;  // null: the tensors are those of the module, and not copies
 };
 
-// How the layers of a loop's module are divided among the ranks of a tensor axis. Not thread-safe.
+// How the layers of a loop's module are sharded over the ranks of a tensor axis. Not thread-safe.
 class LoopSharding {
  public:
   using MakeExchange =
@@ -63,7 +63,7 @@ struct LoopPlace {
   LoopSharding* sharding = nullptr;  // null: each rank holds the whole module
 };
 
-// What must be equal in the models of ranks. The parts of a divided module have different shapes.
+// What must be equal in the models of ranks. The parts of a sharded module have different shapes.
 enum class SameModel { kShapes, kNames };
 
 // Throws ConfigError if the models of the ranks differ in the name, the type or, with kShapes, the shape of a

@@ -29,15 +29,15 @@ class ShardedModules {
                  std::function<void()> on_fault);
   ~ShardedModules();
 
-  // Throws ConfigError if the module or a part of it was divided before.
+  // Throws ConfigError if the module or a part of it is sharded.
   void require_whole(const torch::nn::Module& module) const;
   // Keeps this rank's parts of the module's layers. The module must be equal on all ranks. Its forward and
   // backward passes are collective over the ranks of the tensor axis from now on, and need this object.
-  // Returns false if there was no layer to divide, so that each rank computes the whole module. Errors: those
+  // Returns false if there was no layer to shard, so that each rank computes the whole module. Errors: those
   // of shard_model() and require_whole().
   bool shard(const std::shared_ptr<torch::nn::Module>& module, const TensorPlan& plan);
   // Returns the sharding of a module, or null if there is none. This object owns it. Errors: ConfigError if
-  // the module is a part of a divided one.
+  // the module is a part of a sharded one.
   LoopSharding* sharding_of(const torch::nn::Module& module) const;
 
  private:
