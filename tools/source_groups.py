@@ -2,9 +2,9 @@
 
   tools/source_groups.py SIZE FILE…
 
-Files of a group declare different names in their unnamed namespaces. No file of a group uses a name that another
-file declares so: it means what a header declares, and would get the other meaning. Each line of the output has the
-files of a group, with | between them. A group has at most SIZE files.
+Files of a group declare different names in their unnamed namespaces. No file of a group uses a name that
+another file declares so: it means what a header declares, and would get the other meaning. Each line of the
+output has the files of a group, with | between them. A group has at most SIZE files.
 """
 import pathlib
 import re
