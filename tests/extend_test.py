@@ -37,10 +37,10 @@ def shares(samples, step, ranks, batch):
 
 
 class Extend(ProgramTest):
-    def example(self, name, *args, status=0):
-        """Runs an example to its end. Returns (stdout, stderr)."""
+    def example(self, name, *args, status=0, fixed=FIXED):
+        """Runs an example to its end with the flags `fixed` and `args`. Returns (stdout, stderr)."""
         shutil.rmtree(self.path("run"), ignore_errors=True)
-        done = subprocess.run([str(BUILD / "examples" / f"extend_{name}"), *FIXED, "--run-dir", self.path("run"), *map(str, args)],
+        done = subprocess.run([str(BUILD / "examples" / f"extend_{name}"), *fixed, "--run-dir", self.path("run"), *map(str, args)],
                               capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
         return done.stdout, done.stderr
@@ -232,10 +232,7 @@ class Collective(Extend):
 class Defaults(Extend):
     def test_each_example_learns_without_flags(self):
         for name, args in (("exchange", ["-n", 2]), ("codec", ["-n", 2]), ("collective", ["-n", 3, "--collective", "line"])):
-            shutil.rmtree(self.path("run"), ignore_errors=True)
-            words = [str(BUILD / "examples" / f"extend_{name}"), "--run-dir", self.path("run"), *map(str, args)]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
-            self.assertEqual(done.returncode, 0, done.stderr)
+            self.example(name, *args, fixed=[])
             losses = [e["loss"] for e in recorded_events(self.path("run")) if e["event"] == "step"]
             self.assertLess(losses[-1], 0.3 * losses[0], name)
 

@@ -228,18 +228,18 @@ struct VerifySpec {
 
 // The whole configuration: one field for each of its tables.
 struct RunSpec {
-  ModelSpec model;            // [model]
-  DataSpec data;              // [data]
-  OptimizerSpec optimizer;    // [optimizer]
-  ScheduleSpec schedule;      // [schedule]
-  TrainSpec train;            // [train]
-  ExchangeSpec exchange;      // [exchange]
-  PipelineSpec pipeline;      // [pipeline]
-  RunFolderSpec run;          // [run]
-  CheckpointSpec checkpoint;  // [checkpoint]
-  CommSpec comm;              // [comm]
-  LaunchSpec launch;          // [launch]
-  VerifySpec verify;          // [verify]
+  ModelSpec model;            // The table model.
+  DataSpec data;              // The table data.
+  OptimizerSpec optimizer;    // The table optimizer.
+  ScheduleSpec schedule;      // The table schedule.
+  TrainSpec train;            // The table train.
+  ExchangeSpec exchange;      // The table exchange.
+  PipelineSpec pipeline;      // The table pipeline.
+  RunFolderSpec run;          // The table run.
+  CheckpointSpec checkpoint;  // The table checkpoint.
+  CommSpec comm;              // The table comm.
+  LaunchSpec launch;          // The table launch.
+  VerifySpec verify;          // The table verify.
   // The exchanges, codecs, all-reduce algorithms and data sources that the program adds (spec/extensions.h).
   // Null if it adds none. The field is not a key: every rank runs the same program, which adds the same.
   std::shared_ptr<const Extensions> extensions;
