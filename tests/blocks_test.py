@@ -6,7 +6,7 @@ import subprocess
 
 from nest_test import difference
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, environment, events_of, main, ranks_of, recorded_events, result_of, wait_for_checkpoint
+from program import BUILD, ProgramTest, environment, events_of, main, ranks_of, recorded_events, result_of, some, wait_for_checkpoint
 
 PROGRAM = str(BUILD / "tests" / "blocks_program")
 STEPS = 5
@@ -107,7 +107,7 @@ class OneProcess(Blocks):
     FOUR = [(4, ["--mesh", "stage=4", "--micro-batches", 4]), (4, ["--mesh", "replica=2,stage=2", "--micro-batches", 2]), (4, ZERO)]
 
     def test_the_children_of_a_sequential(self):
-        self.compare(["sequential"], [(1, []), *self.TWO, *self.FOUR, (1, ["--threads-mode", "layer", "--threads", 2, "--micro-batches", 2])])
+        self.compare(["sequential"], some([(1, []), *self.TWO, *self.FOUR, (1, ["--threads-mode", "layer", "--threads", 2, "--micro-batches", 2])], 4))
 
     def test_parts_of_a_batch(self):
         self.compare(["deep"], [(2, [*ZERO, "--accumulate", 2])])
@@ -117,7 +117,7 @@ class OneProcess(Blocks):
         self.compare(["inner"], self.TWO)
 
     def test_a_list_of_modules(self):
-        self.compare(["deep"], [*self.TWO, *self.FOUR])
+        self.compare(["deep"], some([*self.TWO, *self.FOUR], 3))
 
     def test_blocks_by_name(self):
         self.compare(["text"], self.TWO)
@@ -134,24 +134,25 @@ class OwnOptimizer(Blocks):
     FOUR = [(4, ["--mesh", "replica=2,stage=2", "--micro-batches", 2]), (4, ["--mesh", "replica=2,stage=2", "--micro-batches", 2, "--shard", "gradients"])]
 
     def test_stages(self):
-        for own in (["--adam"], ["--groups"]):
-            self.compare(["deep", *own], [(2, STAGES), *self.FOUR])
+        for number, own in enumerate((["--adam"], ["--groups"])):
+            ways = [(2, STAGES), *self.FOUR]
+            self.compare(["deep", *own], some(ways[number:] + ways[:number], 2))
         self.compare(["sequential", "--own"], [(2, STAGES)])
 
     def test_sharded_parameters(self):
-        for model in (["deep", "--adam"], ["deep", "--groups"]):
-            self.compare(model, [(2, ZERO), (4, [*ZERO, "--set", "train.bucket_mb=0.000001"])])
+        ways = [(2, ZERO), (4, [*ZERO, "--set", "train.bucket_mb=0.000001"])]
+        self.compare(["deep", "--adam"], some(ways, 1))
+        self.compare(["deep", "--groups"], some(ways[::-1], 1))
         self.compare(["deep", *self.PLAN, "--adam"], [(4, ["--mesh", "replica=2,tensor=2", *ZERO])])
 
     def test_divided_layers(self):
-        for own in (["--adam"], ["--groups"]):
-            self.compare(["deep", *self.PLAN, *own], [(2, self.TENSOR), (4, ["--mesh", "replica=2,tensor=2"]),
-                                                      (4, ["--mesh", "stage=2,tensor=2", "--micro-batches", 2])])
+        ways = [(2, self.TENSOR), (4, ["--mesh", "replica=2,tensor=2"]), (4, ["--mesh", "stage=2,tensor=2", "--micro-batches", 2])]
+        self.compare(["deep", *self.PLAN, "--adam"], some(ways, 1))
+        self.compare(["deep", *self.PLAN, "--groups"], some(ways[1:] + ways[:1], 2))
 
     def test_a_killed_run_resumes_to_the_same_bits(self):
-        self.killed_and_resumed("-n", 2, *STAGES, model=["deep", "--adam"])
-        self.killed_and_resumed("-n", 2, *self.TENSOR, model=["deep", *self.PLAN, "--adam"])
-        self.killed_and_resumed("-n", 2, *ZERO, model=["deep", "--adam"])
+        for way, plan in some(((STAGES, []), (self.TENSOR, self.PLAN), (ZERO, [])), 2):
+            self.killed_and_resumed("-n", 2, *way, model=["deep", *plan, "--adam"])
 
     def test_refusals(self):
         self.refused("it cannot train divided layers", *self.TENSOR, "--", "--model", "deep", *self.PLAN, "--own")
@@ -225,8 +226,8 @@ class Tensor(Blocks):
 
     def test_the_update_is_that_of_one_process(self):
         ways = [(2, self.TWO), (4, self.FOUR), (4, ["--mesh", "replica=2,tensor=2"])]
-        self.compare(["deep", "--cut", self.PLAN], [*ways, (3, ["--mesh", "tensor=3"]), (4, ["--mesh", "stage=2,tensor=2", "--micro-batches", 2]),
-                                                    (4, ["--mesh", "replica=2,tensor=2", *ZERO])])
+        more = [(3, ["--mesh", "tensor=3"]), (4, ["--mesh", "replica=2,tensor=2", *ZERO]), (4, ["--mesh", "stage=2,tensor=2", "--micro-batches", 2])]
+        self.compare(["deep", "--cut", self.PLAN], some([*ways, *more], 3))
         self.compare(["deep", "--cut", "embed=gathered,layers.0.fc2=row,head=gathered," + self.PLAN], [(2, self.TWO)])
         self.compare(["sequential", "--cut", "0=column,2=row,5=gathered,8=row"], ways[:2])
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 from own_program_test import tensors_of
-from program import BUILD, STARLING, ProgramTest, environment, main, recorded_events, result_of
+from program import BUILD, ProgramTest, environment, main, recorded_events, result_of
 
 FIXED = ["--set", "train.gemm=mkl", "--set", "data.order=sequential", "--set", "optimizer.momentum=0", "--lr", "0.25"]
 

@@ -8,7 +8,7 @@ import signal
 from program import SMALL, ProgramTest, distance, events_of, main, ranks_of, result_of, wait_for_step
 
 SEED = 20240817
-STEPS = 1000
+STEPS = 600
 # fp64, so that the result of a run that lost a rank can be compared with that of a complete run.
 RUN = [*SMALL, "-n", 4, "--global-batch", 24, "--precision", "fp64", "--steps", STEPS, "--lr", 0.02]
 

@@ -15,10 +15,11 @@ import tempfile
 import time
 import unittest
 
-from program import SMALL, ProgramTest, events_of, main, ranks_of, recorded_events, result_of, wait_for_step
+from program import SMALL, ProgramTest, events_of, main, ranks_of, recorded_events, wait_for_step
 
 SIZE = 24 << 20
 RUN = [*SMALL, "-n", 2, "--global-batch", 16]
+STEPS = 1200  # more than a run makes until a test has filled its disk
 KEEP = 400 << 10  # more than the stores of events need, less than the recorders of two ranks
 
 
@@ -118,21 +119,21 @@ class FullDisk:
         self.assertIn("free", warnings[0])
 
     def test_during_training_the_run_goes_on_and_says_what_is_missing(self):
-        process = self.train_on_disk("--steps", 3000)
+        process = self.train_on_disk("--steps", STEPS)
         self.fill_during(process, 5)
         events, err = self.check_end(process, 5)  # the trained weights are missing
         self.assertEqual(len(re.findall("error: ", err)), 1, err)
         self.assertRegex(err, re.escape(os.path.join(self.folder, "model.safetensors")) + r".*No space left")
-        self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], 3000)
-        self.assertEqual([e["step"] for e in events if e["event"] == "step"], list(range(1, 3001)))
+        self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], STEPS)
+        self.assertEqual([e["step"] for e in events if e["event"] == "step"], list(range(1, STEPS + 1)))
         for name in ("events.jsonl", "run.sqlite"):
             told = [line for line in err.splitlines() if os.path.join(self.folder, name) in line]
             self.assertEqual(len(told), 1, err)
             self.assertIn("--run-dir", told[0])
-        self.assertLess(recorded_events(self.folder)[-1]["step"], 3000)
+        self.assertLess(recorded_events(self.folder)[-1]["step"], STEPS)
 
     def test_at_a_checkpoint_the_last_whole_one_stays_and_the_status_tells(self):
-        every = ["--set", "checkpoint.every=20", "--steps", 3000]
+        every = ["--set", "checkpoint.every=20", "--steps", STEPS]
         process = self.train_on_disk(*every)
         while not self.whole_checkpoints():
             self.assertIsNone(process.poll())
@@ -145,28 +146,28 @@ class FullDisk:
         self.assertIn(self.folder, failed[-1]["error"])
         self.assertIn("No space left", failed[-1]["error"])
         self.assertEqual(len(re.findall("error: ", err)), 1, err)
-        self.assertRegex(err, r"error: .*checkpoint.*step 3000.*No space left")
+        self.assertRegex(err, r"error: .*checkpoint.*step %d.*No space left" % STEPS)
         self.assertRegex(err, r"free space")
         self.assertTrue(set(kept[-1:]) <= set(self.whole_checkpoints()), (kept, self.whole_checkpoints()))
         last = self.whole_checkpoints()[-1]
-        self.assertLess(last, 3000)
+        self.assertLess(last, STEPS)
 
         # With room again, the run goes on from the checkpoint that was kept.
         os.remove(os.path.join(self.disk, "filler"))
         events, err = self.check_end(self.train_on_disk(*every, "--resume", "auto"), 0)
         steps = [e["step"] for e in events if e["event"] == "step"]
-        self.assertEqual(steps, list(range(last + 1, 3001)))
-        self.assertEqual(self.whole_checkpoints()[-1], 3000)
+        self.assertEqual(steps, list(range(last + 1, STEPS + 1)))
+        self.assertEqual(self.whole_checkpoints()[-1], STEPS)
 
     def test_a_checkpoint_that_is_written_later_makes_up_for_one_that_was_not(self):
-        process = self.train_on_disk("--set", "checkpoint.every=20", "--steps", 3000)
+        process = self.train_on_disk("--set", "checkpoint.every=20", "--steps", STEPS)
         self.fill_during(process, 5)
         while not any(e["event"] == "checkpoint" and e.get("error") for e in self.output_so_far(process)):
             self.assertIsNone(process.poll())
         os.remove(os.path.join(self.disk, "filler"))
         out, err = self.rest_of(process)
         self.assertEqual(process.returncode, 0, err)
-        self.assertEqual(self.whole_checkpoints()[-1], 3000)
+        self.assertEqual(self.whole_checkpoints()[-1], STEPS)
 
     def output_so_far(self, process):
         """Returns the events of one more line of the process's output, which the test keeps reading."""
@@ -179,7 +180,7 @@ class FullDisk:
     def test_at_save_the_older_file_stays(self):
         saved = os.path.join(self.disk, "weights.safetensors")
         pathlib.Path(saved).write_bytes(b"older")
-        process = self.train_on_disk("--steps", 1500, "--save", saved)
+        process = self.train_on_disk("--steps", STEPS, "--save", saved)
         self.fill_during(process, 5)
         _, err = self.check_end(process, 5)
         self.assertEqual(len(re.findall("error: ", err)), 1, err)
@@ -188,10 +189,10 @@ class FullDisk:
         self.assertEqual([p for p in os.listdir(self.disk) if p.endswith(".tmp")], [])
 
     def test_a_pipeline_without_room_for_its_timeline_ends_with_its_result(self):
-        process = self.train_on_disk("--steps", 1500, "--mesh", "stage=2")
+        process = self.train_on_disk("--steps", STEPS, "--mesh", "stage=2")
         self.fill_during(process, 5)
         events, err = self.check_end(process, 5)  # the trained weights are missing
-        self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], 1500)
+        self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], STEPS)
         self.assertEqual(len(re.findall("error: ", err)), 1, err)
         self.assertRegex(err, re.escape(os.path.join(self.folder, "model.safetensors")) + r".*No space left")
         self.assertFalse(os.path.exists(os.path.join(self.folder, "timeline.json")))

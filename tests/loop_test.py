@@ -75,7 +75,7 @@ class EqualsOneProcess(Loop):
     def test_the_update_is_that_of_a_bare_libtorch_loop(self):
         for name, case in self.CASES.items():
             self.loop("--", "--plain", "--out", self.path("plain"), *[word for word in case if word != "--several"])
-            for ranks in (1, 2, 3, 4) if name in ("sgd", "two optimizers") else some((2, 4, 3), 1):
+            for ranks in (1, 2, 3, 4) if name == "sgd" else some((2, 4, 3), 1):
                 with self.subTest(case=name, ranks=ranks):
                     out, _ = self.loop("-n", ranks, "--", "--out", self.path("own"), *case)
                     self.assertEqual(len(re.findall(r"done rank \d of %d epochs 2" % ranks, out)), ranks, out)
@@ -86,15 +86,16 @@ class EqualsOneProcess(Loop):
 
     def test_sums_with_weights_give_the_mean_over_all_ranks(self):
         # 50 samples leave two at the end of an epoch, so that of four ranks two have none.
-        for case in (["--weigh"], ["--weigh", "--accumulate", 2, "--samples", 48], ["--weigh", "--samples", 50],
-                     ["--weigh", "--accumulate", 2, "--samples", 50], ["--weigh", "--accumulate", 2, "--samples", 50, "--clear-late"]):
-            self.loop("--", "--plain", "--out", self.path("plain"), *case)
-            for way in ([], *self.PARTS, ["--exchange", "parameter-server"]):
-                for ranks in (1, 2, 3, 4) if not way else some((4, 3), 1):
-                    with self.subTest(case=case, way=way, ranks=ranks):
-                        self.loop("-n", ranks, *way, "--", "--out", self.path("own"), *case)
-                        for rank in range(ranks):
-                            self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
+        ways = [(ranks, []) for ranks in (4, 1, 2, 3)]
+        ways += [(ranks, way) for ranks in (4, 3) for way in (*self.PARTS, ["--exchange", "parameter-server"])]
+        for number, case in enumerate(([], ["--accumulate", 2, "--samples", 48], ["--samples", 50], ["--accumulate", 2, "--samples", 50],
+                                       ["--accumulate", 2, "--samples", 50, "--clear-late"])):
+            self.loop("--", "--plain", "--out", self.path("plain"), "--weigh", *case)
+            for ranks, way in some(ways[number:] + ways[:number], 3):
+                with self.subTest(case=case, way=way, ranks=ranks):
+                    self.loop("-n", ranks, *way, "--", "--out", self.path("own"), "--weigh", *case)
+                    for rank in range(ranks):
+                        self.assertLess(self.distance("plain.0", f"own.{rank}"), 1e-10)
 
     def test_collectives_of_the_program_may_be_pending_meanwhile(self):
         self.loop("--", "--plain", "--out", self.path("plain"))
@@ -113,7 +114,7 @@ class EqualsOneProcess(Loop):
     def test_sharded_updates_are_that_of_a_bare_libtorch_loop(self):
         for number, case in enumerate(("sgd", "adam", "clipping", "unused", "frozen", "accumulation", "two optimizers")):
             self.loop("--", "--plain", "--out", self.path("plain"), *self.CASES[case])
-            for way in some(self.PARTS[number % 5:] + self.PARTS[:number % 5], 2):
+            for way in some(self.PARTS[number % 5:] + self.PARTS[:number % 5], 2 if case == "adam" else 1):
                 for ranks in (1, 2, 3) if case == "adam" else some((2, 3), 1):
                     with self.subTest(case=case, way=way, ranks=ranks):
                         out, _ = self.loop("-n", ranks, *way, "--", "--out", self.path("own"), *self.CASES[case])
@@ -128,9 +129,9 @@ class EqualsOneProcess(Loop):
                             self.assertEqual(gradients, elements * ranks if "optimizer" in way else elements, out)
 
     def test_optimizers_with_other_states_are_sharded(self):
-        for optimizer in ("rmsprop", "adagrad"):
+        for first, optimizer in enumerate(("rmsprop", "adagrad")):
             self.loop("--", "--plain", "--out", self.path("plain"), "--optimizer", optimizer)
-            for way in self.PARTS:
+            for way in some(self.PARTS[first:] + self.PARTS[:first], 2):
                 with self.subTest(optimizer=optimizer, way=way):
                     self.loop("-n", 2, *way, "--", "--out", self.path("own"), "--optimizer", optimizer)
                     self.assertLess(self.distance("plain.0", "own.1"), 1e-10)
@@ -148,7 +149,7 @@ class EqualsOneProcess(Loop):
             ways = self.TENSOR[first:5] + self.TENSOR[:first]
             if name == "norm":  # the loop could clip by the norm of its parts only
                 case, ways = [], [(ranks, [*way, "--set", "optimizer.clip_norm=0.1"]) for ranks, way in self.TENSOR[:5]]
-            for ranks, way in some(ways, 5 if name == "norm" else 2):
+            for ranks, way in some(ways, 2 if name == "norm" else 1):
                 with self.subTest(case=name, ranks=ranks, way=way):
                     out, _ = self.loop("-n", ranks, *way, "--set", "train.hash_every=1", "--save", self.path("saved.safetensors"), "--", "--divide", "--checkpoint", "--out", self.path("own"), *case)
                     saved, plain = values_of(self.path("saved.safetensors")), values_of(self.path("plain.0"))
@@ -201,9 +202,9 @@ class EqualsOneProcess(Loop):
         cases = {case: self.CASES[case] for case in ("sgd", "adam", "rmsprop", "unused", "frozen", "accumulation", "schedule", "two optimizers")}
         cases |= {case: ["--optimizer", case] for case in ("adagrad", "decay", "amsgrad", "centered")}
         cases |= {"schedule of momentum": ["--schedule"], "nesterov": ["--optimizer", "nesterov", "--schedule"], "groups": ["--groups", "--schedule"]}
-        for case, own in cases.items():
+        for case, own in some(cases.items(), 8):
             self.loop("--", "--plain", "--out", self.path("plain"), *own)
-            for ranks, servers in ((1, 1), (2, 2), (3, 2)) if case in ("sgd", "groups") else some(((3, 2), (2, 1)), 1):
+            for ranks, servers in ((1, 1), (2, 2), (3, 2)) if case == "sgd" else some(((3, 2), (2, 1)), 1):
                 with self.subTest(case=case, ranks=ranks, servers=servers):
                     self.loop("-n", ranks, "--exchange", "parameter-server", "--servers", servers, "--", "--out", self.path("own"), *own)
                     for rank in range(ranks):
@@ -259,7 +260,7 @@ class Exchanges(Loop):
         """fp64, after 12 steps; A and B differ only in who computes gradients and update."""
         self.loop("--", "--plain", "--out", self.path("init"), "--epochs", 0)
         for optimizer in self.OPTIMIZERS:
-            for ranks, way in some([(2, way) for way in self.WAYS] + [(3, ["--exchange", "gossip"]), (3, ["--exchange", "admm"])], 8):
+            for ranks, way in some([(2, way) for way in self.WAYS] + [(3, ["--exchange", "gossip"]), (3, ["--exchange", "admm"])], 6):
                 if optimizer == "adam" and way not in self.WAYS[:2] + self.WAYS[-1:]:
                     continue
                 with self.subTest(way=way, ranks=ranks, optimizer=optimizer):
@@ -270,7 +271,7 @@ class Exchanges(Loop):
     def test_both_loops_send_the_same_codes(self):
         """Codecs compute in fp32. An own loop has no momentum correction."""
         self.loop("--", "--plain", "--float", "--out", self.path("init"), "--epochs", 0)
-        for codec in self.CODECS:
+        for codec in some(self.CODECS, 3):
             with self.subTest(codec=codec):
                 self.both_loops("sgd", "-n", 2, "--codec", codec, own=["--float"])
                 self.assertEqual(self.weights("own.0"), self.weights("own.1"))
@@ -323,7 +324,7 @@ class Exchanges(Loop):
             if "clip" in name:  # the loop clips the gradients of one rank, and synchronize() has none to exchange
                 ways = [way for way in ways if "--shard" not in way and "local-sgd" not in way]
             first = number % len(ways)
-            for way in some(ways[first:] + ways[:first], 2):
+            for way in some(ways[first:] + ways[:first], 1):
                 with self.subTest(options=name, way=way):
                     self.loop(*same, *rule, *way, "--", *own, "--fit", *of_fit, "--shown", self.path("library"))
                     self.loop(*same, *way, "--", *own, "--shown", self.path("own"))
@@ -366,7 +367,7 @@ class Resume(Loop):
             ["-n", 2, "--mesh", "tensor=2"])
 
     def test_a_killed_run_resumes_to_the_same_weights(self):
-        for way in some(self.WAYS, 6):
+        for way in some(self.WAYS, 4):
             # Servers make the updates of rmsprop, and of sgd with momentum, by an optimizer of libtorch's.
             name = "rmsprop" if "--staleness" in way else "sgd" if "--servers" in way else "adam"
             own = ["--checkpoint", "--carry", "--two", "--optimizer", name, "--epochs", 3]

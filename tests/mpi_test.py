@@ -201,13 +201,13 @@ class Mpi(ProgramTest):
             self.assertEqual(folder.exists(), one == 0)
 
     def test_who_gives_up_says_who_waited_for_whom(self):
-        job, _, number = self.train_until_rank_1_is_waited_for("--set", "comm.timeout_s=60")
+        job, _, number = self.train_until_rank_1_is_waited_for("--set", "comm.timeout_s=20")
         _, err = self.finish(job, 240)
         self.assertNotEqual(job.returncode, 0)
         self.assertEqual(err.count("who waited for whom"), 1, err)
         self.assertRegex(err, rf"rank [02] \(.*\) stopped waiting in \S+ #{number}( .*)? of group world")
         self.assertRegex(err, rf"rank 1 \(.*\) did not begin #{number} of group world")
-        self.assertRegex(err, rf"error: rank 1 \(.*\) did not enter \S+ #{number} .*within 60000 ms")
+        self.assertRegex(err, rf"error: rank 1 \(.*\) did not enter \S+ #{number} .*within 20000 ms")
 
     def test_weights_equal_those_of_one_process(self):
         one, over_mpi = self.path("one.safetensors"), self.path("mpi.safetensors")

@@ -7,7 +7,7 @@ import struct
 import subprocess
 
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, environment, events_of, main, result_of
+from program import BUILD, ProgramTest, environment, events_of, main, result_of, some
 
 PROGRAM = str(BUILD / "tests" / "nest_program")
 STEPS = 6
@@ -61,10 +61,10 @@ class OneProcess(Nest):
                     self.assertAlmostEqual(result["test_metrics"]["right"], metric, delta=1e-12)
 
     def test_packed_sequences(self):
-        self.compare("tagger", [*((ranks, []) for ranks in (1, 2, 3, 4)), *((2, way) for way in self.WAYS[1:])])
+        self.compare("tagger", some([*((ranks, []) for ranks in (3, 1, 2, 4)), *((2, way) for way in self.WAYS[1:])], 5))
 
     def test_several_inputs_and_targets(self):
-        self.compare("heads", [*((ranks, []) for ranks in (1, 3, 4)), *((2, way) for way in self.WAYS[1:]), (2, ["--threads", 2])])
+        self.compare("heads", some([(2, ["--threads", 2]), *((ranks, []) for ranks in (1, 3, 4)), *((2, way) for way in self.WAYS[1:])], 5))
 
     def test_a_struct_of_outputs_and_no_targets(self):
         self.compare("vae", [(1, []), (2, [])])
@@ -80,8 +80,8 @@ class OneProcess(Nest):
 
 class OtherExchanges(Nest):
     def test_they_train(self):
-        for way in (["--exchange", "gossip"], ["--exchange", "local-sgd"], ["--exchange", "admm"], ["--exchange", "downpour", "--servers", 1],
-                    ["--precision", "fp32", "--codec", "1bit"], ["--exchange", "parallel-sgd", "--combine", "best"]):
+        for way in some((["--exchange", "gossip"], ["--exchange", "local-sgd"], ["--exchange", "admm"], ["--exchange", "downpour", "--servers", 1],
+                         ["--precision", "fp32", "--codec", "1bit"], ["--exchange", "parallel-sgd", "--combine", "best"]), 3):
             with self.subTest(way=way):
                 out, _ = self.nest("--steps", 8, "-n", 2, *way, "--", "--task", "heads")
                 self.assertIn("Finished", out)

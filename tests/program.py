@@ -126,21 +126,25 @@ def distance(a, b):
     return math.dist(x, y) / math.hypot(*x)
 
 
-def recorded_events(run_dir):
-    """Returns the events that the run in run_dir has recorded so far."""
+def recorded_events(run_dir, newest=None):
+    """Returns the events that the run in run_dir has recorded so far, or those of the newest `newest` bytes."""
     path = os.path.join(run_dir, "events.jsonl")
     if not os.path.exists(path):
         return []
-    with open(path, encoding="utf-8") as f:
-        written = f.read()  # the run may still write, so the last line may be incomplete
-    return events_of(written[:written.rfind("\n") + 1])
+    with open(path, "rb") as f:
+        first = max(0, os.fstat(f.fileno()).st_size - newest) if newest else 0
+        f.seek(first)
+        written = f.read()
+    # The run may still write, so the last line may be incomplete, as the first one of the newest bytes is.
+    begin = written.find(b"\n") + 1 if first else 0
+    return events_of(written[begin:written.rfind(b"\n") + 1].decode("utf-8"))
 
 
 def wait_for_step(run_dir, step, timeout=120):
     """Waits until the run in run_dir has recorded `step`."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
-        if any(e.get("event") == "step" and e["step"] >= step for e in recorded_events(run_dir)):
+        if any(e.get("event") == "step" and e["step"] >= step for e in recorded_events(run_dir, newest=1 << 16)):
             return
         time.sleep(0.02)
     raise AssertionError(f"step {step} was not reached in {timeout} s")
