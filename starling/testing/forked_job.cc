@@ -29,9 +29,9 @@ void check_all_reduces(Group& group, size_t count) {
   std::copy(data.begin(), data.end(), shared);
   const Values want = reduced_tensor(DataType::kFp32, count, group.size(), ReduceOp::kSum, 1);
   all_reduce(group, data.data(), count, DataType::kFp32, ReduceOp::kSum);
-  expect(data == want, "all-reduce", count);
+  expect(equal_bytes(data, want), "all-reduce", count);
   all_reduce(group, shared, count, DataType::kFp32, ReduceOp::kSum);
-  expect(std::equal(want.begin(), want.end(), shared), "all-reduce in a window", count);
+  expect(equal_bytes({shared, shared + want.size()}, want), "all-reduce in a window", count);
   barrier(group);  // other ranks may still read this rank's window
 }
 
@@ -46,7 +46,7 @@ void check_all_to_all(Group& group, const Values& wide, size_t count) {
     const Values piece = test_tensor(DataType::kFp32, count, static_cast<int>(r), 2, count * rank);
     want.insert(want.end(), piece.begin(), piece.end());
   }
-  expect(crossed == want, "all-to-all", count);
+  expect(equal_bytes(crossed, want), "all-to-all", count);
 }
 
 }  // namespace
@@ -103,8 +103,8 @@ void check_collectives(Group& group, size_t count) {
   Values part(count * 4);
   reduce_scatter(group, wide.data(), part.data(), count, DataType::kFp32, ReduceOp::kMax);
   const size_t first = count * static_cast<size_t>(rank);
-  expect(part == reduced_tensor(DataType::kFp32, count, p, ReduceOp::kMax, 2, first), "reduce-scatter",
-         count);
+  expect(equal_bytes(part, reduced_tensor(DataType::kFp32, count, p, ReduceOp::kMax, 2, first)),
+         "reduce-scatter", count);
 
   Values data = test_tensor(DataType::kFp32, count, rank, 1), all(wide.size()), want;
   all_gather(group, data.data(), all.data(), count, DataType::kFp32);
@@ -112,11 +112,11 @@ void check_collectives(Group& group, size_t count) {
     const Values piece = test_tensor(DataType::kFp32, count, r, 1);
     want.insert(want.end(), piece.begin(), piece.end());
   }
-  expect(all == want, "all-gather", count);
+  expect(equal_bytes(all, want), "all-gather", count);
 
   check_all_to_all(group, wide, count);
   broadcast(group, data.data(), count, DataType::kFp32, p - 1);
-  expect(data == test_tensor(DataType::kFp32, count, p - 1, 1), "broadcast", count);
+  expect(equal_bytes(data, test_tensor(DataType::kFp32, count, p - 1, 1)), "broadcast", count);
   barrier(group);
 }
 
@@ -128,7 +128,7 @@ void check_messages(Group& group) {
     Values got(bytes);
     send(group, message.data(), bytes, next, 4);
     recv(group, got.data(), bytes, before, 4);
-    expect(got == test_tensor(DataType::kUint8, bytes, before, 3), "a message", bytes);
+    expect(equal_bytes(got, test_tensor(DataType::kUint8, bytes, before, 3)), "a message", bytes);
   }
 }
 
@@ -152,12 +152,13 @@ void check_started(Group& group) {
   barrier(group);  // it follows the two started collectives
   expect(works[2]->is_completed() && works[3]->is_completed(), "the order of collectives", kCount);
   for (const WorkPtr& work : works) work->wait();
-  expect(sum == reduced_tensor(DataType::kFp32, kCount, p, ReduceOp::kSum, 1), "a started all-reduce",
-         kCount);
+  expect(equal_bytes(sum, reduced_tensor(DataType::kFp32, kCount, p, ReduceOp::kSum, 1)),
+         "a started all-reduce", kCount);
   const Values theirs = test_tensor(DataType::kFp32, kCount, before, 2);
-  expect(first == theirs && second == theirs, "a started message", kCount);
+  expect(equal_bytes(first, theirs) && equal_bytes(second, theirs), "a started message", kCount);
   const auto part = all.begin() + static_cast<int64_t>(theirs.size()) * before;
-  expect(std::equal(theirs.begin(), theirs.end(), part), "a started all-gather", kCount);
+  expect(equal_bytes({part, part + static_cast<int64_t>(theirs.size())}, theirs), "a started all-gather",
+         kCount);
 }
 
 void run_until_fault(Group& group, Store& store) {

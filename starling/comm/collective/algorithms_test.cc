@@ -200,12 +200,13 @@ TEST_P(Algorithms, AllReduce) {
   for (const Algorithm algorithm : algorithms_of(CollectiveKind::kAllReduce)) {
     for (const Case& c : cases) {
       if (c.count > 100'000 && algorithm != Algorithm::kDoubleTree && p % 5 != 0) continue;
+      if (c.count > 100'000 && p > 5 && !thorough()) continue;
       SCOPED_TRACE(std::string(name_of(algorithm)) + " " + std::to_string(c.count));
       const Buffer expected = reduced_tensor(c.type, c.count, p, c.op, ++salt);
       const Traces traces = ranks.run([&](RemoteTeam& team) {
         Buffer data = test_tensor(c.type, c.count, team.me(), salt);
         all_reduce_by(algorithm, team, data.data(), c.count, {c.type, c.op, c.op == ReduceOp::kAvg ? p : 1});
-        EXPECT_EQ(data, expected) << "rank " << team.me();
+        EXPECT_TRUE(equal_bytes(data, expected)) << "rank " << team.me();
       });
       const double bytes = static_cast<double>(c.count * size_of(c.type));
       const CollectiveCost cost = cost_of(CollectiveKind::kAllReduce, algorithm, p, bytes);
@@ -226,7 +227,7 @@ TEST_P(Algorithms, LongPartsOfARingGoInSegments) {
     const Traces traces = ranks.run([&](RemoteTeam& team) {
       Buffer data = test_tensor(DataType::kFp32, count, team.me(), salt);
       ring_all_reduce(team, data.data(), count, {DataType::kFp32, ReduceOp::kAvg, p});
-      EXPECT_EQ(data, expected) << "rank " << team.me();
+      EXPECT_TRUE(equal_bytes(data, expected)) << "rank " << team.me();
     });
     const size_t k = part_bytes / kRingSegmentBytes;
     EXPECT_DOUBLE_EQ(total_bytes(traces), 2.0 * (p - 1) * static_cast<double>(count) * 4);
@@ -276,7 +277,7 @@ TEST_P(Algorithms, AllGather) {
         const Bytes own = parts[team.me()];
         std::copy_n(expected.begin() + starts[team.me()], own.size(), own.begin());
         all_gather_by(algorithm, team, parts);
-        EXPECT_EQ(out, expected);
+        EXPECT_TRUE(equal_bytes(out, expected));
       });
       const double bytes = static_cast<double>(starts.back());
       if (even) expect_cost(traces, cost_of(CollectiveKind::kAllGather, algorithm, p, bytes), 0);
@@ -320,7 +321,7 @@ TEST_P(Algorithms, BroadcastFromEveryRootAndBarrier) {
     const Traces traces = ranks.run([&](RemoteTeam& team) {
       Buffer data = team.me() == root ? expected : Buffer(expected.size());
       binomial_broadcast(team, data.data(), data.size(), root);
-      EXPECT_EQ(data, expected);
+      EXPECT_TRUE(equal_bytes(data, expected));
     });
     expect_cost(traces, cost_of(CollectiveKind::kBroadcast, Algorithm::kBinomialTree, p, 400), 0);
   }

@@ -28,6 +28,12 @@ inline bool is_common(DataType type, ReduceOp op) {
          (op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kBitXor);
 }
 
+// Returns whether both have the same bytes. The sanitizers check all bytes of memcmp() at once. They check
+// vectors of bytes, whose comparison is a loop, byte by byte.
+inline bool equal_bytes(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
 // Writes `value` to `to` as an element of `type`.
 inline void store_number(DataType type, std::byte* to, int value) {
   const auto put = [&](auto v) { std::memcpy(to, &v, sizeof(v)); };
