@@ -29,7 +29,7 @@ if(NOT STARLING_SANITIZE)
 endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT STARLING_SANITIZE)
   add_test(NAME install_test COMMAND "${CMAKE_SOURCE_DIR}/tests/install_test.sh" "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}")
-  set_tests_properties(install_test PROPERTIES TIMEOUT 600 RUN_SERIAL ON)
+  set_tests_properties(install_test PROPERTIES LABELS processes TIMEOUT 600 PROCESSORS 2)
 endif()
 
 # Tests of the launcher as a process. Its ranks are a small program, launcher_child.
