@@ -124,7 +124,7 @@ void run_child(const std::vector<std::string>& addresses, const JobIdentity& ide
     peers.push_back(tcp_connect(addresses[s], mine, bench_parties(), soon()));
   }
   std::vector<std::byte> out(kLarge, std::byte{2}), in(kLarge);
-  for (int r = 0; r < rounds; ++r)
+  for (int r = -1; r < rounds; ++r)
     for (const auto& peer : peers) measure(*peer, 1, out, in);
 }
 
@@ -198,7 +198,7 @@ int measure_connections(int rounds, const NetworkNamespaces* hosts) {
   for (const auto& listener : listeners) peers.push_back(listener->accept(soon()));
   std::vector<std::byte> out(kLarge, std::byte{1}), in(kLarge);
   std::array<std::array<std::vector<double>, 3>, 3> found;  // indexed by measurement, then by setting
-  for (int r = -1; r < rounds - 1; ++r) {
+  for (int r = -1; r < rounds; ++r) {  // the first round does not count
     for (size_t s = 0; s < peers.size(); ++s) {
       const auto numbers = measure(*peers[s], 0, out, in);
       for (size_t what = 0; r >= 0 && what < numbers.size(); ++what) found[what][s].push_back(numbers[what]);
@@ -246,7 +246,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return starling::run(rounds + 1, rates);
+    return starling::run(rounds, rates);
   } catch (const std::exception& error) {
     fmt::print(stderr, "security_bench: {}\n", error.what());
     return 1;

@@ -83,7 +83,12 @@ CompressedAllReduce::CompressedAllReduce(Group& group, const CodecSpec& spec, st
   if (spec.error_feedback) feedback_.emplace(count);
   if (by_parts_ || combining == Combining::kMerged) make_parts(spec, shapes);
   if (by_parts_ && spec.error_feedback) second_feedback_.emplace(own_part().size());
-  if (spec.momentum_correction && momentum > 0) correction_.emplace(count, momentum);
+  if (!spec.momentum_correction || momentum <= 0) return;
+  if (combining == Combining::kAdded || combining == Combining::kAveraged)
+    throw ConfigError("exchange.codec", fmt::format("codec {}: momentum correction needs messages that leave "
+                                                    "values out; set momentum_correction to false in its traits",
+                                                    whole_->name()));
+  correction_.emplace(count, momentum);
 }
 
 void CompressedAllReduce::make_parts(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {

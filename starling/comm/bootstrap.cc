@@ -246,6 +246,7 @@ std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
   parts.store = &store;
   parts.key = rendezvous.prefix();
   parts.name = setup.name;
+  parts.job_ranks = setup.world_ranks;
   const int p = static_cast<int>(parts.places.local().size());
   const auto look = [&](int local_rank) {
     rendezvous.refuse_lost(parts.places.local()[static_cast<size_t>(local_rank)]);
@@ -289,8 +290,9 @@ GroupSetup subset_of(const GroupSetup& whole, const std::string& name, const std
   return setup;
 }
 
-std::unique_ptr<Group> make_single_group(const GroupOptions& options) {
+std::unique_ptr<Group> make_single_group(const GroupOptions& options, int job_rank) {
   EngineParts parts;
+  parts.job_ranks = {job_rank};
   parts.places = Places{.rank = 0, .host_names = {machine_name()}, .hosts = {{0}}, .host_of = {0}};
   parts.options = options;
   parts.team = std::make_unique<LocalTeam>(local_setup(nullptr, "", parts.places, options, {}));

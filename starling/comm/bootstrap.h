@@ -64,7 +64,8 @@ std::string group_keys(int64_t generation);
 GroupSetup subset_of(const GroupSetup& whole, const std::string& name, const std::vector<int>& ranks);
 
 // Makes a group of one rank, which needs no store. Its collectives copy, and its windows are private memory.
-std::unique_ptr<Group> make_single_group(const GroupOptions& options = {});
+// `job_rank` is the number of that rank in the job.
+std::unique_ptr<Group> make_single_group(const GroupOptions& options = {}, int job_rank = 0);
 
 // Returns the identity of this machine's running kernel (its boot id). Without a boot id it returns the
 // machine's name.

@@ -51,6 +51,7 @@ Engine::Engine(EngineParts parts)
       options_(parts.options),
       store_(parts.store),
       key_(std::move(parts.key)),
+      job_ranks_(std::move(parts.job_ranks)),
       team_(std::move(parts.team)),
       choice_({.named = options_.algorithm,
                .tuning = Tuning::parse(parts.tuning, "tuning"),

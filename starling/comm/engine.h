@@ -32,6 +32,7 @@ struct EngineParts {
   std::string key;         // the prefix of the group's store keys
   std::string tuning;      // rank 0's GroupOptions::tuning
   std::string name;        // the name of the group
+  std::vector<int> job_ranks;  // GroupSetup::world_ranks; empty: a rank has the same number in the job
   std::unique_ptr<LocalTeam> team;
   std::shared_ptr<Window> rings;  // null: there is one local rank
   // The connections by rank: one set for collectives, one for send and recv. Both are empty on one host.
@@ -48,6 +49,7 @@ class Engine final : public Group {
 
   int rank() const override { return places_.rank; }
   int size() const override { return places_.size(); }
+  int job_rank(int rank) const override { return job_ranks_.empty() ? rank : job_ranks_.at(rank); }
   int local_rank() const override { return team_->rank(); }
   std::vector<int> local_ranks() const override { return places_.local(); }
   std::string host_of(int rank) const override { return places_.host_names.at(rank); }
@@ -87,6 +89,7 @@ class Engine final : public Group {
   const GroupOptions options_;
   Store* const store_;
   const std::string key_;
+  const std::vector<int> job_ranks_;
   const std::unique_ptr<LocalTeam> team_;
   std::unique_ptr<LocalMessages> local_messages_;  // null: no other rank on this host
   std::shared_ptr<FailureNotes> notes_;            // null: one host

@@ -104,6 +104,9 @@ class Group {
   virtual int rank() const = 0;
   // The number of ranks.
   virtual int size() const = 0;
+  // The number of `rank` in the job, for messages. It differs from `rank` in a group of some of the job's
+  // ranks.
+  virtual int job_rank(int rank) const { return rank; }
   // This rank's position among the ranks of its host.
   virtual int local_rank() const = 0;
   // The ranks of the group that share memory with this rank, itself included, ascending.

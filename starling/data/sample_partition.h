@@ -25,8 +25,8 @@ namespace starling {
 std::vector<std::vector<int64_t>> partition_samples(const std::vector<int64_t>& labels, int ranks,
                                                     const std::string& kind, uint64_t seed);
 
-// Returns the class of every sample, read through the source. Errors: ConfigError for text, which has no
-// classes.
+// Returns the class of every sample, read through the source. Errors: ConfigError for text, for a data
+// set whose first target is not one class [n] int64 per sample, and for a negative class.
 std::vector<int64_t> labels_of(const Source& source);
 
 // Returns a source of the samples `indices` of another source.

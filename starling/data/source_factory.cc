@@ -70,10 +70,6 @@ Place parse_place(const std::string& key, const std::string& value) {
   return place;
 }
 
-int64_t generated_size(int64_t asked, int64_t usual) {
-  return asked > 0 ? asked : usual;
-}
-
 // Excerpt is a fixed part of a source. Its `count` samples are spread over the whole source by a permutation
 // that does not depend on the seed. Augmentation still uses the index in the whole source.
 class Excerpt final : public Source {

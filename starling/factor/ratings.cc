@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -62,6 +63,12 @@ std::optional<Rating> rating_of(std::string_view line) {
   return Rating{*row, *column, *value};
 }
 
+// A first line that begins with a number is no heading.
+bool begins_with_number(std::string_view line) {
+  const size_t first = line.find_first_not_of(", \t;:\r");
+  return first != std::string_view::npos && (std::isdigit(static_cast<unsigned char>(line[first])) != 0);
+}
+
 class RatingFile final : public RatingSource {
  public:
   explicit RatingFile(const std::string& path) : path_(path) {
@@ -94,7 +101,7 @@ class RatingFile final : public RatingSource {
       const auto rating = rating_of(line);
       if (rating) {
         pieces.add(*rating);
-      } else if (number > 1) {
+      } else if (number > 1 || begins_with_number(line)) {
         throw DataError(
             fmt::format("{}: line {}: \"{}\" is not \"row column value\" with numbers from 0 to {}", path_,
                         number, line.substr(0, 60), kMaxIndex));

@@ -125,7 +125,7 @@ double Central::forward_backward(const Batch& batch) {
     return factor;
   };
   steps.check = [&](double loss) {
-    if (!std::isfinite(loss)) refuse_loss(replica_, group_.rank(), step_.index, loss);
+    if (!std::isfinite(loss)) refuse_loss(replica_, group_.job_rank(group_.rank()), step_.index, loss);
   };
   own_loss_ = batch_by_parts(parts, steps);
   for (auto& s : slots_) s.slot->fill_unused();
@@ -171,9 +171,9 @@ void Central::refuse() const {
       const int64_t to = std::min(offset + replica_.parameters[p].tensor.numel(), last);
       return gradients.narrow(0, from < to ? from : first, std::max<int64_t>(0, to - from));
     });
-    if (!name.empty()) refuse_gradient(r, step_.index, fmt::format("the gradient of {}", name));
+    if (!name.empty()) refuse_gradient(group_.job_rank(r), step_.index, fmt::format("the gradient of {}", name));
   }
-  refuse_gradient(group_.rank(), step_.index, "the mean gradient of all ranks");
+  refuse_gradient(group_.job_rank(group_.rank()), step_.index, "the mean gradient of all ranks");
 }
 
 void Central::take_gradients(const OwnStep& step) {

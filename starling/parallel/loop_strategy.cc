@@ -210,7 +210,7 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
   replica.clip_norm = spec_.optimizer.clip_norm;
   replica.clip_value = spec_.optimizer.clip_value;
   replica.seed = spec_.train.seed;
-  replica.rank = place.group.rank();
+  replica.rank = place.group.job_rank(place.group.rank());
   replica.own_gradients = true;
   replica.optimizer = [this](const std::vector<NamedTensor>&) { return optimizer_; };
   const auto exchange = [&](const ModelFactory& of, const ModelParts& shared) {

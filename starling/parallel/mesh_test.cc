@@ -76,7 +76,6 @@ std::unique_ptr<Pipeline> pipeline_of(Here& here, const Task& task, const Form& 
   PipelineOptions options = options_for(form.schedule, here.stages->size(), form.chunks, form.micro_batches);
   if (fp32) options.master = options.working = at::kFloat;
   options.replica = here.place.replica;
-  options.ranks = here.place.stage_ranks;
   options.share_tied = share_tied;
   const auto exchange = [&](const ModelFactory& factory, const StageModel& stage) {
     FlatReplicaOptions flat;

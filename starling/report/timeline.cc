@@ -20,11 +20,15 @@ constexpr ActionKind kKinds[] = {ActionKind::kForward,        ActionKind::kBackw
                                  ActionKind::kSendActivation, ActionKind::kRecvActivation,
                                  ActionKind::kSendGradient,   ActionKind::kRecvGradient};
 
-ActionKind kind_of(const std::string& code) {
+[[noreturn]] void no_timeline(const std::string& path, const std::string& why) {
+  throw ConfigError(path, fmt::format("is not the timeline of a pipeline: {}", why));
+}
+
+ActionKind kind_of(const std::string& path, const std::string& code) {
   for (const ActionKind kind : kKinds) {
     if (code_of(kind) == code) return kind;
   }
-  throw ConfigError("timeline", fmt::format("\"{}\" is not an action of a schedule", code));
+  no_timeline(path, fmt::format("\"{}\" is not an action of a schedule", code));
 }
 
 bool computes(const Action& action) {
@@ -104,15 +108,19 @@ StepTimeline read_timeline(const std::string& path) {
     for (const OrderedJson& a : json.at("actions")) {
       TimedAction timed;
       timed.rank = integer_of<int>(a.at("rank"));
-      timed.action.kind = kind_of(a.at("kind").get<std::string>());
+      timed.action.kind = kind_of(path, a.at("kind").get<std::string>());
       timed.action.micro_batch = integer_of<int>(a.at("micro_batch"));
       timed.action.chunk = integer_of<int>(a.at("chunk"));
       timed.begin = a.at("begin_s").get<double>();
       timed.end = a.at("end_s").get<double>();
+      if (timed.rank < 0 || timed.rank >= timeline.ranks || timed.action.chunk < 0 ||
+          timed.action.chunk >= timeline.chunks)
+        no_timeline(path, fmt::format("it has {} ranks of {} chunks, and an action of rank {}, chunk {}",
+                                      timeline.ranks, timeline.chunks, timed.rank, timed.action.chunk));
       timeline.actions.push_back(timed);
     }
   } catch (const OrderedJson::exception& error) {
-    throw ConfigError(path, fmt::format("is not the timeline of a pipeline: {}", error.what()));
+    no_timeline(path, error.what());
   }
   return timeline;
 }

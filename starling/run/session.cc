@@ -342,13 +342,13 @@ GroupSetup Session::setup_of_workers(const std::string& name) const {
   GroupSetup setup;
   setup.options = group_options();
   const std::vector<int>& ranks = members_.ranks;
+  setup.world_ranks = ranks;
   if ((!store_ && !mpi_) || ranks.size() == 1) return setup;
   setup.rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), environment_.identity.rank) - ranks.begin());
   setup.size = static_cast<int>(ranks.size());
   setup.name = name;
   setup.generation = members_.generation;
-  setup.world_ranks = ranks;
   if (mpi_) return setup;
   setup.host_id = host_id();
   setup.connect = connector();
@@ -369,7 +369,7 @@ std::unique_ptr<Group> Session::make_group_by(Algorithm algorithm, const std::st
 }
 
 std::unique_ptr<Group> Session::group_of(const GroupSetup& setup) {
-  if (setup.size == 1) return make_single_group(setup.options);
+  if (setup.size == 1) return make_single_group(setup.options, setup.world_ranks.front());
   return mpi_ ? make_mpi_group(mpi_, setup) : make_group(store_->store(), setup);
 }
 

@@ -40,7 +40,7 @@ bool channels_last(const Choices& choices) {
 ExchangeParts parts_of(const StrategyParts& parts, const ModelFactory& factory, Group& group,
                        const ModelParts& shared, bool part) {
   FlatReplicaOptions replica = replica_options(parts.spec, parts.choices);
-  replica.rank = parts.environment.group.rank();
+  replica.rank = parts.environment.world_rank();
   replica.parts = shared;
   replica.optimizer = parts.optimizer;
   if (part) replica.channels_last = false;  // stages send each other contiguous tensors
@@ -103,7 +103,6 @@ std::unique_ptr<Strategy> pipeline(const StrategyParts& parts, const ModelFactor
   options.replica = axes.place().replica;
   options.replicas = static_cast<int>(axes.mesh().replica);
   options.tells_exchange = exchange_of(parts.spec) != "none";
-  options.ranks = axes.place().stage_ranks;
   options.share_tied = has_servers(parts.spec) || parts.spec.exchange.codec != "none";
   options.counting = {&axes.stages(), &axes.replicas()};
   return std::make_unique<Pipeline>(factory, options, axes.stages(), parts.environment.clock,
@@ -138,7 +137,7 @@ std::unique_ptr<Strategy> hybrid(const StrategyParts& parts) {
   HybridOptions options;
   options.layers = parts.hybrid_layers;
   options.replica = replica_options(parts.spec, parts.choices);
-  options.replica.rank = parts.environment.group.rank();
+  options.replica.rank = parts.environment.world_rank();
   return std::make_unique<Hybrid>(parts.factory, make_update_rule(parts.spec.optimizer), options,
                                   parts.environment.group, parts.environment.clock);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -144,7 +145,11 @@ fs::path write_checkpoint(const fs::path& run_dir, const CheckpointState& state,
   folder.add_text("state.json", state_to_text(state));
   fs::path path = folder.commit(options.say);
   if (options.before) options.before("prune");
-  prune_checkpoints(run_dir, std::max<int64_t>(1, options.keep), options.lineage, state.step, options.say);
+  try {
+    prune_checkpoints(run_dir, std::max<int64_t>(1, options.keep), options.lineage, state.step, options.say);
+  } catch (const std::exception& error) {  // the new checkpoint is whole
+    if (options.say) options.say(fmt::format("older checkpoints could not be removed: {}", error.what()));
+  }
   return path;
 }
 

@@ -111,8 +111,11 @@ EvalDone evaluate(Replica& replica, const Source& source, int64_t batch, const s
   done.samples = static_cast<int64_t>(sums[2]);
   done.loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
   done.loss_weight = sums[1];
-  for (size_t m = 0; m < metrics.size() && done.samples > 0; ++m)
-    put_metric(done, metrics[m].name, Mean{sums[kLossSums + 2 * m], sums[kLossSums + 1 + 2 * m]}.value());
+  for (size_t m = 0; m < metrics.size() && done.samples > 0; ++m) {
+    const Mean mean{sums[kLossSums + 2 * m], sums[kLossSums + 1 + 2 * m]};
+    put_metric(done, metrics[m].name, mean.value());
+    done.metric_weights.push_back(mean.weight);
+  }
   return done;
 }
 

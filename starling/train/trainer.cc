@@ -47,19 +47,24 @@ struct RankSummary {
       &RankSummary::bytes_from_servers, &RankSummary::test_loss,   &RankSummary::test_samples,
       &RankSummary::test_weight,        &RankSummary::compute_s,   &RankSummary::exposed_comm_s,
       &RankSummary::data_wait_s};
-  std::vector<double> metrics;  // of the last evaluation, in the order of FitOptions::metrics()
+  // Of the last evaluation, in the order of FitOptions::metrics(): the values, and what each is a mean over.
+  std::vector<double> metrics, metric_weights;
 
   std::vector<double> numbers() const {
     std::vector<double> all;
     for (const auto field : kFields) all.push_back(this->*field);
     all.insert(all.end(), metrics.begin(), metrics.end());
+    all.insert(all.end(), metric_weights.begin(), metric_weights.end());
     return all;
   }
   static RankSummary of(const std::vector<double>& numbers) {
     RankSummary summary;
     size_t next = 0;
     for (const auto field : kFields) summary.*field = numbers.at(next++);
-    summary.metrics.assign(numbers.begin() + static_cast<ptrdiff_t>(next), numbers.end());
+    const auto first = numbers.begin() + static_cast<ptrdiff_t>(next);
+    const auto middle = first + (numbers.end() - first) / 2;
+    summary.metrics.assign(first, middle);
+    summary.metric_weights.assign(middle, numbers.end());
     return summary;
   }
 };
@@ -342,18 +347,21 @@ class Loop {
     EvalDone whole = own;
     if (own.samples != parts_.test->size()) {
       const std::vector<Metric>& metrics = parts_.options.metrics();
-      double samples = 0, weight = 0;
+      double weight = 0;
       whole = {};
-      std::vector<double> sums(metrics.size());
+      std::vector<Mean> means(metrics.size());
       for (const auto& rank : all) {
         if (!rank || rank->test_samples == 0) continue;
         whole.loss += rank->test_loss * rank->test_weight;
-        for (size_t m = 0; m < sums.size(); ++m) sums[m] += rank->metrics[m] * rank->test_samples;
-        samples += rank->test_samples;
         weight += rank->test_weight;
+        for (size_t m = 0; m < means.size(); ++m) {
+          const double of_rank = rank->metric_weights[m];
+          if (of_rank > 0) means[m].sum += rank->metrics[m] * of_rank;
+          means[m].weight += of_rank;
+        }
       }
       whole.loss = weight > 0 ? whole.loss / weight : 0;
-      for (size_t m = 0; m < sums.size(); ++m) put_metric(whole, metrics[m].name, sums[m] / samples);
+      for (size_t m = 0; m < means.size(); ++m) put_metric(whole, metrics[m].name, means[m].value());
     }
     progress_.result.test_loss = whole.loss;
     progress_.result.test_accuracy = whole.accuracy;
@@ -376,6 +384,8 @@ class Loop {
     own.data_wait_s = progress_.result.data_wait_s;
     for (const Metric& metric : parts_.options.metrics())
       own.metrics.push_back(test.samples > 0 ? metric_of(test, metric.name) : 0);
+    own.metric_weights = test.metric_weights;
+    own.metric_weights.resize(own.metrics.size());
     RankSummaries all;
     for (const std::vector<double>& numbers : parts_.rank_gather.gather_last(own.numbers())) {
       all.emplace_back();

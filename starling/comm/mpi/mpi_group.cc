@@ -99,6 +99,7 @@ class MpiGroup final : public Group {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  int job_rank(int rank) const override { return job_ranks_.at(static_cast<size_t>(rank)); }
   int local_rank() const override { return 0; }
   std::vector<int> local_ranks() const override { return {rank_}; }
   std::string host_of(int rank) const override { return hosts_.at(static_cast<size_t>(rank)); }
@@ -138,6 +139,7 @@ class MpiGroup final : public Group {
   const std::shared_ptr<MpiLibrary> library_;
   const GroupOptions options_;
   const int rank_, size_;
+  const std::vector<int> job_ranks_;
   std::unique_ptr<Group> alone_;  // the windows and counters of this rank
   MpiPatience patience_;
   std::unique_ptr<MpiCommunicator> collectives_, messages_;
@@ -161,6 +163,7 @@ MpiGroup::MpiGroup(std::shared_ptr<MpiLibrary> library, const GroupSetup& setup)
       options_(setup.options),
       rank_(setup.rank),
       size_(static_cast<int>(setup.world_ranks.size())),
+      job_ranks_(setup.world_ranks),
       alone_(make_single_group()),
       patience_(options_),
       calls_(fmt::format("the group '{}'", setup.name),

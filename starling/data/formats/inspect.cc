@@ -71,6 +71,26 @@ std::string first_characters(const Source& source) {
   return encode_utf8(text);
 }
 
+// Reads and decodes the samples in `report.counted`, and fills the histogram, the mean and the deviation.
+void count_samples(const Source& source, DataReport& report) {
+  report.label_histogram.resize(static_cast<size_t>(report.classes));
+  if (!report.text) report.mean.resize(static_cast<size_t>(report.input_shape[0])), report.std = report.mean;
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < report.counted; ++i) {
+    indices.push_back(i * report.train_samples / report.counted);
+    if (static_cast<int64_t>(indices.size()) < kBatch && i + 1 < report.counted) continue;
+    const Batch batch = source.read(indices, 0);
+    report.text ? count_text(batch, report) : count_images(batch, report);
+    indices.clear();
+  }
+  for (size_t c = 0; c < report.mean.size(); ++c) {
+    const double mean = report.mean[c] / static_cast<double>(report.counted);
+    report.std[c] =
+        std::sqrt(std::max(report.std[c] / static_cast<double>(report.counted) - mean * mean, 0.0));
+    report.mean[c] = mean;
+  }
+}
+
 void preview(const Source& source, DataReport& report) {
   if (report.text) {
     report.preview = first_characters(source);
@@ -112,23 +132,10 @@ DataReport inspect_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens
   report.classes = info.classes;
   report.class_names = info.class_names;
   report.vocabulary = info.vocabulary;
+  report.tensors = !info.text && (info.input_shape.size() != 3 || info.classes < 1);
+  if (report.tensors) return report;
   report.counted = std::min(kMaxCounted, report.train_samples);
-  report.label_histogram.resize(static_cast<size_t>(info.classes));
-  if (!info.text) report.mean.resize(static_cast<size_t>(info.input_shape[0])), report.std = report.mean;
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < report.counted; ++i) {
-    indices.push_back(i * report.train_samples / report.counted);
-    if (static_cast<int64_t>(indices.size()) < kBatch && i + 1 < report.counted) continue;
-    const Batch batch = sets.train->read(indices, 0);
-    info.text ? count_text(batch, report) : count_images(batch, report);
-    indices.clear();
-  }
-  for (size_t c = 0; c < report.mean.size(); ++c) {
-    const double mean = report.mean[c] / static_cast<double>(report.counted);
-    report.std[c] =
-        std::sqrt(std::max(report.std[c] / static_cast<double>(report.counted) - mean * mean, 0.0));
-    report.mean[c] = mean;
-  }
+  count_samples(*sets.train, report);
   preview(*sets.train, report);
   return report;
 }
@@ -142,12 +149,14 @@ std::string to_text(const DataReport& report) {
                         report.classes, report.preview);
     return text;
   }
+  if (report.tensors)
+    return text + fmt::format("sample   a tensor of {}\n", fmt::join(report.input_shape, " x "));
   text += fmt::format("sample   {} (channels x height x width)\nclasses  {}\n",
                       fmt::join(report.input_shape, " x "), report.classes);
   text += fmt::format("mean     {:.4f}\nstd      {:.4f}\n", fmt::join(report.mean, " "),
                       fmt::join(report.std, " "));
   text +=
-      fmt::format("\nsamples a class{}\n{}",
+      fmt::format("\nsamples per class{}\n{}",
                   report.counted < report.train_samples ? fmt::format(" (of {} read)", report.counted) : "",
                   class_lines(report));
   const auto label = static_cast<size_t>(report.preview_label);
@@ -160,7 +169,7 @@ std::string to_text(const DataReport& report) {
 std::string to_json(const DataReport& report) {
   nlohmann::ordered_json json = {{"event", "data"},
                                  {"source", report.source},
-                                 {"kind", report.text ? "text" : "images"},
+                                 {"kind", report.tensors ? "tensors" : report.text ? "text" : "images"},
                                  {"train_samples", report.train_samples},
                                  {"test_samples", report.test_samples},
                                  {"input_shape", report.input_shape},

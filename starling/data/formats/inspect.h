@@ -14,6 +14,7 @@ namespace starling {
 struct DataReport {
   std::string source;
   bool text = false;
+  bool tensors = false;  // samples are neither text nor images with classes: nothing below `classes` is known
   int64_t train_samples = 0;
   int64_t test_samples = 0;          // 0 if there is no test part
   std::vector<int64_t> input_shape;  // {channels, height, width} or {tokens}

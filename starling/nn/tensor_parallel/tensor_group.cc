@@ -36,11 +36,12 @@ void TensorGroup::measured(const std::string& layer, size_t element_bytes, F ope
 std::byte* TensorGroup::window(size_t bytes) {
   if (!window_ || window_->bytes() < bytes)
     guarded([&] {
-      // A rank alone would wait for the others in the store until the time is over. A collective names at
+      // A rank alone would wait for the other ranks in the store until the time is over. A collective names at
       // once what they do instead.
-      auto asked = static_cast<int64_t>(bytes);
-      starling::all_reduce(group_, &asked, 1, DataType::kInt64, ReduceOp::kMax);
-      window_ = group_.allocate_window(window_ ? std::max(bytes, 2 * window_->bytes()) : bytes);
+      auto most = static_cast<int64_t>(bytes);
+      starling::all_reduce(group_, &most, 1, DataType::kInt64, ReduceOp::kMax);
+      const auto asked = static_cast<size_t>(most);
+      window_ = group_.allocate_window(window_ ? std::max(asked, 2 * window_->bytes()) : asked);
     });
   return window_->region(group_.local_rank());
 }

@@ -189,7 +189,7 @@ double AllReduce::thread_forward_backward(int thread, const Batch& batch) {
     return factor;
   };
   steps.check = [this, thread](double loss) {
-    if (!std::isfinite(loss)) refuse_loss(replicas_[0], group_.rank(), step_.index, loss);
+    if (!std::isfinite(loss)) refuse_loss(replicas_[0], group_.job_rank(group_.rank()), step_.index, loss);
     if (thread != 0) return;
     own_loss_ = loss;
     post_notice();
@@ -276,15 +276,20 @@ StepReport AllReduce::update() {
   if (!all_finite()) refuse_gradients();
   memory_->commit(step_.index);
   whole_step_ = step_.index;
-  const int self = group_.rank();
-  report.slowest_rank = group_.size() == 1         ? -1
-                        : finish.slowest_local < 0 ? self
-                                                   : group_.local_ranks()[finish.slowest_local];
+  report.slowest_rank = slowest_rank(finish);
   report.bytes_sent = bytes_in_windows();
   report.compute_s = forward_backward_s_ + to_seconds(clock_.now() - start) - report.exposed_comm_s;
   if (options_.hash_every > 0 && step_.index % options_.hash_every == 0) compare_replicas();
   if (!rebuilt_) rebuild_in_order_of_arrival();
   return report;
+}
+
+// A rank of one host that waited for no other rank came last. Between hosts, the reducer does not know which
+// rank came last.
+int AllReduce::slowest_rank(const GradientReducer::Finish& finish) const {
+  if (group_.size() == 1) return -1;
+  if (finish.slowest_local >= 0) return group_.job_rank(group_.local_ranks()[finish.slowest_local]);
+  return one_host_ ? group_.job_rank(group_.rank()) : -1;
 }
 
 // Returns the bytes that this rank publishes to peers on this host in a step (TrafficCount). W is the size of
@@ -332,14 +337,15 @@ void AllReduce::refuse_gradients() const {
   for (int r = 0; one_host_ && r < group_.size(); ++r) {
     for (int m = 0; m < options_.threads; ++m) {
       const std::string name = first_in(r, m);
-      if (!name.empty()) refuse_gradient(r, step_.index, fmt::format("the gradient of {}", name));
+      if (!name.empty()) refuse_gradient(group_.job_rank(r), step_.index, fmt::format("the gradient of {}", name));
     }
   }
   // Between hosts, the sum has replaced the gradients of this rank's first thread.
   const std::string name = one_host_ ? "" : first_in(group_.local_rank(), 0);
+  const int self = group_.job_rank(group_.rank());
   if (!name.empty())
-    refuse_gradient(group_.rank(), step_.index, fmt::format("the sum of all ranks' gradients of {}", name));
-  refuse_gradient(group_.rank(), step_.index, "the mean gradient of all ranks");
+    refuse_gradient(self, step_.index, fmt::format("the sum of all ranks' gradients of {}", name));
+  refuse_gradient(self, step_.index, "the mean gradient of all ranks");
 }
 
 void AllReduce::consensus() {

@@ -124,6 +124,7 @@ class AllReduce final : public Strategy, public Recoverable {
   std::vector<const std::byte*> sources() const;
   void rebuild_in_order_of_arrival();
   void relayout(const std::vector<size_t>& order);
+  int slowest_rank(const GradientReducer::Finish& finish) const;
   uint64_t bytes_in_windows() const;
   void post_notice();
   bool all_finite() const;

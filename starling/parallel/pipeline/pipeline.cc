@@ -99,7 +99,7 @@ void Pipeline::read_notices(StepReport& report) {
     span = std::max(span, n.span_s);
     if (n.busy_s > slowest && group_.size() > 1) {
       slowest = n.busy_s;
-      report.slowest_rank = options_.ranks.empty() ? r : options_.ranks[r];
+      report.slowest_rank = group_.job_rank(r);
     }
   }
   if (report.stop) wish_heard_ = stops_ = false;  // all ranks meet now, and may go on

@@ -48,7 +48,6 @@ struct PipelineOptions {
   // `replica`.
   int replica = 0;
   int replicas = 1;             // number of replicas
-  std::vector<int> ranks;       // the job's rank of each rank of the group; empty if they are equal
   bool tells_exchange = false;  // whether strategy_stats() includes those of the exchange
   // Whether each step must make copies of tied parameters equal, because the exchange does not keep them
   // equal.

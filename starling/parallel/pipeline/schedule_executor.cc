@@ -240,11 +240,12 @@ void ScheduleExecutor::recv_gradient(const Action& action, Cell& cell) {
 }
 
 void ScheduleExecutor::refuse_loss(double loss) const {
+  const int self = group_.job_rank(group_.rank());
   throw Error(ErrorCode::kNumeric,
               fmt::format("rank {} (last stage): the loss is {} at step {}; try a lower --lr, warm-up (--set "
                           "schedule.warmup_steps=…) or --set optimizer.clip_norm=1",
-                          group_.rank(), loss, step_),
-              group_.rank());
+                          self, loss, step_),
+              self);
 }
 
 }  // namespace starling

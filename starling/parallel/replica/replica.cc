@@ -48,8 +48,9 @@ Replica make_replica(const ModelFactory& factory, at::ScalarType type, uint64_t 
       // Layers with running averages stay fp32, because bf16 would lose small changes of the averages. ATen's
       // kernels accept the mixed types.
       if (item.value()->named_buffers(/*recurse=*/false).contains("running_mean")) continue;
-      for (auto& parameter : item.value()->parameters(/*recurse=*/false))
-        parameter.set_data(parameter.to(type));
+      for (auto& parameter : item.value()->parameters(/*recurse=*/false)) {
+        if (parameter.is_floating_point()) parameter.set_data(parameter.to(type));
+      }
     }
   } else {
     convert(module, type);

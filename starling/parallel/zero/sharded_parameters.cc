@@ -94,7 +94,7 @@ double ShardedParameters::forward_backward(const Batch& batch) {
   };
   steps.check = [this](double loss) {
     gatherer_.rethrow();
-    if (!std::isfinite(loss)) refuse_loss(group_.rank(), step_.index, loss);
+    if (!std::isfinite(loss)) refuse_loss(group_.job_rank(group_.rank()), step_.index, loss);
   };
   own_loss_ = batch_by_parts(parts, steps);
   gatherer_.rethrow();
@@ -142,7 +142,7 @@ void ShardedParameters::refuse_unless_finite() const {
   for (const auto& unit : units_) {
     const std::string name = unit->gradient_share(replica_).first_not_finite();
     if (!name.empty())
-      refuse_gradient(group_.rank(), step_.index,
+      refuse_gradient(group_.job_rank(group_.rank()), step_.index,
                       fmt::format("the mean of all ranks' gradients of {}", name));
   }
 }

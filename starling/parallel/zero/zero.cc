@@ -264,15 +264,16 @@ void Zero::load_state(const StrategyState& state) {
 
 // Throws Error(kNumeric). With stage 3, no whole parameters exist that the message could name.
 void Zero::refuse(double loss) const {
-  if (options_.stage < 3) refuse_loss(replica_, group_.rank(), step_.index, loss);
-  refuse_loss(group_.rank(), step_.index, loss);
+  const int self = group_.job_rank(group_.rank());
+  if (options_.stage < 3) refuse_loss(replica_, self, step_.index, loss);
+  refuse_loss(self, step_.index, loss);
 }
 
 // Only the rank whose share is not finite throws. The other ranks get its error in their next collective,
 // before they publish or save what this update has made.
 void Zero::refuse_gradient_of(const ZeroUnit& unit) const {
   const std::string name = unit.gradient_share(replica_).first_not_finite();
-  refuse_gradient(group_.rank(), step_.index,
+  refuse_gradient(group_.job_rank(group_.rank()), step_.index,
                   name.empty() ? std::string("the mean gradient of all ranks")
                                : fmt::format("the sum of all ranks' gradients of {}", name));
 }

@@ -15,10 +15,8 @@ MeshGroups::MeshGroups(const RunSpec& spec, const RunEnvironment& environment, s
                        environment.group.size())),
       place_(place_of(mesh_, environment.group.rank())) {
   if (mesh_.replica < mesh_.ranks()) own_replicas_ = make_replica_group("replica");
-  stages_ =
-      mesh_.stage > 1 ? environment.make_group(prefix_ + "stage", place_.stage_ranks) : make_single_group();
-  tensors_ = mesh_.tensor > 1 ? environment.make_group(prefix_ + "tensor", place_.tensor_ranks)
-                              : make_single_group();
+  stages_ = mesh_.stage > 1 ? environment.make_group(prefix_ + "stage", place_.stage_ranks) : alone();
+  tensors_ = mesh_.tensor > 1 ? environment.make_group(prefix_ + "tensor", place_.tensor_ranks) : alone();
   if (mesh_.tensor == 1) return;
   if (mesh_.stage > 1) models_ = environment.make_group(prefix_ + "model", place_.model_ranks);
   std::vector<int> same_slice;
@@ -26,8 +24,12 @@ MeshGroups::MeshGroups(const RunSpec& spec, const RunEnvironment& environment, s
   evaluators_ = environment.make_group(prefix_ + "evaluation", same_slice);
 }
 
+std::unique_ptr<Group> MeshGroups::alone() const {
+  return make_single_group({}, environment_.world_rank());
+}
+
 std::unique_ptr<Group> MeshGroups::make_replica_group(const std::string& name) const {
-  if (mesh_.replica == 1) return make_single_group();
+  if (mesh_.replica == 1) return alone();
   if (mesh_.replica == mesh_.ranks()) return environment_.make_group(prefix_ + name, {});
   return environment_.make_group(prefix_ + name, place_.replica_ranks);
 }

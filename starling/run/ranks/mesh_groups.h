@@ -40,6 +40,8 @@ class MeshGroups {
   std::unique_ptr<Group> make_replica_group(const std::string& name) const;
 
  private:
+  std::unique_ptr<Group> alone() const;
+
   const RunEnvironment& environment_;
   const std::string prefix_;
   MeshSpec mesh_;
