@@ -54,7 +54,7 @@ struct StepReport {
   // The parts of exposed_comm_s, by ExchangePhase. Their sum is smaller if a strategy does not know the phase
   // of some time.
   std::array<double, kExchangePhases.size()> phase_s = {};
-  int slowest_rank = -1;    // the last rank to arrive; -1 if this rank is alone
+  int slowest_rank = -1;    // the last rank to arrive; -1 if it is unknown or this rank is alone
   uint64_t bytes_sent = 0;  // by this rank, beyond what the run's group counts (TrafficCount)
   // Some rank asked all ranks to meet. All ranks see this after the same step, which may be a few steps after
   // the request. They then agree on what was asked for, and may go on.

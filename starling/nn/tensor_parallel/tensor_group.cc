@@ -36,8 +36,8 @@ void TensorGroup::measured(const std::string& layer, size_t element_bytes, F ope
 std::byte* TensorGroup::window(size_t bytes) {
   if (!window_ || window_->bytes() < bytes)
     guarded([&] {
-      // A rank alone would wait for the others in the store until the time is over. A collective names at
-      // once what they do instead.
+      // If another rank makes a different call, this all-reduce reports that at once. allocate_window() alone
+      // would wait for the rank in the store until its timeout.
       auto asked = static_cast<int64_t>(bytes);
       starling::all_reduce(group_, &asked, 1, DataType::kInt64, ReduceOp::kMax);
       window_ = group_.allocate_window(window_ ? std::max(bytes, 2 * window_->bytes()) : bytes);
