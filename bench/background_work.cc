@@ -137,8 +137,8 @@ Figures measure(Group& group, size_t bytes) {
 void run_rank(int rank, size_t bytes, const NetworkNamespaces& hosts, const std::string& address,
               const JobIdentity& identity) {
   ::alarm(300);  // ends the rank if it hangs
-  StoreClient store(address,
-                    identity);  // before it enters the namespace, from which the address cannot be reached
+  // The store's address cannot be reached from the namespace, so the client connects before.
+  StoreClient store(address, identity);
   hosts.enter(rank);
   pin_to_core(rank);
   GroupSetup setup;

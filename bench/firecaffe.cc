@@ -1,4 +1,4 @@
-// firecaffe_bench measures the figure of FireCaffe (Iandola et al. 2016, section 3) on one machine.
+// firecaffe_bench measures the figure of FireCaffe (Iandola et al. 2016) on one machine.
 //
 // It all-reduces one gradient through a star (parameter server), a binomial tree, a ring and by halving and
 // doubling. It prints the time of each algorithm for 2 to 8 hosts beside the algorithm's formula.

@@ -2,10 +2,11 @@
 //
 // Measures how long P ranks take to form a group, and to form the next one after the loss of a rank.
 //
-// Processes (default 16,64,256) have a host each, as far as the group is concerned: they connect over TCP on
-// the loopback of a network namespace of their own. Threads (default 100,1000) connect in memory. The program
-// prints the least, the median and the greatest time of N rounds (default 3) for every size. A time begins
-// when the last rank is ready and ends when the slowest rank is done:
+// For the group, each process (default 16,64,256) is on a host of its own. All processes connect over TCP on
+// the loopback of one network namespace. Threads (default 100,1000) connect in memory. The program prints the
+// least, the median and the greatest time of N rounds (default 3) for every size. The first phase begins when
+// all ranks are ready. A phase ends when the slowest rank is done, and the next phase except `loss` begins
+// then:
 //   group    make_group
 //   barrier  the first barrier
 //   loss     from the end of a rank until every other rank has an error (a killed process, or the key that a
@@ -13,8 +14,10 @@
 //   left     the end of the group that failed, on all ranks that are left
 //   agreed   the agreement on the ranks that are left
 //   again    make_group of the ranks that are left, and its first barrier
-// Then follow the store calls per rank, the connections per rank, and what the kernel counted for all rounds:
-// overflows of a listener's queue and TCP segments that were sent twice.
+// The program also prints the store calls of the rank that makes most, for the first group (`calls`) and for
+// the agreement and the second group (`again`). `conn.` is 2 (P − 1), the connections of a rank to all other
+// ranks. The kernel's counters are those of all rounds: overflows and drops of listeners' queues, and SYN
+// segments that were sent again.
 //
 // A process needs two descriptors per rank, a thread about 20. Raise `ulimit -n` accordingly.
 #include <arpa/inet.h>

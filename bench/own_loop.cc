@@ -6,8 +6,9 @@
 //   own_loop_bench -n 2 -- WIDTH
 //       Several ranks: the own loop against Run::fit() with the same optimizer.
 //
-// Both sides alternate in one process. For each side it prints the minimum, the median and the maximum over
-// the rounds of the time of a step, and the same of the ratio of two neighbouring rounds.
+// Both sides alternate in each process. For each side the program prints the minimum, the median and the
+// maximum of the time of a step over the rounds. It prints the same three values of the difference (one rank)
+// or the ratio (several ranks) of both sides in a round. The default of WIDTH is 4096.
 #include <torch/torch.h>
 
 #include <algorithm>

@@ -168,7 +168,8 @@ void measure_handshake(int rounds) {
   print_row("handshake, both sides", fmt::format("{} bytes", bytes), found, "us");
 }
 
-// Measures both processes' connections. `hosts`: the namespaces of the two processes; null: loopback.
+// Measures the connections of two processes, and prints the results. Returns 0, or 1 if the second process
+// failed. `hosts`: the namespaces of the two processes; null: loopback.
 int measure_connections(int rounds, const NetworkNamespaces* hosts) {
   const JobIdentity identity{make_job_key(), "security-bench"};
   if (hosts != nullptr) hosts->enter(0);

@@ -8,7 +8,8 @@
 namespace starling {
 namespace {
 
-// Looks at the words before the cursor. Bash cuts words at "=", so that "--exchange=ad" is three words.
+// This script looks at the words before the cursor. Bash cuts words at "=", so that "--exchange=ad" is three
+// words.
 constexpr const char* kBashBegin = R"(# bash completion for starling. Written by `starling completion bash`.
 _starling() {
   local word="${COMP_WORDS[COMP_CWORD]}" option="${COMP_WORDS[COMP_CWORD-1]}"
@@ -82,12 +83,13 @@ std::string bash_pattern(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, "|"));
 }
 
-// _starling_argument OPTION WORD: completes the argument of an option; false if the option takes none.
+// Returns the shell function _starling_argument OPTION WORD. It completes the argument of an option, and
+// fails if the option takes none.
 std::string argument_function(const CommandPage& root) {
   std::string out = "_starling_argument() {\n  case \"$1\" in\n";
   for (const OptionPage* option : options_with_argument(root))
     out += fmt::format("    {}) {} ;;\n", bash_pattern(option->names), bash_completed(*option, "\"$2\""));
-  // The value of a key, behind --set KEY=.
+  // These cases complete the value of a key, behind --set KEY=.
   for (const SchemaEntry& entry : schema()) {
     const std::string_view words = entry.allowed.empty() ? entry.suggestions : entry.allowed;
     if (!words.empty()) out += fmt::format("    {}) _starling_offer \"{}\" \"$2\" ;;\n", entry.key, words);
@@ -114,7 +116,7 @@ std::string is_command_function(const CommandPage& root) {
       bash_pattern(names));
 }
 
-// _starling_words: sets the commands and flags that may follow $command.
+// Returns the shell function _starling_words, which sets the commands and flags that may follow $command.
 std::string words_function(const CommandPage& root) {
   std::vector<std::string> global;
   for (const OptionPage& option : root.options)

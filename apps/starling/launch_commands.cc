@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-// The configuration keys whose flags `launch` takes. --set and -c reach all other keys.
+// Returns the configuration keys whose flags `launch` takes. --set and -c set all other keys.
 FlagChoice launch_flags() {
   return {.sections = {},
           .keys = {"train.ranks", "train.threads", "run.dir", "launch.hosts", "launch.hostfile",

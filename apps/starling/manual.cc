@@ -93,7 +93,7 @@ std::string commands_section(const CommandPage& page) {
   return out;
 }
 
-// --set sets the keys that a command reads and that have no flag.
+// Returns the section about the keys that a command reads and that have no flag. --set sets these keys.
 std::string keys_section(const CommandPage& page) {
   if (page.runs_program) return "";
   std::string out;

@@ -7,7 +7,7 @@
 
 namespace starling {
 
-// "starling-config-show" for the page of "starling config show".
+// Returns "starling-config-show" for the page of "starling config show".
 std::string manual_name(const CommandPage& page);
 
 // Returns the text of a manual page of section 1. `root` is the page of `starling`.

@@ -1,5 +1,5 @@
-// A program with a life of its own that trains inside: a simulation with a main loop, threads and its own
-// handling of Ctrl-C. One of its threads joins the job and trains. The main loop goes on meanwhile.
+// A program that trains beside its own work: a simulation with a main loop, threads and its own handling of
+// Ctrl-C. One of its threads joins the job and trains. The main loop continues meanwhile.
 //
 //   embed                                   One rank.
 //   starling launch -n 2 embed              Two ranks. torchrun, mpiexec and srun work, too.

@@ -1,5 +1,5 @@
 // A program that adds a codec: each value travels as a 16-bit number of steps of a grid. Error feedback keeps
-// what a message leaves out for the next one.
+// the rounding errors of a message and adds them to the next message.
 //
 //   extend_codec --codec grid:step=0.001 -n 2
 #include <torch/nn/init.h>

@@ -1,8 +1,8 @@
 // A program that adds an all-reduce between hosts: the ranks form a line. The sum travels to its end and
 // back.
 //
-//            steps       bytes that a rank sends   order of the sum
-//   line     2 (p − 1)   2 N                       rank order
+//            steps       bytes that a rank sends         order of the sum
+//   line     2 (p − 1)   2 N, at the ends of the line N  rank order
 //
 //   extend_collective --collective line -n 3 --set comm.shared_memory=false
 #include <torch/nn/init.h>

@@ -1,5 +1,5 @@
 // A program that adds an exchange: elastic averaging SGD (Zhang, Choromanska and LeCun, NIPS 2015). Each rank
-// trains alone. Every H steps it is pulled towards a common center, and the center towards the ranks:
+// trains alone. Every H steps, its parameters x_k move towards a common center c, and c towards the ranks:
 //
 //   d_k = x_k − c      x_k ← x_k − α d_k      c ← c + α Σ_k d_k
 //

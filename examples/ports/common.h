@@ -1,5 +1,5 @@
-// What the ports share, with libtorch alone: generated pictures, and a line that tells two sets of weights
-// apart.
+// What the ports share, with libtorch alone: generated pictures, and a function that prints the norms of
+// weights, so that two sets of weights can be compared.
 #pragma once
 
 #include <torch/torch.h>

@@ -44,7 +44,7 @@ class Transfer : public MpiTransfer {
 class Receive final : public Transfer {
  public:
   using Transfer::Transfer;
-  // An abandoned receive must not write into its memory later.
+  // A receive that is destroyed before its end must not write into its memory later.
   ~Receive() override {
     if (ended() || abandoned_ || request_ == MPI_REQUEST_NULL) return;
     MPI_Cancel(&request_);

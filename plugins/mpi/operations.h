@@ -1,4 +1,4 @@
-// The types and reduce operations of MPI for those of starling/comm.
+// The MPI types and operations for the types and reduce operations of starling/comm.
 #pragma once
 
 #include <mpi.h>

@@ -22,7 +22,7 @@ import torch
 from starling import process
 from starling_c10d import _C
 
-# What hooks of an optimizer are kept in. Both optimizers have the same hooks.
+# The attributes in which torch keeps the hooks of an optimizer. This object and the wrapped optimizer share the hooks.
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
           "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks")
 _OWN = "own_optimizer"

@@ -71,7 +71,7 @@ def _create(options, backend_options):
 def _leave():
     """Leaves every group if the program ends without destroy_process_group.
 
-    The other ranks then see no lost rank.
+    Without this call, the other ranks would report this rank as lost.
     """
     for backend in reversed(_backends):
         backend.shutdown()

@@ -9,6 +9,8 @@
 
 namespace starling {
 
+// Prints the place, the condition and the message to standard error, and aborts the process. STARLING_CHECK
+// calls it.
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
 
 }  // namespace starling

@@ -15,6 +15,7 @@ class Clock {
   virtual Nanoseconds now() const = 0;
 };
 
+// The monotonic clock of the system.
 class SystemClock final : public Clock {
  public:
   Nanoseconds now() const override {
@@ -22,6 +23,7 @@ class SystemClock final : public Clock {
   }
 };
 
+// Returns the time in seconds.
 inline double to_seconds(Nanoseconds t) {
   return std::chrono::duration<double>(t).count();
 }

@@ -1,6 +1,6 @@
 // The exceptions of Starling. A fault throws an exception, a bug fails a CHECK (check.h), and an expected
-// outcome is a return value. Only the supervisor, the outermost functions of threads and processes, and the
-// program catch exceptions.
+// outcome is a return value. Code catches an exception only if it can recover from the fault. All other
+// exceptions reach the outermost function of the thread or the process.
 //
 // Every message says what happened, where it happened, and what to do.
 #pragma once
@@ -62,7 +62,8 @@ class DataError : public Error {
   explicit DataError(const std::string& message) : Error(ErrorCode::kData, message) {}
 };
 
-// A peer was lost or violates the protocol.
+// Communication failed. For example, a peer was lost, a peer violates the protocol, or the system has no
+// descriptors left.
 class CommError : public Error {
  public:
   // `peer` is the rank that caused the error, or -1 if it is unknown.
@@ -78,8 +79,9 @@ class CommError : public Error {
   int peer_;
 };
 
-// A wait exceeded its timeout. `late` is the first late rank, or -1 if it is unknown. The message names the
-// collective, its sequence number, the late rank and the host of that rank.
+// A wait exceeded its timeout. `late` is the first late rank, or -1 if it is unknown. The message says what
+// was awaited. For a collective, it names the collective, its sequence number, the late rank and the host of
+// that rank.
 class TimeoutError : public CommError {
  public:
   // peer() returns `late`.

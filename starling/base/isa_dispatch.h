@@ -1,6 +1,6 @@
 // Runs a loop that is compiled once for each instruction set (isa.h).
 //
-// `work` is a callable. Its operator() and everything that it calls are STARLING_INLINE. The compiler
+// `work` is a callable. Its operator() and all functions that it calls are STARLING_INLINE. The compiler
 // therefore builds one copy of the loop for each instruction set.
 #pragma once
 
@@ -12,6 +12,8 @@
 
 namespace starling {
 
+// run_baseline() and the functions below call work(). Each is compiled for one instruction set. dispatch()
+// and dispatch_fused() choose among them.
 template <typename Work>
 void run_baseline(const Work& work) {
   work();
@@ -40,8 +42,8 @@ run_avx512_fused(const Work& work) {
 }
 #endif
 
-// Without fused multiply-adds: all instruction sets give the same bits. Include this header for it only in
-// files that cmake/layers.cmake compiles with the flags of kernels (-O3, no contraction).
+// Calls work(), compiled for `isa` without fused multiply-adds. All instruction sets then give equal bits.
+// Call it only in files that cmake/layers.cmake compiles with the flags of kernels (-O3, no contraction).
 template <typename Work>
 void dispatch(Isa isa, const Work& work) {
 #if defined(__x86_64__)
@@ -51,7 +53,7 @@ void dispatch(Isa isa, const Work& work) {
   run_baseline(work);
 }
 
-// With fused multiply-adds: results differ between instruction sets by rounding.
+// Like dispatch(), with fused multiply-adds. The results of different instruction sets differ by rounding.
 template <typename Work>
 void dispatch_fused(Isa isa, const Work& work) {
 #if defined(__x86_64__)

@@ -14,6 +14,7 @@ constexpr uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// 2^64 divided by the golden ratio: the increment of SplitMix64.
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15ULL;
 
 // Combines three values into one key. The order of the values matters.
@@ -21,7 +22,7 @@ constexpr uint64_t key_of(uint64_t a, uint64_t b, uint64_t c) {
   return mix64(mix64(mix64(a + kGolden) + b + 2 * kGolden) + c + 3 * kGolden);
 }
 
-// A number in [0, 1) from 64 bits.
+// Returns a number in [0, 1) that is made from the upper 53 bits.
 constexpr double uniform_of(uint64_t bits) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }

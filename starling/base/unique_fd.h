@@ -20,9 +20,13 @@ class UniqueFd {
   UniqueFd& operator=(const UniqueFd&) = delete;
   ~UniqueFd() { reset(); }
 
+  // The descriptor, or -1 if there is none.
   int get() const { return fd_; }
+  // Whether there is a descriptor.
   bool valid() const { return fd_ >= 0; }
+  // Returns the descriptor, which then belongs to the caller.
   int release() { return std::exchange(fd_, -1); }
+  // Closes the descriptor and takes over `fd`.
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;

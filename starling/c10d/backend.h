@@ -3,16 +3,16 @@
 //
 // Element types and reduce operations: data_type.h lists them. Operations that compute nothing accept tensors
 // of any type. The backend copies tensors that are not contiguous, and lists of tensors, to and from a
-// contiguous one. It uses contiguous tensors in place, and those of allocateTensor() without any copy.
+// contiguous tensor. It uses contiguous tensors in place, and those of allocateTensor() without any copy.
 //
 // Order: all ranks make equal collective calls in equal order. One thread of the backend executes them in
 // this order. If asyncOp is false and no call is pending, the calling thread executes the call before it
-// returns. Each peer has one thread for sends and one for receives, which start with the first send or
-// receive. Sends and receives therefore complete in any order of the calls on both sides.
+// returns. Each peer has one lane for sends and one for receives (comm/work_lanes.h), which progress at the
+// same time. Sends and receives therefore complete in any order of the calls on both sides.
 //
 // Errors: wrong arguments throw Error(kConfig) from the call. Faults (CommError, TimeoutError) come out of
 // wait(). The group's timeout ends every operation. A timeout in the options, or one set by setTimeout,
-// bounds wait().
+// bounds wait(). The Work of endCoalescing() has no bound of its own.
 //
 // Hooks: those of c10d's Hooks.hpp, see work_hooks.h. Abort hooks are called before abort() and when an
 // operation finds a failure.
@@ -53,8 +53,8 @@ class StarlingBackend final : public c10d::Backend {
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-  // rendezvous: how the group was made, for split() and merge(). Its timeout is that of the group. store: for
-  // shrink(), or null.
+  // `rendezvous` says how the group was made, for split() and merge(). Its timeout is that of the group.
+  // `store` is the store for shrink(), or null.
   explicit StarlingBackend(std::shared_ptr<Group> group, RendezvousOptions rendezvous = {},
                            StorePtr store = {});
   // Calls shutdown().
@@ -64,8 +64,8 @@ class StarlingBackend final : public c10d::Backend {
   static c10::intrusive_ptr<StarlingBackend> make(const StorePtr& store, int rank, int size,
                                                   const RendezvousOptions& rendezvous);
 
-  // Makes a backend that has no group before reconfigure(). rank and size are those of the process group. All
-  // ranks must be on one host.
+  // Makes a backend that has no group before reconfigure(). `rank` and `size` are those of the process group.
+  // All ranks must be on one host.
   static c10::intrusive_ptr<StarlingBackend> make_reconfigurable(int rank, int size,
                                                                  const RendezvousOptions& rendezvous);
   // For make_reconfigurable().
@@ -77,20 +77,20 @@ class StarlingBackend final : public c10d::Backend {
   bool isInitialized() override;
   // Returns c10d's options of this backend.
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
-  // Returns the number of the last collective, from 1.
+  // Returns the number of the last collective, counted from 1. It is 0 before the first one.
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   // Bounds the wait() of later operations that give no timeout.
   void setTimeout(std::chrono::milliseconds timeout) override;
 
-  // Broadcasts one tensor in place. It has an equal shape on all ranks.
+  // Broadcasts one tensor in place. The tensor has an equal shape on all ranks.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   // Reduces one tensor in place. Sparse tensors can be summed only.
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   // Sums one sparse tensor.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  // Reduces any number of tensors of one type in one operation.
+  // Reduces one or more tensors of one type in one operation.
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  // Reduces one tensor in place on the root. The tensors of the remaining ranks do not change.
+  // Reduces one tensor in place on the root. The tensors of all other ranks do not change.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
 
   // Gathers the input of each rank. The list has getSize() tensors, each with as many elements as the input.
@@ -100,24 +100,26 @@ class StarlingBackend final : public c10d::Backend {
   // output.
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override;
-  // Like allgather() on the root. On the remaining ranks the list is empty.
+  // Like allgather() on the root. On all other ranks the list is empty.
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  // Sends one tensor of the root's list to each rank. On the remaining ranks the list is empty.
+  // Sends one tensor of the root's list to each rank. On all other ranks the list is empty.
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                   const c10d::ScatterOptions& options) override;
-  // Gathers several tensors of any types. outputs: getSize() lists of as many tensors as there are inputs.
+  // Gathers several tensors of any types. `outputs` has getSize() lists, each with as many tensors as
+  // `inputs`.
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
 
-  // Gathers into one tensor that has getSize() times the elements of the input. _allgather_base leads to this
-  // function. The deprecated names of the coalesced forms lead to those below.
+  // Gathers into one tensor that has getSize() times the elements of the input. c10d's _allgather_base()
+  // calls this function. The deprecated names of the coalesced forms call the functions below.
   WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input,
                             const c10d::AllgatherOptions& options) override;
   // Reduces one tensor that has getSize() times the elements of the output, and keeps the part of this rank.
-  // _reduce_scatter_base leads to this function.
+  // c10d's _reduce_scatter_base() calls this function.
   WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
                                 const c10d::ReduceScatterOptions& options) override;
-  // Gathers into one tensor of the root. gather_into_tensor leads to this function.
+  // Gathers into one tensor of the root, which has getSize() times the elements of the input. c10d's
+  // gather_into_tensor() calls this function.
   WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
   // Executes all_gather_single() for each pair of tensors under one Work.
   WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
@@ -127,15 +129,15 @@ class StarlingBackend final : public c10d::Backend {
                                           const c10d::ReduceScatterOptions& options) override;
 
   // Exchanges parts of one tensor along dim 0. Each list of splits has one number per rank, or is empty for
-  // equal parts. alltoall_base leads to this function.
+  // equal parts. c10d's alltoall_base() calls this function.
   WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                             std::vector<int64_t>& input_splits,
                             const c10d::AllToAllOptions& options) override;
   // Sends inputs[r] to rank r and receives outputs[r] from it.
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
 
-  // Sends one tensor. The receiver's tensor has as many bytes. Sends and receives match by (peer, tag), in
-  // order.
+  // Sends one tensor. The receiver's tensor has equally many bytes. Sends and receives match by (peer, tag),
+  // in order.
   WorkPtr send(Tensors& tensors, int peer, int tag) override;
   // Receives one tensor.
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
@@ -144,14 +146,14 @@ class StarlingBackend final : public c10d::Backend {
 
   // Completes when all ranks have called it.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // A barrier that finds missing ranks. Blocks. Rank 0 waits for the remaining ranks until options.timeout
-  // and ends the group if some did not arrive. It then throws TimeoutError, which names the first missing
-  // rank or, with `all`, all of them. The calls of the remaining ranks end with the finding of rank 0.
+  // A barrier that finds missing ranks. Blocks. Rank 0 waits for all other ranks until options.timeout and
+  // ends the group if some did not arrive. It then throws TimeoutError, which names the first missing rank
+  // or, with `all`, all of them. The calls of the other ranks then throw the message of rank 0.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool all) override;
 
   // c10d: startCoalescing() and endCoalescing() are offered.
   bool supportsCoalescing() const override { return true; }
-  // Begins a set of operations of one thread. They are executed as they are called.
+  // Begins a set of operations, which one thread calls. They are executed as they are called.
   void startCoalescing() override;
   // Ends the set. The Work completes with the last of its operations.
   WorkPtr endCoalescing() override;
@@ -162,13 +164,14 @@ class StarlingBackend final : public c10d::Backend {
   // not in the list.
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks,
                    const c10::intrusive_ptr<Options>& options) override;
-  // Makes a group of the ranks that hold `store`. Collective. rank and size: those in the new group.
+  // Makes a group of the ranks that hold `store`. Collective. `rank` and `size` are those in the new group.
   BackendPtr merge(const StorePtr& store, const c10::intrusive_ptr<Options>& options, const int& rank,
                    const int& size) override;
   // c10d: shrink() is offered, if the backend was made with a store.
   bool supportsShrinking() const override { return store_.defined(); }
-  // Makes a group of the ranks that are not excluded, through the store of this backend. If flags & 1, this
-  // backend is aborted first.
+  // Makes a group of the ranks that are not excluded, through the store of this backend. Collective over
+  // these ranks. If flags & 1, this backend is aborted first. Errors: Error(kConfig) if the backend has no
+  // store or this rank is excluded.
   BackendPtr shrink(const std::vector<int64_t>& excluded, int flags,
                     const c10::intrusive_ptr<Options>& options) override;
 
@@ -182,8 +185,8 @@ class StarlingBackend final : public c10d::Backend {
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
   // Returns a one-dimensional tensor of zeros in memory that the ranks of this host share. Collective over
-  // these ranks, in equal order and with equal numbers of bytes. The memory lives until both the group and
-  // the tensor have ended.
+  // these ranks, in equal order and with equal numbers of bytes. The memory lives at least as long as the
+  // tensor. GroupOptions::free_windows says whether it lives until the group ends.
   at::Tensor allocateTensor(long size,
                             at::TensorOptions options) override;  // NOLINT(google-runtime-int): c10d's type
   // c10d: allocateTensor() is offered.
@@ -193,8 +196,8 @@ class StarlingBackend final : public c10d::Backend {
   bool supportsWindow() const override;
   // Makes a window for one-sided access (one_sided.h). Collective.
   c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
-  // Returns the number and the bytes of this rank's regions of windows and allocateTensor(). They live as
-  // long as the group.
+  // Returns the number and the bytes of the regions that this rank has made for windows and allocateTensor().
+  // Regions that have been freed since are included.
   std::unordered_map<std::string, uint64_t> getMemoryStats() override;
 
   // c10d: abort hooks are offered.
@@ -239,8 +242,9 @@ class StarlingBackend final : public c10d::Backend {
   // calls throw CommError.
   void shutdown() override;
 
-  // The lanes of comm/work_lanes.h: kind 0 has the receives of a peer, 1 the sends, larger kinds those of a
-  // window. This type and the functions below are for StarlingWindow.
+  // The lanes of comm/work_lanes.h. Of a peer, kind 0 has the receives, kind 1 the sends, and larger kinds
+  // the operations of a window. Lane (-1, -1) has the collectives, and lane (-1, 0) has recvAnysource(). This
+  // type and the functions below are for StarlingWindow.
   using Lane = starling::Lane;
   // Returns the kind of a window's lane.
   static int64_t window_lane(int64_t number, bool sends) { return 2 + 2 * number + (sends ? 1 : 0); }
@@ -248,8 +252,8 @@ class StarlingBackend final : public c10d::Backend {
   static uint32_t window_tag(int64_t number) { return 0x8000'0000 + static_cast<uint32_t>(number); }
   // Executes an operation.
   using LaneBody = std::function<void(Group&, StarlingWork&)>;
-  // Executes body(group, work) after the earlier calls of the lane. timeout: bounds the wait() of the Work. 0
-  // or less: that of setTimeout.
+  // Executes body(group, work) after the earlier calls of the lane. `timeout` bounds the wait() of the Work.
+  // If it is 0 or less, the bound of setTimeout counts.
   c10::intrusive_ptr<StarlingWork> on_lane(Lane lane, c10d::OpType type, const char* title, Tensors outputs,
                                            bool async, std::chrono::milliseconds timeout, LaneBody body);
   // Executes body(group) as a collective, after the earlier ones.

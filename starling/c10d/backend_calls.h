@@ -13,8 +13,8 @@
 
 namespace starling {
 
-// Calls `look` until it returns true or `end` is reached. Returns whether it returned true. It calls often at
-// first and every millisecond later.
+// Calls `look` until it returns true or `end` is reached. Returns whether `look` returned true. The calls are
+// frequent at first and every millisecond later.
 template <typename Look>
 bool look_until(std::chrono::steady_clock::time_point end, const Look& look) {
   constexpr int kOften = 1000;

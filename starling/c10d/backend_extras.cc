@@ -12,8 +12,8 @@
 namespace starling {
 namespace {
 
-// Time in which the group ends an operation by its own timeout. The group's error tells more than the one
-// here.
+// How much longer than the group's timeout a wait for all operations lasts. The group then ends an operation
+// first, and its error tells more than that of the wait.
 constexpr std::chrono::milliseconds kEngineFirst{2'000};
 
 [[noreturn]] void not_offered(const char* call, const char* instead) {

@@ -1,5 +1,5 @@
-// Tests one-sided windows between the ranks of a host, hooks, durations, the wait for all operations, what
-// the backend does not offer, and backends for other devices beside it.
+// Tests one-sided windows between the ranks of a host, hooks, durations, and the wait for all operations.
+// Also tests what the backend does not offer, and backends for other devices beside it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -145,7 +145,7 @@ TEST(BackendGroupsTest, TakesMessagesOfAnyRank) {
   });
 }
 
-// The search begins after the last sender, so a rank that always has a message does not starve the others.
+// The search begins after the last sender, so a rank that always has a message does not starve other ranks.
 TEST(BackendGroupsTest, TakesMessagesOfAnyRankInTurn) {
   with_backends(3, [](StarlingBackend& backend, const auto&) {
     constexpr int kMessages = 3;

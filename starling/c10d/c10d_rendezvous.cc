@@ -87,7 +87,7 @@ struct RendezvousParts {
     try {
       announced->goodbye();
     } catch (const Error&) {
-      // The rank that served the store has already left, and no other rank has to be told.
+      // The rank that served the store has already left. No other rank has to be told.
     }
   }
 };
@@ -126,8 +126,8 @@ std::string before_port(const std::string& host) {
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
-// Returns the address on which this rank listens. rank_0: the address of rank 0's store; empty on rank 0
-// itself.
+// Returns the address on which this rank listens. `rank_0` is the address of the store of rank 0. It is empty
+// on rank 0 itself.
 std::string bind_address(const RendezvousOptions& options, const std::string& rank_0) {
   const auto interfaces = list_interfaces();
   for (const Interface& interface : interfaces) {
@@ -211,7 +211,7 @@ std::shared_ptr<Group> rendezvous_group(const c10::intrusive_ptr<c10d::Store>& s
   setup.rank = rank;
   setup.size = size;
   // The store of the job comes first. Each rank then finds by itself why it cannot join (another key, another
-  // protection), before it depends on the first rank of its host, which may end for the same reason.
+  // protection). The first rank of its host may end for that reason, so a rank must not depend on it before.
   if (key) setup.connect = join_job_store(roll, *parts, rank, options, *key, patience);
   join_host_store(roll, *parts, rank, patience);
   if (key) parts->both = std::make_unique<SplitStore>(*parts->job_store, *parts->host_store);

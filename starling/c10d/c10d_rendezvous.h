@@ -1,13 +1,14 @@
 // rendezvous_group() makes a Group of the ranks that hold one c10d::Store.
 //
 // Stores of c10d are not trusted: a TCPStore answers every process that reaches its port. They therefore
-// carry nothing secret and prove nothing. They only tell which ranks are on which host, and where the first
-// rank of each host serves a store of ours. Ranks of one host connect to that store by an abstract Unix
-// socket. The kernel names the user of the other end of this socket. Ranks of several hosts must prove to
-// each other that they have the job key, which each reads from a file.
+// carry nothing secret and prove nothing. They only tell which ranks are on which host, and where the stores
+// of ours are served: one on each host, by its first rank, and one for several hosts, by rank 0. Ranks of one
+// host connect to the store of the host by an abstract Unix socket. The kernel names the user of the other
+// end of this socket. Ranks of several hosts must prove to each other that they have the job key, which each
+// reads from a file.
 //
-// The keys in the c10d store begin with "starling/<round>/". One store may therefore serve any number of
-// rendezvous one after another. All ranks must take part in each.
+// The keys in the c10d store are "starling/arrivals" and those that begin with "starling/<round>/". One store
+// may therefore serve any number of rendezvous one after another. All ranks must take part in each.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -27,7 +28,8 @@ class StoreServer;
 // How ranks meet, and the options of their group.
 struct RendezvousOptions {
   std::string name = "world";  // name of the group in messages
-  // The ranks in the job of the group's ranks, for messages. Empty: both are equal.
+  // The ranks in the job of the group's ranks, for messages. Empty: a rank has one number in the group and in
+  // the job.
   std::vector<int64_t> world_ranks;
   GroupOptions group;
   // The file of the job key (net/security/job_key.h), for ranks on several hosts. Empty: all ranks must be on
@@ -35,9 +37,10 @@ struct RendezvousOptions {
   std::string key_file;
   // How data between hosts is protected (net/security/data_security.h). Equal on all ranks.
   DataSecurity security = DataSecurity::kNone;
-  // For several hosts: the interface ("eth0") or the address of this host that the remaining hosts reach.
-  // Empty: the interface that leads to rank 0. On rank 0 it is the address of master_host (MASTER_ADDR) if
-  // that is this host's, and otherwise the first interface.
+  // For several hosts: the interface ("eth0") or the address of this host that all other hosts reach. If it
+  // is empty, all ranks except rank 0 use the interface that leads to rank 0. Rank 0 then listens at the
+  // address of master_host (MASTER_ADDR) if that is an address of this host. Otherwise it listens on the
+  // first interface that is not loopback.
   std::string interface;
   std::string master_host;
 };
@@ -60,7 +63,7 @@ class LocalRendezvous {
   // Returns what processes must know to meet here. The text is opaque.
   const std::string& handle() const { return handle_; }
   // Makes a group of the processes with these handles. Collective over these processes. The handles are equal
-  // on all of them, and their order is that of the ranks. uuid: a number that no earlier join() used.
+  // on all of them, and their order is that of the ranks. `uuid` is a number that no earlier join() used.
   //
   // Errors: as rendezvous_group() above; ConfigError if the own handle is missing or a handle is of another
   // host.

@@ -1,10 +1,10 @@
 // The backends of a process group for devices that StarlingBackend does not serve. Tensors of a GPU go to
 // torch's ProcessGroupNCCL, whatever the training code is.
 //
-// ProcessGroupNCCL is a part of libtorch_cuda. With NCCL and CUDA this library has 3 GB, which a program
-// without a GPU does not need. A plug-in (plugins/nccl) therefore makes the backend. It is built if NCCL's
-// headers are installed, and loaded when a process that has a GPU makes a process group. NCCL itself connects
-// at the first operation on tensors of a GPU.
+// ProcessGroupNCCL is a part of libtorch_cuda. This library needs NCCL and CUDA and is large, and a program
+// without a GPU does not need it. A plug-in (plugins/nccl) therefore makes the backend. It is built if torch
+// has libtorch_cuda and the headers of NCCL and CUDA are installed. It is loaded when a process that has a
+// GPU makes a process group. NCCL itself connects at the first operation on tensors of a GPU.
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -39,7 +39,7 @@ struct DeviceRequest {
   int size = 1;
   std::chrono::milliseconds timeout{60'000};
   std::string name;                  // of the group
-  std::vector<int64_t> world_ranks;  // the ranks in the job of the group's ranks; empty: both are equal
+  std::vector<int64_t> world_ranks;  // as RendezvousOptions::world_ranks
 };
 
 // The backend of one device.
@@ -53,8 +53,9 @@ struct DeviceBackend {
 // loaded (cuda_library.h). Otherwise returns an empty list.
 std::vector<DeviceBackend> device_backends();
 
-// Loads the plug-in and makes the backend. Errors: ConfigError if the plug-in cannot be loaded,
-// Error(kConfig) if there is no GPU. Both messages say what to do.
+// Loads the plug-in and makes the backend. Errors: ConfigError if the plug-in cannot be loaded;
+// Error(kConfig) if it cannot make the backend, for example because there is no GPU. Both messages say what
+// to do.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const DeviceRequest& request);
 
 }  // namespace starling

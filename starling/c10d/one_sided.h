@@ -1,13 +1,13 @@
 // StarlingWindow is c10d's one-sided access (c10d::Window) to tensors of the ranks of one host, in memory
 // that they share.
 //
-// A registered tensor moves to shared memory like with torch's share_memory_(): the tensor and its views stay
+// A registered tensor moves to shared memory as with torch's share_memory_(): the tensor and its views stay
 // valid, and addresses taken before become invalid. put() copies into a peer's tensor, and
 // map_remote_tensor() returns a peer's tensor. A rank that waits for a signal sees what the sender put before
 // the signal. Each wait_signal() takes one signal, in order.
 //
 // Order: operations that concern one peer are executed in the order of the calls. Puts and signals form one
-// sequence, and waits form another. If asyncOp is false and no call of the sequence is pending, the calling
+// sequence, and waits form another. If `async` is false and no call of the sequence is pending, the calling
 // thread executes the operation.
 //
 // Errors: wrong arguments throw Error(kConfig) from the call. Faults come out of the Work's wait(), as for
@@ -33,18 +33,18 @@ class StarlingWindow final : public c10d::Window {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // number: the index of this window among those of the backend, equal on all ranks. The window keeps the
+  // `number` is the index of this window among those of the backend, equal on all ranks. The window keeps the
   // backend alive.
   StarlingWindow(c10::intrusive_ptr<StarlingBackend> backend, int64_t number);
 
-  // Registers a contiguous CPU tensor of equal shape and type on all ranks. Collective. owning: whether the
-  // window keeps the tensor. It keeps the tensor's memory in either case.
+  // Registers a contiguous CPU tensor of equal shape and type on all ranks. Collective. `owning` says whether
+  // the window keeps the tensor. The window keeps the tensor's memory in either case.
   void tensor_register(const at::Tensor& tensor, bool owning = true) override;
   // Ends the access to the tensor. Collective; waits for all ranks. The tensor stays in shared memory.
   void tensor_deregister() override;
 
-  // Copies a tensor of any strides into a peer's tensor. offset: in elements of the registered tensor. With
-  // asyncOp, do not change the tensor before the operation ends.
+  // Copies a tensor of any strides into a peer's tensor. `offset` counts elements of the registered tensor.
+  // With `async`, do not change the tensor before the operation ends.
   WorkPtr put(const at::Tensor& tensor, int64_t peer, int64_t offset, bool async,
               const c10d::PutOptions& options = {}) override;
   // Returns the registered tensor of any rank, this one included. The caller orders reads and writes by

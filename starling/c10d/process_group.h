@@ -20,9 +20,9 @@ namespace starling {
 // ranks must see one order of calls.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(std::shared_ptr<Group> group);
 
-// Makes the process group of the ranks that hold `store`. Collective. For tensors of each other device it has
-// the backend of `devices`, which are equal on all ranks. Errors: those of rendezvous_group() and of the
-// functions that make the backends.
+// Makes the process group of the ranks that hold `store`. Collective. CPU tensors have a StarlingBackend, and
+// tensors of other devices have the backends of `devices`. The devices are equal on all ranks. Errors: those
+// of rendezvous_group() and of the functions that make the backends.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const RendezvousOptions& rendezvous,
     const std::vector<DeviceBackend>& devices = device_backends());

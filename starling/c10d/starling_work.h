@@ -35,7 +35,7 @@ struct WorkDescription {
 // Threads: all functions may be called from any thread.
 class StarlingWork final : public c10d::Work {
  public:
-  // hooks: those of the backend, or null for none.
+  // `hooks` are those of the backend, or null for none.
   StarlingWork(const WorkDescription& description, std::vector<at::Tensor> outputs,
                std::shared_ptr<WorkHooks> hooks = nullptr);
   ~StarlingWork() override;
@@ -66,10 +66,10 @@ class StarlingWork final : public c10d::Work {
   // Returns the milliseconds from the begin of the operation to its end, without the time in the queue.
   // Errors: Error(kConfig) if the operation was not timed or has not ended.
   float getDuration() const override;
-  // Tells that the execution begins. Optional; before complete().
+  // Marks the begin of the execution, for getDuration(). The call is optional and comes before complete().
   void begin();
 
-  // Completes the Work, once. error: what the operation has thrown, or null.
+  // Completes the Work, once. `error` is what the operation has thrown, or null.
   void complete(std::exception_ptr error);
 
  private:

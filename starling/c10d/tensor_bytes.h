@@ -21,13 +21,13 @@ void check_same_type(const char* operation, const std::vector<at::Tensor>& tenso
 size_t element_count(const at::Tensor& tensor);
 // Returns a new contiguous tensor of the type of `like`, with room for `count` elements.
 at::Tensor room_for(size_t count, const at::Tensor& like);
-// Returns the elements of all tensors, one after another, in a new one-dimensional tensor. type: the type for
-// an empty list.
+// Returns the elements of all tensors, one after another, in a new one-dimensional tensor. `type` is the type
+// for an empty list.
 at::Tensor joined(const std::vector<at::Tensor>& tensors, at::ScalarType type);
 // Reverses joined(): copies the elements of `flat` into tensors of any strides.
 void distribute(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
 
-// Calls body(data) on the elements of `tensor` in row-major order, which body changes in place.
+// Calls body(data) with the elements of `tensor` in row-major order. body() changes them in place.
 template <typename Body>
 void change_in_place(const at::Tensor& tensor, const Body& body) {
   const at::Tensor flat = tensor.contiguous();

@@ -17,8 +17,9 @@
 
 namespace starling {
 
-// Threads: all functions may be called from any thread. Hooks run in the thread of the operation, without a
-// lock of this class. They must not call the backend. An exception of a hook becomes a warning.
+// Threads: all functions may be called from any thread. Hooks run in the thread of the operation, and abort
+// hooks also in the thread that calls abort(). No lock of this class is held meanwhile. Hooks must not call
+// the backend. An exception of a hook becomes a warning.
 class WorkHooks {
  public:
   // The begin and the end of an operation.
@@ -44,7 +45,7 @@ class WorkHooks {
 
   // Calls the abort hooks: a failure was found, or abort() was called.
   void failing() const;
-  // Calls the hooks of completions. span: when the operation began and ended, if it was timed.
+  // Calls the hooks of completions. `span` is the begin and the end of the operation, if it was timed.
   void succeeded(c10d::Work& work, const std::optional<Span>& span) const;
 
   // Counts an operation that is in progress.

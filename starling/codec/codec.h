@@ -74,7 +74,8 @@ class Codec {
   virtual size_t encode(std::span<const float> in, std::span<std::byte> out) = 0;
   // Writes the decoded values to `out`. `in` is a whole message of out.size() values.
   virtual void decode(std::span<const std::byte> in, std::span<float> out) const = 0;
-  // Adds scale * the decoded values to `out`. Values that the message leaves out as zeros cost no time.
+  // Adds scale * the decoded values to `out`. Codecs of lists (Combining::kMerged) visit only the values that
+  // the message contains.
   virtual void decode_add(std::span<const std::byte> in, std::span<float> out, float scale = 1.0f) const = 0;
 
   // Returns what the codec keeps from one encode to the next. The state is empty for most codecs.

@@ -18,8 +18,8 @@
 //   all        feedback    on, off: error feedback
 //                          (on for 1bit, threshold, prune and lowrank as power-sgd)
 //
-// Values in parentheses are defaults. For 16-bit weights with 8-bit activations, use two of fp16, bf16 and
-// int8: one codec for each direction.
+// Values in parentheses are defaults. Each kind of message has a word of its own: gradients or changes
+// (--codec), weights that a server sends (--pull-codec) and activations (pipeline.activations).
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ struct CodecSpec {
   bool error_feedback = false;                // what a message leaves out is added to the next one
   bool momentum_correction = false;           // the momentum is summed before the codec
   size_t block = 256;                         // int8, 1bit: the values that share a scale
-  double tau = 1e-3;                          // threshold: the size from which a value is sent
+  double tau = 1e-3;                          // threshold: values of larger magnitude are sent
   LowRankForm form = LowRankForm::kPowerSgd;  // lowrank: how the factors are found
   int rank = 2;                               // lowrank: the columns of the factors
   int iterations = 12;                        // lowrank, form pca: iterations for the eigenvectors
@@ -79,7 +79,8 @@ CodecSpec parse_codec(const std::string& word, const std::string& where = "--cod
 CodecSpec parse_weight_codec(const std::string& word, const std::string& where = "--pull-codec",
                              const Extensions* added = nullptr);
 
-// Returns the word of a spec with every value that its codec uses: parse_codec(to_word(spec)) == spec.
+// Returns the word of a spec with every value that its codec uses. parse_codec() of this word returns an
+// equal spec if `spec` has the default values of the fields that its codec does not use.
 std::string to_word(const CodecSpec& spec);
 
 }  // namespace starling

@@ -178,7 +178,7 @@ void CompressedAllReduce::note_sent(std::span<const float> sent) {
   if (correction_) correction_->end(sent);
 }
 
-// Every rank gets the messages of all ranks, or lists travel by parts.
+// Every rank gets the messages of all ranks, or lists are sent by parts.
 void CompressedAllReduce::collect(std::span<float> data) {
   own_.resize(whole_->encoded_bytes(count_));
   const bool lists = whole_->combining() == Combining::kMerged;

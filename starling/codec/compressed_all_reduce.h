@@ -1,4 +1,4 @@
-// CompressedAllReduce computes the mean of the ranks' arrays, which travel as messages of a codec.
+// CompressedAllReduce computes the mean of the ranks' arrays, which are sent as messages of a codec.
 //
 // A message of n values has b(n) bytes, p is the number of ranks, and every byte count is what one rank
 // sends. The result is bit-identical on all ranks.
@@ -55,7 +55,7 @@ namespace starling {
 size_t part_begin(size_t count, int parts, int part);
 
 // Returns the shapes of the values [begin, end) of a range that has these shapes. A tensor that is cut
-// becomes a vector. No shapes have no shapes.
+// becomes a vector. If `shapes` is empty, the result is empty.
 std::vector<TensorShape> shapes_between(const std::vector<TensorShape>& shapes, size_t begin, size_t end);
 
 // The mean of one range over the ranks of a group, with the state of its codec. Not thread-safe.
@@ -63,7 +63,7 @@ class CompressedAllReduce {
  public:
   // Collective. count: the number of values of the range. shapes: its tensors, as for make_codec(). momentum:
   // used only if the spec has momentum correction. All ranks pass equal arguments. The group must outlive
-  // this object. Errors: those of make_codec().
+  // this object. Errors: those of make_codec() and of the group.
   CompressedAllReduce(Group& group, const CodecSpec& spec, std::vector<TensorShape> shapes, size_t count,
                       double momentum = 0);
 
@@ -75,7 +75,8 @@ class CompressedAllReduce {
   uint64_t sent() const { return sent_; }
   // What this rank would have sent so far by all-reduces without a codec: 2 (p - 1)/p · 4 · count bytes each.
   double plain() const { return plain_; }
-  // The number of calls of apply() that were carried out by reduce-scatter and all-gather.
+  // The number of calls of apply() in which ranks reduced parts of the range or arrays of an AveragingCodec.
+  // In all other calls, every rank gathered the messages of all ranks.
   uint64_t scattered() const { return scattered_; }
   // The 2-norm of what this rank's error feedback holds, or nothing if there is none.
   std::optional<double> residual_norm() const;
@@ -83,8 +84,8 @@ class CompressedAllReduce {
   // Returns the state for a checkpoint: the codec's values, the residual e, and the residual f filled up with
   // zeros to the length of the longest part, or the velocity. All ranks return equally many values.
   std::vector<float> state() const;
-  // Loads a state. A state without f or velocity, as earlier versions wrote it, begins with zeros. Errors:
-  // Error(kCheckpoint) if the number of values does not fit.
+  // Loads a state. States of earlier versions lack f and the velocity; these values then become zeros.
+  // Errors: Error(kCheckpoint) if the number of values does not fit.
   void load_state(std::span<const float> values);
 
  private:
@@ -117,7 +118,7 @@ class CompressedAllReduce {
   std::optional<ErrorFeedback> feedback_, second_feedback_;  // e, f
   std::optional<MomentumCorrection> correction_;             // u
   bool by_parts_ = false;    // whether each rank has messages for parts in every call
-  bool one_level_ = true;    // whether no rank shares its host with some but not all ranks
+  bool one_level_ = true;    // whether all ranks are on one host, or each on a host of its own
   size_t longest_part_ = 0;  // in values
   uint64_t sent_ = 0, scattered_ = 0;
   double plain_ = 0;

@@ -52,7 +52,7 @@ std::vector<TensorShape> part_shapes_reference(size_t begin, size_t end) {
   return result;
 }
 
-// The naive form of the exchange in one thread: whole messages of all ranks are added, or parts travel to
+// The naive form of the exchange in one thread: whole messages of all ranks are added, or parts are sent to
 // their owners and back.
 class NaiveExchange {
  public:
@@ -64,7 +64,7 @@ class NaiveExchange {
     encodes_again_ = added && ranks > 2;
   }
 
-  // Lists of prune travel by parts.
+  // Lists of prune are sent by parts.
   void cut_lists() { cuts_ = cuts_reference(kCount, residual_.size()); }
 
   Values mean_of(std::vector<Values> x) {

@@ -5,7 +5,7 @@
 //   x = g + r;   send encode(x);   r := x - decode(encode(x))            (r = 0 at first)
 //
 // After t steps the decoded sum is therefore the sum of all g minus r. Each range that a rank encodes needs
-// an ErrorFeedback of its own. Its residual belongs into checkpoints, by mesh coordinate.
+// an ErrorFeedback of its own. A checkpoint must keep the residual of every rank.
 //
 // An element of the residual that is not finite becomes 0. A NaN thus reaches the receiver once, in the
 // message, and does not stay in the residual.
@@ -33,9 +33,10 @@ class ErrorFeedback {
   // each part has a message of its own.
   size_t encode_part(Codec& codec, size_t offset, std::span<const float> gradient, std::span<std::byte> out);
 
-  // The first half of encode() for codecs that average (codec.h): replaces `data` by data + residual.
+  // The first half of encode(), for callers that encode by themselves: replaces `data` by data + residual.
   void begin(std::span<float> data);
-  // The second half: subtracts from the residual what this rank contributed to the mean.
+  // The second half: the residual becomes data + residual minus `contributed`, the values that receivers get
+  // from this rank.
   void end(std::span<const float> contributed);
 
   // Returns the residual. The span is valid for the lifetime of this object.

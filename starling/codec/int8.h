@@ -7,8 +7,8 @@
 //   bytes(n) = n + 4 ceil(n / block); with shapes the sum over the tensors           fixed rate, exact
 //   |x - decoded| <= scale / 2, and the rounding of fp32
 //
-// A block that holds a NaN or infinity decodes to NaN. A block whose numbers are all below 1e-36 decodes to
-// zeros.
+// A block that holds a NaN or infinity decodes to NaN. A block whose numbers all have magnitudes below 1e-36
+// decodes to zeros.
 #pragma once
 
 #include "starling/codec/block_cut.h"

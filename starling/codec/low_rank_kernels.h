@@ -21,7 +21,7 @@ void multiply_transposed(const MatrixView& m, const float* p, int rank, float* q
 // Computes out += scale * P Q^T.
 void add_product(const float* p, const float* q, int rank, float scale, float* out, size_t rows, size_t cols);
 
-// Fills `rank` vectors with the start values of a power method. The values lie in (-1, 1) and depend on the
+// Fills `rank` vectors with the start values of a power method. The values lie in (-1, 1] and depend on the
 // key and the position only.
 void start_vectors(float* vectors, size_t length, int rank, uint64_t key);
 

@@ -8,8 +8,8 @@
 //   u := 0 where a value was sent
 //
 // r is the residual of error_feedback.h. m is the momentum, and u is 0 at first. The sum over all steps of
-// what is sent, plus r, is the sum of all u. If every value is sent, the receiver therefore gets the velocity
-// of a momentum of m, computed from the mean of the gradients, when u is not set to 0.
+// what is sent, plus r, is the sum of all u. If every value were sent and u were never set to 0, the receiver
+// would get the velocity of momentum m for the mean of the gradients.
 //
 // Momentum behind the codec fails, because it multiplies values that leave the residual late. Setting u to 0
 // (momentum factor masking) keeps old gradients from moving a value for further steps after they were sent.

@@ -32,7 +32,7 @@ std::string machine_name() {
   return gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
-// Between checks whether an awaited rank is lost.
+// The first and the longest time between two checks whether an awaited rank is lost.
 constexpr Milliseconds kFirstLook{200}, kLook{1'000};
 
 // Rendezvous writes and awaits the store keys of one group.
@@ -63,7 +63,7 @@ class Rendezvous {
       }
     });
   }
-  // Throws CommError if the store knows that the rank has died.
+  // Throws CommError if the store knows that the rank is lost. `rank` is a rank of the group.
   void refuse_lost(int rank) {
     const int in_job = setup_.world_ranks.empty() ? rank : setup_.world_ranks[static_cast<size_t>(rank)];
     if (const auto why = store_.try_get(lost_key(in_job)))
@@ -71,8 +71,8 @@ class Rendezvous {
   }
 
  private:
-  // Repeats a call that waits in the store until it succeeds. The call's TimeoutError says whom it awaits.
-  // While that rank is not lost, the call is repeated, at last once a second.
+  // Repeats a call that waits in the store until the call succeeds or the group's timeout has passed. peer()
+  // of the call's TimeoutError is the awaited rank. The function throws CommError if that rank is lost.
   template <typename Call>
   std::invoke_result_t<Call, Milliseconds> patiently(const std::string& keys, const Call& call) {
     const Deadline deadline = deadline_in(setup_.options.timeout);
@@ -102,7 +102,7 @@ class Rendezvous {
 };
 
 // Tells the other ranks about this rank, learns about them, and sorts them by host.
-// Each rank writes "host_id\nhost_name\nNUMA node\nprocessor,processor,…".
+// Each rank writes "host_id\nhost_name\nNUMA node\nprocessors". cpu_list_text() writes the processors.
 Places find_places(Rendezvous& rendezvous, const GroupSetup& setup) {
   std::string id = setup.host_id.empty() ? this_host_id() : setup.host_id;
   if (!setup.options.shared_memory) id += fmt::format(" alone {}", setup.rank);

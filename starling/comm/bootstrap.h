@@ -31,8 +31,8 @@ struct GroupSetup {
   // generation.
   std::string name = "world";
   int64_t generation = 0;
-  // The rank in the job of each rank of the group. The store reports lost ranks by these numbers. Empty: both
-  // are equal.
+  // The rank in the job of each rank of the group. The store reports lost ranks by these numbers. Empty:
+  // every rank has the same number in the group and in the job.
   std::vector<int> world_ranks;
   GroupOptions options;
   // Ranks with equal host_id share memory. Empty: this_host_id() is used.
@@ -49,9 +49,10 @@ struct GroupSetup {
 };
 
 // Makes the group. It is a collective over the ranks of the group and returns when all of them have arrived.
-// The store must outlive the group, because allocate_window uses it. Its keys begin with
-// group_keys(generation). The launcher writes the keys `lost/first` and `lost/<rank>` when a rank of the
-// job has died. They end the waits of the other ranks.
+// The store must outlive the group, which uses the store for windows, for lost ranks and for failures. The
+// store keys of the group begin with group_keys(generation). The server of the store writes the keys
+// `lost/first` and `lost/<rank>` when a rank of the job is lost. `lost/<rank>` ends the waits of the other
+// ranks.
 // Errors: TimeoutError that names a rank that did not arrive; CommError.
 std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup);
 

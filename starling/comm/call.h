@@ -17,7 +17,7 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   int rank = -1;             // the root of a broadcast, or the peer of a message
   uint32_t tag = 0;          // of a message
-  const void* in = nullptr;  // null if the operation works in place
+  const void* in = nullptr;  // null if the operation works in place or only receives
   void* out = nullptr;
   size_t count = 0;                         // in elements of `type`
   std::span<const size_t> in_counts = {};   // of an all-to-all; borrowed during the call only
@@ -58,8 +58,7 @@ inline Call recv_call(void* data, size_t bytes, int peer, uint32_t tag) {
 // Returns what all ranks must agree on. Its sequence number is 0.
 Operation operation_of(const Call& call);
 
-// Throws CommError if an argument is wrong for rank `rank` of a group of `size` ranks. The message names the
-// remedy.
+// Throws CommError if an argument is wrong for rank `rank` of a group of `size` ranks.
 void check_call(const Call& call, int rank, int size);
 
 }  // namespace starling

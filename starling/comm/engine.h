@@ -43,7 +43,8 @@ struct EngineParts {
 // Engine implements Group. The header comm/group.h states the contract of its calls.
 class Engine final : public Group {
  public:
-  // Connects the parts. If the cost of the link is needed, it is measured, which is a collective call.
+  // Connects the parts. If the choice of algorithms needs the cost of the link, the constructor measures the
+  // link. The measurement is a collective over all ranks.
   explicit Engine(EngineParts parts);
   ~Engine() override;
 
@@ -67,8 +68,8 @@ class Engine final : public Group {
   void spread(const Failure& failure);
   // Executes the call and blocks until it is done.
   void execute(const Call& call, Progress progress);
-  // Numbers the operation, waits for its turn and calls body(operation, hierarchy). `hierarchy` is null on
-  // one host.
+  // Waits for the collective in progress, numbers the operation and calls body(operation, hierarchy).
+  // `hierarchy` is null on one host.
   template <typename Body>
   void carry_out(Operation operation, Progress progress, const Body& body);
   void collective(const Call& call, const Operation& operation, const Hierarchy* hosts);

@@ -15,8 +15,9 @@
 // Three sequences keep the order of the calls: the collectives, the messages to one peer, and the messages
 // from one peer with one tag. They progress beside each other.
 //
-// Waiting: every wait ends after GroupOptions::timeout with a TimeoutError. The error names the collective,
-// its sequence number and the late rank with its host.
+// Waiting: every wait ends after GroupOptions::timeout with a TimeoutError. The error names the late rank
+// with its host, and what that rank did not do. If the rank is late for a collective, the error also gives
+// the sequence number.
 //
 // Failure: if the process of a peer dies, the waiting ranks get a CommError that names the peer within 5 s.
 //
@@ -71,8 +72,8 @@ struct GroupOptions {
   std::string tuning;        // the text of a tuning file (choice/tuning.h), which counts on rank 0 only
   std::string link = "tcp";  // the name of the network between the hosts in choice/tuning.h
   std::shared_ptr<FlightRecorder> recorder;  // records every operation of this rank; may be null
-  // Called once per wait after a tenth of the timeout, with a text such as "rank 2 did not enter barrier #7".
-  // Any thread may call it.
+  // Called once per wait after a tenth of the timeout, with a text such as "rank 2 (node-b) did not enter
+  // barrier #7 within 6 s; …". Any thread may call it. Waits for messages call it over MPI only.
   std::function<void(const std::string&)> warn;
 };
 
@@ -118,6 +119,7 @@ class Group {
 
   // Allocates memory that all ranks of this host map. It is a collective over the ranks of this host.
   // `bytes` is the size of each rank's region. All ranks pass the same size.
+  // Errors: CommError if the sizes differ or the kernel refuses memory; TimeoutError if a rank is late.
   virtual std::shared_ptr<Window> allocate_window(size_t bytes) = 0;
 
   // Returns the counters that the ranks of this host show each other (comm/host/local_sync.h). The group owns
@@ -178,11 +180,14 @@ class Group {
   // Starts the operation and returns when it is completed. The calling thread executes it, unless a started
   // operation that comes first is not done yet. Errors: as start() and Work::wait().
   virtual void run(const Call& call) = 0;
-  // Receives like recv(), but does not wait: returns false if no message of `peer` with this tag is complete.
-  // Only one thread at a time may receive from a (peer, tag).
+  // Receives like recv(), but does not wait: returns false if no message of `peer` with this tag is complete,
+  // or if `peer` is this rank. Only one thread at a time may receive from a (peer, tag).
+  // Errors: those of recv(), from this call.
   virtual bool try_recv(void* data, size_t bytes, int peer, uint32_t tag) = 0;
 
-  // Ends every wait of this rank with a CommError that contains `reason`. Later calls throw it, too.
+  // Ends every wait of this rank with a CommError that contains `reason`. Later calls throw it, too. If the
+  // group has failed before, its first failure stays. Starling's own engine also ends the waits of the other
+  // ranks with `reason`. MPI does not.
   virtual void abort(const std::string& reason) = 0;
 };
 

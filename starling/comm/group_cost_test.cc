@@ -1,5 +1,5 @@
-// Tests what a rank spends on a group, by counting: calls to the store and connections. A large group must
-// not cost a rank more calls, and one pair of connections per rank of another host.
+// Tests what a rank spends on a group by counting calls to the store and connections. In a large group, a
+// rank must not need more calls, and must make one pair of connections per rank of another host.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ namespace {
 using std::chrono::milliseconds;
 using testing::Each;
 
-// Returns how many calls that found something each rank of a group of `size` needs to join, over TCP.
+// Returns, for each rank of a group of `size`, how many successful calls to the store it needs to join over
+// TCP.
 std::vector<int64_t> calls_to_join(int size) {
   std::vector<int64_t> calls(static_cast<size_t>(size));
   run_ranks(size, [&](const ThreadRank& at) {
@@ -47,7 +48,7 @@ std::vector<int64_t> calls_to_join(int size) {
 
 TEST(GroupCost, TheStoreCallsOfARankDoNotDependOnTheSizeOfTheGroup) {
   // Each rank puts its host and its address, and reads all hosts, all addresses, and the settings that rank 0
-  // puts. Rank 0 dials nobody, so it reads no address, but it puts the settings.
+  // puts. Rank 0 connects to no lower rank, so it reads no address, but it puts the settings.
   for (const int size : {3, 6, 12}) {
     std::vector<int64_t> calls = calls_to_join(size);
     EXPECT_EQ(calls.front(), 5) << size << " ranks";
@@ -93,7 +94,7 @@ TEST(GroupCost, TheAgreementAfterALossDoesNotAskForEachRank) {
   EXPECT_EQ(calls[0], calls[1]);
 }
 
-// BlockedEndpoint is a connection to a rank that does not read. It writes down what is done with it.
+// BlockedEndpoint is a connection to a rank that does not read. It logs the calls that are made.
 class BlockedEndpoint final : public Endpoint {
  public:
   BlockedEndpoint(int rank, std::vector<std::string>& log) : log_(log) { set_peer_rank(rank, "node"); }

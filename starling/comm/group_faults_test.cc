@@ -272,7 +272,7 @@ TEST(GroupFaults, ARankOfAnEarlierGenerationDoesNotTakePartInALaterOne) {
   });
 }
 
-// Rank 0 fails because of rank 2, and keeps its group. Rank 1 waits for rank 0, and learns the reason.
+// Rank 0 fails because of rank 2 and does not destroy its group. Rank 1 waits for rank 0 and gets the reason.
 TEST(GroupFaults, AWaitForAMessageOfARankThatHasFailedEnds) {
   for (const bool in_message : {true, false}) {
     std::atomic<int> failed{0};
@@ -293,7 +293,7 @@ TEST(GroupFaults, AWaitForAMessageOfARankThatHasFailedEnds) {
   }
 }
 
-// Rank 0 ends the group and keeps it. No other rank shares memory with rank 0.
+// Rank 0 aborts the group and does not destroy it. No other rank shares memory with rank 0.
 TEST(GroupFaults, AbortWakesTheRanksOfOtherHosts) {
   std::atomic<int> failed{0};
   run_ranks(4, [&](const ThreadRank& at) {
@@ -314,8 +314,8 @@ TEST(GroupFaults, AbortWakesTheRanksOfOtherHosts) {
   });
 }
 
-// Rank 1 sends 64 MB that rank 0 has not asked for. Rank 0 holds 4 MB of them, and the sockets and rings hold
-// some.
+// Rank 1 sends 64 MB that rank 0 has not asked for. Rank 0 holds 4 MB of these bytes, and the sockets or
+// rings hold some.
 TEST(GroupFaults, ARankHoldsALimitedAmountOfMessagesThatItDoesNotReceive) {
   constexpr int kMessages = 64;
   constexpr size_t kValues = size_t{1} << 18;  // 1 MiB

@@ -38,8 +38,8 @@ constexpr size_t kCount = 1 << 20;
 constexpr size_t kPart = kCount / kHosts;
 constexpr DataType kType = DataType::kFp32;
 
-// A store that is gone from one moment on. A client of a store whose host is cut finds that out earlier or
-// later, and this one at once.
+// LostStore is a store that is gone after lose(). A client of a store whose host is cut finds out after some
+// time, but LostStore fails at once.
 class LostStore final : public Store {
  public:
   explicit LostStore(Store& store) : store_(store) {}
@@ -71,7 +71,7 @@ class LostStore final : public Store {
   std::atomic<bool> lost_{false};
 };
 
-// A collective, or messages, over and over again.
+// Traffic is a collective or an exchange of messages that the test repeats.
 struct Traffic {
   const char* name;
   std::function<void(Group&, std::vector<float>&, std::vector<float>&)> once;
@@ -152,7 +152,7 @@ void run_until_cut(const NetworkNamespaces& hosts, int process, const Traffic& t
 void expect_named(int victim, bool without_store) {
   if (const auto reason = NetworkNamespaces::unavailable(); !reason.empty()) GTEST_SKIP() << reason;
   NetworkNamespaces hosts(kHosts);
-  hosts.limit_rate(400);  // most of the time, data is in flight
+  hosts.limit_rate(400);  // so slow that data is in flight most of the time
   const JobIdentity identity{make_job_key(), "cut"};
   const std::vector<Traffic> traffic = all_traffic();
   const int processes = static_cast<int>(traffic.size()) * kHosts;
@@ -188,8 +188,8 @@ TEST(GroupPartition, ACutHostIsNamedInEveryCollectiveWithoutAStore) {
   expect_named(2, true);
 }
 
-// Trains, so to say: reduces until a fault, agrees, and goes on. The last word of each rank is under
-// "end/<host>".
+// Does what training does to a group: reduces until a fault, agrees on the membership, and continues. Each
+// rank puts how it ended under "end/<host>".
 void continue_on_one_side(const NetworkNamespaces& hosts, int host, int ranks, const JobIdentity& identity,
                           bool majority, Store& test) {
   hosts.enter(host);
@@ -222,7 +222,7 @@ void continue_on_one_side(const NetworkNamespaces& hosts, int host, int ranks, c
   _exit(0);
 }
 
-// Returns the last words of the ranks after the cable of the last `cut` hosts is cut.
+// Returns how each rank ended after the cable of the last `cut` hosts is cut.
 std::vector<std::string> ends_after_cut(int count, int cut, bool majority) {
   const JobIdentity identity{make_job_key(), "sides"};
   NetworkNamespaces hosts(count);

@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Whether the ranks share memory or are connected.
+// The parameter says whether the ranks share memory (true) or are connected (false).
 class GroupWork : public testing::TestWithParam<bool> {
  protected:
   void on_all(int size, const std::function<void(Group&)>& body) {
@@ -81,7 +81,7 @@ TEST_P(GroupWork, EveryCollectiveGivesTheResultOfItsBlockingForm) {
   });
 }
 
-// Rank 0 starts an operation and then only looks at it. Rank 1 starts its own after rank 0's call has
+// Rank 0 starts an operation and then only polls it. Rank 1 starts its operation after rank 0's call has
 // returned. So the call cannot have executed the operation.
 TEST_P(GroupWork, AStartedOperationProgressesAlone) {
   MemoryConnections connections;
@@ -135,7 +135,7 @@ TEST_P(GroupWork, ABlockingMessageComesAfterTheStartedOnes) {
   });
 }
 
-// Nobody keeps the work of the first operation.
+// The Work of the first operation is dropped at once.
 TEST_P(GroupWork, AnOperationWhoseWorkIsDroppedGoesOn) {
   on_all(2, [](Group& group) {
     double value = 1;

@@ -2,9 +2,9 @@
 // in order.
 //
 // One thread at a time, the reader, moves bytes from the peer. A thread that waits for a message becomes the
-// reader if there is none. It reads for all waiting threads, and the inbox notifies them when a message is
-// complete. Messages within a host (comm/host/local_messages.h) and between hosts
-// (comm/network/remote_messages.h) both use it.
+// reader if there is none. The reader reads for all waiting threads and wakes them at the end of its turn.
+// Messages within a host (comm/host/local_messages.h) and between hosts (comm/network/remote_messages.h) both
+// use an inbox.
 #pragma once
 
 #include <condition_variable>
@@ -30,8 +30,8 @@ struct InboxMessage {
   std::vector<std::byte> bytes;
 };
 
-// Returns the size of the longest message that a rank may hold: half of this machine's memory. The kernel
-// would promise more, and end a process that uses it.
+// Returns the size in bytes of the longest message that a rank may hold: half of this machine's memory. The
+// kernel grants more memory, but kills a process that uses it.
 uint64_t longest_inbox_message();
 
 // Inbox holds the messages of one peer and the lock of its reader.
@@ -59,15 +59,17 @@ struct Inbox {
     held += message.bytes.size();
     complete.push_back(std::move(message));
   }
-  // Whether a message of `bytes` may be added, or cannot be held at all (make_inbox_message).
+  // Returns true if a message of `bytes` may be added now. Also returns true if the message can never be
+  // held, because make_inbox_message() then reports the error. Locks the mutex.
   bool has_room(uint64_t bytes) {
     const std::lock_guard lock(mutex);
     return held == 0 || bytes > longest_inbox_message() || held + bytes <= limit;
   }
 };
 
-// Returns memory for a message of `bytes` bytes that no thread has asked for. `sender` names its sender.
-// Errors: CommError if this rank does not have so much memory, or the message exceeds
+// Returns memory for a message of `bytes` bytes that no thread has asked for. `sender` is the sender's name
+// in errors, and `rank` is its rank.
+// Errors: CommError if this rank does not have so much memory, or if the message exceeds
 // longest_inbox_message().
 InboxMessage make_inbox_message(uint32_t tag, uint64_t bytes, const std::string& sender, int rank);
 

@@ -22,9 +22,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kRollLook{20};
-constexpr int64_t kRarest = 250;         // times kRollLook: how seldom a rank looks whose turn is late
+constexpr int64_t kRarest = 250;         // the longest pause between two looks of a rank, times kRollLook
 constexpr milliseconds kTurn{1'000};     // after this time the next rank that is present puts the list
-constexpr milliseconds kWriting{5'000};  // time beyond all waits for putting the list
+constexpr milliseconds kWriting{5'000};  // time for putting the list, beyond all waits
 constexpr const char* kRefused = "refused: ";
 
 constexpr const char* kFinishedKeys = "membership/finished/";
@@ -93,7 +93,8 @@ class Agreement {
     }
   }
 
-  // Counts who is present, and puts the list if that is complete, or late, and this rank's turn has come.
+  // Counts the ranks that are present. Puts the list if this rank's turn has come, and if no rank is missing
+  // or the wait for the missing ranks is over.
   void look(bool late) {
     std::vector<int> present, missing;
     const std::set<int> lost = ranks_with(kLostKeys), finished = ranks_with(kFinishedKeys),
@@ -115,7 +116,7 @@ class Agreement {
     propose();
   }
 
-  // Asks for the end of the missing ranks, once. Returns whether the news of their death may still come.
+  // Asks the launcher once to end the missing ranks. Returns whether the news of their death may still come.
   bool awaits_evictions() {
     if (!rules_.evict) return false;
     if (!evicted_by_) {
@@ -147,7 +148,7 @@ class Agreement {
     }
     const std::string mine = fmt::format("{}", fmt::join(present_, " "));
     if (store_.put_if_absent(key("list"), mine) != mine) return;
-    // Only now is it settled that they are out. A rank that comes now finds the list.
+    // From now on the missing ranks are excluded. A missing rank that comes now finds the list.
     for (const int r : missing_) store_.put_if_absent(lost_key(r), absence());
   }
 

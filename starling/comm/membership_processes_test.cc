@@ -1,5 +1,5 @@
-// Tests agreements of ranks that are processes: what the survivors of a stopped or a killed rank do, who
-// continues after a partition of the network, and what lost generations leave in the store.
+// Tests agreements of ranks that are processes: what the survivors of a stopped or a killed rank do, which
+// ranks continue after a partition of the network, and what lost generations leave in the store.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSoonEnough{60'000};  // the whole of a test's waits
+constexpr milliseconds kSoonEnough{60'000};  // for each wait of a test
 
 // Reduces in one group after another, until an agreement fails or `until` ranks are left. After each loss the
 // rank puts its generation under "continued/<rank>".

@@ -33,12 +33,12 @@ std::vector<std::vector<int>> agree(Store& store, const Membership& before, cons
   return found;
 }
 
-// The patience of a rank that nobody joins.
+// The rules of a rank that no other rank joins.
 const MembershipRules kSoon{.patience = milliseconds(60)};
-// The patience of ranks that wait for each other, which are threads of a machine that may be busy.
+// The rules of ranks that wait for each other. The ranks are threads of a machine that may be busy.
 const MembershipRules kPatient{.patience = milliseconds(2000)};
 
-// Expects that the other ranks continued without `rank`, and that it is told so.
+// Expects that the other ranks continued without `rank`, and that `rank` gets an error that says so.
 void expect_excluded(Store& store, int rank, const Membership& before) {
   try {
     agree_on_membership(store, rank, before, kSoon);
@@ -155,7 +155,7 @@ TEST(Membership, ARankThatProposesLateMarksNoRankLost) {
   EXPECT_FALSE(store.try_get(lost_key(2)));
 }
 
-// The test would take an hour if the ranks waited for the suspect as for others.
+// The test would take an hour if the ranks waited for the suspect as long as for any other rank.
 TEST(Membership, ASuspectIsNotWaitedForAgain) {
   constexpr std::chrono::hours kLong(1);
   MemoryStore store;

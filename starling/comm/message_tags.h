@@ -1,5 +1,6 @@
 // The tags of messages and the counters of LocalSync. Each has one list, so that no two users of a group take
-// the same value. The groups of c10d are separate and use the caller's tags.
+// the same value. The groups of c10d are separate and use the caller's tags. The groups of a worker and a
+// parameter server have tags of their own (server/server_rendezvous.cc).
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ struct Operation {
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int32_t root = 0;       // broadcast only
-  uint64_t bytes = 0;     // of one rank's contribution; 0 if the ranks may differ (all-to-all)
+  uint64_t bytes = 0;     // one rank's tensor (reduce-scatter: one part); 0 if ranks may differ (all-to-all)
   uint64_t sequence = 0;  // 1 for the group's first collective
   bool operator==(const Operation&) const = default;
 };
@@ -25,8 +25,8 @@ struct Operation {
 // Returns a text such as "all-reduce #12 (sum of 4096 bytes fp32)".
 std::string describe(const Operation& operation);
 
-// Returns the warning that is given after a tenth of `timeout`. All ranks that wait give the same warning.
-// `what` says what did not happen, for example "rank 2 (node-b) did not enter barrier #7".
+// Returns the text of the warning that a waiting rank gives after a tenth of `timeout`. `what` says what did
+// not happen, for example "rank 2 (node-b) did not enter barrier #7".
 std::string late_warning(const std::string& what, std::chrono::milliseconds timeout);
 
 // Returns the message of the CommError if two ranks are in different collectives: "collectives differ: rank 0

@@ -42,7 +42,7 @@ void run_as(pid_t pid, const std::function<void()>& body) {
   body();
 }
 
-// What both ranks do. Rank 1 keeps rank 0 waiting and dies after a while.
+// Runs one of the two ranks. Rank 1 keeps rank 0 waiting and then dies.
 void meet(int rank, Store& store) {
   dynamic_cast<StoreClient&>(store).announce(rank);
   GroupSetup setup;

@@ -75,7 +75,7 @@ WorkPtr StartedCalls::start(const Call& call, Progress progress) {
   try {
     lanes_.submit(lane_of(call), {[this, owned, progress] { execute_(owned->call, progress); },
                                   [this, work](std::exception_ptr error) {
-                                    // First, so that the thread that waits finds nothing pending.
+                                    // Before complete(), so that the waiting thread finds nothing pending.
                                     pending_.fetch_sub(1, std::memory_order_acq_rel);
                                     work->complete(std::move(error));
                                   }});

@@ -7,7 +7,7 @@
 
 namespace starling {
 
-// What the message of a CommError says of a rank that has ended its group in order.
+// The message of a CommError contains this text if the awaited rank has ended its group in order.
 inline constexpr std::string_view kLeftTheGroup = "left the group";
 
 // The type of the elements of a tensor.
@@ -46,7 +46,8 @@ constexpr size_t size_of(DataType type) {
 const char* name_of(DataType type);
 // Returns the name used in messages and tables, for example "sum" or "bitwise and".
 const char* name_of(ReduceOp op);
-// The kind of an operation. Every error and every record of the flight recorder names it.
+// The kind of an operation. Errors and the records of the flight recorder name it. No Group carries out
+// kReduce, kGather and kScatter.
 enum class CollectiveKind : uint8_t {
   kBarrier,
   kBroadcast,

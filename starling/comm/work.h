@@ -20,8 +20,8 @@ class Work {
   virtual bool is_completed() const = 0;
   // Returns what the operation has thrown. Null while it is in progress and after it has succeeded.
   virtual std::exception_ptr error() const = 0;
-  // Returns when the operation is completed. The timeout of the group bounds each operation from its
-  // turn on.
+  // Returns when the operation is completed. An operation begins when the operations that come before it
+  // (comm/group.h) are done. From then on, the timeout of the group bounds each of its waits.
   // Errors: what the operation has thrown (CommError, TimeoutError). A second call throws it again.
   virtual void wait() = 0;
 };

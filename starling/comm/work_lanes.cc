@@ -47,7 +47,7 @@ struct WorkLanes::State {
     queue.executing = false;
     if (--executing == 0) finished.notify_all();
   }
-  // Makes a lane whose jobs wait, and that nobody serves, ready for a thread.
+  // Makes a lane ready for a thread. The lane has jobs that wait, and no thread serves it.
   void hand_over(const Lane& lane) {
     ready.push_back(lane);
     ready_or_stopping.notify_one();
@@ -67,7 +67,7 @@ struct WorkLanes::State {
   size_t idle = 0;       // threads that wait for a lane
   bool closed = false, stopping = false;
   std::map<std::thread::id, std::thread> threads;
-  std::vector<std::thread> retired;  // they are ending
+  std::vector<std::thread> retired;  // threads that are ending
 };
 
 WorkLanes::WorkLanes(std::string ended) : state_(std::make_shared<State>(std::move(ended))) {}
@@ -197,8 +197,8 @@ void WorkLanes::serve(const std::shared_ptr<State>& state) {
     --state->unserved;
     Queue& queue = state->lanes.at(lane);
     queue.served = true;
-    // A run() that finds the lane without jobs may execute between two jobs. It hands the lane over only if
-    // this thread has left it.
+    // A run() that finds the lane without jobs may execute between two jobs of this thread. At its end, run()
+    // hands the lane over only if this thread no longer serves the lane.
     while (!queue.jobs.empty() && !queue.executing) {
       LaneJob job = std::move(queue.jobs.front());
       queue.jobs.pop_front();

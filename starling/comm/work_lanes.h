@@ -1,5 +1,6 @@
-// WorkLanes executes jobs on threads of its own. The jobs of one lane are executed and completed one after
-// another, in the order of the calls. Different lanes progress at the same time.
+// WorkLanes executes jobs on threads of its own. The jobs of one lane are executed one after another, in the
+// order of the calls. Jobs of submit() are also completed in this order. Different lanes progress at the same
+// time.
 //
 // A lane with waiting jobs occupies a thread until it has none left. A thread without a lane sleeps and later
 // serves any lane. At most kIdleThreads threads sleep; further ones end.
@@ -25,8 +26,9 @@ struct Lane {
 
 // LaneJob is one operation.
 struct LaneJob {
-  std::function<void()> body;                        // blocks until the operation is done; may throw
-  std::function<void(std::exception_ptr)> complete;  // called once, with what body() has thrown or null
+  std::function<void()> body;  // blocks until the operation is done; may throw
+  // Called once, with what body() has thrown, or null. If the job never begins, it gets a CommError (stop()).
+  std::function<void(std::exception_ptr)> complete;
 };
 
 // Threads: stop() and the destructor are called by one thread at the end. All other functions may be called
@@ -45,7 +47,8 @@ class WorkLanes {
   // needed and cannot be started. The job is not executed then.
   void submit(const Lane& lane, LaneJob job);
   // Like submit({body, complete}). But if the lane has no job that waits or is in progress, the calling
-  // thread calls body() and complete() before run() returns.
+  // thread calls body() and complete() before run() returns. complete() may then run beside the completion of
+  // the previous job and beside the next job. Errors: as submit().
   template <typename Body, typename Complete>
   void run(const Lane& lane, Body body, Complete complete) {
     Queue* const queue = try_enter(lane);
@@ -59,8 +62,8 @@ class WorkLanes {
     leave(lane, *queue);
     complete(std::move(error));
   }
-  // Returns true while a job of the lane waits or is in progress. A job that completes is in progress no
-  // more.
+  // Returns true while a job of the lane waits or is in progress. A job whose complete() is being called is
+  // no longer in progress.
   bool busy(const Lane& lane) const;
   // Returns true while a job of any lane waits or is in progress.
   bool busy() const;

@@ -59,7 +59,7 @@ TEST(WorkLanes, ExecutesAndCompletesTheJobsOfALaneInOrder) {
   EXPECT_FALSE(lanes.busy());
 }
 
-// The second job comes while the first one completes. It begins after that.
+// The second job is submitted while the first job completes. It begins after that completion.
 TEST(WorkLanes, ACompletionEndsBeforeTheNextJobBegins) {
   WorkLanes lanes("the test has ended");
   std::promise<void> completing, go_on;
@@ -78,7 +78,7 @@ TEST(WorkLanes, ACompletionEndsBeforeTheNextJobBegins) {
   EXPECT_EQ(second.get(), nullptr);
 }
 
-// A loop that waits for each job needs one thread. Many lanes need many, but few stay.
+// A loop that waits for each job needs one thread. Many lanes need many threads, but few threads stay.
 TEST(WorkLanes, ThreadsAreAsManyAsNeeded) {
   WorkLanes lanes("the test has ended");
   for (int i = 0; i < 300; ++i) {

@@ -51,7 +51,7 @@ std::vector<CommTiming> bench_comm(const GroupMaker& make, const CommBench& benc
 
 // Returns one table per collective, for `ranks` ranks on `hosts` hosts.
 std::string to_text(const std::vector<CommTiming>& timings, int ranks, int hosts, const std::string& link);
-// Returns one JSON object per line.
+// Returns one JSON object per line. The last line is end_of_list().
 std::string to_json(const std::vector<CommTiming>& timings, int ranks, int hosts, const std::string& link);
 
 // Stores the fastest algorithm of each collective and size in `tuning`. Algorithms with wrong results are

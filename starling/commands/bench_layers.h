@@ -37,7 +37,7 @@ bool has_gpu();
 
 // Returns a table. It says so if there is no GPU.
 std::string to_text(const std::vector<LayerTiming>& timings);
-// Returns one JSON object per line. One line says so if there is no GPU.
+// Returns one JSON object per line. One line says so if there is no GPU. The last line is end_of_list().
 std::string to_json(const std::vector<LayerTiming>& timings);
 
 }  // namespace starling

@@ -1,7 +1,7 @@
 // `starling bench scaling` compares the samples/s of K ranks with K times the samples/s of one rank. It shows
-// where the time of a step goes. Every point is a run of this program, `train -n K`. If there are more ranks
-// than cores, the ranks stand for separate machines by sleeping. The computation of a step is then emulated
-// (--emulate compute=…), and the exchange is real.
+// where the time of a step goes. Every point is a run of this program, `train -n K`. Unless
+// ScalingSpec::compute_ms is 0, the computation of a step is emulated by sleeping (--emulate compute=…), so
+// that ranks which share cores stand for separate machines. The exchange is real.
 #pragma once
 
 #include <string>
@@ -24,9 +24,11 @@ struct ScalingPoint {
   double waiting_s = 0;   // time spent waiting for the slowest rank
   double exchange_s = 0;  // exposed communication without the waiting time
   double overrun = 0;     // share of steps whose real computation took longer than the emulated one
-  // "linear" (at least 90 % of K), "sub-linear", or "negative" (fewer samples/s than with fewer ranks).
+  // "one rank", "linear" (at least 90 % of K), "sub-linear", or "negative" (fewer samples/s than with fewer
+  // ranks).
   std::string scaling;
-  // The largest part of the lost time: "exchange", "waiting for the slowest" or "other".
+  // The largest part of the lost time: "exchange", "waiting for the slowest" or "other". If no part is 5 % of
+  // the step, "computing".
   std::string most;
 };
 
@@ -41,7 +43,8 @@ std::string scaling_heading();
 // Returns one JSON object.
 std::string to_json(const ScalingPoint& point);
 
-// Runs all points and prints one line for each. Errors: Error with the run's own message if a run fails.
+// Runs all points and prints one line for each. Returns 0. Errors: ConfigError for numbers of ranks that do
+// not rise from 1 to at most 64; those of last_result_of(), with the run's own message, if a run fails.
 int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options);
 
 }  // namespace starling

@@ -101,7 +101,7 @@ TensorDifference not_comparable(const std::string& name, std::string text) {
   return {.name = name, .text = std::move(text), .comparable = false};
 }
 
-// Returns how two tensors of one shape and type differ that do not have the same bits.
+// Returns how two tensors differ. They have one shape and one type, but not the same bits.
 TensorDifference difference(const std::string& name, const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.to(at::kDouble).flatten(), y = b.to(at::kDouble).flatten();
   const at::Tensor apart = (x - y).abs();

@@ -33,7 +33,7 @@ struct TensorDifference {
 // The comparison of two checkpoints.
 struct CheckpointDifference {
   int64_t tensors = 0;                      // that at least one of the two has
-  std::vector<TensorDifference> different;  // those that are not equal bit for bit, the largest first
+  std::vector<TensorDifference> different;  // not equal bit for bit: incomparable ones, then by `relative`
 };
 
 // Compares two checkpoints. Each path is a run folder (its newest whole checkpoint counts), the folder of a

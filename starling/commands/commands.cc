@@ -54,8 +54,8 @@ void print_line(const std::string& line) {
   std::fflush(stdout);
 }
 
-// Runs `work` on every rank of the job. If this process is a rank, or the job has only one, `work` runs here.
-// Otherwise it runs in spec.train.ranks processes that the launcher starts.
+// Runs `work` on every rank and server of the job. If this process is a rank, or the job has only one
+// process, `work` runs here. Otherwise it runs in the processes that the launcher starts.
 int on_every_rank(const RunSpec& spec, const CommandOptions& options, bool keep,
                   const std::function<int(Session&)>& work) {
   check_codecs(spec);  // before any rank starts, so that only one message appears
@@ -210,7 +210,7 @@ int verify_command(const RunSpec& spec, const CommandOptions& options) {
     return 0;
   }
   RunSpec exact = spec;
-  // in fp32, the order of summation alone makes two correct runs differ
+  // In fp32, the order of summation alone makes two correct runs differ.
   exact.train.precision = Precision::kFp64;
   return on_every_rank(exact, options, /*keep=*/false, [&options](Session& session) {
     if (session.server() >= 0) return serve(session.spec(), session.server(), session.run_environment());

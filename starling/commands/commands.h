@@ -1,7 +1,7 @@
 // The commands of the program `starling` as functions. Each executes one command with a validated
-// configuration. It returns 0 for success or 1 for an expected failure, such as a `verify` above its
-// tolerance. Other failures are exceptions (base/error.h), which the program turns into a message and an exit
-// status.
+// configuration. It returns the exit status: 0 for success, or 1 for an expected failure, such as a `verify`
+// above its tolerance, unless its comment names another one. Other failures are exceptions (base/error.h),
+// which the program turns into a message and an exit status.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct CommandOptions : GlobalOptions {
   std::vector<std::string> argv;  // the whole command line, including the program
 };
 
-// Trains a model.
+// Trains a model. Returns 128 + the signal if a signal interrupted the run.
 int train_command(const RunSpec& spec, const CommandOptions& options);
 // Evaluates a saved model, whose weights are in model.init. `step` is the number of updates that made them, 0
 // if it is unknown.
@@ -39,7 +39,8 @@ int sample_command(const RunSpec& spec, const std::string& vocabulary, const Sam
 // tolerance.
 int verify_command(const RunSpec& spec, const CommandOptions& options);
 // Starts train.ranks copies of a program on the hosts that the run names, or on this host
-// (docs/how-to/several-hosts.md). The first element of `program` is its name or path.
+// (docs/how-to/several-hosts.md), and exchange.servers more for an exchange that has servers. The first
+// element of `program` is its name or path. Returns the exit status of the job.
 int launch_command(const RunSpec& spec, const std::vector<std::string>& program,
                    const CommandOptions& options);
 // Examines this machine and prints the result (commands/doctor.h).
@@ -68,10 +69,10 @@ int strategies_command(const CommandOptions& options);
 // The options of `zoo show`.
 struct ZooShowOptions {
   int64_t batch = 1024;  // samples per step over all ranks
-  int64_t pixels = 0;    // pixels per side of the picture; 0: the usual size of the model
+  int64_t pixels = 0;    // pixels per side of an image; 0: the usual size of the model
 };
 // Prints what each layer of a model weighs, takes in and computes. Errors: ConfigError for a batch below 1,
-// for pixels that are too few, and for pixels given to a model without pictures.
+// for pixels that are too few, and for pixels given to a model that reads no images.
 int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const CommandOptions& options);
 
 // The options of `factorize`.
@@ -119,12 +120,12 @@ struct CompareOptions {
   bool measure_exchange = false;  // --measure-exchange
 };
 // Trains each of the runs and compares them (commands/compare.h). `files` lists the configuration files of
-// -c. Returns 1 if a run failed.
+// -c. Returns 1 if a run failed, and 130 after an interruption.
 int compare_command(const Config& base, const std::vector<std::string>& files, const CompareOptions& compare,
                     const CommandOptions& options);
 
-// Trains the runs of `starling tour` and writes their page (commands/tour.h). `only` selects the runs whose
-// title contains this text.
+// Trains the runs of `starling tour` and writes their page (commands/tour.h). `only` selects the sections
+// whose title contains this text. Returns what compare_command() returns.
 int tour_command(const Config& base, bool quick, const std::string& only, const CommandOptions& options);
 
 // Measures layers for about `seconds` seconds (commands/bench_layers.h) and prints a table.
@@ -152,7 +153,7 @@ struct DataServeOptions {
   std::string key_file;  // created if missing; empty: a file of this host that exists while the server runs
   double lease_s = 300;  // a worker that is silent for longer loses the batches that it holds
 };
-// Serves pictures to ranks over the network until it is told to stop (commands/data_serve.h).
+// Serves images or a text to ranks over the network until it is told to stop (commands/data_serve.h).
 int data_serve_command(const RunSpec& spec, const DataServeOptions& serve, const CommandOptions& options);
 // Prints facts about a data source (data/formats/inspect.h).
 int data_inspect_command(const RunSpec& spec, const CommandOptions& options);

@@ -191,7 +191,8 @@ Budget parse_budget(const std::string& text) {
 
 namespace {
 
-// The settings of the comparison hold for the runs that read them. Gives the other runs the default.
+// The settings of the comparison hold for the runs that read them. If a run does not read a key and has its
+// value from the comparison, the key gets its default.
 void leave_out_unread(Config& config, const Config& base) {
   for (const SchemaEntry& entry : schema()) {
     if (reads_key(config.spec, entry) || read(entry, config.spec) != read(entry, base.spec)) continue;

@@ -19,7 +19,7 @@ struct CpuTopology {
   int packages = 0;                  // sockets
   int cores = 0;                     // physical cores
   int units = 0;                     // hardware threads
-  int numa_nodes = 0;                // at least 1
+  int numa_nodes = 0;                // at least 1 if there is a processor
   std::map<int, CacheLevel> caches;  // by level; instruction caches are not counted
 };
 

@@ -50,7 +50,7 @@ TEST(Doctor, TextNamesEachProblemWithItsFixAndKeepsTheWidth) {
   EXPECT_THAT(to_text({}, false), HasSubstr("No problems found."));
 }
 
-// Two sockets with two cores each, of which each has two hardware threads; processor 7 is offline.
+// Makes two sockets with two cores each. Each core has two hardware threads. Processor 7 is offline.
 TEST(CpuTopology, CountsWhatTheProcessorsShare) {
   const std::filesystem::path root =
       std::filesystem::temp_directory_path() / fmt::format("topology-{}", ::getpid());

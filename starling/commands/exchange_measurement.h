@@ -1,4 +1,5 @@
-// Measures FireCaffe's curve: `starling bench comm` between 2, 4 and 8 processes over TCP, each behind an
+// Measures how the time of an all-reduce grows with the number of ranks, as in Iandola et al., "FireCaffe",
+// CVPR 2016. The measurement is `starling bench comm` between 2, 4 and 8 processes over TCP, each behind an
 // emulated link.
 #pragma once
 

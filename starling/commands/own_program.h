@@ -9,8 +9,8 @@
 namespace starling {
 
 // Runs /proc/self/exe with these arguments to its end and returns the line of its {"event":"result", …}.
-// Errors: Error with the child's last lines if the child fails or prints no result. TimeoutError if the child
-// takes longer than `limit`; the child is ended first.
+// Errors: Error with the child's last error message if the child fails or prints no result. TimeoutError if
+// the child takes longer than `limit`; the child is ended first.
 std::string last_result_of(const std::vector<std::string>& arguments, std::chrono::seconds limit);
 
 // Makes a folder for this process alone in the system's folder for temporary files. Errors: ConfigError.

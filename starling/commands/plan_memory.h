@@ -14,7 +14,7 @@ namespace starling {
 
 // The inputs and results of a plan.
 struct MemoryPlan {
-  std::string what;       // "gpt", or "7.5e+09 parameters"
+  std::string what;       // the name of the model, or "a model" if it is not in the zoo
   double parameters = 0;  // parameters of the whole model
   // Parameters of each rank of the stage axis, after the division into stages and tensor parts. At least
   // one entry.
@@ -38,9 +38,9 @@ struct MemoryPlan {
 
 // Makes the plan. If `params` is 0, the plan is for the configured model, whose stages are cut as the
 // pipeline cuts them without measurements. Otherwise `params` is Ψ of a model outside the zoo, divided evenly
-// over stages. The defaults of precision and optimizer are then bf16 and adam, as in the paper. Without
-// train.ranks, the mesh gives the number of ranks. Nothing is trained. Errors: ConfigError for a mesh that
-// does not fit, more stages than blocks, or `params` below 1.
+// over stages. The defaults of precision and optimizer are then bf16 and adam, as in Rajbhandari et al.,
+// "ZeRO", SC 2020. Without train.ranks, the mesh gives the number of ranks. Nothing is trained. Errors:
+// ConfigError for a mesh that does not fit, more stages than blocks, or `params` below 1.
 MemoryPlan plan_memory(Config config, double params);
 
 // Returns a table for people.

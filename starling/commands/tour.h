@@ -9,8 +9,9 @@
 
 namespace starling {
 
-// quick: trains a small model on few samples, to show that the tour works. Otherwise two cores take about
-// five minutes.
+// Makes the plan of the tour.
+//
+// quick: trains a small model on few samples, to show that the tour works.
 //
 // only: keeps the sections whose title contains this text. An empty text keeps all of them.
 //

@@ -29,7 +29,7 @@ struct VerifyReport {
 // Runs spec.verify.steps steps as configured and compares their updates. Before each step, rank 0 takes the
 // weights and optimizer states. It then makes the update alone in fp64, from the whole global batch and by
 // the naive update rule. Collective. `on_bucket` is for tests (AllReduceOptions). Errors: ConfigError if one
-// process cannot make the same update (local batch norm).
+// process cannot make the same update, for example with gossip or with local batch norm.
 VerifyReport verify(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
                     const RunEnvironment& environment, const OnBucket& on_bucket = {});
 

@@ -89,7 +89,7 @@ TEST(Verify, OneFlippedBitInOneRanksGradientFails) {
   EXPECT_EQ(report.deviations.front().step, 2);
 }
 
-// Returns a gpt with dropout after the embedding, in attention and after both halves of its block.
+// Returns a gpt with dropout after the embedding, in attention and after both halves of each block.
 RunSpec dropping() {
   RunSpec spec;
   spec.model.name = "gpt";

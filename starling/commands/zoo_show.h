@@ -9,7 +9,7 @@
 namespace starling {
 
 // Returns a table, or one JSON object per line if `json` is true. Errors: ConfigError for a batch below 1,
-// for pixels that are too few, and for pixels given to a model without pictures.
+// for pixels that are too few, and for pixels given to a model that reads no images.
 std::string zoo_show(const ModelSpec& spec, const ZooShowOptions& show, bool json);
 
 }  // namespace starling

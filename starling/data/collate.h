@@ -52,9 +52,10 @@ struct Padding {
 // Errors of the collate function: DataError if samples differ in more than their lengths.
 Collate padded(const Padding& padding = {});
 
-// Returns a source whose sample i is get(i), by one thread at a time. get() must return the same sample for
-// the same number on every rank and in a resumed run. `name` appears in messages. Errors: DataError if the
-// data set is empty.
+// Returns a source whose sample i is get(i). One thread at a time calls get(). It must return the same sample
+// for the same number on every rank and in a resumed run. The function reads sample 0 at once, for the shape
+// of the input. `name` appears in messages. Errors: DataError if the data set is empty, and those of get()
+// and `collate`.
 std::shared_ptr<const Source> sample_source(int64_t size, std::function<Sample(int64_t)> get,
                                             Collate collate = stacked, std::string name = "samples");
 

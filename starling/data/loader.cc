@@ -72,9 +72,9 @@ class DirectLoader final : public Loader {
   double waited_ = 0;
 };
 
-// The loader for one or more workers: a ring of `prefetch` slots. Workers claim steps in order and fill slot
-// step % prefetch. next() empties the slots in order. mutex_ guards everything but plan_, which never
-// changes. Batches are read without the lock.
+// The loader for one or more workers: a ring of slots, as many as the larger one of `prefetch` and `workers`.
+// Workers claim steps in order and fill slot step % slots. next() empties the slots in order. mutex_ guards
+// slots_, claimed_, delivered_ and stopping_. Batches are read without the lock.
 class PrefetchLoader final : public Loader {
  public:
   explicit PrefetchLoader(Plan plan)

@@ -25,15 +25,15 @@ struct LoaderOptions {
   int rank = 0;
   int ranks = 1;
   bool unequal = false;  // true: B need not be a multiple of ranks
-  // The part of each rank, in any unit (divide_samples.h). The ranks then read consecutive positions of these
-  // lengths in place of the above. Empty: equal parts. With parts, B need not be a multiple of ranks.
+  // The part of each rank, in any unit (divide_samples.h). The ranks then read consecutive positions, as many
+  // as divide_samples() gives them. Empty: equal parts. With parts, B need not be a multiple of ranks.
   std::vector<double> parts = {};
-  int64_t least = 1;  // with parts: the least number of samples of a rank in a whole batch
+  int64_t least = 1;  // with parts: the least number of samples of a rank in a batch (divide_samples.h)
   // true: the last batch of an epoch holds the samples that are left over, if there are any. They are divided
   // as a whole batch is. A rank without a sample gets the first of them, which another rank has, too.
   bool remainder = false;
-  int64_t workers = 1;
-  int64_t prefetch = 4;
+  int64_t workers = 1;     // threads that read ahead, up to 256; 0: next() reads
+  int64_t prefetch = 4;    // batches that are read ahead, 1 to 4096, but at least one for each worker
   int64_t first_step = 0;  // number of global batches already used, for a resumed run
 };
 
@@ -42,9 +42,11 @@ struct LoaderOptions {
 class Loader {
  public:
   virtual ~Loader() = default;
-  // Returns this rank's share of the next global batch. Rethrows what a worker threw.
+  // Returns this rank's share of the next global batch. Rethrows what a worker threw. Errors: TimeoutError if
+  // the workers deliver no batch within 10 minutes.
   virtual Batch next() = 0;
-  // Returns the seconds that next() has waited because no batch was ready.
+  // Returns the seconds that next() has waited because no batch was ready. Without workers, these are the
+  // seconds that it has read.
   virtual double waited_s() const = 0;
   // The number of global batches in an epoch.
   virtual int64_t steps_per_epoch() const = 0;
@@ -53,7 +55,7 @@ class Loader {
 // The positions of one rank in a global batch.
 struct RankShare {
   int64_t first = 0;    // within the global batch
-  int64_t samples = 0;  // of this rank; 0 if there are fewer samples than ranks
+  int64_t samples = 0;  // of this rank; may be 0 if there are fewer samples than ranks
   int64_t of = 0;       // the samples of all ranks
 };
 
@@ -71,8 +73,10 @@ Batch read_positions(const Source& source, const LoaderOptions& options, int64_t
 // Returns the error that says that the source is smaller than a global batch.
 ConfigError too_few_samples(const Source& source, int64_t global_batch);
 
-// Checks the options against the source. Errors: ConfigError if the batch is not a multiple of the ranks, or
-// the source holds fewer samples than a global batch.
+// Checks the options against the source. Errors: ConfigError if the batch is not a multiple of the ranks,
+// unless `unequal` or `parts` allows that, or if it has fewer samples than there are ranks. ConfigError also
+// if the source holds fewer samples than a global batch, unless `remainder` is true, and for a number that is
+// out of range.
 void check_loader_options(const Source& source, const LoaderOptions& options);
 
 // Makes the loader of one rank. Errors: those of check_loader_options().

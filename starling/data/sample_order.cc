@@ -1,7 +1,7 @@
 // Computes a permutation of 0 … n - 1 without a table. It applies a balanced Feistel network on the smallest
-// even number of bits that holds n, and repeats it until the result is less than n (Black and Rogaway,
-// Ciphers with Arbitrary Finite Domains, 2002). The domain is smaller than 4 n, so the mean number of
-// repetitions is less than four.
+// even number of bits that holds n, but on at least 8 bits. It repeats the network until the result is less
+// than n (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002). For n > 64, the domain is smaller
+// than 4 n, so the mean number of repetitions is less than four.
 #include "starling/base/check.h"
 #include "starling/data/loader.h"
 #include "starling/data/random.h"

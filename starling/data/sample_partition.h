@@ -19,14 +19,15 @@ namespace starling {
 //                 the parts (Hsu et al., arXiv 1909.06335). Sizes differ, but every rank has at least one
 //                 sample.
 //
-// `labels` holds the class of each sample; iid does not use the values, so zeros will do. The result is a
-// function of the arguments, and so equal on every rank. Errors: ConfigError for an unknown kind, for A <= 0,
-// and if there are fewer samples than ranks.
+// `labels` holds the class of each sample, at least 0. iid does not use the values, so zeros will do. The
+// result is a function of the arguments, and so equal on every rank. Errors: ConfigError for an unknown kind,
+// for A <= 0, and if there are fewer samples than ranks.
 std::vector<std::vector<int64_t>> partition_samples(const std::vector<int64_t>& labels, int ranks,
                                                     const std::string& kind, uint64_t seed);
 
-// Returns the class of every sample, read through the source. Errors: ConfigError for text, for a data
-// set whose first target is not one class [n] int64 per sample, and for a negative class.
+// Returns the class of every sample, read through the source. The first target holds it, as one int64 per
+// sample. Errors: ConfigError for text, which has no classes, for other targets, and for a negative class;
+// those of Source::read().
 std::vector<int64_t> labels_of(const Source& source);
 
 // Returns a source of the samples `indices` of another source.

@@ -44,8 +44,8 @@ Batch make_batch(std::vector<at::Tensor> inputs, std::vector<at::Tensor> targets
 struct SourceInfo {
   std::string name;                      // for messages and reports
   std::vector<int64_t> input_shape;      // without the batch dimension: {1, 28, 28} or {tokens}
-  int64_t classes = 0;                   // images: classes; text: size of the vocabulary
-  bool text = false;                     // true: samples are tokens; false: samples are images
+  int64_t classes = 0;                   // images: classes; text: size of the vocabulary; 0: unknown
+  bool text = false;                     // true: samples are tokens; false: images or a user's tensors
   std::string vocabulary;                // text: the characters in the order of their ids (UTF-8)
   std::vector<std::string> class_names;  // images: one per class; may be empty
 };

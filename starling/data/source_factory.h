@@ -13,7 +13,8 @@ namespace starling {
 // Opens the data sets. `text_tokens` is the length of a text sample (the model's context). `security` is the
 // protection that the reader and a data server must both use (comm.security). `added` has the kinds of data
 // that the program adds; it may be null. Errors: ConfigError for an unknown source (the message suggests a
-// similar one), DataError for missing or broken data.
+// similar one) and for settings that do not fit the data; DataError for missing or broken data; for a data
+// server also those of ServedClient.
 DataSets open_data(const DataSpec& spec, uint64_t seed, int64_t text_tokens,
                    DataSecurity security = DataSecurity::kNone, const Extensions* added = nullptr);
 

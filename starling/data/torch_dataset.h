@@ -24,8 +24,9 @@ namespace starling {
 // Reads the samples `indices` of a data set.
 using ReadSamples = std::function<Batch(const std::vector<size_t>& indices)>;
 
-// Returns a source of `size` samples that calls `read`, by one thread at a time. `name` appears in messages.
-// Errors: DataError if the data set is empty. The error of a later read is that of `read`.
+// Returns a source of `size` samples that calls `read`, by one thread at a time. The function reads sample 0
+// at once, for the shape of the input. `name` appears in messages. Errors: DataError if the data set is
+// empty. The errors of a read are those of `read`.
 std::shared_ptr<const Source> source_of_samples(ReadSamples read, int64_t size, std::string name);
 
 // Returns an example of a torch::data data set as a sample.

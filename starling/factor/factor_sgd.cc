@@ -12,7 +12,7 @@ Span part_of(int64_t count, int parts, int index) {
 }
 
 int part_holding(int64_t count, int parts, int64_t item) {
-  // Returns the last part that begins at or before the item.
+  // This is the last part that begins at or before the item.
   return static_cast<int>(((item + 1) * parts - 1) / count);
 }
 

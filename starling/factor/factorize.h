@@ -10,7 +10,7 @@
 // Tables: entries and rows of W are divided as above. H is in the tables of a parameter server
 // (server/server_table.h), whose staleness decides when a read is answered. A clock is a pass over the k-th
 // of p parts of a rank's entries. The rank pulls H, makes its steps on a copy, and pushes the change: H ← H +
-// Σ Δ. Each rank holds a copy of the whole of H.
+// Σ Δ. Each rank holds copies of the whole of H.
 #pragma once
 
 #include <cstdint>

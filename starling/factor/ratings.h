@@ -29,8 +29,10 @@ class RatingSource {
   virtual int64_t count() const = 0;
   // Returns the mean of the values.
   virtual double mean() const = 0;
-  // Calls take() with all entries, at most kRatingsAtOnce at a time.
+  // Receives some entries. They are valid during the call.
   using Take = std::function<void(std::span<const Rating>)>;
+  // Calls take() with all entries, at most kRatingsAtOnce at a time. Errors: DataError if a file cannot be
+  // read.
   virtual void visit(const Take& take) const = 0;
 };
 
@@ -53,9 +55,11 @@ struct GeneratedRatings {
   uint64_t seed = 0;
 };
 // Makes entries of W·H + noise. The seed determines the hidden W and H. The mean of the values is about 3.
+// Errors: ConfigError if rows, columns, count or factors is below 1, or if there are 2^31 rows or columns.
 std::unique_ptr<RatingSource> make_ratings(const GeneratedRatings& spec);
 
-// Returns whether an entry is kept for testing. The result depends on the seed, the row and the column only.
+// Returns whether an entry is kept for testing. `share` is the fraction of entries that are kept. The result
+// depends on the seed, the row, the column and `share` only.
 bool is_test_rating(const Rating& rating, double share, uint64_t seed);
 
 }  // namespace starling

@@ -13,8 +13,8 @@ namespace starling {
 struct ChildProgram {
   std::vector<std::string> argv;             // including argv[0]; the executable is this program
   const char* const* environment = nullptr;  // NAME=VALUE strings, terminated by a null pointer
-  // Receives each line of standard output. If it returns false, the child gets SIGTERM, and 30 s later
-  // SIGKILL.
+  // Receives each line of standard output. If it returns false, the child gets SIGUSR2, after which a run
+  // ends as after its last step. If the child is still there 30 s later, it gets SIGKILL.
   std::function<bool(const std::string& line)> on_line;
 };
 
@@ -24,8 +24,8 @@ struct ChildEnd {
   std::deque<std::string> errors;  // the last lines of standard error, at most 20
 };
 
-// Runs the child until it ends, on the calling thread. The child does not outlive the call. Throws
-// Error(kInternal) if the child cannot be started.
+// Runs the child until it ends, on the calling thread. The child does not outlive the call. A SignalWatch
+// takes the signals of this process meanwhile. Throws Error(kInternal) if the child cannot be started.
 ChildEnd run_child(const ChildProgram& program, const Clock& clock);
 
 // Returns the path of this program. If the file was replaced after the start, returns /proc/self/exe.

@@ -17,9 +17,9 @@ struct Cpu {
 std::vector<Cpu> usable_cpus();
 
 // Divides physical cores among `ranks` in the order of package and number, so that the cores of a rank are
-// adjacent. Returns one list of CPU numbers per rank. If there are fewer cores than threads, hardware threads
-// count as cores. If there are too few hardware threads as well, returns an empty list: ranks must not be
-// pinned.
+// adjacent. Each rank needs `threads` cores. Returns one list of CPU numbers per rank. If there are too few
+// physical cores, hardware threads count as cores. If there are too few hardware threads as well, returns an
+// empty list: ranks must not be pinned.
 std::vector<std::vector<int>> cpu_shares(std::vector<Cpu> cpus, int ranks, int threads);
 
 // Returns the number of physical cores among `cpus`.

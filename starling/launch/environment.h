@@ -1,27 +1,36 @@
-// Reads all environment variables that Starling uses, once, into a value.
+// Reads the environment variables of launchers, of jobs and of the terminal into a value.
 //
-// The first of these launchers that started more than one task determines the rank of the process: Starling's
-// launcher (STARLING_STORE), torchrun (RANK), mpiexec (OMPI_COMM_WORLD_RANK, or PMI_RANK of MPICH and Intel
-// MPI), srun (SLURM_PROCID). Without any of them, the process is alone.
+// The first of these launchers whose variables are set determines the rank of the process:
+//
+// - Starling's launcher (STARLING_STORE)
+// - torchrun (RANK or WORLD_SIZE)
+// - mpiexec (OMPI_COMM_WORLD_RANK of Open MPI, PMI_RANK of MPICH and Intel MPI, or PMIX_RANK)
+// - srun (SLURM_PROCID)
+//
+// If srun also sets variables of MPI, its own variables count. A process that mpiexec or srun started as the
+// only task is alone, and so is a process without any of these variables.
 #pragma once
 
 #include <string>
 
 namespace starling {
 
+// The launcher that started the process.
 enum class ProcessOrigin { kAlone, kLauncher, kTorchrun, kMpi, kSlurm };
 
 // Returns "alone", "starling's launcher", "torchrun", "mpiexec" or "srun", for messages.
 const char* name_of(ProcessOrigin origin);
 
+// The place of the process in its job.
 struct ProcessIdentity {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;  // 0 if a user set torchrun's variables without LOCAL_RANK
-  int local_world_size = 1;
+  int local_rank = 0;        // 0 if the launcher does not say it
+  int local_world_size = 1;  // local_rank + 1 if the launcher does not say it
   ProcessOrigin origin = ProcessOrigin::kAlone;
 };
 
+// The values of the variables. Those that are not set have the defaults below.
 struct Environment {
   ProcessIdentity identity;
   // The host of rank 0: MASTER_ADDR, or the first node of the Slurm step. Empty if the process is alone, or
@@ -45,8 +54,8 @@ struct Environment {
   int columns = 0;          // COLUMNS, 0 if not set
 };
 
-// `environ` holds NAME=VALUE strings, terminated by a null pointer. Throws ConfigError with the name of a
-// variable that contradicts another variable or is not a number.
+// Returns the values in `environ`, which holds NAME=VALUE strings and ends with a null pointer. Throws
+// ConfigError with the name of a variable that is missing, contradicts another variable, or is not a number.
 Environment read_environment(const char* const* environ);
 
 }  // namespace starling

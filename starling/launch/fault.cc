@@ -39,7 +39,7 @@ const char* remedy(int signal) {
   }
 }
 
-// Returns false if there is no launcher, or no longer one.
+// Returns false if there is no launcher, or if the launcher has ended.
 bool write_to_launcher(const Environment& environment, const std::string& line) {
   if (environment.error_fd < 0) return false;
   ssize_t n;

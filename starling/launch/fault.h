@@ -1,7 +1,7 @@
 // Describes why a rank ended, and finds the first of several faults.
 //
 // A rank sends its fatal error to the launcher through the pipe STARLING_ERROR_FD, as one line of JSON:
-//   {"rank":2,"code":"comm","message":"…","peer":1}
+//   {"rank":2,"code":"comm","peer":1,"message":"…"}
 #pragma once
 
 #include <cstdint>
@@ -32,20 +32,22 @@ struct Fault {
   bool with_host = false;  // the host was lost; no peer caused the fault, whatever `code` is
 };
 
+// Returns the name of a kind in lines and events: "config", "comm", "internal" …
 const char* name_of(ErrorCode code);
 
-// Returns the line with its newline. It has at most 4096 bytes, which a pipe accepts in one piece. A longer
-// message is truncated.
+// Returns the line of an error, with its newline. The line has at most PIPE_BUF (4096) bytes, which a pipe
+// accepts in one piece. A longer message is truncated.
 std::string fault_line(int rank, const std::exception& error);
-// Returns nothing if the line has another form. The rank in the line is ignored: `rank` is the rank that owns
-// the pipe.
+// Returns the fault in a line. Returns nothing if the line has another form. The rank in the line is ignored:
+// `rank` is the rank that owns the pipe.
 std::optional<Fault> parse_fault_line(int rank, std::string_view line);
 
-// Reports to the launcher why this rank ends. Returns false if there is no launcher, or no longer one. The
-// caller must then print the error.
+// Reports to the launcher why this rank ends. Returns false if there is no launcher, or if the launcher has
+// ended. The caller must then print the error.
 bool report_fatal(const Environment& environment, const std::exception& error);
 
-// A rank that gave another rank up asks the launcher to end it, with a line of the same pipe:
+// A rank that has given up another rank asks the launcher to end that rank. The request is a line in the same
+// pipe:
 //   {"rank":1,"stuck":0,"message":"…"}
 struct StuckRank {
   int rank = -1;
@@ -62,12 +64,12 @@ void report_stuck(const Environment& environment, int stuck, const std::string& 
 // result is the first fault that is not a consequence (is_consequence()), otherwise the first fault, or null
 // if `faults` is empty.
 const Fault* first_fault(const std::vector<Fault>& faults);
-// Returns true if a rank reports an error of a peer: a communication error or a timeout.
+// Returns true if a rank reports a communication error or a timeout, which another rank may have caused.
 bool is_consequence(const Fault& fault);
 
 // Returns the fault as the event that ends the JSON lines on standard output
 // (docs/reference/exit-statuses.md), with its newline:
-// {"event":"error","code":"comm","message":"…","rank":2}.
+//   {"event":"error","time":…,"code":"comm","message":"…","rank":2}
 std::string error_event(const Fault& fault);
 
 // Returns a message such as "rank 2 was killed by signal 9 (SIGKILL) after step 812", with a remedy if one is

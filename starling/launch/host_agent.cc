@@ -119,8 +119,8 @@ bool HostAgent::over() const {
   return true;
 }
 
-// Waits until the connection accepts the line, as long as the launcher is alive. The launcher may wait for a
-// terminal that the user stopped with Ctrl-S.
+// Waits until the connection accepts the line, as long as the launcher is alive. The launcher may be waiting
+// for a terminal that the user stopped with Ctrl-S.
 void HostAgent::put(std::string line) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
@@ -138,8 +138,8 @@ void HostAgent::put(std::string line) {
   }
 }
 
-// Handles requests without an answer immediately. Other requests go to the inbox, which turn() empties,
-// because turn() may be waiting now.
+// Handles requests that need no answer at once. Other requests go to the inbox, which turn() empties, because
+// put() may call hear() in the middle of a line.
 void HostAgent::hear() {
   input_.read([this](const std::string& line) {
     if (ranks_) hear_by_ = deadline_in(std::chrono::milliseconds(job_->silence_ms));

@@ -47,20 +47,25 @@ constexpr size_t kLongestHostLine = 256 * 1024;
 struct HostLine {
   std::string_view word, rest;
 };
+// Splits a line at its first space.
 HostLine split_host_line(std::string_view line);
 // Returns 3 and "text" for "3 text", and nothing if the line does not start with a number.
 std::optional<std::pair<int, std::string_view>> split_number(std::string_view rest);
 // Returns the kind of error with this number, or kInternal if there is none.
 ErrorCode error_code_of(int number);
+// Returns the words of a line, without the white space between them.
 std::vector<std::string> words_of_line(std::string_view rest);
 
+// The first line of an agent, by which the launcher recognizes it.
 struct HostHello {
   int protocol = kHostProtocol;
   std::string version;    // version of the program
   std::string host_id;    // net/address.h
   std::string host_name;  // the name that the host gives itself
 };
+// Returns the line, without a newline.
 std::string to_line(const HostHello& hello);
+// Returns nothing if the line is not a hello, for example the greeting of a login shell.
 std::optional<HostHello> parse_hello(std::string_view line);
 
 // Describes the ranks that a host must start.
@@ -82,8 +87,10 @@ struct HostJob {
   bool pin = true;
   bool listens = false;  // the agent serves the store of the job
 };
+// Returns the line, without a newline. It contains the job key.
 std::string to_line(const HostJob& job);
-// Throws Error(kInternal) if the text is not a job. The launcher has the same version, so its text is valid.
+// Returns the job in the text behind the word "job". Throws Error(kInternal) if the text is not a job. The
+// launcher has the same version as the agent, so its text is valid.
 HostJob parse_job(std::string_view rest);
 
 }  // namespace starling

@@ -48,9 +48,10 @@ struct HostsOptions {
   std::chrono::milliseconds silence{30'000};
 };
 
+// What the launcher starts, and how it treats faults.
 struct LaunchOptions {
   int ranks = 1;                  // ranks of this host, or of all hosts if HostsOptions names hosts
-  int threads = 0;                // OMP_NUM_THREADS of each rank; 0: cores / ranks, at least 1
+  int threads = 0;                // OMP_NUM_THREADS of each rank; 0: physical cores / ranks, at least 1
   bool pin = true;                // pin each rank to its own cores if there are enough
   std::vector<std::string> argv;  // arguments of every rank, including argv[0]
   std::string program;            // a path, or on other hosts a name in PATH; empty: this program
@@ -65,8 +66,8 @@ struct LaunchOptions {
   // to train (step_board.h), the remaining ranks continue. 0: the first fault ends all ranks.
   int expendable = 0;
   std::function<Rendezvous()> rendezvous;  // generates the job key and starts the store
-  // Returns the exit status for the error that a rank reported first. If it is not set, or no error was
-  // reported, the status is that of the rank.
+  // Returns the exit status for the kind of error that the rank with the first fault reported. If it is not
+  // set, launch() uses the status of that rank.
   std::function<int(ErrorCode)> status_of;
   // Returns lines that explain a fault, such as which rank waited for which rank. Called when the fault is
   // announced.
@@ -84,7 +85,7 @@ struct LaunchOptions {
       200};  // a second signal within this time is ignored: `timeout` sends two
 };
 
-// Returns the number of threads per rank: options.threads, or cores divided by ranks.
+// Returns the number of threads per rank: options.threads, or `cores` divided by the ranks, at least 1.
 int threads_per_rank(const LaunchOptions& options, int cores);
 
 // The descriptors that a rank inherits; -1: none.
@@ -95,7 +96,8 @@ struct ChildFds {
 };
 
 // GOMP_SPINCOUNT for ranks with several threads: how often a thread of GNU's OpenMP looks for work before it
-// sleeps. OpenMP's own value is 300 times as large, and no other process has the core meanwhile.
+// sleeps. OpenMP's own value is 300 times as large. While a thread looks for work, no other process can use
+// its core.
 inline constexpr const char* kBriefSpin = "1000";
 
 // The threads of a rank.
@@ -105,9 +107,11 @@ struct RankThreads {
 };
 
 // Returns the environment of rank `index` of this host. It is options.environment without the variables of an
-// enclosing job, plus the variables of torchrun and of Starling. Threads that share cores wait without
-// computing (OMP_WAIT_POLICY), and several threads that have a core each compute for kBriefSpin at most,
-// unless options.environment says how they wait.
+// enclosing job, plus the variables of torchrun and of Starling.
+//
+// It also says how threads wait, unless options.environment does. Threads that share cores sleep while they
+// wait (OMP_WAIT_POLICY). If a rank has several threads and each has a core, a thread looks for work
+// kBriefSpin times before it sleeps.
 std::vector<std::string> rank_environment(const LaunchOptions& options, int index, const RankThreads& threads,
                                           int master_port, const Rendezvous& rendezvous, const ChildFds& fds);
 

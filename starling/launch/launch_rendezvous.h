@@ -11,7 +11,8 @@ namespace starling {
 // Throws CommError if the socket cannot be created.
 Rendezvous start_local_rendezvous();
 
-// Starts the store of a host for a job that already has a key. The socket gets its own random name.
+// Starts the store of a host for a job that already has a key. The socket gets its own random name. Throws
+// CommError if the socket cannot be created.
 Rendezvous start_host_rendezvous(const JobIdentity& identity);
 // Generates a job key and a random job ID.
 JobIdentity make_job_identity();

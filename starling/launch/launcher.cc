@@ -25,8 +25,8 @@
 namespace starling {
 namespace {
 
-// The status of a rank whose run was interrupted and which ends in order. The launcher passes every signal
-// that interrupts on as SIGTERM.
+// The status of a rank that ends regularly after an interruption of its run. The launcher forwards every
+// signal that interrupts as SIGTERM.
 constexpr int kInterruptedStatus = 128 + SIGTERM;
 // The status of a job that lost a rank. It is also the status of a communication error.
 constexpr int kLostStatus = 4;
@@ -34,7 +34,7 @@ constexpr int kLostStatus = 4;
 struct Rank {
   RankLog log;
   bool lost = false;         // the rank was lost and the remaining ranks continue
-  bool interrupted = false;  // the rank has said that a signal interrupted its run and that it ends in order
+  bool interrupted = false;  // the rank has reported that a signal interrupted its run
   std::string stuck;         // why the other ranks gave the rank up; empty: they did not
   int status = 0;            // the exit status, or 128 + signal, as in a shell
   bool ended = false;
@@ -237,8 +237,8 @@ void Launch::on_fault_line(int r, const std::string& line) {
   if (!at(r).interrupted) note(std::move(*fault));
 }
 
-// Ends a rank that the other ranks have given up. It may be stopped, so that only SIGKILL ends it. They
-// continue once its death is known.
+// Ends a rank that the other ranks have given up. The rank may be stopped, so that only SIGKILL ends it. The
+// other ranks continue once they know that it is dead.
 void Launch::end_stuck(const StuckRank& stuck) {
   if (stuck.rank < 0 || stuck.rank >= options_.expendable || !processes_->running(stuck.rank)) return;
   Rank& rank = at(stuck.rank);
@@ -315,7 +315,8 @@ void Launch::on_end(int r, RankEnd end) {
   rank.status = end.status();
   rank.ended = true;
   rank.log.append(fmt::format("ended {} {}", end.signalled ? "by signal" : "with exit status", end.number));
-  // A signal of the launcher is not a fault of the rank. Nor is a status after the user interrupted the run.
+  // A signal of the launcher is not a fault of the rank. A status after the user interrupted the run is not a
+  // fault, either.
   const bool ours = end.signalled && ((killed_ && end.number == SIGKILL) ||
                                       ((terminated_ || interrupted_by_ != 0) && end.number == SIGTERM));
   const bool in_order = !end.signalled && rank.interrupted && rank.status == kInterruptedStatus;

@@ -10,9 +10,10 @@
 
 namespace starling {
 
+// The processes of a run on one host, and the cores that they share.
 struct LocalCores {
-  int64_t processes = 1;  // of the run on the host
-  int64_t cores = 0;      // that they may use together, hardware threads included; 0: unknown
+  int64_t processes = 1;  // processes of the run on the host
+  int64_t cores = 0;      // logical CPUs that these processes may use together; 0: unknown
 };
 
 // Tells the other processes of the run on which host this process runs and which CPUs it may use.

@@ -16,8 +16,8 @@
 
 namespace starling {
 
-// Returns a free TCP port of this host for MASTER_PORT. Starling does not listen on it, but rank 0 of another
-// program may.
+// Returns a free TCP port of this host for MASTER_PORT, or 29500 if the system gives none. Starling does not
+// listen on it, but rank 0 of another program may.
 int free_port();
 
 // Runs options.ranks ranks of a job, starting with options.share.first. All functions use the numbers of
@@ -25,7 +25,8 @@ int free_port();
 class LocalRanks final : public Ranks {
  public:
   // `mask` is the signal mask of the ranks. `options` must outlive this object. If `direct` is true, rank 0
-  // shares the standard output of this process, and the standard error if that is a terminal.
+  // shares the standard output of this process, and the standard error if that is a terminal. Errors: those
+  // of options.rendezvous().
   LocalRanks(const LaunchOptions& options, const sigset_t& mask, bool direct);
   // Kills and reaps the ranks that still run, and ends the processes that ranks have left behind (orphans.h).
   ~LocalRanks() override;
@@ -38,6 +39,7 @@ class LocalRanks final : public Ranks {
   std::string host_of(int) const override { return {}; }
   int patience() const override;
   // A rank that does not handle SIGUSR1 or SIGUSR2 yet, because it is starting, gets the signal once it does.
+  // If that takes longer than 60 s, the signal is dropped with a warning.
   void signal(int signal, bool whole_group) override;
   void end(int rank) override;
 

@@ -17,8 +17,8 @@ namespace starling {
 //   "rank 1: TEXT (2 other ranks said the same)"
 //
 // Later repetitions are counted, and finish() prints how many there were. Lines are equal if they differ only
-// in a glog prefix ("[W1121 01:02:03.456789 file.cc:12] ") or in trailing white space. After `most_lines`
-// different lines, further lines are in the logs only. Not thread-safe.
+// in trailing white space, or in the time and the thread of a glog prefix such as "[W1121 01:02:03.456789 12
+// f.cc:7]". After `most_lines` different lines, further lines are in the logs only. Not thread-safe.
 class MessageFold {
  public:
   using Print = std::function<void(const std::string& line)>;
@@ -27,6 +27,7 @@ class MessageFold {
               int most_lines = 200)
       : clock_(clock), print_(std::move(print)), window_(window), most_lines_(most_lines) {}
 
+  // Takes a line of a rank. Ignores a line without text.
   void add(int rank, const std::string& line);
   // Prints the lines that were held for `window`.
   void poll();

@@ -1,8 +1,8 @@
 // Orphans ends the processes that ranks have started and left behind.
 //
 // The process becomes the parent of every descendant whose parent has ended (PR_SET_CHILD_SUBREAPER). So it
-// finds them, also if they have moved to another process group or session. If the process itself is killed by
-// SIGKILL, the kernel ends the ranks, and nobody ends what they have left behind.
+// finds these descendants, also if they have moved to another process group or session. If the process itself
+// is killed by SIGKILL, the kernel ends the ranks, but not the processes that they have left behind.
 #pragma once
 
 #include <sys/types.h>

@@ -16,7 +16,7 @@ class RankLog {
   // Appends to the file at `path`. Throws ConfigError if the file cannot be opened.
   explicit RankLog(const std::string& path);
 
-  // Never throws. If the disk is full, nothing more is written to the file.
+  // Appends a line, given without its newline. If the disk is full, nothing more is written to the file.
   void append(const std::string& line);
   // Returns the last lines, the oldest first.
   const std::deque<std::string>& tail() const { return tail_; }

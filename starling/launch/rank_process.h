@@ -39,8 +39,8 @@ struct RankProcess {
 // with the reason if the program cannot be executed.
 RankProcess spawn_rank(const SpawnRequest& request);
 
-// Returns whether `signal` would end the process at once: no handler, mask or setting of the process takes it
-// yet. False if the process is gone.
+// Returns whether `signal` would end the process at once, because the process neither handles, blocks nor
+// ignores it and does not wait for it. Returns false if the process is gone.
 bool would_end(pid_t pid, int signal);
 
 // Creates a pipe and returns its read end and its write end. The read end is non-blocking. Both ends are

@@ -38,20 +38,21 @@ class Ranks {
  public:
   virtual ~Ranks() = default;
 
-  // Starts all ranks. Throws ConfigError, CommError or Error(kInternal), and then ends the ranks that were
-  // started.
+  // Starts all ranks. Throws ConfigError, CommError or Error (kInternal, kInterrupted), and then ends the
+  // ranks that were started.
   virtual void start(RankListener& listener) = 0;
   // Appends the descriptors to poll.
   virtual void add_to(std::vector<pollfd>& fds) const = 0;
   // Returns the number of milliseconds after which take() must be called even if no descriptor is ready; -1:
   // never.
   virtual int patience() const { return -1; }
-  // Passes all new output and all ends of ranks to `listener`.
+  // Passes new output and the ends of ranks to `listener`, without waiting.
   virtual void take(RankListener& listener) = 0;
 
+  // Returns whether the rank has started and has not ended.
   virtual bool running(int rank) const = 0;
-  // Returns the last step that the rank finished, 0 before its first step, and -1 before training. Steps on
-  // other hosts become known with a delay.
+  // Returns the last step that the rank finished, 0 before its first step, and -1 before training. Values
+  // below -1 are explained in step_board.h. Steps on other hosts become known with a delay.
   virtual int64_t step(int rank) const = 0;
   // Returns the name of the rank's host; empty for this host.
   virtual std::string host_of(int rank) const = 0;

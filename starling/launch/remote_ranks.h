@@ -30,6 +30,7 @@
 
 namespace starling {
 
+// The ranks on all hosts of HostsOptions. A thread of its own sends the agents a sign of life.
 class RemoteRanks final : public Ranks {
  public:
   // `mask` is the signal mask of the child processes. When the descriptor `interrupt` is readable, start()

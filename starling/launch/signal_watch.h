@@ -10,10 +10,11 @@
 namespace starling {
 
 // Resets SIGCHLD to its default, blocks SIGINT, SIGTERM, SIGHUP and SIGTSTP, and reports them through fd().
-// With `requests` it does so with SIGUSR1 and SIGUSR2, too. The signals are blocked in the calling thread and
-// in threads that it starts later. SIGHUP and SIGTSTP are left alone if they are ignored, as under nohup.
-// SIGCHLD needs its default because a parent may have set it to be ignored, and then waiting for children
-// fails. The destructor discards pending signals and restores the mask and SIGCHLD.
+// With `requests` it also blocks and reports SIGUSR1 and SIGUSR2. The signals are blocked in the calling
+// thread and in threads that it starts later. SIGHUP and SIGTSTP are left alone if they are ignored, as under
+// nohup. SIGCHLD needs its default because a parent may have set it to be ignored, and then waiting for
+// children fails. The destructor discards pending signals and restores the mask and SIGCHLD. Errors:
+// Error(kInternal) if the system has no descriptors left.
 class SignalWatch {
  public:
   explicit SignalWatch(bool requests = false);
@@ -21,6 +22,7 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
+  // The descriptor, which is readable when a signal is pending.
   int fd() const { return fd_.get(); }
   // Returns the next pending signal, if any.
   std::optional<int> take();

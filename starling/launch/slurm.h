@@ -8,7 +8,7 @@
 namespace starling {
 
 // Returns the first host of a node list: "gpu07" for "gpu[07-12,20],login". Returns an empty string if the
-// list is malformed.
+// list is empty or a bracket of its first name is malformed.
 std::string first_slurm_host(std::string_view node_list);
 
 // Returns the number of tasks of each node: {2, 2, 2, 1} for "2(x3),1". Returns an empty list if the text is

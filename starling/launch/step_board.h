@@ -1,6 +1,6 @@
 // StepBoard holds one number per rank in memory that the launcher and its ranks share. The number is the last
-// step that the rank finished, or 0 before its first step. The launcher reads the number to report the step
-// at which a rank was killed. Writing the number costs one store instruction.
+// step that the rank finished, 0 before its first step, and -1 before the rank trains. The launcher reads the
+// number to report the step at which a rank was killed. Writing the number costs one store instruction.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 
 namespace starling {
 
+// Threads and processes may read and write the board at the same time.
 class StepBoard {
  public:
   // Creates a board for `ranks` ranks, in the launcher. Throws Error(kInternal).
@@ -23,6 +24,7 @@ class StepBoard {
   StepBoard(const StepBoard&) = delete;
   StepBoard& operator=(const StepBoard&) = delete;
 
+  // Sets the last step that the rank finished.
   void set(int rank, int64_t step);
   // Sets the step of a rank whose run cannot go on after the loss of a rank. get() then returns
   // kFirstOfLoop - step.
@@ -38,6 +40,7 @@ class StepBoard {
   static int64_t last_step(int64_t got) {
     return got <= kFirstOfLoop && got != kServer ? kFirstOfLoop - got : got;
   }
+  // The descriptor for the ranks to inherit. It is -1 on a board of open().
   int fd() const { return fd_.get(); }
 
  private:

@@ -42,7 +42,7 @@ class SocketAddress {
   std::string text() const;
   // Whether the address stands for every interface: 0.0.0.0 or [::].
   bool is_any() const;
-  // Whether the address belongs to the loopback interface.
+  // Whether packets to the address stay on this host: a loopback address or a Unix socket.
   bool is_loopback() const;
 
  private:
@@ -52,16 +52,17 @@ class SocketAddress {
 
 // Returns "host:port", or "[host]:port" for the address of a host by IPv6.
 std::string host_port_text(const std::string& host, int port);
-// Returns all addresses of the name, for TCP, in the system's order. Errors: CommError if there is none.
+// Returns all addresses of the name for TCP, in the system's order. Errors: CommError if there is none.
 std::vector<SocketAddress> resolve_all(const HostPort& target);
-// Returns the first of them.
+// Returns the first address of resolve_all(). Errors: as resolve_all().
 SocketAddress resolve(const HostPort& target);
-// Returns "/path" or "@name" as an address. Errors: ConfigError if it is empty or longer than the system
-// allows (107 bytes).
+// Returns "/path" or "@name" as an address. Errors: ConfigError if the text names nothing or is longer than
+// the system allows (107 bytes).
 SocketAddress unix_address(const std::string& text);
-// Returns "/path" and "@name" by unix_address(), and "host:port" by parse_host_port() and resolve().
+// Parses "/path" and "@name" by unix_address(), and "host:port" by parse_host_port() and resolve(). Errors:
+// those of these functions.
 SocketAddress parse_address(const std::string& text);
-// Returns all addresses that parse_address() may return the first of. There is at least one.
+// Like parse_address(), but returns all addresses of the name. There is at least one.
 std::vector<SocketAddress> parse_addresses(const std::string& text);
 // Returns the address of this end of a socket. Errors: CommError if it has none.
 SocketAddress local_address(int fd);
@@ -77,11 +78,11 @@ struct Interface {
 
 // Returns the interfaces that are up, with their IPv4 and IPv6 addresses, in the system's order.
 std::vector<Interface> list_interfaces();
-// Returns the address of this host from which packets to `remote` leave. It sends nothing. Errors: CommError
-// if there is no route.
+// Returns the address of this host from which packets to `remote` leave, with port 0. It sends nothing.
+// Errors: CommError if there is no route.
 SocketAddress local_address_towards(const SocketAddress& remote);
-// Like local_address_towards(), for the first of `remotes`, which are the addresses of one name, that has a
-// route.
+// Like local_address_towards(), for the first of `remotes` that has a route. `remotes` are the addresses of
+// one name, at least one. Errors: CommError for the last address if no address has a route.
 SocketAddress local_address_towards_any(const std::vector<SocketAddress>& remotes);
 
 // Returns the identity of this host: the boot id, the network namespace and the host's name.

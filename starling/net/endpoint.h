@@ -7,17 +7,22 @@
 // Memory: a message is sent from and received into the caller's memory. The memory must stay valid and
 // unchanged until the operation is complete or cancelled. The blocking functions (send, recv, exchange,
 // transfer_all) cancel unfinished operations before they throw.
-// Parts: a message has a head and a body, which are sent joined. They are not copied, unless they are
-// encrypted. The receiver may divide the bytes differently.
+//
+// Parts: a message has a head and a body, which are sent joined. The receiver may divide the bytes
+// differently. Over TCP and Unix sockets, head and body are copied only to be encrypted.
+//
 // Receiving: the caller either knows tag, kind and size of the next message, as collectives do, or calls
 // peek(). If the message differs, a CommError states both sides. By then some of its bytes may lie in the
-// receiver's memory, but never more than it asked for.
+// receiver's memory, but never more than the receiver asked for.
+//
 // Kinds: control messages are always authenticated and have at most 64 KiB + 1 KiB. The headers of data
 // messages are authenticated, too. DataSecurity (net/security/data_security.h) determines the protection of
 // their bytes. If something is not authentic, a CommError says so. The bytes of a message must not be used
-// before it is complete.
-// Threads: one thread may send while another thread receives. Two threads must not send, or receive, at the
-// same time.
+// before it is complete. Endpoints in memory authenticate nothing.
+//
+// Threads: one thread may send while another thread receives. Only one thread at a time may send, and only
+// one thread at a time may receive.
+//
 // Errors: CommError if the peer is gone; TimeoutError if the deadline passes. After an error within a
 // message, only shutdown() and destruction are allowed. A peek() that timed out may be repeated.
 #pragma once
@@ -48,6 +53,8 @@ using ConstBytes = std::span<const std::byte>;
 
 // MessageKind tells data (tensors) from control messages.
 enum class MessageKind : uint8_t { kData, kControl };
+// The largest control message. The extra 1 KiB has room for the key and the lengths beside a value of the
+// store.
 constexpr size_t kMaxControlBytes = 65 * 1024;
 
 // Outgoing is a message to be sent.
@@ -113,7 +120,7 @@ class Endpoint {
   // What to poll before a sending step.
   virtual pollfd send_poll() const { return {poll_fd(), POLLOUT, 0}; }
   // Cancels an unfinished send. Its memory is free afterwards. Call it from the stepping thread, after an
-  // error or at the end of the time. cancel_all() cancels several operations at once.
+  // error or after the deadline. cancel_all() cancels several operations at once.
   void cancel_send();
   // Cancels an unfinished receive, like cancel_send().
   void cancel_recv();
@@ -121,15 +128,16 @@ class Endpoint {
   virtual bool step_cancel_send() { return true; }
   // A step of cancel_recv(). Returns true once nothing touches the memory any more.
   virtual bool step_cancel_recv() { return true; }
-  // A step of the end of the connection. Returns true once the destructor has nothing to wait for.
-  // Only further calls of step_end() and the destructor may follow.
+  // A step of the end of the connection: what was sent leaves, if possible. Returns true once the destructor
+  // has nothing to wait for. Only further calls of step_end() and the destructor may follow.
   virtual bool step_end() { return true; }
 
   // Throws CommError if the transport knows that the peer's host is gone although the connection still seems
   // to exist. transfer_all calls it once a second while it waits.
   virtual void check_alive() const {}
-  // Saves the probes by which the kernel watches the peer's host, until the next check_alive(). A probe is
-  // sent every second, which is much traffic if a process has a connection to each of many ranks.
+  // Stops the probes by which the kernel watches the peer's host, until the next check_alive(). The kernel
+  // sends a probe every second on each connection. That is much traffic for a process with connections to
+  // many ranks.
   virtual void rest() {}
 
   // Where the other end is: "10.0.0.2:41234", "pid 4711 on this host" or "memory".
@@ -137,8 +145,8 @@ class Endpoint {
   // Wakes every waiter of both ends with a CommError. Any thread may call it, repeatedly.
   virtual void shutdown() = 0;
 
-  // Replaces the socket by the one that `relay` returns for it (net/emulation/emulated_link.h). Endpoints
-  // without a socket ignore it. Call it before other threads use the endpoint.
+  // Replaces the socket by the socket that `relay` returns for it (net/emulation/emulated_link.h). Endpoints
+  // without a socket ignore the call. Call it before other threads use the endpoint.
   virtual void pass_through(const std::function<UniqueFd(UniqueFd)>& /*relay*/) {}
 
   // Sets which rank is at the other end. From then on errors carry `rank` and say "rank 2 (node-b)". Call it
@@ -149,15 +157,15 @@ class Endpoint {
   // The name of the other end for messages: "rank 2 (node-b)" if the rank is known, else peer().
   std::string name() const { return name_.empty() ? peer() : name_; }
 
-  // What the peer has proved that it is, if it connected to a listener (Parties::caller). Empty on
-  // the other side.
+  // The name that the peer has proved, if the peer connected to a listener (Parties::caller). Empty on the
+  // side that connected.
   const std::string& caller() const { return caller_; }
   // A secret that only the two ends of this connection have, for further connections between them.
   const Digest& shared_secret() const { return shared_secret_; }
 
-  // The bytes that have entered the socket, with frame headers, without the handshake.
+  // The bytes that have entered the socket: messages, frame headers and seals, but not the handshake.
   uint64_t socket_sent() const { return sent_.load(std::memory_order_relaxed); }
-  // The bytes that have left the socket, with frame headers, without the handshake.
+  // The bytes that have left the socket, counted as by socket_sent().
   uint64_t socket_received() const { return received_.load(std::memory_order_relaxed); }
   // The bytes of the bodies of all data messages that were sent completely.
   uint64_t payload_sent() const { return payload_sent_.load(std::memory_order_relaxed); }
@@ -203,8 +211,8 @@ struct Transfer {
 
 // Moves all transfers at the same time in the calling thread until all are complete, and sets `done` as they
 // complete. There is at most one `out` and one `in` per endpoint. Several messages to one peer need several
-// calls. If bytes still move when the deadline passes, the call goes on. The TimeoutError names the first
-// unfinished transfer and carries its peer's rank.
+// calls. After the deadline, the call continues only as long as every step moves bytes. The TimeoutError
+// names the first unfinished transfer and carries its peer's rank.
 void transfer_all(std::span<Transfer> transfers, Deadline deadline);
 
 // Cancels all transfers that are not done, at the same time.
@@ -213,7 +221,7 @@ void cancel_all(std::span<const Transfer> transfers);
 // Returns the endpoints that are not null.
 std::vector<Endpoint*> all_of(std::span<const std::unique_ptr<Endpoint>> endpoints);
 
-// Ends connections in order, all at the same time, before they are destroyed. No pointer may be null.
+// Ends connections by step_end(), all at the same time, before they are destroyed. No pointer may be null.
 void end_all(std::span<Endpoint* const> endpoints);
 
 // Sends to one peer and receives from another peer at the same time, as in a step of a ring.
@@ -224,7 +232,8 @@ class Listener {
  public:
   virtual ~Listener() = default;
   // Returns the next connection that has proved the job key. It drops peers that fail, are late, or speak
-  // another protocol. The TimeoutError says how many peers were dropped, and why the last one was.
+  // another protocol. Errors: TimeoutError that says how many peers were dropped, and why the last one was;
+  // CommError after shutdown().
   virtual std::unique_ptr<Endpoint> accept(Deadline deadline) = 0;
   // The address to which peers connect: "10.0.0.1:41234", "@name" or "/path/of/socket".
   virtual std::string address() const = 0;

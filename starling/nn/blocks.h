@@ -37,8 +37,8 @@ struct BlockTensors {
 };
 
 // Returns the parameters and buffers of each block. Errors: ConfigError (model.blocks) if the model has no
-// blocks, or if no block uses a parameter of the module. ConfigError also if a block uses a module that is
-// not part of the model, or if a parameter has two names.
+// blocks, or if a parameter of the module belongs to no block. ConfigError also if a block uses a module that
+// is not part of the model, or if a parameter has two names.
 std::vector<BlockTensors> tensors_of_blocks(const Model& model);
 
 // Returns the seconds that each block needs for forward and backward of one mini-batch: the minimum over
@@ -48,10 +48,10 @@ std::vector<double> measure_blocks(const Model& model, const Tensors& inputs, co
                                    const Clock& clock, int rounds = 3);
 
 // Returns an estimate of the work of each block, in multiplications of one forward pass. It depends on shapes
-// only. A filter counts at every pixel of the block's input or output, and a matrix at every row that fits
-// it, whichever of input and output has more. A block whose inputs are integers looks its matrices up, and
-// does not multiply by them. The function runs the blocks once, which changes the running statistics of batch
-// norm.
+// only. A filter counts at every pixel, and a matrix at every row that fits it. The block's input or its
+// output counts, whichever has more pixels or rows. Each element of the output counts as one multiplication
+// more. Matrices do not count in a block whose inputs are integers, because they are lookup tables there. The
+// function runs the blocks once, which changes the running statistics of batch norm.
 std::vector<double> estimate_blocks(const Model& model, const Tensors& inputs);
 
 }  // namespace starling

@@ -44,9 +44,10 @@ class LayerChain : public torch::nn::Module {
   // Applies all steps to `x`.
   at::Tensor forward(const at::Tensor& x) const { return run(0, steps_.size(), x); }
 
-  // Returns one block for each layer, together with the steps that follow the layer. A block's name is
-  // "<prefix>.<number>". The first block calls `first` before its layer, if `first` is set. The blocks refer
-  // to this chain, which must outlive them.
+  // Returns one block for each layer, together with the steps that follow the layer. Steps before the first
+  // layer belong to the first block. A block's name is "<prefix>.<number>", with the layer's number. The
+  // first block calls `first` before its own steps, if `first` is set. The blocks refer to this chain, which
+  // must outlive them.
   std::vector<Block> blocks(const std::string& prefix, const Step& first = {}) const;
 
  private:

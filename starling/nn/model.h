@@ -1,6 +1,6 @@
-// Model, the factory that makes models, and the zoo. A factory makes models (design decision 1). The reason
-// is that verify, thread replicas and ranks that rejoin need fresh ones, and a plain libtorch module cannot
-// be cloned.
+// Model, the factory that makes models, and the zoo. A factory makes models (design decision 1), because
+// verify, replicas in threads and ranks that continue after a loss need fresh models. A plain libtorch module
+// cannot be cloned.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,12 +42,12 @@ struct WeightedLoss {
   at::Tensor sum;
   // What the sum is divided by.
   double weight = 0;
-  // Returns sum / weight.
+  // Returns sum / weight, or the sum if the weight is 0.
   at::Tensor mean() const;
 };
 
-// The forward function of a model. A function object converts to it that takes one tensor and returns one
-// tensor, or that takes all inputs of a batch as Tensors. The latter may return a tensor or Tensors.
+// The forward function of a model. A function object converts to it if it takes one tensor, or all inputs of
+// a batch as Tensors. It returns a tensor or Tensors.
 class ModelForward {
  public:
   ModelForward() = default;
@@ -84,8 +84,8 @@ class ModelForward {
   std::function<Tensors(const Tensors&)> forward_;
 };
 
-// The loss of a model. A function object converts to it that takes (output, target), or all outputs and all
-// targets of a batch as (Tensors, Tensors). It returns the mean over the samples, a scalar, or a
+// The loss of a model. A function object converts to it if it takes (output, target), or all outputs and all
+// targets of a batch as (Tensors, Tensors). It returns a scalar, the mean over the samples, or a
 // WeightedLoss.
 class ModelLoss {
  public:
@@ -167,7 +167,7 @@ struct Model {
   std::shared_ptr<torch::nn::Module> module;
   // Computes the output of an input batch. One thread at a time may call it.
   ModelForward forward;
-  // The loss of the batch. The default is cross-entropy.
+  // The loss of the batch. If it is empty, Run::fit() uses its own argument, or else cross_entropy().
   ModelLoss loss;
   // The computation of `forward`, in blocks that stages can divide among themselves. Empty if the model
   // cannot be cut.

@@ -33,10 +33,13 @@ struct BlockNames {
   std::vector<BlockForward> forwards;  // for blocks that cannot be called otherwise
 };
 
-// Fills model.blocks. Without patterns, the blocks are the children of the torch::nn::Sequential. A module
-// with one Sequential or ModuleList among its children counts, too: the children of that list take its place.
-// A child without parameters joins the block before it. Errors: ConfigError if the model has blocks, a
-// pattern matches nothing, a parameter belongs to no block, or a block cannot be called.
+// Fills model.blocks with the submodules that match the patterns. Without patterns, the blocks are the
+// children of the torch::nn::Sequential. A module with one Sequential or ModuleList among its children
+// counts, too: the children of that list take its place. A submodule without parameters joins the block
+// before it. Submodules without parameters at the beginning join the first block that has some. Errors:
+// ConfigError if the model has blocks, if two patterns match one module, or if a pattern or a function of
+// `names` matches nothing. ConfigError also if a parameter belongs to no block, if a block cannot be called,
+// or if the blocks cannot be found without patterns.
 void find_blocks(Model& model, const BlockNames& names);
 
 }  // namespace starling

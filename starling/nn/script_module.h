@@ -19,15 +19,16 @@ struct Module;
 
 namespace starling {
 
-// Its parameters and buffers are those of the TorchScript module, under the names of state_dict(). A tensor
-// that the module has under several names is registered under the first of them. Starling does not look into
-// the code of the module, so it offers no blocks for stages or for sharded parameters.
+// A TorchScript module as a torch::nn::Module. Its parameters and buffers are those of the TorchScript
+// module, under the names of state_dict(). A tensor that the module has under several names is registered
+// under the first of them. Starling does not look into the code of the module, so the module has no blocks
+// for stages or for sharded parameters.
 class ScriptModule : public torch::nn::Module {
  public:
   // Reads a file of torch.jit.save(). Errors: DataError that names the file if it cannot be read, or if it
   // has no parameters.
   explicit ScriptModule(const std::string& path);
-  // Takes a module in memory, and shares its tensors.
+  // Takes a module in memory, and shares its tensors. Errors: DataError if it has no parameters.
   explicit ScriptModule(const torch::jit::Module& module);
   ~ScriptModule() override;
 

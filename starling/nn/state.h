@@ -17,12 +17,12 @@ TensorMap state_of(const torch::nn::Module& module);
 // have one leading "transformer." that the module's names lack, or the reverse. Of a GPT-2 file, the
 // attention masks ("….attn.bias") are ignored, and of a Llama file, the frequencies
 // ("….rotary_emb.inv_freq"). If the output layer of the module is its token embedding, lm_head.weight must
-// equal the embedding. Nothing is copied unless everything fits.
+// equal the embedding. If a tensor does not fit, nothing is copied.
 //
 // If `strict` is true, the file and the module must have the same tensors. Otherwise only the tensors that
-// both have are copied. A shape that differs is always an error, and so is a file that shares no name with
-// the module. Errors: DataError that names `from` (a path for the message), the first tensor that differs and
-// both shapes.
+// both have are copied. A shape that differs is always an error. So is a tensor that holds integers on one
+// side only (except num_batches_tracked), and a file that shares no name with the module. Errors: DataError
+// that names `from` (a path for the message), the first tensor that differs, and both shapes or types.
 void load_into(torch::nn::Module& module, const TensorFile& file, bool strict = true,
                const std::string& from = "file");
 

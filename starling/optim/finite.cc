@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-constexpr size_t kFiniteBlock = 4096;  // elements between two looks at the result
+constexpr size_t kFiniteBlock = 4096;  // elements between two checks of the result
 
 // Integers keep the inner loop free of branches, so that it is vectorized.
 template <typename T>

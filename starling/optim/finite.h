@@ -1,4 +1,4 @@
-// Whether numbers are finite, at the speed of memory.
+// Tests whether numbers are finite, with vector instructions.
 #pragma once
 
 #include <cstddef>

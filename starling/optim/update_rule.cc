@@ -89,8 +89,9 @@ STARLING_INLINE void add_sources(const G* const* gradients, int sources, size_t 
 // The pass over [begin, begin + n) for any number of sources. Outputs are pointers to their first element.
 // Returns whether the scaled sums are finite.
 //
-// Each call of pass() is a loop for every step, type and instruction set, and there are 45 of those.
-// Gradients of fp64 are added up first, because training seldom uses fp64.
+// A call of pass() makes one loop for each update rule, pair of types and instruction set, up to 45 loops.
+// fp64 has the call for one source only, after an addition of the gradients, because training seldom uses
+// fp64.
 template <typename T, typename G, typename Step>
 STARLING_INLINE bool pass_range(const UpdateArgs<T, G>& a, const Step& step, size_t begin, size_t n, T* w_out,
                                 T* const* state_out) {
@@ -130,8 +131,8 @@ STARLING_INLINE void narrow_to(const T* from, Bf16* to, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] = narrow(from[i]);
 }
 
-// Pass updates the whole range, block by block. Results are written in place through the caches, or into
-// blocks on the stack that are then copied around the caches.
+// Pass updates the whole range, block by block. It writes the results directly to the outputs. If the outputs
+// bypass the caches, it writes to blocks on the stack, from which stream_copy() copies.
 template <typename T, typename G, typename Step>
 struct Pass {
   const UpdateArgs<T, G>& a;

@@ -46,14 +46,16 @@ struct UpdateArgs {
   const T* const* state = nullptr;  // state_count() buffers, in the order of state_names()
   T* const* state_out = nullptr;
   size_t count = 0;
-  // Whether to write around the caches. Only for outputs that are not inputs and are not read soon.
+  // Whether the outputs bypass the caches (stream_copy.h). Set it only for outputs that are not inputs and
+  // are not read soon.
   bool stream = false;
 };
 
 // The update rule of an optimizer. A copyable value. Thread-safe: apply() may run on disjoint ranges at once.
 class UpdateRule {
  public:
-  // Makes the rule of `spec` for an instruction set. make_update_rule() checks the name first.
+  // Makes the rule of `spec` for an instruction set. Errors: ConfigError for an unknown optimizer.name; the
+  // message suggests a similar name.
   UpdateRule(const OptimizerSpec& spec, Isa isa);
 
   // The number of states per parameter, from 0 (sgd without momentum) to 2 (adam).
@@ -80,8 +82,7 @@ class UpdateRule {
   std::vector<std::string> names_;
 };
 
-// Makes the update rule of `spec`. Errors: ConfigError for an unknown optimizer.name; the message suggests a
-// similar name.
+// Makes the update rule of `spec`. Errors: those of the constructor of UpdateRule.
 UpdateRule make_update_rule(const OptimizerSpec& spec, Isa isa = best_isa());
 
 }  // namespace starling

@@ -188,7 +188,7 @@ void Central::take_gradients(const OwnStep& step) {
     gradients_of(group_.local_rank()).mul_(factor);
 }
 
-// Afterwards the gradients of all ranks are in place.
+// Returns when the gradients of all ranks are in place.
 void Central::agree_on_step() {
   if (agreed_) return;
   if (options_.own_gradients) {

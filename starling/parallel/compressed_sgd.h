@@ -83,8 +83,8 @@ class CompressedSgd final : public ReplicaStrategy {
   double clip_norm_;
 };
 
-// Returns what of momentum correction the run uses: nothing unless the codec corrects and the optimizer is
-// sgd.
+// Returns the momentum and the weight decay that momentum correction takes from the optimizer. Both are 0
+// unless the codec's spec asks for the correction and the optimizer is sgd.
 CompressedSgd::Correction correction_of(const RunSpec& spec, const CodecSpec& codec);
 
 }  // namespace starling

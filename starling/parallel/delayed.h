@@ -49,7 +49,7 @@ class Delayed final : public Strategy {
   //   step_compute_s     forward and backward, including the sleep
   //   step_waiting_s     the part of the exposed exchange spent waiting for the rank that computed longest
   //   step_exchange_s    the rest of the exposed exchange: bytes in transit
-  //   step_s             from the begin of one step to the begin of the next
+  //   step_s             from the start of one step to the start of the next
   //   rank_steps_per_s   the sum over the ranks of their steps per second
   //   emulation_overrun  the share of steps whose real computation took longer than compute=…
   //

@@ -133,7 +133,7 @@ double difference(int ranks, const Way& way) {
   });
   double largest = 0;
   for (const auto& values : of_ranks) {
-    // a NaN is larger than every number
+    // A NaN counts as larger than every number.
     if (!(values.at(0) <= largest)) largest = values.at(0);
   }
   return largest;

@@ -45,7 +45,7 @@ struct ExchangeParts {
   ServerAccess servers = {};    // of exchanges with servers
   std::vector<ServerKey> keys = {};  // the parameters of the whole model, if `part`
   OnBucket on_bucket = {};           // tests only
-  Batch held_out = {};               // this rank's samples on which nobody trains; empty: there are none
+  Batch held_out = {};               // this rank's samples on which no rank trains; empty: there are none
 };
 
 }  // namespace starling

@@ -414,7 +414,7 @@ Values said_with(const CodecSpec& spec, Values v, const std::vector<TensorShape>
   return told;
 }
 
-// Codecs whose decoded parts can be added: each quarter of the range travels to its owner, which encodes the
+// Codecs whose decoded parts can be added: each quarter of the range is sent to its owner, which encodes the
 // mean of that quarter again.
 Values mean_by_quarters(const CodecSpec& spec, const std::vector<Values>& v, Residuals& residuals) {
   constexpr size_t kQuarter = kPadded / kRanks;
@@ -536,7 +536,7 @@ TEST(Exchange, CompressedSgdAppliesTheMeanOfTheMessages) {
   }
 }
 
-// Long lists travel by parts: prune keeps its fraction of each quarter.
+// Long lists are sent by parts: prune keeps its fraction of each quarter.
 Values pruned_by_quarters(const CodecSpec& spec, Values v, Values& residual) {
   constexpr size_t kQuarter = kPadded / kRanks;
   Values told;
@@ -600,7 +600,7 @@ TEST(Exchange, CompressedSgdCorrectsMomentum) {
   }
 }
 
-// What momentum correction keeps belongs into checkpoints. A run that loads one continues bit for bit.
+// A checkpoint has the velocity of momentum correction. A run that loads it continues bit for bit.
 TEST(Exchange, CompressedSgdKeepsItsVelocity) {
   const std::unique_ptr<Group> alone = make_single_group();
   const SystemClock clock;

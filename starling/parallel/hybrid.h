@@ -56,8 +56,8 @@ class Hybrid final : public Strategy {
 
   // Returns these values of the last step. "model_parallel/<layer>" is the number of bytes that this rank
   // received for a model-parallel layer, and model_parallel_bytes is their sum. data_parallel_bytes counts
-  // the bytes that entered and left this rank for the sums of all other gradients. data_parallel_formula is 2
-  // |W| (p − 1)/p of those gradients. model_parallel_layers is the number of model-parallel layers.
+  // the bytes that this rank received for the sums of all other gradients. data_parallel_formula is 2 |W| (p
+  // − 1)/p of those gradients. model_parallel_layers is the number of model-parallel layers.
   // held_bytes and whole_bytes are the parameters of this rank and of the whole model.
   StrategyStats strategy_stats() override;
 

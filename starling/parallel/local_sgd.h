@@ -40,8 +40,8 @@ class LocalSgd final : public ReplicaStrategy {
            Group& group, const Clock& clock, const CodecSpec& codec = {}, double block_momentum = 0);
 
   // Returns rounds, every, loss_before_averaging and loss_after_averaging (means over the measured rounds and
-  // over the ranks). With a codec it also returns the statistics of CodedMean::tell, one application per
-  // round.
+  // over the ranks). The two losses are missing if no round was measured. With a codec the map also has the
+  // statistics of CodedMean::tell, one application per round.
   StrategyStats strategy_stats() override;
 
  protected:

@@ -33,7 +33,7 @@ class LoopDevice {
   at::Device device() const { return device_; }
   // The parameters that the optimizer updates.
   const std::vector<LoopTensor>& parameters() const { return parameters_; }
-  // The other parameters.
+  // The parameters that the optimizer does not update.
   const std::vector<LoopTensor>& frozen() const { return frozen_; }
 
   // Copies the gradients to the host. A gradient that is undefined on the device becomes undefined on the
@@ -44,7 +44,7 @@ class LoopDevice {
   void fetch_changes();
   // Copies the buffers to the host.
   void fetch_buffers();
-  // Copies the other parameters to the host, in case another optimizer updates them.
+  // Copies frozen() to the host, in case another optimizer updates these parameters.
   void fetch_frozen();
   // Copies the gradients to the device.
   void send_gradients();
@@ -52,7 +52,7 @@ class LoopDevice {
   void send();
   // Copies the buffers to the device.
   void send_buffers();
-  // Copies the other parameters to the device.
+  // Copies frozen() to the device.
   void send_frozen();
   // Makes the gradients on the device undefined.
   void clear_gradients();

@@ -1,5 +1,5 @@
-// LoopState is what the parts of a user's own loop know together: the loader, the optimizers and the
-// checkpoint of one rank.
+// LoopState is shared by the parts of a user's own loop on one rank: the loader, the optimizers and the
+// checkpoint.
 #pragma once
 
 #include <cstdint>

@@ -275,7 +275,7 @@ void LoopStrategy::begin_step() {
   begun_ = true;
 }
 
-// What resume_training() could not do.
+// Throws the error of resume_training(), or starts the step that it did not start.
 void LoopStrategy::require_resumed() {
   if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
   if (!begun_) begin_step();
@@ -314,8 +314,8 @@ void LoopStrategy::weigh(double weight) {
   weight_ = weight_.value_or(0) + (place_.loop.borrows() ? 0 : weight);
 }
 
-// At the end of an epoch a rank may have no sample, and computes with one of another rank. What it has
-// accumulated before counts. Gradients that a step has used do not.
+// At the end of an epoch a rank may have no sample. It then computes with a sample of another rank, whose
+// gradient does not count. The gradients that it has accumulated before count unless a step has used them.
 void LoopStrategy::begin_batch(bool borrowed) {
   drop_borrowed();
   if (!borrowed) {
@@ -417,7 +417,7 @@ void LoopStrategy::zero_grad() {
   if (borrowed) before_borrowed_.emplace(model_.parameters.size());  // its backward pass may come yet
 }
 
-// What the gradients were so far is of no further use.
+// Forgets what the strategy knows of the gradients so far.
 void LoopStrategy::forget_gradients() {
   before_borrowed_.reset();
   accumulated_ = taken_ = false;
@@ -449,7 +449,7 @@ StrategyState LoopStrategy::state() {
   if (model_.device) model_.device->fetch_frozen();
   StrategyState state = strategy_->state();
   state.step = step_;
-  // Every rank looks at each parameter, because another strategy may have divided it (zero/parameter_unit.h).
+  // Every rank reads each parameter, because another strategy may have divided it (zero/parameter_unit.h).
   std::map<std::string, at::Tensor> frozen;
   for (const NamedTensor& p : model_.frozen) {
     const at::Tensor whole = p.tensor.detach();

@@ -74,8 +74,8 @@ void require_same_model(Group& group, const LoopModel& model, SameModel same = S
 // and the remedy.
 void require_own_optimizer(const RunSpec& spec);
 
-// Returns the configuration of an own loop. The recipe of an exchange with block momentum lowers the learning
-// rate in turn. The program's rate is not the configuration's, so the loop has a given block momentum only.
+// Returns the configuration of an own loop. exchange.block_momentum becomes 0 unless the user has set it. The
+// recipe's value goes with a lower learning rate, but the learning rate of a loop is the program's.
 RunSpec loop_spec(RunSpec spec, const Origins& origins);
 
 // Throws ConfigError if an own loop cannot follow the configuration. The message names the key and the
@@ -93,12 +93,12 @@ class LoopStrategy {
   ~LoopStrategy();
 
   // Exchanges the gradients if the strategy exchanges gradients. The gradient of each parameter is then the
-  // mean over the ranks, and step() does not exchange it again. It may be changed in place before.
-  // Collective. Errors: CommError.
+  // mean over the ranks, and step() does not exchange it again. The program may change the gradient in place
+  // before step(). Collective. Errors: CommError.
   void synchronize();
-  // Says that the gradients of the step are those of a sum whose weight is `weight` on this rank. Several
-  // calls add up. step() and zero_grad() forget it. Errors: Error (kNumeric) if the weight is negative or not
-  // finite.
+  // Says that the gradients of the step are those of a sum whose weight is `weight` on this rank. The weights
+  // of several calls are added. step() and zero_grad() reset the weight. Errors: ConfigError after
+  // synchronize() in the step; Error (kNumeric) if the weight is negative or not finite.
   void weigh(double weight);
   // Makes one step: exchanges and updates. Frees the gradients if the optimizer updates copies or parts of
   // the parameters. Collective. Errors: CommError; ConfigError for a parameter that has a gradient and is not
@@ -108,8 +108,9 @@ class LoopStrategy {
   void zero_grad();
   // Puts the model that is evaluated and saved into place. Collective.
   void consensus();
-  // Puts this rank's own model back into place after consensus(). Never throws: an error is that of the next
-  // call. While an exception ends the scope, it waits for that call, too. Collective.
+  // Puts this rank's own model back into place after consensus(). The function never throws; the next call
+  // throws the error instead. If an exception is propagating, the function does nothing, and the next call
+  // puts the model back. Collective.
   void resume_training() noexcept;
 
   // Returns the state for a checkpoint, complete on rank 0. Collective.

@@ -310,7 +310,7 @@ TEST(MeshTest, ParallelSgdTakesTheBestReplicaByTheLossOfItsPipeline) {
         std::vector<double> losses;
         for (const at::Tensor& candidate : x) {
           naive.named(candidate);                            // puts the candidate in place
-          const Batch batch = mlp_task().batch(kSteps + 1);  // nobody trained on it
+          const Batch batch = mlp_task().batch(kSteps + 1);  // no rank trained on it
           const Model& model = naive.replica().model;
           losses.push_back(
               model.loss(model.forward(batch.input.to(at::kDouble)), batch.target).item<double>());

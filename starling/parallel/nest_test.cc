@@ -97,7 +97,7 @@ WeightedLoss masked(const Heads& heads, const Wanted& wanted) {
   return {errors.sum() + entropy, wanted.mask.sum()};
 }
 
-// The loss as Starling's face makes it of a user's function.
+// Returns a user's loss function as starling::Loss (run/run.h) wraps it.
 template <typename F>
 ModelLoss loss_of(F loss) {
   return [loss](const Tensors& outputs, const Tensors& targets) mutable {

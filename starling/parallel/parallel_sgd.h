@@ -48,7 +48,7 @@ class ParallelSgd final : public ReplicaStrategy {
   int64_t every_;
   Combine combine_;
   Batch held_out_;
-  bool collected_ = false;           // whether rank 0 has them
+  bool collected_ = false;           // whether rank 0 has the samples of all ranks
   std::vector<Batch> all_held_out_;  // of all ranks; on rank 0, from the first combination on
   double combines_ = 0, best_rank_ = -1;
 };

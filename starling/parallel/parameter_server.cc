@@ -237,7 +237,7 @@ double ParameterServer::forward_backward(const Batch& batch) {
 void ParameterServer::take_gradients(const OwnStep& step) {
   step_.lr = step.lr;
   own_loss_ = 0;
-  // Of weight 0: the sample of another rank.
+  // A weight of 0 means that the gradient is that of another rank's sample.
   replica_.take_own_gradients(step.weight == 0 ? 0 : step.scale);
   weight_ += step.weight;
 }
@@ -267,7 +267,7 @@ void ParameterServer::push() {
 // Asynchronous: returns whether all workers meet after this number of pushes.
 bool ParameterServer::stops_here() {
   if (last_pull_.stop_at <= met_at_ || unpushed_ > 0) return false;
-  // A worker that fetches seldom learns of the wish so many pushes later.
+  // A worker that fetches seldom learns of the request up to `late` pushes later.
   const int64_t late =
       options_.n_fetch > 1 ? (options_.n_fetch + options_.n_push - 1) / options_.n_push + 1 : 0;
   if (with_client([](auto& client) { return client.push_clock(); }) < last_pull_.stop_at + late) return false;

@@ -67,11 +67,11 @@ void check_parameter_server_options(const ParameterServerOptions& options);
 class ParameterServer final : public Strategy, public Recoverable, public OwnLoop {
  public:
   // Tells the servers the settings of this service (server/service_settings.h), and connects. Errors:
-  // CommError if a server is missing after rendezvous.server_timeout; ConfigError for an own optimizer that
-  // is no update rule. `workers` is the group of the workers that hold the same part of the model. It
-  // averages buffers (running statistics) in consensus() and collects the states of push codecs for
-  // checkpoints. It may be null if the model has no buffers and pushes have no codec with a state. The store,
-  // `workers` and the clock must outlive this object.
+  // CommError if a server is missing after rendezvous.server_timeout; ConfigError for an own optimizer whose
+  // updates servers cannot make. `workers` is the group of the workers that hold the same part of the model.
+  // This group averages buffers (running statistics) in consensus() and collects the states of push codecs
+  // for checkpoints. It may be null if the model has no buffers and pushes have no codec with a state. The
+  // store, `workers` and the clock must outlive this object.
   ParameterServer(const ModelFactory& factory, const ParameterServerOptions& options, Store& store,
                   const ServerRendezvous& rendezvous, int worker, Group* workers, const Clock& clock);
   // Tells the servers that this worker has finished. While an exception propagates it tells them nothing, and
@@ -84,7 +84,8 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   // Pushes the gradient if a push is due. A synchronous worker then also pulls, so that update() ends when
   // the step is complete on all workers. It reports the mean loss of that step, and sets `redo` if the
   // servers ask for a repetition (ServerOptions::redo_after_loss). An asynchronous worker reports the mean of
-  // the latest losses of all workers that the servers knew at the last pull.
+  // the latest losses of all workers that the servers knew at the last pull. In its first n_fetch steps, and
+  // in a step of a synchronous worker without a push, the loss is that of this worker.
   StepReport update() override;
   // Pushes the summed gradients and waits until the pushes of all workers are applied. All workers then have
   // equal parameters.
@@ -97,7 +98,8 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   // Returns server_stats() of all shards and the bytes of this worker. Not collective. bytes_per_step_formula
   // is for a step that pushes and pulls, and bytes_exchanged is counted. push_message_bytes and
   // pull_message_bytes are means over the message bodies. push_compression and pull_compression are |W|
-  // divided by those means. residual_norm is the norm of the push codec's error feedback, if any.
+  // divided by those means. cached_reads counts the reads that this worker answered from its cache.
+  // residual_norm is the norm of the push codec's error feedback, if any.
   StrategyStats strategy_stats() override;
   uint64_t bytes_from_servers() override;
   Replica& evaluated() override { return replica_.replica(); }

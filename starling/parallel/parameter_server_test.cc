@@ -325,7 +325,7 @@ TEST(ParameterServerStrategy, AWishToStopReachesAllAfterTheSameStep) {
       if (report.stop) last = step;
     }
     EXPECT_EQ(last, 4);
-    // The mean over the workers of the first step's losses, the same on both.
+    // The expected loss is the mean over the workers of the first step's losses, equal on both workers.
     double sum = 0;
     for (int k = 0; k < 2; ++k) {
       const Model model = quadratic_model();

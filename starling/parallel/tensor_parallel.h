@@ -40,8 +40,8 @@ class TensorParallel final : public Strategy {
   // references must outlive this object. Errors: ConfigError if the model cannot be sharded.
   TensorParallel(ModelFactory factory, Group& tensor, std::vector<Group*> counting, const Clock& clock,
                  const MakeExchange& make_exchange, int64_t hash_every = 0, TensorPlan plan = {});
-  // The same for a model that shard_model() has already sharded over `tensor`, with this result. `part` makes
-  // this rank's part.
+  // Like the constructor above, for a model that shard_model() has already sharded over `tensor`. `sharding`
+  // is its result. `part` makes this rank's part.
   TensorParallel(const ModelFactory& part, ModelSharding sharding, TensorGroup& tensor,
                  std::vector<Group*> counting, const MakeExchange& make_exchange, int64_t hash_every = 0);
 

@@ -102,7 +102,7 @@ bool may_share(const TimeAccount& a) {
   return a.spec && a.spec->data.share != "auto" && accepts_flags(*a.spec, "--share auto");
 }
 
-// All ranks wait for the same one.
+// All other ranks wait for one rank.
 Candidates late_rank(const TimeAccount& a) {
   if (!a.late || a.late->share < kWorthwhile) return {};
   const LateRank& late = *a.late;
@@ -258,7 +258,7 @@ Candidates slow_data(const TimeAccount& a) {
 Candidates slow_evaluation(const TimeAccount& a) {
   const double share = a.share(TimeUse::kEvaluation);
   if (share < kWorthwhileIfNeeded || a.test_samples <= 0) return {};
-  // so many that the evaluations take a twentieth of the rest of the run
+  // With this number of samples, the evaluations take a twentieth of the time of the rest of the run.
   const double fewer = static_cast<double>(a.test_samples) * 0.05 * (1 - share) / share;
   const int64_t samples = std::max<int64_t>(1, std::llround(fewer));
   return {{share, fmt::format("--set data.test_samples={}", samples),
@@ -309,7 +309,7 @@ Candidates short_run(const TimeAccount& a) {
                        percent(share))}};
 }
 
-// Computation is what limits the run.
+// Computation limits the run.
 Candidates more_computers(const TimeAccount& a) {
   const double share = a.share(TimeUse::kComputation);
   if (share < 0.5) return {};

@@ -10,6 +10,7 @@
 
 namespace starling {
 
+// What a rule would do.
 struct Advice {
   double gain = 0;   // the share of the run's time that the rule is about, from 0 to 1; 0: no advice
   std::string what;  // flags of `starling train`, or a command
@@ -27,16 +28,17 @@ struct AdviceRule {
 std::span<const AdviceRule> advice_rules();
 
 // Returns the first candidate of the rule that is a command, or whose flags the run accepts. Without a
-// configuration the flags cannot be checked, and the first candidate is returned. The gain is 0 if there is
-// none.
+// configuration the flags cannot be checked, and the function returns the first candidate. The gain is 0 if
+// there is no such candidate.
 Advice advice_of(const AdviceRule& rule, const TimeAccount& account);
 
+// The advice of one rule.
 struct ChosenAdvice {
-  std::string rule;
+  std::string rule;  // its name; empty: no rule applies
   Advice advice;
 };
-// Returns the advice of the rule with the largest gain. Of equal ones the earlier rule wins. If no rule
-// applies, the rule is empty.
+// Returns the advice of the rule with the largest gain. If several gains are equal, the first of these rules
+// wins. If no rule applies, the rule is empty.
 ChosenAdvice choose_advice(const TimeAccount& account);
 
 }  // namespace starling

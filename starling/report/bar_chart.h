@@ -15,6 +15,7 @@ struct BarRow {
   bool pale = false;  // a prediction among measured rows
 };
 
+// A chart of bars on a common linear scale.
 struct BarChart {
   std::string title;
   std::vector<std::string> segment_names;   // for the legend; segment i has the color of run i + 1
@@ -22,6 +23,7 @@ struct BarChart {
   std::vector<BarRow> rows;
 };
 
+// Returns the chart as an <svg> element.
 std::string svg_of(const BarChart& chart);
 
 // PairRow is one row of a PairChart, with a dot for each of two values and a line between them. A value of 0
@@ -31,7 +33,7 @@ struct PairRow {
   double first = 0, second = 0;
 };
 
-// All rows share one logarithmic axis.
+// A chart of pairs. All rows share one logarithmic axis.
 struct PairChart {
   std::string title;
   std::string first_name, second_name;
@@ -40,7 +42,7 @@ struct PairChart {
   std::vector<PairRow> rows;
 };
 
-// Returns an empty string if no value is positive.
+// Returns the chart as an <svg> element, or an empty string if no value is positive.
 std::string svg_of(const PairChart& chart);
 
 }  // namespace starling

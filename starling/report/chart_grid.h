@@ -6,7 +6,7 @@
 
 namespace starling {
 
-// One chart with its buttons and caption. Empty if `svg` is empty.
+// Returns a <figure> with one chart, its button and its caption, or an empty string if `svg` is empty.
 std::string html_figure(const std::string& svg, const std::string& caption = "");
 
 // Returns how many of `count` figures each row holds, for example {3, 2} for 5. Only a single figure has a

@@ -26,6 +26,7 @@ struct LayerBytes {
   double inputs = 0;   // |D|, which model parallelism exchanges
 };
 
+// The model states of one rank in the chart of memory.
 struct MemoryBar {
   std::string name;
   StateBytes bytes;  // of one rank
@@ -38,12 +39,13 @@ struct ExchangeCurve {
   std::vector<std::pair<int, double>> seconds;  // (ranks, seconds)
 };
 
+// The runs and everything else that the report shows.
 struct Comparison {
   std::string title;
   std::string lead;  // one or two sentences under the title
   std::vector<std::pair<std::string, std::string>>
       facts;  // what all runs share: {"model", "lenet5, 61,706 parameters"}, and settings of single runs
-  std::vector<RunRecord> runs;  // the first is one rank, the reference of the others
+  std::vector<RunRecord> runs;  // at least one; the first has one rank and is the reference of all others
   Target target;
   std::vector<Picture> pictures;
   std::vector<LayerBytes> layers;  // for the global batch of the runs; may be empty
@@ -70,14 +72,15 @@ struct Compared {
   double seconds = 0;           // of the steps
 };
 
+// Returns the numbers of all runs, in their order.
 std::vector<Compared> compared(const Comparison& comparison);
 
-// The short names of the runs, in their order (run_names.h).
+// Returns the short names of the runs, in their order (run_names.h).
 std::vector<std::string> names_of(const Comparison& comparison);
 
-// A table for the terminal. The columns of the target are left out if there is no target.
+// Returns a table for the terminal. The columns of the target are left out if there is no target.
 std::string to_text(const Comparison& comparison);
-// One line of JSON: {"event":"compared",…}. Numbers that the run does not have are left out.
+// Returns one line of JSON: {"event":"compared",…}. Numbers that the run does not have are left out.
 std::string to_json(const Compared& run);
 
 }  // namespace starling

@@ -11,7 +11,7 @@
 
 namespace starling {
 
-// The number of steps over which the report averages the losses of all runs (loss_curve.h).
+// Returns the number of steps over which the report averages the losses of all runs (loss_curve.h).
 int64_t smoothing_steps(const Comparison& comparison);
 
 // Returns a sentence that explains the bold and the faint lines. The text is empty if losses are not
@@ -22,7 +22,8 @@ std::string smoothing_note(int64_t steps);
 // run.
 int color_of(const Picture& picture, size_t place);
 
-// Charts without a line are left out: a run alone sends no bytes, and a text has no accuracy.
+// Returns the charts of a picture. Charts without a line are left out: a single rank sends no bytes, and a
+// text has no accuracy. Accuracy has a chart only if a run was evaluated more than once.
 std::vector<LineChart> curve_charts(const Comparison& comparison, const Picture& picture);
 
 }  // namespace starling

@@ -1,5 +1,4 @@
-// The time of one exchange of gradients among p ranks, as FireCaffe predicts it (Iandola et al. 2016, section
-// 5).
+// The time of one exchange of gradients among p ranks, as FireCaffe predicts it (Iandola et al. 2016).
 //
 // The unit is |W| / bandwidth: the bytes of the gradients divided by the bandwidth of one link. Latency is
 // left out.
@@ -15,12 +14,13 @@
 
 namespace starling {
 
+// Each function returns the time of one algorithm in the unit above.
 double star_time(int ranks);
 double tree_time(int ranks);
 double ring_time(int ranks);
 
 // Returns the chart of the three formulas for 2 to 128 ranks, with the comparison's measured times in the
-// same unit.
+// unit above.
 LineChart exchange_chart(const Comparison& comparison);
 // Returns the text that explains the chart.
 std::string exchange_caption(const Comparison& comparison);

@@ -8,9 +8,10 @@
 
 namespace starling {
 
+// Returns the HTML text of the report.
 std::string html_report(const Comparison& comparison);
 
-// Errors: Error(kInternal) naming the file.
+// Writes the report to the file `path`. Errors: Error(kInternal) that names the file.
 void write_report(const std::string& path, const Comparison& comparison);
 
 }  // namespace starling

@@ -8,8 +8,10 @@
 
 namespace starling {
 
+// The scale of an axis.
 enum class Scale { kLinear, kLog };
 
+// One line of a chart.
 struct Series {
   std::string name;
   int run = 0;  // selects the color, and the legend button that hides the series; 0 is the neutral color
@@ -19,6 +21,7 @@ struct Series {
   bool faint = false;  // drawn behind the other series, without a name, and cut off where it leaves the frame
 };
 
+// A chart of lines.
 struct LineChart {
   std::string title;
   std::string x_label, y_label;
@@ -38,7 +41,9 @@ bool has_points(const LineChart& chart);
 // Returns a short form of a number, such as "0.05", "250", "1.5k" or "20M".
 std::string short_number(double value);
 
-// Returns the ticks of an axis from `low` to `high`. They are at 1, 2 or 5 times a power of ten.
+// Returns the ticks of an axis from `low` to `high`. On a linear axis they are the multiples of a step, which
+// is 1, 2 or 5 times a power of ten. On a logarithmic axis they are at 1, 2 or 5 times a power of ten, or
+// only at the powers of ten if the axis is longer than 2.5 decades. `low` must be above 0 there.
 std::vector<double> ticks(double low, double high, Scale scale);
 
 }  // namespace starling

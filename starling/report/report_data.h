@@ -8,7 +8,8 @@
 
 namespace starling {
 
-// {"title", "smoothing_steps", "runs": [{the fields of to_json(Compared), "curve", "evaluations"}]}
+// Returns a JSON object:
+//   {"title", "smoothing_steps", "runs": [{the fields of to_json(Compared), "curve", "evaluations"}]}
 //
 // curve: {"step", "samples", "seconds", "bytes", "loss", "average"}, columns of equal length. If a run has
 // more than 2000 steps, every k-th step is kept, and the last.

@@ -3,9 +3,9 @@
 
 namespace starling {
 
-// JavaScript. It shows the values of a chart's lines under the pointer, and hides a run's lines when its
-// legend button is pressed. It saves the table and the curves as CSV (from report_data.h), and a chart as
-// PNG. It opens no connection.
+// JavaScript. It shows the values of a chart's lines under the pointer. A legend button hides or shows the
+// lines of its run. Other buttons save the table and the curves as CSV (from report_data.h), and a chart as
+// PNG. The script opens no connection.
 extern const char kReportScript[];
 
 }  // namespace starling

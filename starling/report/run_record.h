@@ -16,12 +16,13 @@ struct RunPoint {
   int64_t step = 0;
   double seconds = 0;  // of steps only: start-up, evaluations and checkpoints are left out
   double samples = 0;
-  double bytes =
-      0;  // sent in steps by all ranks and servers; the run's total is divided evenly among its steps
+  // Sent in steps by all ranks and servers. The run's total is divided evenly among its steps.
+  double bytes = 0;
   double loss = 0;
   double accuracy = -1;  // between 0 and 1; -1 if the point is no evaluation or the task has no accuracy
 };
 
+// One run.
 class RunRecord {
  public:
   std::string name;                      // the run's flags, as --runs gives them
@@ -41,6 +42,7 @@ class RunRecord {
   double statistic(const std::string& key, double otherwise) const;
   // Returns the number of ranks with which the run started, or 0 if the run failed before that.
   int64_t ranks() const;
+  // Returns the seconds of all steps.
   double step_seconds() const { return steps.empty() ? 0 : steps.back().seconds; }
 
  private:

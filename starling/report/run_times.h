@@ -32,7 +32,7 @@ struct StartTimes {
   std::map<std::string, double> statistics;  // the strategy statistics
   std::vector<RankTimes> rank_times;         // empty if the start did not end
   bool evaluation_known = true;              // false: an evaluation has no time
-  bool checkpoint_known = true;              // false: written by a version that does not say it
+  bool checkpoint_known = true;              // false: the start wrote checkpoints, and does not say how long
 };
 
 // The events of a run folder.
@@ -40,7 +40,7 @@ class RunTimes {
  public:
   // Adds one line. A line that is no event is counted. A line that is an event of no interest is ignored.
   void add_line(const std::string& line);
-  // Call it after the last line. Completes what starts without a result say.
+  // Computes the wall-clock time of the last start if it reported no result. Call it after the last line.
   void finish();
 
   std::vector<StartTimes> starts;  // the oldest first
@@ -48,7 +48,7 @@ class RunTimes {
 
  private:
   struct Reading;
-  // Reads one event. Returns false if the text is none.
+  // Reads one event. Returns false if the text is no event.
   bool read(const std::string& text);
   void add_event(const Reading& event);
   void begin(const Reading& event);

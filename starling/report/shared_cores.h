@@ -17,7 +17,7 @@ struct SharedCores {
   int64_t cores = 1;      // that those processes may use together
 };
 
-// Runs that did not report their cores are left out.
+// Returns the runs whose ranks share cores. Runs that did not report their cores are left out.
 std::vector<SharedCores> runs_that_share_cores(const Comparison& comparison);
 
 // Returns a warning that names the runs, by short names, and the figures that they affect. The text is empty

@@ -8,6 +8,7 @@
 
 namespace starling {
 
+// A table of text.
 struct Table {
   std::vector<std::string> head;
   // One row for each run, in their order. The first cell holds the run's flags. The row of a run that failed
@@ -15,6 +16,8 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
 };
 
+// Returns the table of a comparison. The columns of the target are left out if there is no target, and that
+// of the accuracy if no run has one.
 Table table_of(const Comparison& comparison);
 
 // Returns the target as text, such as "accuracy 95.0 %" or "loss 0.1".

@@ -38,12 +38,15 @@ const char* key_of(TimeUse use);
 struct LateRank {
   int64_t rank = 0;
   std::string host;  // empty if it is unknown, or if the rank was on several hosts in these starts
-  double share = 0;  // of the run's time that another rank waited for this rank, as a mean over these ranks
+  // The share of the wall-clock time for which another rank waited for this rank, as a mean over these ranks.
+  // Only starts that list the times of their ranks count.
+  double share = 0;
   bool by_data = false;  // the rank waited for data; otherwise it computed longer
   // Its computation and data, divided by the mean of the other ranks'; 0 if the other ranks have none.
   double slowness = 0;
 };
 
+// The account of a run's time.
 struct TimeAccount {
   std::optional<RunSpec> spec;  // the configuration; empty if it could not be read
   ExchangeTraits exchange;      // without a name if the exchange is not known: that of a program

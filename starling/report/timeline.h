@@ -8,6 +8,7 @@
 
 namespace starling {
 
+// The timeline of one step.
 struct StepTimeline {
   std::string schedule;  // "1f1b"
   int ranks = 1;
@@ -18,8 +19,7 @@ struct StepTimeline {
 };
 
 // Simulates the step with the mean measured times of each stage's forward and backward, in seconds. Messages
-// take no time.
-// Errors: ConfigError if the actions are not a complete schedule.
+// take no time. Errors: ConfigError if the actions are not a complete schedule.
 SimulatedStep planned_step(const StepTimeline& measured);
 
 // Returns the share of the step in which ranks compute nothing: 1 − Σ (forward and backward times) / (ranks ·
@@ -28,7 +28,7 @@ double idle_share(const StepTimeline& measured);
 
 // Writes one JSON object, the file RUN_DIR/timeline.json of a run. Errors: Error(kInternal) naming the file.
 void write_timeline(const std::string& path, const StepTimeline& timeline);
-// Errors: ConfigError naming the file, if it does not hold a timeline.
+// Reads what write_timeline() wrote. Errors: ConfigError that names the file, if it does not hold a timeline.
 StepTimeline read_timeline(const std::string& path);
 
 }  // namespace starling

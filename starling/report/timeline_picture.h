@@ -8,6 +8,8 @@
 
 namespace starling {
 
+// Returns the picture as an <svg> element, or an empty string if no action takes time. Errors: those of
+// planned_step().
 std::string svg_of(const StepTimeline& measured);
 
 }  // namespace starling

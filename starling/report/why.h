@@ -19,8 +19,8 @@ struct RunAnswer {
 // Reads a run folder. Errors: those of read_run_times().
 RunAnswer why(const std::string& folder);
 
-// Returns the answer in a few lines of at most `columns` columns (0: no limit). A category without time is
-// left out.
+// Returns the answer in a few lines of at most `columns` columns (0: no limit). A category with less than
+// 0.05 % of the time is left out.
 std::string to_text(const RunAnswer& answer, bool color, int columns);
 // Returns the answer as one line of JSON: {"event":"why", …}.
 std::string to_json(const RunAnswer& answer);

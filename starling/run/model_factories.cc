@@ -32,7 +32,7 @@ void load_initial(torch::nn::Module& module, const RunSpec& spec) {
 
 SyncedModelFactory zoo_factory(const RunSpec& spec, const SourceInfo& data) {
   const ModelShape shape{data.input_shape, data.classes, data.text};
-  // throws here, and not on the first rank that makes a model, if the model does not fit
+  // If the model does not fit the data, this call throws before any rank makes a model.
   zoo_model(spec.model, shape);
   return [spec, shape](const ModelHooks& hooks) -> ModelFactory {
     ModelFactory make = zoo_model(spec.model, shape, hooks);

@@ -19,10 +19,12 @@ struct RankProgram {
 };
 
 // Returns true if this process must start the ranks: it is alone, and the configuration asks for several
-// ranks.
+// processes or names hosts.
 bool must_launch(const RunSpec& spec, const Environment& environment);
 
-// Starts spec.train.ranks copies of this program, waits for them, and returns their exit status.
+// Starts the ranks and the servers of the run as copies of this program, waits for them, and returns the exit
+// status of the run. Errors: ConfigError, for example if the ranks communicate through MPI or if another run
+// uses the run folder.
 int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment);
 
 // Like launch_ranks(), for any program. program.argv begins with its name or path. There are logs only if
@@ -30,8 +32,9 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
 // starling::init works as under `starling train`. Errors: ConfigError if the program is not found.
 int launch_program(const RunSpec& spec, const RankProgram& program, const Environment& environment);
 
-// Returns the exit status of a rank whose run a signal interrupted: 128 + the signal. Tells our launcher, if
-// it started the rank, that the rank ends in order. The launcher then determines the status of the program.
+// Returns the exit status of a rank whose run was interrupted: 128 + the signal, or 128 + SIGTERM if the
+// signal is not known. If our launcher started the rank, the function also tells the launcher that the rank
+// ends in order, and the launcher determines the status of the program.
 int interrupted_status(const Environment& environment, const RunResult& result);
 
 // Starts the ranks, or makes the session of this rank and calls `work` with it. Returns the exit status. A

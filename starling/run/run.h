@@ -206,8 +206,8 @@ class Run {
   // (Extensions::take_data), which call it before fit(); in other programs data.source has its default.
   // Faults: as for fit().
   DataSets data() const;
-  // Asks the run to stop after the step, as a signal does: all ranks then stop, and fit() returns. The only
-  // function that any thread may call, also during fit().
+  // Asks the run to stop after the step. All ranks then stop, and fit() ends as after SIGTERM. This is the
+  // only function that any thread may call, also during fit().
   void request_stop();
 
   // Trains as configured, evaluates on `test` unless it is null, and saves the weights where --save says.
@@ -215,10 +215,10 @@ class Run {
   // goes to the launcher and ends this process with a message and the exit status of its kind. After
   // throw_faults() it is thrown instead. With --dry-run, fit() makes the model, prints what it would train
   // and ends the process with status 0. A run that SIGTERM or Ctrl-C interrupts saves its state and ends the
-  // process with status 128 + signal. After throw_faults() its result is returned, and RunResult::interrupted
-  // is true.
+  // process with status 128 + signal. After throw_faults(), fit() returns the result instead, and
+  // RunResult::interrupted is true.
   //
-  // The loss of a factory that sets Model::loss may be null. If both are null, the loss is cross_entropy().
+  // If the factory sets Model::loss, `loss` must be null. If neither is set, the loss is cross_entropy().
   // All ranks must pass the same data. `options` adds metrics and a callback after every epoch.
   RunResult fit(const ModuleFactory& module, const Loss& loss, std::shared_ptr<const Source> train,
                 std::shared_ptr<const Source> test = nullptr, const FitOptions& options = {});
@@ -248,7 +248,8 @@ class Run {
   // (run/loop/distributed_optimizer.h).
 
   // Gives every rank the parameters and buffers of rank 0, or those of --init if that is given, and returns
-  // the module. Collective. Errors: those of --init.
+  // the module. Collective. Errors: those of --init, and ConfigError if the modules of two ranks differ in a
+  // name or a shape.
   //
   // With --mesh tensor=T, T ranks compute each batch together, and each of them then keeps its parts of the
   // layers. `plan` names torch::nn::Linear layers and says how each is divided:
@@ -277,14 +278,15 @@ class Run {
   // learns the same on any number of ranks. The order of the samples is that of data.order (shuffled). Under
   // an exchange whose samples belong to one rank each (ADMM, parallel SGD), or with data.partition, each rank
   // sees its own samples only. Collective. Errors: ConfigError if the batch has fewer samples than there are
-  // ranks, or if the ranks have different data.
+  // replicas, or if the ranks have different data.
   DataLoader loader(std::shared_ptr<const Source> source, int64_t batch);
   // Returns the checkpoint of the program's own loop. Errors: those of the run folder.
   ProgramCheckpoint checkpoint();
   // Returns the mean of `value` over the ranks, for example of a loss that decides when to stop. Collective.
   double mean(double value);
-  // True once the ranks have agreed to end the run after SIGTERM or Ctrl-C. All ranks see it after the same
-  // step. Loops over a DataLoader end then.
+  // Returns true once the ranks have agreed to end the run, after a signal or request_stop(). All ranks see
+  // it after the same step. A DataLoader that is asked for a batch then ends the process with status 128 +
+  // signal. After throw_faults(), it throws Error (kInterrupted) instead.
   bool stopping() const;
   // The number of ranks.
   int world_size() const;
@@ -326,9 +328,10 @@ class Run {
 // Reads -c FILE, --set key=value and the flags of `starling train` from the command line and joins the job.
 // Arguments after "--" are left to the program (Run::arguments()).
 //
-// In a process that starts the ranks (-n N) it does not return: the process exits with their status. --help
-// and --version print their text and end the process with status 0. A wrong configuration, an unknown flag
-// and a flag for the model or the data of `starling train`, such as --data, end it with a message and
+// In a process that starts the ranks (-n N) it does not return: the process exits with their status. In a
+// server process it does not return either: the process exits when the workers have finished. --help and
+// --version print their text and end the process with status 0. A wrong configuration, an unknown flag and a
+// flag for the model or the data of `starling train`, such as --data, end the process with a message and
 // status 2.
 //
 // `settings` are the program's own values of configuration keys. Files, --set and flags override them. An

@@ -34,7 +34,7 @@ std::optional<at::Device> find_device(at::DeviceType type, int local_rank, std::
   if (count == 0) return std::nullopt;
   const at::Device device(type, static_cast<c10::DeviceIndex>(local_rank % count));
   try {
-    at::zeros({1}, at::TensorOptions(device)).cpu();  // an old driver, or a device that is in use elsewhere
+    at::zeros({1}, at::TensorOptions(device)).cpu();  // fails with an old driver, or if the device is in use
   } catch (const c10::Error& error) {
     why = fmt::format("{} cannot be used: {}", device.str(), error.what_without_backtrace());
     return std::nullopt;

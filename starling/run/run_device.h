@@ -10,12 +10,12 @@
 namespace starling {
 
 // Returns the device of a rank. `local_rank` is its number among the ranks of its host, which use the devices
-// of the host in turn. Errors: ConfigError if the host has no usable device of the kind that train.device
-// names.
+// of the host in turn. Under "auto" that is the CPU if the run cannot use a GPU or the host has none. Errors:
+// ConfigError if the host has no usable device of the kind that train.device names.
 at::Device run_device(const RunSpec& spec, int local_rank);
 
 // Returns a factory of models that compute on the device of this rank. It is `factory` if that is the CPU.
-// Errors: those of run_device().
+// Otherwise the rank that leads reports its device to the sink. Errors: those of run_device().
 ModelFactory on_run_device(const RunSpec& spec, const RunEnvironment& environment, ModelFactory factory);
 
 }  // namespace starling

@@ -1,5 +1,5 @@
-// RunEnvironment holds what the training of one rank needs from its process. run/session.h makes it once, and
-// it is passed down by reference.
+// RunEnvironment holds what the training of one rank needs from its process. Session (run/session.h) makes
+// one for each generation of the group, and it is passed down by reference.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct RunEnvironment;
 
 // What is kept of the run.
 struct KeptRun {
-  std::string folder;         // empty if nothing is kept, or another rank keeps it
+  std::string folder;         // the run folder; empty if nothing is kept
   ResumeHint resume = {};     // what an interrupted run tells the user, if its state is saved
   std::string incarnation{};  // names this start of the run, equal on all ranks; empty if nothing is kept
   // The lock on the run folder (run/folder/run_lock.h). lock_epoch() returns its epoch, or 0 on a rank that
@@ -59,14 +59,16 @@ struct RunEnvironment {
   // (spec/mesh.h) needs. `ranks` is ascending and contains this rank; empty means all ranks. Collective over
   // `ranks`. Disjoint groups may use one name at the same time.
   std::function<std::unique_ptr<Group>(const std::string& name, const std::vector<int>& ranks)> make_group;
-  EventSink& sink;  // of this rank; ranks other than 0 have a silent sink
+  EventSink& sink;  // of this rank; only the rank that leads shows progress and writes files
   const Clock& clock;
-  const std::atomic<bool>& stop;    // set by SIGTERM and Ctrl-C
+  const std::atomic<bool>& stop;    // set if the run is to end after the step (run/stop_signal.h)
   RunRequests* requests = nullptr;  // that signals bring to this process; null: none
   KeptRun kept = {};
   RunMembership membership = {};
-  // Parameter servers only: the rendezvous of workers and servers. `store` is null if the process is alone.
+  // The store of the job. Null if the process is alone, and if MPI connects the ranks and there are no
+  // servers.
   Store* store = nullptr;
+  // How workers and parameter servers find each other.
   ServerRendezvous rendezvous = {};
   LocalCores local_cores = {};  // of rank 0's host; set on rank 0 only
 

@@ -292,7 +292,7 @@ void Session::open_recorder() {
 }
 
 // Returns the address of this host that ranks of other hosts reach: comm.interface, otherwise that of the
-// route to rank 0.
+// route to rank 0. If all ranks are on one host and comm.interface is empty, that is 127.0.0.1.
 std::string Session::bind_address() const {
   const bool one_host = environment_.identity.local_world_size == environment_.identity.world_size;
   std::vector<SocketAddress> masters;  // the addresses of rank 0's host

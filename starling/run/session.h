@@ -1,6 +1,6 @@
-// Session is the place of one rank in its job. It reads the environment of our launcher, of torchrun or of
-// srun, if there is one. It makes the group, sets the number of threads and the algorithm of convolutions,
-// and opens the event sinks. It turns signals into a flag.
+// Session connects one rank to its job, which our launcher, torchrun, mpiexec or srun has described in the
+// environment. It makes the group, sets the number of threads and the algorithm of convolutions, and opens
+// the event sinks. It turns signals into a flag.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ class UcxLibrary;
 
 struct OutputOptions {
   bool json = false;
-  int verbosity = 0;           // -1 quiet
+  int verbosity = 0;           // -1 quiet, 0 normal, 1 verbose
   std::string color = "auto";  // auto always never
   // The program embeds the run (run/join.h): nothing is printed but warnings, on standard error, and signals
   // are left alone.
@@ -57,10 +57,12 @@ class Session {
   int server() const { return server_; }
   Store& store() { return store_->store(); }  // servers and workers of a job of several processes
   RunEnvironment run_environment();
-  // Makes another group of all workers that uses `algorithm` between hosts. Collective.
+  // Makes another group of all workers that uses `algorithm` between hosts. Collective. Errors: ConfigError
+  // under MPI, unless `algorithm` is kAuto.
   std::unique_ptr<Group> make_group_by(Algorithm algorithm, const std::string& name);
-  // The name of the link between hosts in the tuning file: tcp, loopback, the emulation, or mpi. The file
-  // never has rows for mpi.
+  // Returns the name of the link between hosts in the tuning file: tcp, loopback, the emulation, or mpi.
+  // After tcp and loopback, the security and the engine may follow, as in "tcp,auth,ucx". The file never has
+  // rows for mpi.
   std::string link_name() const;
   bool by_mpi() const { return mpi_ != nullptr; }
   // Makes this rank report the run from now on. Returns false if it already did.
@@ -133,8 +135,9 @@ std::filesystem::path said_file(const std::string& run_dir);
 // Makes the folder. Errors: ConfigError that names the folder if it cannot be made or written.
 void make_run_folder(const std::string& path);
 
-// Returns the configuration with the ranks and threads of this job. train.ranks is the world size, and
-// train.threads is the number of cores per local rank.
+// Returns the configuration with the ranks and threads of this job. train.ranks is the world size without the
+// servers. If train.threads is 0, it becomes OMP_NUM_THREADS, or else the number of usable cores per local
+// rank. Errors: ConfigError if there are fewer processes than servers and one worker.
 RunSpec resolved(RunSpec spec, const Environment& environment);
 
 }  // namespace starling

@@ -6,8 +6,9 @@
 namespace starling {
 
 // Computes parts.sample() by the whole model and by the ranks of the tensor axis together, in evaluation
-// mode. Does nothing without a plan. Collective over the tensor axis. Errors: ConfigError if
-// outputs or gradients differ or the divided model cannot be computed, and those of shard_model().
+// mode. Also checks that the ranks draw equally many random numbers in training mode. Does nothing without a
+// plan. Collective over the tensor axis. Errors: ConfigError if outputs, gradients or the numbers drawn
+// differ or the divided model cannot be computed, and those of shard_model().
 void check_tensor_plan(const StrategyParts& parts);
 
 }  // namespace starling

@@ -20,6 +20,8 @@
 
 namespace starling {
 
+// Returns the options of the loader of rank `rank` of `ranks` that divide each batch. The loader begins after
+// `first_step` steps.
 LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t first_step);
 
 // Returns the model-parallel layers of a hybrid run and reports them to the sink. Returns none if
@@ -27,7 +29,7 @@ LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t f
 std::vector<std::string> hybrid_layers_of(const RunSpec& spec, const SyncedModelFactory& factory,
                                           const Source& data, const RunEnvironment& environment);
 
-// Collective. Trains as the spec says and returns the summary, complete on rank 0. If `trained` is not null,
+// Trains as the spec says and returns the summary, complete on rank 0. Collective. If `trained` is not null,
 // it receives the parameters and buffers at the end, by name and whole, on every rank: fp64 in a run in fp64,
 // and fp32 otherwise. Every rank must then pass it. Errors: ConfigError if the ranks have different data.
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,

@@ -156,8 +156,8 @@ ServerMessage ServerClient<T>::receive(int shard, uint64_t count, ValueCoder<T>&
   });
 }
 
-// If an answer reports more losses than before, asks who they are. No other request of this worker may be
-// open.
+// If an answer reports more lost workers than before, asks the shard which workers are lost. No other request
+// of this worker to this shard may be open.
 template <typename T>
 void ServerClient<T>::note_lost(int shard, int lost) {
   Shard& s = shards_[shard];
@@ -168,8 +168,8 @@ void ServerClient<T>::note_lost(int shard, int lost) {
   lost_.insert(all.begin(), all.begin() + std::min<ptrdiff_t>(lost, std::ssize(all)));
 }
 
-// The first shard of which this worker owns partitions decides when an asynchronous run ends: the shards
-// learn of the wish at different clocks.
+// The first shard on which this worker owns partitions decides when the workers of an asynchronous run meet,
+// because the shards learn of the request at different clocks.
 template <typename T>
 void ServerClient<T>::note_stop(size_t shard, const ServerMessage& answer, PullReport& report) {
   if (!answer.stop) return;
@@ -193,7 +193,7 @@ int64_t ServerClient<T>::push_clock() const {
   return shards_[first_shard()].clock;
 }
 
-// Returns whether the parameters of the shard, with the own updates, may be read at the present clock.
+// Returns whether a read of the shard at the present clock may be answered from the cache.
 template <typename T>
 bool ServerClient<T>::cached(const Shard& shard) const {
   return layout_.staleness > 0 && shard.complete >= 0 && shard.complete >= shard.clock - layout_.staleness;

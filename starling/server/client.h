@@ -9,7 +9,7 @@
 // Bytes: a step with push and pull takes step_bytes(). These are 2 · |W| · sizeof(T) + 3 · 56 bytes per
 // shard, heads included, summed over the shards on which this worker owns something. With codecs, their
 // encoded_bytes() take the place of |W| · sizeof(T); they are an upper bound if messages vary in length. A
-// shard on which the worker owns nothing receives nothing.
+// shard on which the worker owns nothing receives nothing in a step.
 //
 // Client cache (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server",
 // NIPS 2013, section 3): with a bound s of the staleness, a worker keeps what a shard has sent. A shard's
@@ -19,13 +19,13 @@
 //
 //   x ← x − lr λ g        for each own push
 //
-// This is the server's update for SGD without momentum. For any other rule it stands for the server's update
-// until the next answer.
+// This is the server's update for SGD without momentum, weight decay and weights of staleness. Otherwise it
+// takes the place of the server's update until the next answer.
 //
 // Threads: one thread at a time uses a client.
 //
-// Errors: CommError and TimeoutError name the server, its rank, and the request. The next pull reports a
-// server whose process died within 5 s.
+// Errors: CommError and TimeoutError name the server, its rank, and the request. If the process of a server
+// dies, the next pull reports the server within 5 s.
 #pragma once
 
 #include <cstdint>
@@ -62,12 +62,12 @@ struct ClientLayout {
 
 // What the servers tell with the parameters.
 struct PullReport {
-  double loss = 0;    // mean over the workers of the losses of their last pushes
-  bool stop = false;  // true if some worker asked the run to end, and the run ends after this step
-  // Asynchronous, after some worker asked the run to end: all workers end it after this number of pushes.
-  // Otherwise 0.
+  double loss = 0;    // as ReadGrant::loss, of the first shard that answered
+  bool stop = false;  // true if some worker asked all workers to meet, and they meet after this step
+  // Asynchronous, after some worker asked all workers to meet (PushNotes::stop): they meet after this number
+  // of pushes. Otherwise 0.
   int64_t stop_at = 0;
-  int64_t staleness = 0;  // the largest staleness of the shards' answers
+  int64_t staleness = 0;  // the largest staleness of the shards' answers and of the cached values
   int64_t updates = 0;    // snapshots: the number of updates made so far
   // pulls: the update of the last push was not made, and the worker must push again (server_table.h)
   bool redo = false;
@@ -89,7 +89,7 @@ class ServerClient {
  public:
   using Value = T;
 
-  // Connects to all servers. Blocks. The store must outlive the client.
+  // Connects to all servers. Blocks. The store must outlive the client. Errors: as meet_server().
   ServerClient(Store& store, const ServerRendezvous& rendezvous, int worker, Partitioning partitioning,
                ClientLayout layout);
   ~ServerClient();
@@ -102,7 +102,8 @@ class ServerClient {
 
   // Pushes the gradients of the owned parameters. Returns when they are sent.
   void push(const T* gradients, const PushNotes& notes);
-  // The number of pushes so far, of this run.
+  // Returns this worker's clock on the first shard on which it owns parameters: the number of its pushes in
+  // this run. If synchronous, each pull sets it to the number of updates that the shard has made.
   int64_t push_clock() const;
   // Pulls the owned parameters. Blocks until the staleness allows the read on every shard.
   PullReport pull(T* parameters);
@@ -162,7 +163,7 @@ class ServerClient {
     std::vector<size_t> partitions;  // the owned ones, as indices into partitioning_
     size_t count = 0;                // their elements
     int64_t clock = 0;
-    int64_t complete = -1;  // r of what the parameters hold of this shard; -1: nothing to read again
+    int64_t complete = -1;  // r of the shard's values in the worker's parameters; -1: the cache is empty
     bool unread = false;    // whether `values` is a gradient that was pushed since the last read
     int lost = 0;
     ValueCoder<T> pushed, pulled;

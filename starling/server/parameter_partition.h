@@ -1,7 +1,8 @@
 // A Partitioning assigns the parameters to server shards. Every parameter is a key. A key longer than 4 MB is
 // cut into partitions of 4 MB and a rest. The partitions are assigned in order of size, the largest first,
 // each to the shard that has the fewest bytes so far. If several shards have equally few, the lowest one gets
-// the partition. The result is deterministic, and no shard holds more than the mean plus one partition.
+// the partition. The result is deterministic. Without homes (make_partitioning), no shard holds more than the
+// mean plus one partition.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@ struct Partitioning {
 // communicates only with the shards of its home. If there are at least as many shards as homes, shard s holds
 // parameters of home s mod homes only. Otherwise the parameters of home h are on shard h mod shards.
 //
-// Errors: ConfigError if a shard would hold nothing.
+// Errors: ConfigError if `shards` is below 1 or if a shard would hold nothing.
 Partitioning make_partitioning(const std::vector<size_t>& sizes, size_t element_bytes, int shards,
                                size_t partition_bytes = kPartitionBytes, const std::vector<int>& homes = {});
 

@@ -16,7 +16,7 @@ namespace {
 
 TEST(Partition, CutsLongParametersAtFourMegabytes) {
   const Partitioning p = make_partitioning({3 << 20, 10, 0}, 4, 1);
-  // 12 MB in three partitions, one small one, and none for a parameter without elements
+  // 12 MB are three partitions, 10 elements are one, and a parameter without elements has none.
   ASSERT_EQ(p.partitions.size(), 4u);
   EXPECT_EQ(p.partitions[1].begin, 1u << 20);
   EXPECT_EQ(p.partitions[2].count, 1u << 20);

@@ -1,5 +1,5 @@
 // PartitionRule updates the partitions of a server shard in place of an update rule (optim/update_rule.h).
-// The optimizer of a user's program becomes one on the servers (run/loop/torch_rule.h).
+// The optimizer of a user's program becomes a PartitionRule on the servers (run/loop/torch_rule.h).
 #pragma once
 
 #include <cstddef>

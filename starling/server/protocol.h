@@ -1,6 +1,6 @@
-// The messages between workers and server shards. A message is a head of 56 bytes and a body. Both sides know
-// the length of the body before it arrives. A head that announces another length is refused before any memory
-// is allocated.
+// The messages between workers and server shards. A message is a head of 56 bytes and a body. The receiver
+// knows the number of elements in the body, or at least a bound, before the body arrives. It refuses a head
+// that announces another number, before it allocates memory.
 //
 //   head  magic u32 | kind u16 | flags u16 | clock i64 | count u64 | bytes u64 |
 //         rate f64 | loss f64 | extra i64

@@ -73,7 +73,8 @@ struct ReplayOptions {
   double lr = 0.1;
   Values lambda;  // empty: 1 / (number of workers that are not lost)
   bool weight_by_staleness = false;
-  // Whether a read that is in no log came from the worker's cache: its last view, less its own gradient.
+  // Whether a read that is in no log came from the worker's cache. Such a read is the worker's last view
+  // minus its own gradient, scaled.
   bool client_cache = false;
   int steps_a_push = 1;       // downpour: gradients that are summed while the replica continues alone
   std::vector<int> shard_of;  // of each element of x

@@ -278,7 +278,7 @@ ServeReport serve_shard(Store& store, const ServerRendezvous& rendezvous, int sh
                                   "fp32 or fp64",
                                   options.workers, rendezvous.workers, name_of(type)));
   }
-  // Refuses codecs that fp64 does not allow before a worker waits.
+  // Refuses codecs that fp64 does not allow. This happens here, before a worker waits.
   if (type == DataType::kFp64) ValueCoder<double>(options.push_codec, {}, false);
   if (type == DataType::kFp64) ValueCoder<double>(options.pull_codec, {}, false);
   announce_server(store, rendezvous, shard);

@@ -40,7 +40,7 @@ struct ServeReport {
 // Serves until no worker is left. Blocks. Also announces the server. type: kFp32 or kFp64, the type of
 // parameters, gradients and states.
 //
-// Errors: ConfigError for invalid options.
+// Errors: ConfigError for invalid options; CommError if the store is gone.
 ServeReport serve_shard(Store& store, const ServerRendezvous& rendezvous, int shard,
                         const ServerOptions& options, DataType type);
 

@@ -11,10 +11,10 @@
 
 namespace starling {
 
-// The options of one server shard. All shards of a job have equal ones.
+// The options of one server shard. All shards of a job have equal options.
 struct ServerOptions {
   OptimizerSpec optimizer;       // the update rule that the server applies
-  PartitionRuleMaker make_rule;  // makes what updates in place of `optimizer`; empty: the update rule
+  PartitionRuleMaker make_rule;  // makes the rule that replaces `optimizer`; empty: `optimizer` is used
   int workers = 1;
   // The bound s of the stale-synchronous model (Ho et al. 2013). 0: synchronous. No value: asynchronous,
   // without a bound.
@@ -24,12 +24,13 @@ struct ServerOptions {
   int backup = 0;
   // Synchronous only. True: a clock's gradients are added in the order of the workers, so that equal runs
   // give equal bits, which are those of all-reduce. This needs memory for one gradient per worker. False:
-  // they are added in the order of arrival, with memory for one gradient.
+  // the gradients are added in the order of arrival, with memory for one gradient.
   bool fixed_order = true;
-  // Synchronous only, without backup workers and with a single shard, because several shards would decide
-  // separately. If a worker is lost before its gradient of the open clock has arrived, the server discards
-  // the gradients of that clock. All remaining workers are told to repeat the clock on batches that are
-  // divided among them. False: the clock's mean is over the gradients that have arrived.
+  // Synchronous only, without backup workers, without a codec of pushes, and with a single shard, because
+  // several shards would decide separately. If a worker is lost before its gradient of the open clock has
+  // arrived, the server discards the gradients of that clock. All remaining workers are told to repeat the
+  // clock on batches that are divided among them. False: the clock's mean is over the gradients that have
+  // arrived.
   bool redo_after_loss = false;
   // Not synchronous only: the step size of a push of worker w is lr · λ_w. Empty: λ = 1 / (number of workers
   // that are not lost), so that one push of every worker amounts to one synchronous step.
@@ -41,14 +42,14 @@ struct ServerOptions {
   // none requires fp32. Loads and snapshots are exact.
   CodecSpec push_codec;
   CodecSpec pull_codec;
-  // Whether each worker pulls after each of its pushes. Only then are later requests of workers
-  // (PushNotes::stop) told to all of them, beside the first.
+  // Whether each worker pulls after each of its pushes. If not, the workers are told of the first request to
+  // meet (PushNotes::stop) only, and of no later one.
   bool pulls_every_push = true;
   bool record_events = false;  // for tests that replay a run
 
   // Returns whether the staleness is 0.
   bool synchronous() const { return staleness == 0; }
-  // Returns whether workers may ask again after a request that all have been told of.
+  // Returns whether a worker may ask all workers to meet again after they have met.
   bool stops_again() const { return pulls_every_push && backup == 0; }
 };
 

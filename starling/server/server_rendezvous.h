@@ -23,9 +23,10 @@ struct ServerRendezvous {
   std::string name = "servers";
   int64_t generation = 0;
   GroupOptions group;  // timeout: how long a worker waits for an answer
-  // How long a worker waits for the announcement of a server. The start of a worker may take longer.
+  // How long a worker waits for the announcement of a server. A server waits longer for a worker
+  // (idle_timeout), because a worker may take longer to start.
   std::chrono::milliseconds server_timeout{5'000};
-  // How long a server waits for the next request of a worker whose process lives.
+  // How long a server waits for a worker to arrive, and for the next request of a worker whose process lives.
   std::chrono::milliseconds idle_timeout{600'000};
   // host_id, host_name and connect are those of GroupSetup.
   std::string host_id;
@@ -51,7 +52,7 @@ class Link {
   ServerMessage recv_head();
   // Receives a body of exactly body.size() bytes. Blocks.
   void recv_body(std::span<std::byte> body);
-  // Aborts the group. The other end's operations fail with `reason`.
+  // Aborts the group. The other end's operations fail with `reason`, except over MPI (Group::abort).
   void abort(const std::string& reason) { group_->abort(reason); }
 
   // Returns the name of the other end.

@@ -9,12 +9,15 @@
 
 namespace starling {
 
-// Sums the counts of the shards to one map:
+// Returns the counts of the shards as one map:
 //
-//   max_staleness, staleness_<n>            reads that missed n clocks of the slowest worker, over all shards
+//   max_staleness                           the maximum over all shards
+//   staleness_<n>                           reads that missed n clocks of the slowest worker, over all shards
 //   requests_<shard>                        reads and pushes that the shard served
 //   pushes_<worker>_<shard>                 0 if the worker owns nothing on the shard
-//   updates_<shard>, late_dropped, retired_workers
+//   updates_<shard>                         updates of the shard
+//   late_dropped                            the sum over all shards
+//   retired_workers                         lost workers: the maximum over all shards
 std::map<std::string, double> server_stats(const std::vector<ServerTableStats>& shards);
 
 }  // namespace starling

@@ -176,7 +176,7 @@ PushOutcome ServerTable<T>::push(int worker, int64_t clock, const PushNotes& not
   check_finite(worker, clock, notes, gradient);
   ++stats_.pushes[worker];
   w.notes = notes;
-  // All workers have met after the clock of an earlier request if they are past it.
+  // If all workers are past the clock of an earlier request, they have met.
   const bool answered =
       stop_after_ && (options_.synchronous() ? *stop_after_ < clock_ : *stop_after_ <= slowest_clock());
   if (notes.stop && (!stop_after_ || (options_.stops_again() && answered)))
@@ -188,7 +188,7 @@ PushOutcome ServerTable<T>::push(int worker, int64_t clock, const PushNotes& not
 }
 
 // A push that is not finite would spoil the parameters of all workers. It is refused before it is added to
-// anything. A codec may have made it so: fp16 has no numbers above 65,504.
+// anything. A codec may be the cause: fp16 has no numbers above 65,504.
 template <typename T>
 void ServerTable<T>::check_finite(int worker, int64_t clock, const PushNotes& notes,
                                   const std::vector<T>& gradient) const {
@@ -255,7 +255,7 @@ void ServerTable<T>::close_round_if_complete() {
 template <typename T>
 void ServerTable<T>::apply_round() {
   std::optional<double> lr;
-  // Gradients count in units of the first one's weight. If all have equal numbers of samples, each counts
+  // Weights are in units of the first gradient's weight. If all gradients have equal weights, each counts
   // exactly once.
   double unit = 1;
   double loss = 0, weight = 0;
@@ -382,7 +382,8 @@ ReadGrant ServerTable<T>::grant_to(int worker, int64_t clock) {
   grant.staleness = std::max<int64_t>(0, behind);
   grant.loss = mean_loss();
   grant.stop = stop_after_ && (!options_.synchronous() || *stop_after_ < clock_);
-  // The workers may go on after a request. All of them have read the clock after it when the next one begins.
+  // The workers may continue after they have met. All of them have read the clock after the request before
+  // the next clock is closed.
   if (options_.synchronous() && options_.stops_again() && stop_after_)
     grant.stop = *stop_after_ + 1 == clock_;
   if (grant.stop && !options_.synchronous()) grant.stop_at = *stop_after_;

@@ -30,9 +30,10 @@
 // Loss of a worker: the remaining workers continue. If synchronous, the mean of the open clock is over the
 // samples that have arrived, those of the lost worker included. Every read of a later clock reports the loss,
 // equally to all workers. With redo_after_loss, unless the lost worker had pushed, the open clock begins
-// again: the gradients of the open clock are discarded. So is every push of a worker that has not been told.
+// again: the gradients of the open clock are discarded. Every push of a worker that has not been told of the
+// loss is discarded, too.
 // A worker is told when its read of the next clock is answered with the open clock. If not synchronous, p in
-// λ = 1/p is the number of workers that are left.
+// λ = 1/p is the number of workers that are not lost.
 //
 // Partial ownership: a worker may own only some of the partitions if a model is sharded over a group of
 // ranks. It pushes and reads its own ones. The mean of a partition is over the workers that pushed it. No
@@ -73,13 +74,16 @@ struct ReadGrant {
   // for it again (redo_after_loss).
   int64_t clock = 0;
   int64_t staleness = 0;  // clocks by which the slowest worker is behind the reader
-  double loss = 0;        // mean over the workers of the losses of their last pushes
-  // True if some worker asked all workers to meet. If synchronous, all workers are told after the same clock,
-  // and only then if they may ask again (ServerOptions::stops_again()).
+  // The mean of the losses. If synchronous, it is over the samples of the last update. Otherwise it is over
+  // the workers' last pushes.
+  double loss = 0;
+  // True if some worker asked all workers to meet. If synchronous, all workers are told by their reads after
+  // one and the same clock. Later reads tell it again, unless workers may ask again
+  // (ServerOptions::stops_again()).
   bool stop = false;
   // Asynchronous: the number of pushes after which the workers meet if `stop` is true. No worker has made so
   // many when it is first told, so that all of them meet after the same number. The number stays after they
-  // have met. 0 if synchronous.
+  // have met. 0 if synchronous, or if `stop` is false.
   int64_t stop_at = 0;
   // The number of workers lost, which are the first ones of ServerTableStats::lost. If synchronous, it is
   // equal for all reads of a clock.
@@ -108,7 +112,8 @@ class ServerTable {
   bool may_push(int worker) const;
   // Takes a gradient: that of the worker's partitions, one after another. The table may exchange `gradient`
   // for another buffer of equal size. A gradient or loss that is not finite is refused with a CommError,
-  // before it changes anything.
+  // before it changes anything. A CommError also says that the sum of a clock's gradients is not finite; the
+  // parameters may then have changed.
   PushOutcome push(int worker, int64_t clock, const PushNotes& notes, std::vector<T>& gradient);
 
   // Copies the worker's partitions to `out` and returns what they are. Returns nothing while the worker must

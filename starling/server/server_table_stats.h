@@ -31,12 +31,12 @@ struct ServerTableStats {
 
 // What a shard did.
 enum class ServerTableAction : int64_t {
-  kRead,    // a worker read at a clock
+  kRead,    // a worker read at a clock; value: the staleness
   kPush,    // a worker's gradient of a clock was applied; value: the greatest τ of its partitions
   kHold,    // a worker's gradient waits until its clock is complete
   kDrop,    // a worker's gradient arrived too late, or its clock was begun again after a loss
   kUpdate,  // a clock was complete and the mean of its gradients was applied; value: their number
-  kRetire   // a worker was removed
+  kRetire   // a worker was removed; value: 1 if it was lost, 0 if it said goodbye
 };
 
 // One action of a shard.

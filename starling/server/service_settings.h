@@ -1,8 +1,8 @@
 // ServiceSettings is what the workers tell the servers before they meet. A server process starts before the
-// program has made its model and its optimizer, so it cannot know both from the configuration.
+// program has made its model and its optimizer, which may differ from those of the configuration.
 //
-// A program may train several models, as the two of a GAN. The servers then keep one set of parameters, a
-// service, for each of them. Service k has a ServerRendezvous of its own name.
+// A program may train several models, for example the two models of a GAN. The servers then keep one set of
+// parameters, a service, for each model. Each service has a ServerRendezvous with a name of its own.
 #pragma once
 
 #include <optional>
@@ -25,12 +25,13 @@ struct ServiceSettings {
   std::vector<std::vector<int>> groups_of_shard{};  // TorchSettings::group_of of each shard
 };
 
-// Returns the settings as one line of text, and reads such a line. The line does not have the fields
-// state_names and group_of of TorchSettings. Errors: CommError for another text.
+// Returns the settings as one line of text. The line does not have the fields state_names and group_of of
+// TorchSettings.
 std::string to_text(const ServiceSettings& settings);
+// Returns the settings in a line of to_text(). Errors: CommError for another text.
 ServiceSettings service_settings_of(const std::string& text);
 
-// Returns the rendezvous of service `number`, from that of the job. Service 0 has the job's.
+// Returns the rendezvous of service `number`. `job` is the rendezvous of the job, which is that of service 0.
 ServerRendezvous rendezvous_of_service(const ServerRendezvous& job, int number);
 
 // Tells the servers the settings of a service. Every worker calls this before it meets a server.

@@ -1,4 +1,4 @@
-// TorchSettings describes an optimizer of libtorch's to the servers (run/loop/torch_rule.h).
+// TorchSettings describes an optimizer of libtorch to the servers (run/loop/torch_rule.h).
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace starling {
 
-// The settings of an optimizer of libtorch's that is no update rule.
+// The settings of an optimizer of libtorch that is no update rule (optim/update_rule.h).
 struct TorchSettings {
   std::string name;  // sgd adam adamw adagrad rmsprop; empty: the update rule is used
   // By group of parameters: its options, in the order that run/loop/torch_rule.h gives. The first one is the

@@ -16,8 +16,8 @@
 
 namespace starling {
 
-// Encodes, or decodes, the values of one connection; one coder does only one of the two. T: float or double.
-// Not thread-safe.
+// Encodes or decodes the values of one connection. A coder with a codec does only one of the two. T: float or
+// double. Not thread-safe.
 template <typename T>
 class ValueCoder {
  public:
@@ -29,8 +29,9 @@ class ValueCoder {
 
   // Returns the body for `values`. It is valid until the next call or a change of `values`.
   std::span<const std::byte> encode(const std::vector<T>& values);
-  // Receives the body of `message`, which announces `count` values. Errors: CommError if the length is
-  // impossible.
+  // Receives the body of `message`. The caller has checked message.count, which is the number of values.
+  // Errors: CommError if message.bytes is impossible for this number, or if the body is no message of the
+  // codec.
   void receive(Link& link, const ServerMessage& message, std::vector<T>& values);
   // Returns what the next encode() depends on besides its values: the codec's state, then the residual.
   std::vector<float> state() const;

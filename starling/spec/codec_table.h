@@ -15,10 +15,10 @@ struct CodecTraits {
   std::string_view settings = "";  // The keys of its word, separated by spaces, besides "feedback".
   bool error_feedback = false;     // Whether error feedback is on unless the word turns it off.
   bool weights = true;   // Whether a message is complete by itself, so that servers can send weights.
-  bool momentum = true;  // Whether a run learns with a recipe's momentum behind the codec.
+  bool momentum = true;  // Whether a recipe's momentum works on decoded gradients.
   // Whether the momentum can come before the codec (codec/momentum_correction.h).
   bool momentum_correction = false;
-  double rate_factor = 1;  // of its recipe, where the momentum comes before the codec
+  double rate_factor = 1;  // of the recipe's learning rate, if the momentum comes before the codec
 };
 
 // Returns all codecs in the order of the table.

@@ -36,7 +36,8 @@ class ConfigFlags {
 
   // Adds -c, --config FILE and --set key=value.
   void add_sources(CLI::App& app);
-  // Adds the flags of the schema. A flag that is shown belongs to the CLI11 group that its section names.
+  // Adds the flags of the schema. A flag that is shown belongs to the CLI11 group that its section names. A
+  // flag that the command has defined itself is not added.
   void add_flags(CLI::App& app, const FlagChoice& choice = {});
   // Reads the files and combines defaults, `code` (keys and values of a program), files, --set and flags.
   // `added` becomes RunSpec::extensions. Throws ConfigError.

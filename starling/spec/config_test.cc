@@ -131,7 +131,7 @@ TEST(ConfigToml, PlacesSyntaxErrorsAndDuplicates) {
   EXPECT_THAT(toml_error("[train]\nranks = 2\nranks = 3\n"), StartsWith("run.toml:3:"));
   EXPECT_THAT(toml_error("[train]\nranks = 2\nranks = 3\n"), HasSubstr("redefine"));
   EXPECT_THAT(toml_error("[train]\nranks = 2\n[train]\nsteps = 3\n"), StartsWith("run.toml:3:"));
-  // toml++ asks whether this character is a blank, and called the answer unreachable.
+  // toml++ asks whether this character is a blank, and declares the answer unreachable (config.cc).
   EXPECT_THAT(toml_error("{ó"), StartsWith("run.toml:1:1: not TOML: "));
 }
 

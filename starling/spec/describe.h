@@ -20,7 +20,8 @@ std::string strategies_markdown();
 // returns a line for each of its keys. Throws ConfigError for an unknown key and suggests a known one.
 std::string explain(std::string_view key);
 
-// Returns the description of a key as a line of JSON, {"event":"explain","key":…}.
+// Returns the description of a key as a line of JSON, {"event":"explain","key":…}. Throws ConfigError for
+// anything but a key.
 std::string explain_json(std::string_view key);
 
 }  // namespace starling

@@ -37,11 +37,12 @@ struct Elements;
 struct ExchangeParts;
 struct TensorShape;
 
-// Makes the strategy of an exchange on one rank. Every rank calls it once per run, and again after ranks were
-// lost if the exchange survives a loss. `parts` (parallel/exchange_parts.h) has the configuration, the
-// factory of the model, the group of the replicas and the clock. The references in it outlive the strategy,
-// except that of the factory. parallel/replica/replica_strategy.h is a base class that leaves two functions
-// to write. Errors: ConfigError for a configuration that the exchange cannot train.
+// Makes the strategy of an exchange on one rank. Every rank calls it once per run, or once for each
+// DistributedOptimizer, and again after ranks were lost if the exchange survives a loss. `parts`
+// (parallel/exchange_parts.h) has the configuration, the factory of the model, the group of the replicas and
+// the clock. The references in it outlive the strategy, except that of the factory.
+// parallel/replica/replica_strategy.h is a base class that leaves two functions to write. Errors: ConfigError
+// for a configuration that the exchange cannot train.
 using ExchangeMaker = std::function<std::unique_ptr<Strategy>(const ExchangeParts& parts)>;
 
 // Makes a codec (codec/codec.h) for a range of values. `spec` (codec/codec_spec.h) has the word's settings as
@@ -61,8 +62,9 @@ struct SourceRequest {
 };
 
 // Opens a data source. Every rank calls it in Run::data() and must get equal data. The test set may be null.
-// For data.test_source it is called with that path, and the test set, otherwise the training set, is the test
-// data. Errors: ConfigError for a wrong path, DataError for data that cannot be read.
+// If data.test_source is of this kind, the function is called with the path of data.test_source, too. The
+// test set of the result is then the test data, or the training set if the test set is null. Errors:
+// ConfigError for a wrong path, DataError for data that cannot be read.
 using SourceOpener = std::function<DataSets(const SourceRequest& request)>;
 
 // Reduces `count` elements of `data` in place over the positions of `team` (comm/network/remote_team.h): one
@@ -123,7 +125,7 @@ class Extensions {
   // Adds an all-reduce between hosts for --collective. Other collectives are then chosen as by "auto".
   Extensions& all_reduce(std::string name, AllReduceAlgorithm run);
 
-  // The rows of each kind, in the order in which they were added.
+  // The rows of the exchanges. The rows of every kind are in the order in which they were added.
   const std::vector<std::shared_ptr<const AddedExchange>>& exchanges() const { return exchanges_; }
   // The rows of the codecs.
   const std::vector<std::shared_ptr<const AddedCodec>>& codecs() const { return codecs_; }
@@ -146,7 +148,7 @@ class Extensions {
   std::vector<std::shared_ptr<const AddedAllReduce>> all_reduces_;
 };
 
-// Each function returns the row with this name, or null. `added` may be null.
+// Returns the exchange with this name, or null. `added` may be null here and in the functions below.
 const AddedExchange* find_added_exchange(const Extensions* added, std::string_view name);
 // Returns the codec with this name, or null.
 std::shared_ptr<const AddedCodec> find_added_codec(const Extensions* added, std::string_view name);

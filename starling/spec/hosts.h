@@ -12,7 +12,7 @@ namespace starling {
 
 struct HostSlots {
   std::string name;  // as it was written: "node-a", "me@node-a", "10.0.0.1"
-  int slots = 1;     // largest number of ranks on the host
+  int slots = 1;     // largest number of processes on the host: ranks and servers
 };
 
 // Parses "a,b:2,[fe80::1]:4". Throws ConfigError if the text is not a list of hosts or names a host twice.

@@ -5,7 +5,7 @@
 
 namespace starling {
 
-// Returns true if server processes hold the parameters: the exchange is parameter-server or downpour.
+// Returns true if server processes hold the parameters, as with parameter-server and downpour.
 bool has_servers(const RunSpec& spec);
 
 // Returns true if each rank holds a complete replica of the model.

@@ -13,12 +13,12 @@ namespace starling {
 // RunSpec.
 std::string config_to_toml(const Config& config);
 
-// Returns TOML with every key and its value, for the run folder. Without the keys that a user's program
-// determines (program_brings()) if the run is one of a user's program. Reading the text gives an equal
+// Returns TOML with every key and its value, for the run folder. If the run is one of a user's program, the
+// text lacks the keys that the program determines (program_brings()). Reading the text gives an equal
 // RunSpec.
 std::string spec_to_toml(const RunSpec& spec);
 
-// Returns {"model": {"name": "lenet5", …}, …}, for the manifest of a run.
+// Returns {"model": {"name": "lenet5", …}, …}, for state.json of a checkpoint and for config_to_json_line().
 nlohmann::json spec_to_json(const RunSpec& spec);
 
 // The inverse of spec_to_json(). A key that is absent has its default value. Throws ConfigError at `where`

@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A configuration in which a value of each type differs from its default.
+// Returns a configuration in which a value of each type differs from its default.
 Config example() {
   Config config;
   for (const char* assignment :

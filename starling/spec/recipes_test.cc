@@ -47,7 +47,7 @@ TEST(Recipes, AnOptimizerNamedWithoutARateGetsItsOwn) {
   EXPECT_EQ(config_with({"model.name=lenet5", "optimizer.name=sgd"}).spec.optimizer.lr, 0.02);
 }
 
-// lr / (1 - momentum) stays.
+// lr / (1 - momentum) stays equal.
 TEST(Recipes, ExchangesAndCodecsThatCannotTakeMomentumKeepTheLengthOfTheStep) {
   const Config bit = config_with({"model.name=lenet5", "exchange.codec=1bit"});
   EXPECT_EQ(bit.spec.optimizer.momentum, 0);
@@ -80,7 +80,8 @@ TEST(Recipes, ExchangesAndCodecsThatCannotTakeMomentumKeepTheLengthOfTheStep) {
   EXPECT_EQ(both.spec.optimizer.lr, 0.02);
 }
 
-// all-reduce puts the momentum before codecs of lists. Servers, and words that turn it off, do not.
+// all-reduce puts the momentum before the codecs prune and threshold. Servers do not. The settings
+// feedback=off and correction=off turn it off.
 TEST(Recipes, MomentumStaysWhereACodecCorrectsIt) {
   for (const char* codec : {"prune", "threshold:tau=0.1"}) {
     const Config config = config_with({"model.name=lenet5", std::string("exchange.codec=") + codec});

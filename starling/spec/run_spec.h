@@ -26,8 +26,8 @@ enum class CentralMode { kSharded, kMaster };
 enum class ConvAlgorithm { kAuto, kIm2col };
 // What the replicas shard instead of holding a copy each (ZeRO stages 1, 2, 3).
 enum class Shard { kNone, kOptimizer, kGradients, kParameters };
-// What the remaining ranks do when a rank fails. kAuto continues if the ranks do not wait for each other, and
-// stops otherwise.
+// What the remaining ranks do when a rank fails. kAuto continues if the ranks are workers of servers that
+// have whole models and do not wait for each other, and stops otherwise (goes_on_after_loss()).
 enum class OnFailure { kAuto, kStop, kContinue };
 // Which ranks continue after a loss: at least half of those whose death is not known, or any.
 enum class Quorum { kMajority, kAny };
@@ -71,7 +71,8 @@ struct ModelSpec {
 
 // The training and test data.
 struct DataSpec {
-  std::string source = "digits";   // data.source: idx:DIR cifar-bin:DIR images:PATH text:FILE digits grammar
+  // data.source: idx:DIR cifar-bin:DIR images:PATH text:FILE served:HOST:PORT digits grammar
+  std::string source = "digits";
   std::string test_source;         // data.test_source: empty = the test part of `source`
   Order order = Order::kShuffled;  // data.order
   int64_t samples = 0;             // data.samples: 0 = all (generated: 8192)
@@ -137,7 +138,7 @@ struct TrainSpec {
   std::string gemm = "auto";    // train.gemm: auto mkl onednn (fp32 matrix products)
   std::string layout = "auto";  // train.layout: auto contiguous channels-last
   DeviceKind device = DeviceKind::kCpu;  // train.device (--device): cpu auto cuda privateuseone
-  bool tune = false;                     // train.tune (--tune): measure where gemm and layout are auto
+  bool tune = false;                     // train.tune (--tune): measure gemm and layout if auto, and the cut
   std::string mesh;                      // train.mesh (--mesh): replica=R,stage=S,tensor=T (spec/mesh.h)
   Shard shard =
       Shard::kNone;  // train.shard (--shard): none optimizer gradients parameters (docs/explanation/zero.md)
@@ -150,8 +151,7 @@ struct TrainSpec {
 
 // How replicas agree on the parameters.
 struct ExchangeSpec {
-  std::string name =
-      "all-reduce";    // exchange.name (--exchange): all-reduce central local-sgd parallel-sgd admm gossip
+  std::string name = "all-reduce";  // exchange.name (--exchange): a name in spec/exchanges.inc
   int64_t every = 8;   // exchange.every: local-sgd, parallel-sgd, admm: steps per synchronization round
   int64_t rounds = 0;  // exchange.rounds (--rounds): parallel-sgd: number of rounds; 0 = by exchange.every
   double block_momentum = 0;                    // exchange.block_momentum: local-sgd, admm
@@ -159,7 +159,7 @@ struct ExchangeSpec {
   CentralMode central = CentralMode::kSharded;  // exchange.central (--central): sharded master
   std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
   double rho = 0.1;                             // exchange.rho: admm: penalty
-  // exchange.codec (--codec): all-reduce: NAME[:KEY=VALUE,…], docs/reference/codecs.md
+  // exchange.codec (--codec): all-reduce, local-sgd, servers: NAME[:KEY=VALUE,…], docs/reference/codecs.md
   std::string codec = "none";
   // exchange.pull_codec: parameter-server, downpour: compression of weights that a server sends
   std::string pull_codec = "none";
@@ -241,7 +241,7 @@ struct RunSpec {
   LaunchSpec launch;          // The table launch.
   VerifySpec verify;          // The table verify.
   // The exchanges, codecs, all-reduce algorithms and data sources that the program adds (spec/extensions.h).
-  // Null if it adds none. The field is not a key: every rank runs the same program, which adds the same.
+  // Null if it adds none. The field is not a key: every rank runs the same program, which adds the same rows.
   std::shared_ptr<const Extensions> extensions;
 };
 

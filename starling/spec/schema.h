@@ -54,7 +54,7 @@ struct SchemaEntry {
   bool shapes_training = true;        // false: the value may change when a run is resumed
 };
 
-// Returns every entry, in the order of RunSpec. The keys of a table are adjacent.
+// Returns every entry. The tables have the order of RunSpec, and the keys of a table are adjacent.
 std::span<const SchemaEntry> schema();
 
 // Returns the entry of a dotted key, or null.
@@ -77,6 +77,7 @@ std::vector<std::string> table_names();
 std::string_view table_of(const SchemaEntry& entry);
 std::string_view leaf_of(const SchemaEntry& entry);
 
+// Return the type of an entry, its value in `spec`, and its default value.
 ValueType type_of(const SchemaEntry& entry);
 Value read(const SchemaEntry& entry, const RunSpec& spec);
 Value default_of(const SchemaEntry& entry);

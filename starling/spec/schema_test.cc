@@ -147,7 +147,7 @@ TEST(Schema, FindsTheNearKey) {
   EXPECT_EQ(near_key("zzzzzzzzzzzz"), "");
 }
 
-// A text that is not UTF-8 cannot be written as JSON into checkpoints. The fuzzer found it.
+// A text that is not UTF-8 cannot be written as JSON into checkpoints.
 TEST(Schema, TextsAreUtf8) {
   const SchemaEntry& entry = *find_entry("data.source");
   RunSpec spec;

@@ -18,7 +18,7 @@ struct ModelFault {
 };
 
 // Returns the first contradiction between the sizes of a text model, or nothing. model.heads is at least 1.
-// Networks of pictures have none.
+// Models of images have none.
 std::optional<ModelFault> text_model_fault(const ModelSpec& model);
 
 // Returns why `ranks` ranks of a tensor axis cannot divide the heads of a text model, or nothing.

@@ -1,5 +1,5 @@
-// The events that a run emits. Sinks (sink.h) write them to a terminal, a JSONL file or SQLite. Code that
-// trains does not know the sinks.
+// The events that a run emits. Sinks (sink.h) write them to a terminal, a JSONL file, SQLite or TensorBoard.
+// Code that trains does not know the sinks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace starling {
 
-// The run starts. The event holds the configuration and the choices that were made before the first step.
+// The run starts or goes on. The event holds its main settings and the choices that were made before the
+// first step.
 struct RunStarted {
   std::string run_dir;          // the run folder; empty if there is none
   std::string model;            // the name of the network
@@ -29,7 +30,8 @@ struct RunStarted {
   double startup_s = 0;  // from the call that trains to this event, on the leading rank; 0: unknown
 };
 
-// One optimizer step, as rank 0 sees it. Times are in seconds and refer to this step on the reporting rank.
+// One optimizer step, as the leading rank sees it. Times are in seconds and refer to this step on the
+// reporting rank.
 struct StepDone {
   int64_t step = 0;           // number of updates so far; the first step is 1
   double epoch = 0;           // passes over the training data so far
@@ -125,7 +127,7 @@ struct RunResult {
   double data_wait_s = 0;                      // see RankTimes
   uint64_t bytes_sent = 0;                     // by all ranks
   std::vector<double> peak_rss_mb;             // one value per rank
-  bool interrupted = false;                    // SIGTERM or Ctrl-C ended the run early
+  bool interrupted = false;                    // a signal or Run::request_stop() ended the run early
   int signal = 0;                              // the signal that interrupted the run, if it is known
   bool stopped = false;                        // the program's callback or SIGUSR2 ended the run early
   ResumeHint resume;                           // of an interrupted run

@@ -13,9 +13,9 @@
 
 namespace starling {
 
-// JsonlSink buffers lines. It writes the buffer after `max_delay`, when the buffer reaches 32 KiB, with every
-// event other than StepDone, and in flush(). With a delay of 0, every line is written immediately.
-// Every line has the time of its event and `run_id`, which names the start of the run.
+// JsonlSink buffers lines. It writes the buffer with the first event after `max_delay`, when the buffer
+// reaches 32 KiB, with every event other than StepDone, and in flush(). With a delay of 0, every line is
+// written immediately. Every line has the time of its event and `run_id`, which names the start of the run.
 class JsonlSink final : public EventSink {
  public:
   JsonlSink(std::unique_ptr<Output> output, const Clock& clock, std::string name,

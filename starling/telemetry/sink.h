@@ -12,8 +12,8 @@
 namespace starling {
 
 // EventSink receives events. Implementations are thread-safe. They do not throw if a disk is full or a pipe
-// is closed. They then stop writing and print one message to standard error. emit() blocks training for no
-// longer than a buffered write.
+// is closed. They then stop writing and print one message to standard error. emit() may block as long as a
+// write to the destination does. AsyncSink moves such writes to another thread.
 class EventSink {
  public:
   virtual ~EventSink() = default;

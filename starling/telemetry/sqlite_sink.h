@@ -1,5 +1,5 @@
-// Writes the run store DIR/run.sqlite. Each event is a row, and the columns have the names of the fields in
-// event.h:
+// Writes the run store DIR/run.sqlite. Each event is a row. The columns are fields of event.h and have their
+// names. RanksLost is a row of `message`:
 //
 //   run(id, started_at, …)    one row per start; a resumed run adds a row
 //   step(run, step, …)        eval(run, step, …)     checkpoint(run, step, …)
@@ -24,11 +24,11 @@ struct SqliteOptions {
 };
 
 // Returns a sink that writes on the thread of its caller. Wrap it in an AsyncSink, as open_run_store() does.
-// Throws ConfigError if the file cannot be opened or is not a run store of this version.
+// Throws ConfigError if the file cannot be opened, or is not a run store of this or an earlier version.
 std::unique_ptr<EventSink> open_sqlite_sink(const std::string& path, const Clock& clock,
                                             const SqliteOptions& options = {});
 
-// Returns a sink that writes DIR/run.sqlite on its own thread.
+// Returns a sink that writes DIR/run.sqlite on its own thread. Errors: those of open_sqlite_sink().
 std::unique_ptr<EventSink> open_run_store(const std::string& run_dir, const Clock& clock);
 
 }  // namespace starling

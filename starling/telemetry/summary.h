@@ -8,7 +8,8 @@
 namespace starling {
 
 // Returns several lines, each with a newline. Values that were not measured are left out. Times are
-// percentages of the wall time on rank 0. "other" is the time for start-up, evaluation and checkpoints.
+// percentages of the wall time on the leading rank. "other" is the rest of the wall time, such as evaluations
+// and checkpoints.
 std::string summary(const RunResult& result, bool color);
 
 }  // namespace starling

@@ -14,9 +14,9 @@ std::string paint(bool on, Color color, std::string_view text);
 
 std::string with_thousands(int64_t value);  // 1,234,567
 std::string significant(
-    double value);  // four significant digits, no exponent between 1e-4 and 1e7: 0.3127, 1,234
-std::string percent(double share);     // 0.0312 → "3.1 %"
-std::string duration(double seconds);  // "8 s", "2:05", "1:02:05", "3 d 04:00"; "-" if not finite or negative
+    double value);  // at least four significant digits, no exponent between 1e-4 and 1e7: 0.3127, 12,345
+std::string percent(double share);       // 0.0312 → "3.1 %"
+std::string duration(double seconds);    // "8.0 s", "1:02:05", "3 d 04:00"; "-" if not finite or negative
 std::string bytes_text(uint64_t bytes);  // "512 B", "1.2 MB", powers of 1000
 
 // Returns the number of columns of UTF-8 text. Each code point counts as one column.

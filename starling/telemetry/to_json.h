@@ -14,8 +14,9 @@ const char* name_of(const Event& event);
 const char* name_of(Severity severity);
 
 // Returns one line of JSON without a newline. "event" is the first field. A field that is not defined is left
-// out: an accuracy, a test loss or a rank of -1, or an empty error. A number that is not finite becomes null.
-// Bytes that are not UTF-8 are replaced. "time" and "run_id" of the stamp follow "event" if they are known.
+// out, such as an accuracy, a test loss or a rank of -1, and an empty error. A number that is not finite
+// becomes null. Bytes that are not UTF-8 are replaced. "time" and "run_id" of the stamp follow "event" if
+// they are known.
 std::string to_json(const Event& event, const EventStamp& stamp = {});
 
 }  // namespace starling

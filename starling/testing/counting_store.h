@@ -20,7 +20,7 @@ class CountingStore final : public Store {
 
   // The number of calls so far. A wait that ended without a value counts, too.
   int64_t calls() const { return calls_.load(); }
-  // The number of calls that found nothing: waits that ended, and absent keys. It depends on the time.
+  // The number of calls that found nothing: waits that ended, and absent keys. The number depends on timing.
   int64_t in_vain() const { return in_vain_.load(); }
 
   void put(const std::string& key, const std::string& value) override { return counted().put(key, value); }

@@ -59,8 +59,8 @@ void check_messages(Group& group);
 // check_collectives().
 void check_started(Group& group);
 
-// Runs all-reduces until one fails. It puts "ready" after a few. It puts "fault" at the end: "timeout" or
-// "comm", the culprit, and the message.
+// Runs all-reduces until one fails. After a few, the rank puts "yes" under rank_key("ready", rank). At the
+// end it puts "timeout" or "comm", the culprit and the message under rank_key("fault", rank).
 void run_until_fault(Group& group, Store& store);
 
 }  // namespace starling

@@ -1,8 +1,8 @@
-// KillRound: tests the promise that the other ranks know of a dead rank within 5 s and that it leaves nothing
+// KillRound: tests that all other ranks know of a dead rank within 5 s, and that the job leaves nothing
 // behind.
 //
-// In a round, ranks that are processes call one collective again and again. One of them is killed (-9) at a
-// random moment. The other ranks report what they saw.
+// In a round, ranks that are processes call one collective again and again. One of them is killed (SIGKILL)
+// at a random moment. The other ranks report what they saw.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,8 @@ struct KillOutcome {
   std::vector<std::string> problems;  // what was not as promised
 };
 
-// Runs a round. It forks, so call it while this process has no threads. Every wait has an end.
-// It looks for leftovers in this process's children and descriptors, /dev/shm, /proc/net/unix and
-// /proc/net/tcp.
+// Runs a round. It forks, so call it while this process has no threads. Every wait has an end. It looks for
+// leftovers in this process's children and descriptors, in /dev/shm, /proc/net/unix and /proc/net/tcp.
 KillOutcome play_kill_round(const KillRound& round);
 // Runs a round and returns its problems, one per line, after the values that repeat the round. Empty if
 // there were no problems.

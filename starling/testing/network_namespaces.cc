@@ -18,7 +18,8 @@
 namespace starling {
 namespace {
 
-// Runs a shell command. It must not contain words from outside. Returns its exit status and what it printed.
+// Runs a shell command. The command must not contain words from outside. Returns its exit status and what it
+// printed.
 std::pair<int, std::string> shell(const std::string& command) {
   FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
   if (!pipe) return {127, "no shell"};
@@ -35,8 +36,8 @@ void must(const std::string& command) {
                 fmt::format("network namespaces: `{}` gave {}: {}", command, status, output));
 }
 
-// Starts a shell that removes the namespaces of this prefix once it reads a line, or once no process holds
-// the other end of its pipe.
+// Starts a shell that removes the namespaces of this prefix. It does so once it reads a line, or once no
+// process holds the other end of its pipe.
 std::FILE* open_keeper(const std::string& prefix) {
   const std::string script = fmt::format(
       "exec >/dev/null 2>&1; trap '' INT TERM HUP; read line;"

@@ -1,6 +1,6 @@
 // NetworkNamespaces: hosts for a test. They are network namespaces that a bridge connects. The bridge is in a
-// namespace of its own, so the machine's network is not touched.
-// This needs root. If it is not permitted, the test is skipped with the reason from unavailable():
+// namespace of its own, so the machine's network is not touched. This needs root. If it is not permitted, the
+// test is skipped with the reason from unavailable():
 //
 //   if (const auto reason = NetworkNamespaces::unavailable(); !reason.empty()) GTEST_SKIP() << reason;
 //   NetworkNamespaces hosts(2);
@@ -23,8 +23,8 @@ class NetworkNamespaces {
 
   // Makes the bridge and `hosts` namespaces (at most 200). Errors: Error with the message of `ip`.
   explicit NetworkNamespaces(int hosts);
-  // Removes the namespaces and kills the processes that still run in them. If this process ends early, by
-  // whatever signal, a process of its own does so.
+  // Removes the namespaces and kills the processes that still run in them. If a signal ends this process
+  // early, a helper process does this.
   ~NetworkNamespaces();
   NetworkNamespaces(const NetworkNamespaces&) = delete;
   NetworkNamespaces& operator=(const NetworkNamespaces&) = delete;

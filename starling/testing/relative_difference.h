@@ -10,8 +10,8 @@
 
 namespace starling {
 
-// Returns 0 for two zero vectors. Returns infinity if only `expected` is zero, if the sizes differ, or if a
-// value is not finite.
+// Returns the difference. It is 0 for two zero vectors. It is infinity if only `expected` is zero, if the
+// sizes differ, or if a value is not finite.
 template <typename T>
 double relative_difference(std::span<const T> actual, std::span<const T> expected) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -16,10 +16,10 @@ struct ThreadRank {
   std::shared_ptr<Store> store;
 };
 
-// Calls `body` once per rank, each in a thread of its own, and returns when all have returned.
-// It throws the exception of the rank that failed first. Later exceptions are dropped, because they follow
-// from the first. Waits in `body` must have timeouts, because a thread cannot be stopped from outside. The
-// EXPECT_ macros of gtest work in `body`.
+// Calls `body` once per rank, each in a thread of its own, and returns when all have returned. It throws the
+// exception of the rank that failed first. Later exceptions are dropped, because they follow from the first.
+// Waits in `body` must have timeouts, because a thread cannot be stopped from outside. The EXPECT_ macros of
+// gtest work in `body`.
 void run_ranks(int size, const std::function<void(const ThreadRank&)>& body);
 
 }  // namespace starling

@@ -4,10 +4,10 @@
 //
 // - The host cannot access the memory of the device: an access ends the process by SIGSEGV. Only kernels and
 //   copies can. Fresh memory holds NaN.
-// - Streams are lazy. A copy or the result of a kernel takes effect when somebody waits for its stream, an
-//   event behind it, or a blocking copy to the host. So a missing wait gives stale or NaN values in every
-//   run, and not in a few of them.
-// - A kernel computes with what its own stream has written. What another stream writes is there only if an
+// - Streams are lazy. A copy or the result of a kernel takes effect when a thread waits for it: for its
+//   stream, for an event behind it, or in a blocking copy to the host. So a missing wait gives stale or NaN
+//   values in every run, and not in a few of them.
+// - A kernel computes with what its own stream has written. It sees what another stream writes only if an
 //   event orders the streams.
 //
 // Kernels are those of the CPU, on copies of their arguments. The device is no model of the speed of a GPU.
@@ -27,7 +27,7 @@ inline constexpr int kTestDevices = 2;
 // process, which counts the devices. Returns device `index`.
 at::Device test_device(int index = 0);
 
-// Returns the number of copies and results that nobody has waited for.
+// Returns the number of copies and results for which no thread has waited.
 size_t unfinished_work_of_test_devices();
 
 }  // namespace starling

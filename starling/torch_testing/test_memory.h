@@ -1,5 +1,5 @@
-// TestMemory is the memory of the test device (test_device.h). An address of the device lies in pages that
-// nobody may access. Kernels use the same bytes at another address.
+// TestMemory is the memory of the test device (test_device.h). An address of the device lies in pages that no
+// code may access. Kernels use the same bytes at another address.
 #pragma once
 
 #include <cstddef>

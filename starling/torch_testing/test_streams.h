@@ -1,4 +1,4 @@
-// TestStreams are the streams of the test device (test_device.h). They are lazy: work is done when somebody
+// TestStreams are the streams of the test device (test_device.h). They are lazy: work is done when a thread
 // waits for it.
 #pragma once
 
@@ -26,7 +26,7 @@ class TestStreams {
 
   // Returns the stream that this thread uses on a device.
   static c10::Stream current(c10::Device device);
-  // Sets the stream that this thread uses on the stream's device. Returns the one before.
+  // Sets the stream that this thread uses on the stream's device. Returns the stream that it used before.
   static c10::Stream exchange(c10::Stream stream);
   // Returns a stream of a device that is not its default one. There are a few, given out in turn.
   c10::Stream from_pool(c10::Device device);

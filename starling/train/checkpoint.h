@@ -55,25 +55,27 @@ struct CheckpointState {
 struct CheckpointOptions {
   int64_t keep = 2;      // number of whole checkpoints of the lineage to keep, with the new one; at least 1
   IoStep before = {};    // is called before each step of writing; an exception ends the writing
-  Lineage lineage = {};  // of the writer. If it is empty, nothing is deleted
+  Lineage lineage = {};  // of the writer. If it is empty, no checkpoint of another step is deleted
   Say say = {};          // receives what happened to other checkpoints
 };
 
 // Writes a checkpoint of `state` in run_dir, prunes the folder and returns the new checkpoint. The tensors
-// must not change meanwhile. Errors: Error (kCheckpoint) with the path and the cause, such as a full disk.
-// After an error, what was written is removed, and older checkpoints are as before.
+// must not change meanwhile. Errors: Error (kCheckpoint) with the path and the cause, such as a full disk. If
+// an error occurs before the new folder has its name, what was written is removed. Older checkpoints keep
+// their content.
 std::filesystem::path write_checkpoint(const std::filesystem::path& run_dir, const CheckpointState& state,
                                        const CheckpointOptions& options = {});
 
-// Returns the newest checkpoint in run_dir all of whose files match their hashes. Adds one message to
-// `warnings` for each newer checkpoint that is torn or damaged. Errors: Error (kCheckpoint) if the newest
-// checkpoint that is not damaged has a newer format version.
+// Returns the newest checkpoint in run_dir all of whose files match their hashes. Returns nothing if there is
+// none. Adds one message to `warnings`, which may be null, for each newer checkpoint that is torn or damaged.
+// Errors: Error (kCheckpoint) if the newest checkpoint that is not damaged has a newer format version.
 std::optional<CheckpointFolder> newest_whole(const std::filesystem::path& run_dir,
                                              std::vector<std::string>* warnings);
 
 // Reads a checkpoint. The tensors are views of the mapped files. On a file system that does not keep deleted
 // files open, copy them before the folder may be removed. Errors: Error (kCheckpoint) that names the folder
-// and the problem if the checkpoint is torn, damaged or malformed.
+// and the problem if the checkpoint is torn, damaged or malformed, or has a newer format version. ConfigError
+// if its configuration has a key or a value that this program does not know.
 CheckpointState read_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace starling

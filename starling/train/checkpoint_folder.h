@@ -1,9 +1,9 @@
 // The folder of one checkpoint on disk, RUN/checkpoints/step-000100/, and the rules that keep it whole:
 //
-//   - A writer fills the folder under a temporary name (.writing-step-000100) and fsyncs every file. It
-//     writes manifest.json last, with the size and the XXH3 hash of every other file. Then one rename gives
-//     the folder its name. A folder of that name is therefore complete, however the writer ended. The hashes
-//     show later damage.
+//   - A writer fills the folder under a temporary name (.writing-step-000100-EPOCH-PID, with the lock's epoch
+//     and the process id) and fsyncs every file. It writes manifest.json last, with the size and the XXH3
+//     hash of every other file. Then one rename gives the folder its name. A folder of that name is therefore
+//     complete, however the writer ended. The hashes show later damage.
 //   - A folder is renamed before it is deleted, so that no reader finds it half deleted.
 //   - A writer deletes only whole checkpoints of its own lineage. It renames a damaged checkpoint to
 //     damaged-step-000100 and one of another lineage that is in its way to aside-step-000100.
@@ -59,7 +59,7 @@ int64_t newest_checkpoint_version();
 // Receives one complete sentence for the user.
 using Say = std::function<void(const std::string& text)>;
 
-// The levels that the JSON files of a checkpoint may have.
+// The largest number of levels in the JSON files of a checkpoint.
 constexpr int kDeepestJson = 8;
 
 // Renames every checkpoint above `step`, because a run goes on after `step` and will write these steps anew:
@@ -67,14 +67,15 @@ constexpr int kDeepestJson = 8;
 // (kCheckpoint).
 void set_aside_above(const std::filesystem::path& run_dir, int64_t step, const Say& say);
 
-// Removes what writers have left that were killed while they wrote or deleted. A writer that was only stopped
-// fails when it goes on. Only the holder of the run folder's lock may call this.
+// Removes the folders that killed writers have left behind: temporary ones, and those that they were
+// deleting. A writer that was only suspended fails when it continues. Only the holder of the run folder's
+// lock may call this function.
 void remove_leftovers(const std::filesystem::path& run_dir);
 
 // Calls remove_leftovers() and removes all but the newest `keep` whole checkpoints of the lineage. A kept
 // checkpoint is whole if its files have the manifest's hashes; `verified` is a step whose files need no
-// check. Renames damaged checkpoints to damaged-step-N and says so. Checkpoints of another or of an unknown
-// lineage stay as they are.
+// check. Renames damaged checkpoints of any lineage to damaged-step-N and says so. Other checkpoints of
+// another or of an unknown lineage stay as they are.
 void prune_checkpoints(const std::filesystem::path& run_dir, int64_t keep, const Lineage& lineage,
                        int64_t verified, const Say& say);
 
@@ -93,8 +94,10 @@ class CheckpointFolderWriter {
   void add(const std::string& name, const std::function<void(const std::string& path)>& write);
   // Adds a file with this text.
   void add_text(const std::string& name, const std::string& text);
-  // Writes the manifest and gives the folder its name. An existing folder of that name is replaced if this
-  // incarnation wrote it. Otherwise it is set aside, and `say` receives its new name. Returns the path.
+  // Writes the manifest and gives the folder its name. Returns the path. An existing folder of that name is
+  // replaced if this incarnation wrote it, or if it is a whole checkpoint of the lineage. Otherwise it is
+  // renamed: a damaged one to damaged-step-N, and one of another lineage to aside-step-N. `say` receives the
+  // new name.
   std::filesystem::path commit(const Say& say = {});
 
  private:

@@ -37,7 +37,7 @@ class StalledDisk {
   std::vector<int64_t> steps_;
 };
 
-// start() would block for ever here if it waited for the disk.
+// start() would block forever here if it waited for the disk.
 TEST(CheckpointWriter, SkipsWhatIsDueWhileTheDiskStalls) {
   StalledDisk disk;
   CheckpointWriter writer;

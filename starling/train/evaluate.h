@@ -20,7 +20,8 @@ using GoesOn = std::function<bool(int64_t samples, int64_t of)>;
 // loss is its sum over all samples divided by its weight. The result is complete on the rank where
 // rank_gather.leads() is true, and on all ranks if rank_gather.all_receive() is. The leading rank also
 // computes the shares of lost ranks. The module is in evaluation mode during the call and in training mode
-// afterwards. Errors: c10::Error of the model, the loss or a metric, which says where it came from.
+// afterwards. Errors: c10::Error of the model, the loss or a metric, which says where it came from;
+// ConfigError if the ranks have different numbers of metrics.
 //
 // `goes_on` is called after every batch. If it returns false on some rank, the result has -1 samples where it
 // would be complete. Ranks that compute each sample together must not break off.

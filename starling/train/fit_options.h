@@ -94,9 +94,9 @@ struct ParameterGroup {
   GroupSettings settings;  // of these parameters
 };
 
-// Returns a block's function from one of its module: forward(module, x), where x is a tensor or Tensors, and
-// the result is a nest of tensors. The module is the block, or else the model, whichever has the class of the
-// parameter.
+// Returns how blocks are computed whose names match `pattern`: by forward(module, x). x is a tensor or
+// Tensors, and the result is a nest of tensors. `module` is the block if the block has the class of that
+// parameter. Otherwise `module` is the model.
 template <typename Function>
 BlockForward block_forward(std::string pattern, Function forward) {
   using Parameters = typename nest::Signature<Function>::Parameters;
@@ -120,7 +120,8 @@ BlockForward block_forward(std::string pattern, Function forward) {
           }};
 }
 
-// Returns a block's function: the forward function of a module class or of a module holder.
+// Returns how blocks are computed whose names match `pattern`: by the forward function of Class, which is the
+// class of their modules or of a holder of such a module.
 template <typename Class>
 BlockForward block_forward(std::string pattern) {
   if constexpr (requires { typename Class::ContainedType; }) {
@@ -139,8 +140,8 @@ class FitOptions {
  public:
   // Adds a metric. `of` takes the output and the target of a batch, or nests of them (call_on_batch()). It
   // returns a Mean, or the mean over the batch's samples as a number or a tensor of one element. The metric
-  // "accuracy" is shown in percent if it is between 0 and 1. Errors: ConfigError for an empty name or one
-  // that was added before.
+  // "accuracy" is shown in percent if it is between 0 and 1. Errors: ConfigError for an empty name, the name
+  // "loss", or a name that was added before.
   template <typename Function>
   FitOptions& metric(std::string name, Function of) {
     return add({name, [name, of = std::move(of)](const Tensors& outputs, const Tensors& targets) mutable {
@@ -191,11 +192,12 @@ class FitOptions {
   // Multiplies every learning rate by factor(it) in update number `it`, which counts from 0. This replaces
   // the schedule of the configuration. Each rank calls it, and it must return the same on every rank.
   FitOptions& schedule(std::function<double(int64_t it)> factor);
-  // Sets optimizer.clip_value, the largest absolute value of an element of the gradient.
+  // Sets optimizer.clip_value, the largest absolute value of an element of the gradient. Errors: ConfigError
+  // unless `limit` is above 0.
   FitOptions& clip_value(double limit);
 
   // Sets train.accumulate, the number of parts in which a rank computes its samples of a step. Each update is
-  // by the whole batch.
+  // by the whole batch. Errors: ConfigError if `parts` is below 1.
   FitOptions& accumulate(int64_t parts);
 
   // Names the blocks of the model, at which --mesh stage=S and --shard parameters cut it, in the order in

@@ -9,11 +9,11 @@
 
 namespace starling {
 
-// Errors are those of the group or the store that carries the numbers.
+// Collects numbers from all ranks. Errors: those of the group or of the store that carries the numbers.
 class RankGather {
  public:
   virtual ~RankGather() = default;
-  // The number of this rank, and the number of ranks, at the begin of the run or of its generation.
+  // The number of this rank, and the number of ranks, at the start of the run or of its generation.
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
   // Returns true on the rank that reports the run: the lowest rank that is not lost.
@@ -35,7 +35,8 @@ class RankGather {
   virtual void reported() {}
 };
 
-// Gathers over a group. No rank of the group may be lost.
+// Gathers over a group. No rank of the group may be lost. gather_last() returns the complete result on every
+// rank and does not wait for reported().
 class GroupGather final : public RankGather {
  public:
   explicit GroupGather(Group& group) : group_(group) {}

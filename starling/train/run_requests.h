@@ -1,4 +1,4 @@
-// What a running training is asked for from outside.
+// The requests that a running training receives from outside.
 #pragma once
 
 #include <atomic>

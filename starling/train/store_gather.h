@@ -16,8 +16,9 @@ namespace starling {
 class StoreGather final : public RankGather {
  public:
   // `rank` is this process's rank among the `ranks` of the job. The key lost_key(r) in the store says that
-  // rank r is lost. `lead` is called once, when this rank has to lead. The leader waits up to `timeout` for
-  // the numbers of a rank that is not lost. The store must outlive this object.
+  // rank r is lost. Rank 0 leads at first. `lead` is called once on any other rank that has to lead. A rank
+  // that collects waits up to `timeout` for all ranks that are not lost. TimeoutError then names the missing
+  // rank. The store must outlive this object.
   StoreGather(Store& store, int rank, int ranks, std::chrono::milliseconds timeout,
               std::function<void()> lead);
 

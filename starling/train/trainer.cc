@@ -35,7 +35,7 @@ double peak_rss_mb() {
 struct RankSummary {
   double bytes_sent = 0;          // in the whole run
   double peak_rss_mb = 0;         // resident memory
-  double step_bytes = 0;          // bytes sent between the begin and the end of steps
+  double step_bytes = 0;          // bytes sent between the start and the end of steps
   double bytes_from_servers = 0;  // servers are no ranks, so their workers report these bytes
   double test_loss = 0;  // of the last evaluation, over the test samples whose results this rank has received
   double test_samples = 0;
@@ -109,7 +109,7 @@ class Loop {
     kSave = 4        // write a checkpoint and go on
   };
 
-  // Returns the requests of this rank. Only the rank that leads looks at the time, so that the ranks need not
+  // Returns the requests of this rank. Only the rank that leads reads the clock, so that the ranks need not
   // have equal clocks.
   unsigned own_requests() {
     const RunRequests* asked = parts_.requests;
@@ -132,7 +132,7 @@ class Loop {
     if (asked != nullptr && (own & kSave) != 0) asked->save = false;
     const double signal = asked != nullptr ? asked->signal.load(std::memory_order_relaxed) : 0;
     const double left = step < length_.total_steps ? 1 : 0;
-    // Workers beside backup workers meet after different steps, so the name counts the meetings.
+    // With backup workers, the workers meet after different steps, so the name counts the meetings.
     const std::string name = fmt::format("requests {}", progress_.meetings++);
     unsigned all = 0;
     bool steps_left = false;

@@ -39,7 +39,7 @@ struct TrainProgress {
   StepTimes times;
   std::deque<double> losses;  // of the last steps
   uint64_t bytes_sent = 0;    // by this rank
-  uint64_t step_sent = 0;     // the part of bytes_sent between the begin and the end of steps
+  uint64_t step_sent = 0;     // the part of bytes_sent between the start and the end of steps
   RunResult result;
   EvalDone evaluation;           // the last evaluation, complete if this rank led at that time
   Nanoseconds last_end{};        // the end of the last whole step
@@ -69,8 +69,8 @@ class TrainHooks {
   virtual bool ready_to_save() { return false; }
   // The statistics that the result reports. Called once, at the end. Collective.
   virtual StrategyStats statistics() = 0;
-  // Called when StepReport::lost has grown. `step` is the last step that was made. The loader may be
-  // replaced. Afterwards the loader must return the batch of step + 1.
+  // Called when StepReport::lost has grown or StepReport::redo is set. `step` is the last step that was made.
+  // The loader may be replaced. Afterwards the loader must return the batch of step + 1.
   virtual Takeover after_loss(int64_t step) = 0;
   // Called after each step, with the report of the last attempt. The loader may be replaced. Afterwards the
   // loader must return the batch of step + 1.
@@ -83,14 +83,14 @@ class TrainHooks {
 struct TrainParts {
   Strategy& strategy;
   TrainHooks& hooks;
-  std::unique_ptr<Loader>& loader;  // after_loss() may replace it
+  std::unique_ptr<Loader>& loader;  // after_loss() and step_done() may replace it
   const Source* test = nullptr;     // null: no evaluation
   Group& group;
   RankGather& rank_gather;
   EventSink& sink;  // of this rank; silent on a rank that does not lead
   const Clock& clock;
   const std::atomic<bool>&
-      stop;  // set by SIGTERM; the run saves and ends, without a test, after a step that all ranks agree on
+      stop;  // set by SIGTERM, SIGINT or SIGHUP; the run saves and ends, without a test, after an agreed step
   // True if a rank was lost before all ranks had finished evaluation and checkpoint of length.first_step.
   // They come first then.
   bool close_first = false;

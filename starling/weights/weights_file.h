@@ -445,7 +445,7 @@ class SafetensorsHeader {
       ++at_;
     return at_ < text_.size() ? text_[at_] : '\0';
   }
-  // Returns if the next value begins with `first`, where '0' stands for any number.
+  // Refuses the next value unless it begins with `first`, where '0' stands for any number.
   void need(char first) {
     const char c = peek();
     const bool is_number = c == '-' || (c >= '0' && c <= '9');
@@ -656,8 +656,8 @@ class Unpickler {
       reduce(values[expect(pop(), Kind::kGlobal)].text, arguments);
     } else if (code == 'Q') {  // BINPERSID
       storage(values[expect(pop(), Kind::kTuple)].items);
-    } else if (code ==
-               'b') {  // BUILD sets attributes, such as _metadata of a state_dict. They hold no tensors.
+    } else if (code == 'b') {  // BUILD
+      // It sets attributes, such as _metadata of a state_dict, which hold no tensors.
       pop();
       expect(top(), Kind::kDict);
     } else {
@@ -838,8 +838,8 @@ class Unpickler {
   const std::string& path_;
   std::string_view bytes_;
   size_t at_ = 0, begin_ = 0;  // next byte; beginning of the operation
-  bool tensors_of_dtype_ =
-      false;  // _rebuild_tensor_v3 was named, which is for dtypes without a storage class
+  // True if the pickle has named _rebuild_tensor_v3, which is for dtypes without a storage class.
+  bool tensors_of_dtype_ = false;
   std::vector<uint32_t> stack_;
   std::map<uint64_t, uint32_t> memo_;
 };
@@ -1310,8 +1310,8 @@ class File {
     return std::max(tensor.bytes(), std::min(span * item, most));
   }
 
-  // Copies the elements of a tensor that is not contiguous. Reads the range of the file that holds them, or
-  // divides them if most of that range is of others.
+  // Copies the elements of a tensor that is not contiguous. Reads the range of the file that holds them. If
+  // other elements take most of that range, copies each half of the elements on its own.
   void read_strided(const Tensor& tensor, uint64_t first, uint64_t count, char* out) const {
     const uint64_t item = row_of(tensor.dtype).bytes;
     const auto place = [&](uint64_t element) {

@@ -1,5 +1,4 @@
-// A generative adversarial network with two optimizers. plain.cc is libtorch alone; main.cc runs on any
-// number of ranks. number of ranks.
+// A generative adversarial network with two optimizers, with libtorch alone.
 #include "../common.h"
 
 namespace nn = torch::nn;
@@ -12,7 +11,7 @@ nn::Sequential make_generator() {
       nn::ConvTranspose2d(nn::ConvTranspose2dOptions(16, 1, 4).stride(2).padding(1)), nn::Tanh());
 }
 
-// Tells real pictures from made ones.
+// Returns the probability that a picture is real and not made by the generator.
 nn::Sequential make_discriminator() {
   return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 16, 4).stride(2).padding(1)),
                         nn::LeakyReLU(nn::LeakyReLUOptions().negative_slope(0.2)),

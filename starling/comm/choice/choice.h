@@ -3,10 +3,13 @@
 // It takes the first of these: the algorithm that the configuration names, the algorithm that tuning found
 // fastest, the cheapest algorithm by the cost formulas on the measured link.
 //
-// Without a name or tuning, a measurement never changes a result. A group of up to kRankOrderRanks reduces
-// only by algorithms that add in rank order (direct, bruck, star), whose results have equal bits. Among more
-// ranks the logarithmic algorithms save more. Their reductions are chosen for the default LinkCost, not for
-// the measured one. All ranks choose alike, because they agree on everything that the choice depends on.
+// Without a name or tuning, a measurement never changes a result. Up to kRankOrderRanks hosts, the choice has
+// only algorithms that add in rank order (direct, bruck, star), whose results have equal bits. Among more
+// hosts the logarithmic algorithms save more. Reductions among so many hosts are chosen for the default
+// LinkCost, not for the measured one. All ranks choose alike, because they agree on everything that the
+// choice depends on.
+//
+// A named algorithm that does not carry out a collective leaves that collective to the cost formulas.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +21,11 @@
 
 namespace starling {
 
+// Largest number of hosts among which kAuto adds in rank order. A larger value excludes the logarithmic
+// algorithms from more groups.
 constexpr int kRankOrderRanks = 16;
-// bruck and star keep the tensors of all ranks in memory. kAuto uses them if all tensors together have at
-// most this many bytes.
+// An all-reduce by bruck or star keeps the tensors of all hosts in memory. kAuto uses them if all tensors
+// together have at most this many bytes.
 constexpr uint64_t kMostGatheredBytes = 4 << 20;
 
 // Choice chooses the algorithms of one group.

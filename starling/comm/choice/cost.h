@@ -8,9 +8,9 @@
 // further: messages beyond the first that a rank of this chain sends or receives in one step; each costs o
 // bytes: the bytes on the links of this chain
 //
-// The functions compute the formulas at the top of each file of comm/collective/, and
-// collective/algorithms_test.cc compares them with what really moves. The functions are pure. The planner and
-// the choice of algorithms use them.
+// The functions compute the formulas at the top of each file of comm/collective/. The test
+// collective/algorithms_test.cc compares them with the messages that move. The functions are pure. The
+// planner and the choice of algorithms use them.
 #pragma once
 
 #include <cstdint>

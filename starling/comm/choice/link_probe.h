@@ -7,7 +7,7 @@
 namespace starling {
 
 // Measures the link between positions 0 and 1 of the team. They exchange about 70 messages and 192 KiB, and
-// the fastest of a few turns counts. The other positions do nothing.
+// the fastest of several turns counts. All other positions do nothing.
 // Only position 0 gets the result. All other positions get the default.
 LinkCost probe_link(RemoteTeam& team);
 

@@ -1,10 +1,10 @@
-// Tuning: the results of `starling bench comm --tune`. They tell the fastest algorithm for each collective,
+// Tuning: the results of `starling bench comm --tune`. They give the fastest algorithm for each collective,
 // size, number of ranks and hosts, and link.
 //
-// A tuning file is text with one entry per line:
+// A tuning file is text with one entry per line, whose fields are collective, bytes, ranks, hosts, link,
+// algorithm and microseconds. An example:
 //
 //   all-reduce 1048576 4 2 tcp direct 512.3
-//   collective bytes ranks hosts link algorithm microseconds
 //
 // Empty lines and lines that begin with # are skipped.
 #pragma once

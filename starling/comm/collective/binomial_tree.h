@@ -26,7 +26,7 @@ namespace starling {
 // Copies `data` of position `root` to all positions.
 void binomial_broadcast(RemoteTeam& team, void* data, size_t bytes, int root);
 
-// Reduces `data` of all positions to the `data` of position 0. The other positions' `data` is overwritten.
+// Reduces `data` of all positions to the `data` of position 0. The `data` of other positions may change.
 // Ranges of ranks are added in rank order. 16-bit floats are rounded in each step.
 void binomial_reduce(RemoteTeam& team, void* data, size_t bytes, const Elements& elements);
 

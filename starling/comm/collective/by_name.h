@@ -1,4 +1,4 @@
-// Runs a collective between hosts with the named algorithm. Communicates nothing for one rank.
+// Runs a collective between hosts with the named algorithm. If the team has one rank, nothing is sent.
 #pragma once
 
 #include "starling/comm/algorithm.h"

@@ -21,8 +21,8 @@ inline constexpr ReduceOp kOps[] = {ReduceOp::kSum,   ReduceOp::kAvg,     Reduce
                                     ReduceOp::kMax,   ReduceOp::kProduct, ReduceOp::kBitAnd,
                                     ReduceOp::kBitOr, ReduceOp::kBitXor};
 
-// Returns whether a test that tries only some types and operations tries these. They are types of three sizes
-// with a sum, an average and a bitwise operation.
+// Returns whether a test that tries only some types and operations tries these. Such a test tries types of
+// three sizes with a sum, an average and a bitwise operation.
 inline bool is_common(DataType type, ReduceOp op) {
   return (type == DataType::kFp32 || type == DataType::kBf16 || type == DataType::kInt8) &&
          (op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kBitXor);

@@ -11,7 +11,7 @@ namespace starling {
 // Returns when all ranks have called it.
 void dissemination_barrier(RemoteTeam& team);
 
-// Returns the smallest `value` of all ranks. It sends the messages of the barrier with a body of one byte.
+// Returns the smallest `value` of all ranks. It is a barrier whose messages have a body of one byte.
 uint8_t dissemination_minimum(RemoteTeam& team, uint8_t value);
 
 }  // namespace starling

@@ -18,7 +18,8 @@ struct Elements {
 };
 
 // Divides `count` elements at `data` into `parts` parts that lie one after another.
-// The cuts are at multiples of 64 bytes from the first element. The last parts may be shorter, or empty.
+// The cuts are at multiples of 64 bytes from the first element. The sizes of the parts differ by at most 64
+// bytes, so some parts of a small tensor are empty.
 std::vector<Bytes> divide(void* data, size_t count, DataType type, int parts);
 
 // Computes out = sources[0] ⊕ sources[1] ⊕ …, in that order, on `bytes` bytes each. `out` may be one of

@@ -1,8 +1,8 @@
 // Collectives of a group on several hosts.
 //
-// They use shared memory within each host, and an algorithm of this folder between hosts, one after the
-// other. If every host has one rank, the steps in shared memory fall away. What remains is the flat
-// collective over all ranks.
+// They use shared memory within each host and an algorithm of this folder between hosts, in turn. If every
+// host has one rank, the steps in shared memory are left out. The collective then is the flat one over all
+// ranks.
 //
 // Between hosts, ranks communicate in lanes. Lane k consists of the k-th rank of every host. There are as
 // many lanes as the smallest host has ranks. Lane 0 consists of the leaders. For h hosts, p ranks and N bytes
@@ -24,7 +24,7 @@
 // all-to-all: bruck is used if it is chosen, every host has one rank, and all blocks have one size.
 //
 // Cost: T(shared memory, shm_*.h) + T(algorithm among h hosts). A flat ring over all p ranks would send
-// 2 (p - 1)/p N bytes from each host. For two hosts with two ranks each that is half as much again.
+// 2 (p - 1)/p N bytes from each host. For two hosts with two ranks each, these are 1.5 times as many bytes.
 // Sums are taken in rank order within a host. The algorithm determines the order over the hosts. All ranks
 // get the same bits.
 #pragma once
@@ -73,7 +73,7 @@ void hierarchical_reduce_scatter(const Hierarchy& h, const Operation& operation,
                                  size_t count, int divisor);
 // Gathers operation.bytes bytes at `in` of each rank into `out`, in rank order.
 void hierarchical_all_gather(const Hierarchy& h, const Operation& operation, const void* in, void* out);
-// Sends part r of `in` to rank r and receives part r of `out` from it. The sizes are in bytes.
+// Sends part r of `in` to rank r and receives part r of `out` from rank r. The sizes are in bytes.
 void hierarchical_all_to_all(const Hierarchy& h, const Operation& operation, const void* in,
                              std::span<const uint64_t> in_bytes, void* out,
                              std::span<const uint64_t> out_bytes);

@@ -11,9 +11,9 @@
 // Use it for large tensors, and on networks that suffer if many ranks send to one rank. No all-reduce sends
 // fewer bytes, and a rank has one partner each way at a time.
 //
-// An all-reduce cuts parts longer than kRingSegmentBytes into k segments, at most 64. A rank passes each
-// segment on as soon as it has added its values, so no link waits for an addition. Each segment then takes 2
-// (p - 1) messages, 2 (p - 1) k messages in all. α counts the messages of one segment only.
+// An all-reduce cuts parts of at least 2 kRingSegmentBytes into k segments, at most 64. A rank passes each
+// segment on as soon as it has added its values, so no link waits for an addition. Each segment takes
+// 2 (p - 1) messages, and all segments take 2 (p - 1) k. α counts the messages of one segment only.
 // The sum of a part begins with the rank after its owner. All ranks get the same bits, but the order is not
 // rank order. 16-bit floats are rounded at every rank.
 // Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.

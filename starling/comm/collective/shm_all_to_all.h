@@ -13,7 +13,8 @@
 
 namespace starling {
 
-// in_bytes[r] is the size of the part for rank r. out_bytes[r] is the expected size of the part from rank r.
+// Sends a part to each rank and receives one from each. in_bytes[r] is the size of the part for rank r.
+// out_bytes[r] is the expected size of the part from rank r.
 // The parts lie one after another in `in` and in `out`.
 void shm_all_to_all(LocalTeam& team, const Operation& operation, const void* in,
                     std::span<const uint64_t> in_bytes, void* out, std::span<const uint64_t> out_bytes);

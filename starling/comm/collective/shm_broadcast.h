@@ -2,7 +2,8 @@
 // copy it.
 //
 // In a window it takes two synchronizations and T = 2 α + 2 N β for a rank other than the root.
-// Staged it takes one synchronization per chunk and T = α + 3 N β.
+// Staged it takes one synchronization per chunk. The root copies a chunk before the other ranks copy it, so a
+// tensor of one chunk takes T = α + 4 N β.
 #pragma once
 
 #include "starling/comm/host/local_team.h"

@@ -17,8 +17,8 @@ namespace {
 // Up to this size `flat` is used even for tensors in windows: the copy costs less than the second
 // synchronization of `direct`.
 constexpr size_t kDirectBytes = 1024;
-// Ranks that share cores execute each other's slices up to this size. Below it, turns on a core cost more
-// than the reduction.
+// Ranks that share cores execute each other's slices up to this size, because turns on a core then cost more
+// than the reduction. For larger tensors the reduction costs more.
 constexpr size_t kEachOthersBytes = size_t{4} << 20;
 
 // Returns the largest size for `flat`. If each rank has a core, the second synchronization of `sliced` is
@@ -93,7 +93,7 @@ class AllReduce {
     count_own_part();
   }
 
-  // A slice of all windows.
+  // Reduces one slice over all windows.
   void reduce_in_place(const Slice& part) {
     const size_t offset = part.begin * size_of(job_.type);
     for (int r = 0; r < team_.size(); ++r) {
@@ -183,7 +183,7 @@ class AllReduce {
 }  // namespace
 
 size_t stream_bytes() {
-  // It is asked once, because sysconf is slow in a virtual machine.
+  // sysconf is called once, because it is slow in a virtual machine.
   static const size_t bytes = static_cast<size_t>(std::max(16L << 20, sysconf(_SC_LEVEL3_CACHE_SIZE)));
   return bytes;
 }

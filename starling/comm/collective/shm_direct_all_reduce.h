@@ -4,9 +4,9 @@
 // It stores the result to all p windows. There are two synchronizations and no copy. A rank reads N bytes and
 // writes N bytes, and 2 (p - 1) / p · N of them belong to windows of other ranks:
 //                                                                       T = 2 α + 2 N β
-// If ranks share cores and are not bound to NUMA nodes, a running rank also reduces the slices of ranks that
-// wait for a core. This applies up to 4 MB and saves one of two turns on the core.
-// If the ranks are bound to several NUMA nodes, tensors of 256 KB and more use shm_numa_all_reduce.h.
+// If ranks share cores and NumaPlaces has no nodes (host/numa.h), a running rank also reduces the slices of
+// ranks that wait for a core. This applies up to 4 MB and saves one of two turns on the core.
+// If NumaPlaces has nodes, tensors of 256 KB and more use shm_numa_all_reduce.h.
 //
 // flat (up to 2 KB; if ranks share cores, up to kFlatBytes): each rank copies its tensor to its staging slot.
 // It then reduces the tensors of all ranks to its own memory. There is one synchronization:
@@ -33,7 +33,7 @@ namespace starling {
 size_t stream_bytes();
 
 // Reduces `count` elements in place. All ranks of the team get the same bits.
-// A sum is divided by `divisor`. For kAvg the caller passes the number of values as divisor, otherwise 1.
+// A sum is divided by `divisor`. For kAvg the caller passes the number of values, or 1 if it divides later.
 void shm_all_reduce(LocalTeam& team, const Operation& operation, void* data, size_t count, int divisor);
 
 }  // namespace starling

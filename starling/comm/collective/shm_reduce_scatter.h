@@ -4,8 +4,8 @@
 // A part has N = count · size bytes. In windows it takes two synchronizations, and a rank reads p N and
 // writes N bytes:
 //                                                                       T = 2 α + (p + 1) N β
-// Staged it takes one synchronization per chunk, and the tensor of p N bytes is copied once more:
-//                                                                       T = α + (3 p + 1) N β
+// Staged it takes one synchronization per chunk, and the p - 1 parts of other ranks are copied once more:
+//                                                                       T = α + (3 p - 1) N β
 #pragma once
 
 #include "starling/comm/host/local_team.h"

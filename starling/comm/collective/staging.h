@@ -7,8 +7,8 @@
 //
 // A rank calls fill(k + 1) before work(k), and work(k) before drain(k - 1). A rank that waits therefore finds
 // the other ranks one step ahead. A slot is filled again when all ranks have worked on its last chunk,
-// kStagingSlots chunks ago. A collective of one chunk costs one synchronization: the chunk is filled before
-// enter(), which publishes it.
+// kStagingSlots chunks ago. Without a drain, a collective of one chunk costs one synchronization: the chunk
+// is filled before enter(), which publishes it.
 #pragma once
 
 #include <algorithm>

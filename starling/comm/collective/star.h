@@ -5,8 +5,7 @@
 //   all-reduce   2       (p - 1) N in, then (p - 1) N out          2 α + 2 (p - 2) o + 2 (p - 1) N β
 //
 // The center has the whole sum before it sends the first byte. A full-duplex link therefore costs as much as
-// a half-duplex link. (Segments would let both directions overlap on a full-duplex link: (p - 1) N β and one
-// segment more.) All ranks together send 2 (p - 1) N bytes.
+// a half-duplex link. All ranks together send 2 (p - 1) N bytes.
 // Use it for a few bytes among few ranks, and for comparison (FireCaffe, section 3; see binomial_tree.h). It
 // takes the fewest steps and moves the most bytes through one rank.
 // The center reduces in rank order. 16-bit floats are added in fp32 and rounded once.

@@ -1,13 +1,14 @@
 // The control block: the state that one rank shows to the ranks of its host.
 //
 // It lies at the start of the rank's region of the control window. Every rank reads all control blocks. Only
-// the owner writes to its block, with two exceptions: `claim`, and the counter kExit of a part that another
-// rank has claimed. Memory filled with zeros is the initial state. Layout for p local ranks:
+// the owner writes to its block, with three exceptions: FlagLine::sleepers, `claim`, and the counter kExit of
+// a part that another rank has claimed. Memory filled with zeros is the initial state. Layout for p local
+// ranks:
 //
 //   ControlBlock | ring_head[p] | ring_tail[p] | splits[2][2p]
 //
 // ring_head[q]: the bytes that the owner has put into its ring to rank q (comm/host/local_messages.h).
-// ring_tail[q]: the bytes that the owner has taken out of the ring of rank q to it.
+// ring_tail[q]: the bytes that the owner has taken out of the ring from rank q to the owner.
 // splits: the sizes of an all-to-all in bytes, for even and for odd rounds. First come the p sizes that the
 // owner sends, then the p sizes that it expects.
 // A round is one collective of the LocalTeam (comm/host/local_team.h).
@@ -52,7 +53,7 @@ static_assert(sizeof(EntryLine) == 64, "one transfer of a cache line carries an 
 
 // Stage names the progress counters of a rank. kFilled and kWorked belong to the staged pipeline
 // (comm/collective/staging.h). kNodeReduced and kAllReduced belong to comm/collective/shm_numa_all_reduce.h.
-// kExit ends collectives that copy nothing.
+// kExit ends collectives that work in windows.
 enum Stage : int { kFilled, kWorked, kNodeReduced, kAllReduced, kExit, kStages };
 
 // How many windows may wait for their release at the same time.

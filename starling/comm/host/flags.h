@@ -1,8 +1,8 @@
 // Flags in shared memory, by which ranks of one host wait for each other.
 //
-// A flag is a 64-bit number that only grows, alone in its cache line. One rank at a time writes to it, and
-// all ranks read it. post() is a release and a wait is an acquire: a rank that has seen the value also sees
-// what the writer stored before. The address of a flag may differ between processes.
+// A flag is a 64-bit number that only grows. No two flags share a cache line. One rank at a time writes to a
+// flag, and all ranks read it. post() is a release and a wait is an acquire: a rank that has seen the value
+// also sees what the writer stored before. The address of a flag may differ between processes.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ struct WaitPolicy {
   static constexpr WaitPolicy beside_computation() { return {300, 0}; }
 };
 
-// Stores `value`, which must exceed the last value, and wakes the sleeping waiters.
+// Stores `value`, which must not be smaller than the last value, and wakes the sleeping waiters.
 void post(FlagLine& flag, uint64_t value);
 
 // Tells the processor that the thread spins.
@@ -44,12 +44,12 @@ inline void cpu_pause() {
 #endif
 }
 
-// The slow half of wait_at_least(). It calls `give_up` at least every 20 ms. It returns false if give_up()
-// has returned true and the value still has not come.
+// The slow half of wait_at_least(). While it sleeps, it calls `give_up` at least every 20 ms. It returns
+// false if give_up() has returned true and the flag still is below `value`.
 bool sleep_until_at_least(FlagLine& flag, uint64_t value, const WaitPolicy& policy,
                           const std::function<bool()>& give_up);
 
-// Waits until flag.value >= value and returns true. Returns false if give_up() ended the wait earlier.
+// Waits until flag.value >= value and returns true. Returns false if give_up() returned true before that.
 template <typename GiveUp>
 inline bool wait_at_least(FlagLine& flag, uint64_t value, const WaitPolicy& policy, const GiveUp& give_up) {
   for (int i = 0; i < policy.pauses; ++i) {

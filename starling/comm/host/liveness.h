@@ -2,8 +2,8 @@
 // left.
 //
 // A rank that fails writes the reason and the rank at fault into its control block. The other ranks of the
-// host then end with the same message instead of a timeout of their own. The kernel reports the death of a
-// process through a process descriptor (pidfd), without help of the dead process.
+// host then end with an error that contains this reason, instead of a timeout of their own. The kernel
+// reports the death of a process through a process descriptor (pidfd), without help of the dead process.
 #pragma once
 
 #include <poll.h>
@@ -32,8 +32,8 @@ struct Failure {
 // Liveness watches the ranks of one host.
 class Liveness {
  public:
-  // `control` holds the control blocks and must outlive this object. `ranks` are the global ranks of this
-  // host's team, in order of the local ranks. `host` is the host's name for messages.
+  // `control` holds the control blocks and must outlive this object. `ranks` has the rank in the group of
+  // each local rank. `host` is the host's name for messages.
   Liveness(const Window& control, int local_rank, std::vector<int> ranks, std::string host);
 
   // Writes this process's pid and its pid namespace into the control block.
@@ -42,7 +42,8 @@ class Liveness {
   // Only the store reports their death. Every rank must have called publish_pid() before (barrier).
   void watch();
 
-  // Records that this rank failed. The first failure stays. Any thread may call it.
+  // Records that this rank failed. The first failure stays. At most 999 bytes of the reason are kept. Any
+  // thread may call it.
   void fail(const Failure& failure);
   // Records that this rank no longer takes part and has not failed.
   void leave();
@@ -54,7 +55,7 @@ class Liveness {
   std::optional<Failure> trouble(int awaited);
   // Returns the rank's name for messages: "rank 2 (node-a)".
   std::string name(int local_rank) const;
-  // Returns whether the rank has recorded neither a failure nor that it left. It costs one load.
+  // Returns true unless the rank has failed or left. It costs one load.
   bool takes_part(int local_rank) const;
   // Returns the rank in the group of a local rank.
   int global_rank(int local_rank) const { return ranks_[local_rank]; }

@@ -39,10 +39,11 @@ struct LocalMessages::Box : Inbox {
 
   std::mutex sending;
   uint64_t sent = 0;  // bytes put into the ring to the peer; guarded by `sending`
-  // Only the reader uses these: the bytes taken out of the peer's ring, and the message that is arriving.
+  // Only the reader uses the members below: the bytes taken out of the peer's ring, and the message that is
+  // arriving.
   uint64_t taken = 0;
   bool inside = false;
-  bool full = false;  // the next message has to wait until a thread takes others (inbox.h)
+  bool full = false;  // the next message must wait until a thread receives earlier ones (inbox.h)
   Header header{};
   uint64_t arrived = 0;
   std::byte* to = nullptr;
@@ -164,7 +165,7 @@ bool LocalMessages::take_in(int peer, Target* target) {
     if (!box.inside && !take_header(peer, head - box.taken, target)) break;
     moved = true;
     const uint64_t offset = box.taken % ring_;
-    // Cut as the sender cuts: a piece never crosses the end of the ring.
+    // The receiver cuts a message as the sender does: a piece never crosses the end of the ring.
     const uint64_t piece = std::min({head - box.taken, box.header.bytes - box.arrived, ring_ - offset});
     if (piece > 0) copy_bytes(box.to + box.arrived, ring + offset, piece);
     box.arrived += piece;

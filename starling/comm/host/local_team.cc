@@ -126,10 +126,10 @@ void LocalTeam::await_stage_all(Stage stage, uint64_t value) {
 }
 
 // Why relaxed operations suffice: the claim only selects a rank, and the data is ordered by two other flags.
-// - One winner. `claim` holds round << 16 | rank. Every rank of this round has passed enter(), and no rank
-//   enters the next round before all have left this one, so the value never exceeds this round's. If the
-//   loaded value is stale, compare_exchange sees the current one and fails. Of all calls for one part and
-//   round, exactly one succeeds.
+// - One winner. `claim` holds round << 16 | rank. No rank claims parts of the next round before all ranks
+//   have left this one, because enter() waits for all of them. So the value never exceeds this round's. If
+//   the loaded value is stale, compare_exchange sees the current one and fails. Of all calls for one part
+//   and round, exactly one succeeds.
 // - Inputs. A rank posts its entry line after it has written its tensor. enter() acquires the entry lines of
 //   all ranks before claim() is called, so the winner sees every input and every result of the rounds before.
 // - Results. post_part() releases stage[kExit] of the part after its last store. await_parts() acquires this

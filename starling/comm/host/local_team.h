@@ -1,13 +1,13 @@
 // LocalTeam: the ranks of one host, and the operations that their collectives are made of.
 //
-// It lets ranks agree on what is called (enter), and gives them stage counters, staging slots and locations
+// It lets ranks compare their operations (enter), and gives them stage counters, staging slots and locations
 // in windows. Every wait ends with an Error if a rank is late, dead or in another collective. The algorithms
 // are in comm/collective/shm_*.h.
 //
 // Round: every collective of the team is one round. Rounds are counted from 1. enter() is a barrier: a rank
 // that leaves it knows that all ranks have finished the previous round.
 // Slot: a part of the staging window that holds one chunk of a tensor.
-// Threads: one thread carries out rounds. Any thread may call the functions of LocalSync and fail().
+// Threads: one thread at a time carries out rounds. Any thread may call LocalSync's functions and fail().
 #pragma once
 
 #include <atomic>
@@ -85,7 +85,7 @@ class LocalTeam final : public LocalSync {
   // For stages that each rank passes once per round: the counter is the number of the round.
   void post_round(Stage stage) { post_stage(stage, round_); }
   void await_round(Stage stage, int r) { await_stage(stage, r, round_); }
-  // For the end of a collective that copies nothing: this rank no longer uses the memory of other ranks.
+  // For the end of a collective in windows: this rank no longer uses the memory of other ranks.
   void post_exit() { post_round(kExit); }
   // Waits until all ranks have called post_exit() in this round.
   void await_exit_all() { await_stage_all(kExit, round_); }
@@ -116,9 +116,9 @@ class LocalTeam final : public LocalSync {
   // After enter(): the 2 p sizes of rank r.
   const uint64_t* splits(int r) const { return layout_.splits(control_->region(r), round_); }
 
-  // Frees the windows of add_window() that all ranks have dropped, if GroupOptions::free_windows is set.
-  // Other ranks see what this rank has dropped. Call it before and after the exchange that makes a new
-  // window.
+  // Frees the windows of add_window() that all ranks have dropped, and shows the other ranks what this rank
+  // has dropped. If GroupOptions::free_windows is set, the Engine calls it before and after the exchange that
+  // makes a new window.
   void free_windows();
   // Makes a window known to locate(). All ranks add their windows in the same order. Any thread may call it.
   void add_window(std::shared_ptr<Window> window);
@@ -143,10 +143,10 @@ class LocalTeam final : public LocalSync {
   bool shared_cores() const { return setup_.shared_cores; }
   // How long a wait may last.
   std::chrono::milliseconds timeout() const { return setup_.timeout; }
-  // Lengthens the waits of the following rounds by `extra`, while other ranks are waiting for something
-  // themselves.
+  // Lengthens the waits that begin from now on, those of LocalSync included, by `extra`. The caller sets it
+  // while other ranks of the host wait for the network themselves.
   void set_extra_patience(std::chrono::milliseconds extra) { extra_patience_ = extra; }
-  // Which ranks of the host are alive.
+  // What this rank knows about the other ranks of the host.
   Liveness& liveness() { return liveness_; }
   // Returns a failure here or elsewhere (LocalTeamSetup::outside) that ends a wait for local rank `awaited`,
   // or nothing. -1: for no particular rank.
@@ -161,9 +161,9 @@ class LocalTeam final : public LocalSync {
   void count_published(uint64_t bytes) { published_.fetch_add(bytes, std::memory_order_relaxed); }
   // Counts bytes that peers have published to this rank.
   void count_received(uint64_t bytes) { received_.fetch_add(bytes, std::memory_order_relaxed); }
-  // Counts those of these bytes that passed between NUMA nodes.
+  // Counts the published and received bytes that passed between NUMA nodes.
   void count_far(uint64_t bytes) { far_.fetch_add(bytes, std::memory_order_relaxed); }
-  // The bytes counted so far.
+  // The bytes that were counted so far.
   uint64_t published() const { return published_.load(std::memory_order_relaxed); }
   uint64_t received() const { return received_.load(std::memory_order_relaxed); }
   uint64_t far() const { return far_.load(std::memory_order_relaxed); }

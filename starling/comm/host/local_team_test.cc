@@ -132,8 +132,8 @@ struct Signal {
   }
 };
 
-// One rank has the core. It executes all parts of an all-reduce that the other rank has entered, but no part
-// of a rank that has failed.
+// One rank has the core. It executes all parts of an all-reduce that the other rank has entered. It executes
+// no part of a rank that has failed.
 TEST(LocalTeamParts, OneRankAloneDoesThoseOfWhoTakesPart) {
   constexpr size_t kCount = 4800;
   constexpr uint64_t kRounds = 3;  // the first round of the team, and two all-reduces
@@ -204,7 +204,7 @@ TEST(LocalTeamParts, WhoClaimedAPartAndDoesNotFinishItIsNamed) {
   });
 }
 
-// What 4 ranks that share cores count for an all-reduce of `bytes`, every one of 50 times.
+// Moved is the traffic that each of 4 ranks that share cores counts for one all-reduce of `bytes`.
 struct Moved {
   size_t bytes;
   bool in_windows;

@@ -144,8 +144,8 @@ TEST_P(NumaAllReduceTest, WithinTheNodesThenBetweenThem) {
   });
 }
 
-// The type may not hold the sum of a node. Such averages use one level, which divides after adding in 32
-// bits.
+// An int8 element does not hold the sum of a node. Averages of such types use one level, which adds in 32
+// bits and then divides.
 TEST_P(NumaAllReduceTest, AveragesOfShortTypesDoNotOverflow) {
   on_all([](Group& group, std::byte* own) {
     constexpr size_t kCount = 2 * kNumaBytes;

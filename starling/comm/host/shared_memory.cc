@@ -79,7 +79,8 @@ UniqueFd make_region(const std::string& key, size_t bytes) {
 
 // Gives a mapped region huge pages before anything else touches it.
 // MADV_COLLAPSE (Linux 6.1) needs no privileges, and shmem_enabled may have any value but `deny`. It needs
-// one allocated page in each huge page. If the kernel does not collapse them, the region keeps small pages.
+// one allocated page in each huge page. If the kernel refuses to collapse the pages, the region keeps small
+// pages.
 void take_huge_pages(const UniqueFd& fd, std::byte* region, size_t bytes) {
 #ifndef MADV_COLLAPSE
   constexpr int MADV_COLLAPSE = 25;

@@ -22,8 +22,8 @@ struct WindowRequest {
   size_t bytes = 0;      // of each rank's region; must be equal on all ranks
   bool populate = true;  // true: each owner touches its pages now; false: pages are taken at the first write
   Milliseconds timeout{60'000};
-  // Called every 200 ms while this rank waits for the region of `local_rank`. It throws if that rank is lost.
-  // May be empty.
+  // Called every 200 ms while this rank waits for the region of `local_rank`. It throws if that rank is lost,
+  // and make_shared_window() passes the exception on. May be empty.
   std::function<void(int local_rank)> look;
 };
 
@@ -31,8 +31,8 @@ struct WindowRequest {
 // The regions lie one after another in one range of addresses: region(r) = region(0) + r * bytes(). The
 // memory is unmapped when the Window is destroyed. If there is one local rank, `store` is not used and may be
 // null.
-// Errors: CommError if a rank asks for another size or if the kernel refuses memory; TimeoutError that names
-// the late local rank.
+// Errors: CommError if a rank asks for another size or if the kernel refuses memory; TimeoutError whose
+// message names the late local rank.
 std::shared_ptr<Window> make_shared_window(Store* store, const WindowRequest& request);
 
 }  // namespace starling

@@ -26,7 +26,7 @@
 namespace starling {
 namespace {
 
-constexpr size_t kMpiPiece = size_t{1} << 28;  // elements or bytes; what is longer goes in pieces
+constexpr size_t kMpiPiece = size_t{1} << 28;  // elements or bytes; longer data goes in pieces
 constexpr size_t kHostBytes = 256;
 constexpr size_t kMarks = 4;  // how many numbers of an operation are compared
 
@@ -393,8 +393,9 @@ void MpiGroup::all_gather(const Call& call, const Operation& operation) {
   received_ += operation.bytes * others();
 }
 
-// Tells every rank how much this rank sends to it, and compares that with what it expects.
-// All ranks get the error of the first rank that has more than MPI can count or expects something else.
+// Tells every rank how much this rank sends to it, and compares what other ranks send with what this rank
+// expects. All ranks get the error of one rank: of the first rank that has more elements than MPI can count,
+// otherwise of the first rank that expects another number.
 void MpiGroup::agree_on_splits(const Operation& operation, const Splits& in, const Splits& out) {
   const std::vector<int> ones(static_cast<size_t>(size_), 1);
   std::vector<int> places(ones.size()), coming(ones.size());

@@ -29,8 +29,8 @@ struct MpiOpening {
   uint32_t abi = kMpiPluginAbi;  // the plug-in refuses any other number
 };
 
-// MpiTransfer is one operation under way. MPI uses its memory until the operation has ended. An operation
-// that is given up is left to MPI.
+// MpiTransfer is one operation under way. MPI uses its memory until the operation has ended. The destructor
+// of a receive that has not ended cancels the receive. All other operations are left to MPI.
 class MpiTransfer {
  public:
   virtual ~MpiTransfer() = default;

@@ -9,8 +9,8 @@
 namespace starling {
 
 // Returns when all ranks of the group have arrived. The first rank waits for a message of each other rank,
-// then tells all of them. It returns a tag that belongs to the group's name. Errors: TimeoutError that names
-// a rank that did not arrive; CommError.
+// and then sends a message to each. Returns a tag for MpiLibrary::make(): a hash of the group's name.
+// Errors: TimeoutError that names a rank that did not arrive; CommError if a rank makes another group.
 int meet_over_mpi(MpiLibrary& library, const GroupSetup& setup, MpiPatience& patience);
 
 }  // namespace starling

@@ -14,8 +14,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kPolls = 200;
-// After kPolls looks, a wait yields for kYielding. Then it sleeps kNap at a time. It calls MpiWatch::look
-// every kBetweenLooks.
+// A wait tests the transfer kPolls times. Then it yields between tests until kYielding has passed, and later
+// sleeps kNap at a time. It calls MpiWatch::look every kBetweenLooks.
 constexpr std::chrono::milliseconds kYielding{2}, kBetweenLooks{3};
 constexpr std::chrono::microseconds kNap{50}, kNapBesideComputation{200};
 

@@ -36,9 +36,9 @@ class MpiPatience {
   // `options` must outlive this object.
   explicit MpiPatience(const GroupOptions& options) : options_(options) {}
   // Waits until the transfer has ended. It first polls, then yields, then sleeps between looks.
+  // `what` names the operation in errors.
   // Errors: TimeoutError after options.timeout; CommError with MPI's text if the transfer fails; the failure
-  // that fail() was given. After an error the group has failed, because the operation stays under way. `what`
-  // names it in errors.
+  // that fail() was given. After an error the group has failed, because the operation stays under way.
   void wait(MpiTransfer& transfer, const std::string& what, const MpiWatch& watch);
   // Ends all waits, now and later. The first failure stays.
   void fail(const Failure& failure);

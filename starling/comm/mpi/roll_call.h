@@ -22,10 +22,10 @@ class RollCall {
 
   // Records that this rank has entered this collective. The numbers grow.
   void enter(uint64_t sequence) { current_ = static_cast<int64_t>(sequence); }
-  // Takes the notes that have arrived. Tells all ranks where this rank is if `ask`, or if another rank has
-  // asked.
+  // Takes the notes that have arrived. If `ask`, or if another rank has told that it is in this collective,
+  // tells all ranks which collective this rank is in. It tells this once per collective.
   void look(bool ask);
-  // Returns the ranks that have not said that they have entered this collective.
+  // Returns the ranks that have not told that they have entered this collective or a later one.
   std::vector<int> absent() const;
 
  private:

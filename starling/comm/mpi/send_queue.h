@@ -22,8 +22,8 @@ namespace starling {
 // MpiOutbox sends messages. It is thread-safe.
 class MpiOutbox {
  public:
-  // `fail` is called with the reason if MPI could not deliver a message. The communicator must outlive this
-  // object.
+  // `fail` is called with the reason if MPI could not send a message. Any thread that uses the outbox, or its
+  // own thread, calls it. The communicator must outlive this object.
   MpiOutbox(MpiCommunicator& communicator, std::function<void(const std::string&)> fail);
   // Leaves the messages that are still under way to MPI.
   ~MpiOutbox();

@@ -12,7 +12,8 @@
 namespace starling {
 namespace {
 
-// Returns that the host of a rank does not answer, or `found` if that is the rank, or if all hosts answer.
+// Returns a failure that names a rank whose host does not answer. Returns `found` if that rank is its
+// culprit, or if all hosts answer.
 Failure silent_host(const Failure& found, std::span<const std::unique_ptr<Endpoint>> connections) {
   const auto others = std::count_if(connections.begin(), connections.end(), [&](const auto& connection) {
     return connection && connection->peer_rank() != found.culprit;

@@ -2,8 +2,8 @@
 // breaks.
 //
 // A rank cannot report its failure on a connection on which half a message has been sent. Without the note,
-// the peer would take the failed rank for the culprit. If the host of the store is the one that is lost,
-// there are no notes, and a rank looks for the host that no longer answers.
+// the peer would take the failed rank for the culprit. If the host of the store is lost, there are no notes.
+// A rank then looks for the host that no longer answers.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ std::string failure_text(const Failure& failure);
 // Returns the Failure that failure_text() has written, or nothing if the text is something else.
 std::optional<Failure> parse_failure(const std::string& text);
 
-// How long a rank watches its connections if the store is gone. A host counts as down after 4 s
-// (kDeadAfter).
+// How long a rank watches its connections if the store is gone. By default a host counts as down after 4 s
+// (kDeadAfter, comm.dead_after_s).
 inline constexpr std::chrono::milliseconds kSilenceTime{6'000};
 
 // FailureNotes writes and reads the notes of one group. It is thread-safe and does not throw. If the store is
@@ -41,7 +41,8 @@ class FailureNotes {
   void leave(const Failure& failure);
   // Returns the failure that the culprit of `found` has written, if it has failed itself. Otherwise returns
   // `found`. `connections` has this rank's connections by rank; they may be null. If the store is gone, the
-  // call watches them for up to kSilenceTime and returns the rank whose host does not answer.
+  // call watches the connections for up to kSilenceTime. If the host of another rank does not answer, it
+  // returns a failure that names that rank.
   Failure explain(const Failure& found, std::span<const std::unique_ptr<Endpoint>> connections) const;
 
  private:

@@ -17,7 +17,7 @@ namespace starling {
 // ConnectionSetup is what a Connector needs to know.
 struct ConnectionSetup {
   int rank = 0;
-  // The name and the generation of the group. Both ends of a connection must have equal values.
+  // A text with the generation and the name of the group. Both ends of a connection must have equal texts.
   std::string group = {};
   std::vector<std::string> host_names;  // of each rank
   std::vector<bool> remote;             // for each rank, whether to connect to it

@@ -20,8 +20,8 @@ void poll_once(pollfd polled) {
   ::poll(&polled, 1, kSliceMilliseconds);
 }
 
-// Attempt is one message in the caller's memory. At the end of the scope it cancels the message if that is
-// not complete.
+// Attempt is one message in the caller's memory. At the end of the scope it cancels the message unless
+// complete() was called.
 class Attempt {
  public:
   Attempt(Endpoint& endpoint, void (Endpoint::*cancel)()) : endpoint_(endpoint), cancel_(cancel) {}
@@ -158,8 +158,8 @@ bool RemoteMessages::take_in_from_all() {
     try {
       moved = take_in(*box) || moved;
     } catch (const CommError&) {
-      // The connection ended. A thread that receives from this peer reports it. A peer may leave after its
-      // last message.
+      // The connection ended, because a peer may leave after its last message. A thread that receives from
+      // this peer reports the end.
     }
   }
   return moved;
@@ -244,7 +244,7 @@ bool RemoteMessages::try_recv(void* data, size_t bytes, int peer, uint32_t tag) 
       while (take_in(box)) continue;
     }
     if (take_complete(box, data, bytes, tag)) return true;
-    // The caller waits for this peer, although not here.
+    // The caller waits for this peer by calling try_recv() again.
     if (has_passed(box.next_check.load())) {
       box.next_check = deadline_in(kAliveEvery);
       box.endpoint->check_alive();

@@ -17,8 +17,8 @@ constexpr std::chrono::milliseconds kSlice{20};
 constexpr std::chrono::milliseconds kHostsEvery{200};  // between checks whether the peers' hosts answer
 constexpr std::chrono::milliseconds kGrace{1'000};     // after a timeout, for the notices of other ranks
 constexpr std::chrono::milliseconds kNoticeTime{200};  // to send a notice to all peers
-constexpr size_t kLeastLooks = 64;                     // ranks that a look around takes in, at least
-constexpr size_t kMostParts = 16;                      // looks that take in all ranks, at most
+constexpr size_t kLeastLooks = 64;                     // one look_around() covers at least so many ranks
+constexpr size_t kMostParts = 16;                      // about so many look_around() calls cover all ranks
 
 // Head is the head of a collective message: its Operation, field by field, in the byte order of the machine.
 // All hosts of a job are little-endian.
@@ -106,8 +106,8 @@ uint64_t RemotePeers::received() const {
   return sum;
 }
 
-// Carries out a part of the sending of a notice. Returns false if the peer is gone. It is told nothing more
-// then.
+// Calls call(endpoint), which is one step of sending a notice. Returns false if the peer is gone. This rank
+// sends no further notice to such a peer.
 template <typename Call>
 bool RemotePeers::tell(size_t rank, const Call& call) {
   try {
@@ -119,7 +119,7 @@ bool RemotePeers::tell(size_t rank, const Call& call) {
   }
 }
 
-// Tells all peers at the same time. Peers that do not read thus cost kNoticeTime together, not each.
+// Tells all peers at the same time, so that all peers that do not read cost kNoticeTime together.
 void RemotePeers::notify_all(Tag tag, const std::string& text) {
   const Outgoing notice{.tag = tag, .head = {}, .body = bytes_of(text), .kind = MessageKind::kControl};
   std::vector<size_t> under_way;  // ranks
@@ -142,7 +142,7 @@ void RemotePeers::notify_all(Tag tag, const std::string& text) {
   unsent.reserve(under_way.size());
   for (const size_t r : under_way) {
     left_[r] = true;  // the peer does not read, so it can be told nothing more
-    // The end of the connection after a failure tells it instead. A farewell may be missing.
+    // After a failure, end_half_sent() ends the connection, which tells the peer. A farewell may be missing.
     if (tag != kFarewell) sending_[r] = true;
     unsent.push_back({setup_.endpoints[r].get(), notice, std::nullopt});
   }
@@ -273,7 +273,7 @@ bool RemotePeers::advance(std::deque<Flow>& flows, const Arrived& arrived) {
   return all;
 }
 
-// In a large group a look takes in only some ranks, and the next look goes on behind them.
+// In a large group, one call covers only some ranks. The next call continues with the ranks after them.
 void RemotePeers::look_around() {
   const size_t ranks = setup_.endpoints.size();
   for (size_t i = 0; i < std::min(ranks, std::max(kLeastLooks, ranks / kMostParts)); ++i) {

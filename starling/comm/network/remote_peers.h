@@ -4,8 +4,8 @@
 // Messages carry their Operation. Several messages move at the same time. Errors name the rank that is late,
 // dead or in another collective. The connections also carry three kinds of notice:
 //   failure: its reason ends the waits of the other ranks
-//   waiting: "I wait for rank r", sent when a wait has run out of time. Following these notices finds the
-//   rank for which all ranks wait.
+//   waiting: "I wait for rank r", sent when a wait has run out of time. A rank follows these notices to find
+//   the rank for which all ranks wait.
 //   farewell: this rank leaves
 // Threads: only one thread at a time may use it.
 #pragma once
@@ -45,7 +45,8 @@ struct RemoteSetup {
   std::vector<std::string> host_names;               // of each rank, for messages
   std::vector<std::unique_ptr<Endpoint>> endpoints;  // by rank; null for this rank and for ranks of this host
   std::chrono::milliseconds timeout{60'000};
-  // Returns a fault that shows elsewhere. It is called now and then during a wait.
+  // Returns a fault that shows elsewhere (shared memory, the store). It is called about every 20 ms of a
+  // wait.
   std::function<std::optional<Failure>()> outside;
   std::function<void(const std::string&)> warn;   // GroupOptions::warn
   std::shared_ptr<FailureNotes> notes = nullptr;  // may be null
@@ -57,7 +58,7 @@ class RemotePeers {
  public:
   // Takes over the connections.
   explicit RemotePeers(RemoteSetup setup);
-  ~RemotePeers();  // calls leave() and ends the connections
+  ~RemotePeers();  // calls leave() and ends the connections, unless leave() was called before
   // Sends a farewell, unless a failure has been announced, and returns the connections for end_all().
   // Afterwards only the destructor may be called.
   std::vector<Endpoint*> leave();
@@ -67,18 +68,18 @@ class RemotePeers {
   // Called when receives[i] has arrived, while other messages are under way. The messages that it returns
   // join this move.
   using Arrived = std::function<std::vector<RemoteSend>(size_t i)>;
-  // Moves all messages at the same time and returns when all have arrived. Messages between two ranks keep
-  // their order. Sender and receiver must agree on the sizes.
-  // If a fault occurs, all peers are told and the error is thrown. With `arrived`, the timeout begins anew
-  // after each message that arrives.
+  // Moves all messages at the same time. Returns when all receives have arrived and the memory of all sends
+  // may change. Messages between two ranks keep their order. Sender and receiver must agree on the sizes.
+  // With `arrived`, the timeout begins anew after each message that arrives.
+  // Errors: TimeoutError that names the late rank; CommError. All peers are told of the failure before.
   void move(std::span<const RemoteSend> sends, std::span<const RemoteReceive> receives,
             const Arrived& arrived = {});
   // Tells all peers about a failure. Only the first call has an effect. It does not throw.
   void announce(const Failure& failure);
 
-  // The bytes that have entered the sockets, frame headers included.
+  // The bytes of the tensors of all messages that were sent completely, without heads and frame headers.
   uint64_t sent() const;
-  // The bytes that have left the sockets, frame headers included.
+  // The bytes of the tensors of all messages that were received completely, counted likewise.
   uint64_t received() const;
   // The name of a rank for messages: "rank 2 (node-b)".
   std::string name(int rank) const;
@@ -119,7 +120,7 @@ class RemotePeers {
   std::vector<bool> sending_;                  // for each rank, whether half a message to it has been sent
   std::vector<bool> receiving_;
   std::vector<bool> left_;
-  // For receiving and for sending: the pass in which a rank's turn was taken.
+  // For receives and for sends: the last pass over the messages in which one of a rank's messages waited.
   std::array<std::vector<uint64_t>, 2> blocked_;
   bool arriving_ = false;  // a message has arrived, and `arrived` was called
   uint64_t pass_ = 0;

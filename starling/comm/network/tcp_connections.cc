@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookForLost{200};  // between checks whether an awaited rank is lost
 
-// Threads that dial. Several hide the round trips of the handshakes. More only make the listeners' queues
-// longer.
+// Threads that connect to peers. Several threads hide the round trips of the handshakes. Further threads only
+// make the listeners' queues longer.
 constexpr size_t kDialers = 4;
 constexpr int kAttempts = 5;                             // connections to a peer that refuses them
 constexpr std::chrono::milliseconds kFirstPause{20};     // before the second attempt; then twice as long
@@ -33,7 +33,8 @@ constexpr std::chrono::milliseconds kFirstShare{5'000};  // for the first attemp
 // What a connection is for. Each pair of ranks has one of each.
 constexpr std::array<const char*, 2> kPurposes = {"collectives", "messages"};
 
-// Whom a connection calls, or who listens. Both ends prove it, with the group's name and generation.
+// Returns the parties of a connection to rank `target`, which may be this rank. Both ends prove them, with
+// the group's name and generation.
 Parties parties_of(const ConnectionSetup& setup, int target) {
   return {.service = "ranks", .group = setup.group, .target = fmt::format("rank {}", target)};
 }
@@ -75,8 +76,8 @@ std::unique_ptr<Endpoint> dial(const ConnectionSetup& setup, const JobIdentity& 
   return endpoint;
 }
 
-// Files the connection of a higher rank, which the listener has accepted. If the rank has given an earlier
-// attempt up, the later one counts.
+// Stores the connection of a higher rank, which the listener has accepted. A later connection of a rank
+// replaces an earlier one, because the rank has given the earlier one up.
 void take(const ConnectionSetup& setup, PeerConnections& connections, std::unique_ptr<Endpoint> endpoint) {
   for (size_t r = setup.rank + 1; r < setup.remote.size(); ++r) {
     if (!setup.remote[r]) continue;
@@ -111,7 +112,7 @@ class Dialers {
   Dialers(const ConnectionSetup& setup, const JobIdentity& identity, PeerConnections& connections,
           Listener& listener)
       : setup_(setup), identity_(identity), connections_(connections), listener_(listener) {
-    // The nearest rank is first. So the ranks do not all dial the same rank at the same time.
+    // The nearest rank is first, so that the ranks do not all connect to one rank at the same time.
     for (int r = setup.rank - 1; r >= 0; --r)
       if (setup.remote[r]) peers_.push_back(r);
     if (!peers_.empty()) addresses_ = setup.addresses();

@@ -1,4 +1,4 @@
-// Tests who is connected with whom when somebody on the path swaps the destinations of connections.
+// Tests which ranks are connected when an attacker on the path swaps the destinations of connections.
 #include "starling/comm/network/tcp_connections.h"
 
 #include <fmt/format.h>
@@ -80,7 +80,7 @@ TEST(TcpConnections, ASwapOfTwoDestinationsIsRefused) {
       << errors[1];
 }
 
-// Whether a host of `hosts` can translate addresses. Otherwise the reason, for a skip.
+// Returns an empty string if a host of `hosts` can translate addresses, otherwise the reason for a skip.
 std::string no_translation(const NetworkNamespaces& hosts) {
   const auto words = hosts.command(
       0, {"nft", "'add table ip probe; add chain ip probe c { type nat hook output priority -100; }'"});
@@ -89,7 +89,7 @@ std::string no_translation(const NetworkNamespaces& hosts) {
   return std::system((line + "2>/dev/null").c_str()) == 0 ? "" : "nft cannot translate addresses here";
 }
 
-// Makes the network of this namespace lead connections to `from` elsewhere.
+// Makes the network of this namespace lead connections to `from` to the address `to`.
 void redirect(const std::string& from, const std::string& to) {
   const auto [host, port] = parse_host_port(from);
   const std::string command = fmt::format(

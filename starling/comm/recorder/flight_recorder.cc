@@ -49,9 +49,9 @@ void copy_text(char (&to)[n], const std::string& from) {
                           full ? fmt::format("free {} KB for each rank, or ", kFileBytes / 1024 + 1) : ""));
 }
 
-// Gives every page of the file its block on the disk. Without it, a store into the mapping of a full disk is
-// a SIGBUS. Where the file system has no fallocate, posix_fallocate writes into each block. Returns the
-// error.
+// Gives every page of the file its block on the disk. Without the block, a store into the mapping raises
+// SIGBUS if the disk is full. If the file system has no fallocate, posix_fallocate writes into each block.
+// Returns the error number, or 0.
 int allocate_blocks(int fd) {
   int error = 0;
   do {

@@ -23,17 +23,17 @@ namespace starling {
 constexpr size_t kRecords = 4096;       // operations that are kept
 constexpr size_t kRecordedGroups = 64;  // groups whose names are kept
 
-// RecordState says how far an operation is. kNone marks a place that was never used.
+// RecordState is the state of an operation. kNone marks a place that was never used.
 enum class RecordState : uint8_t { kNone, kUnderWay, kEnded, kFailed };
 
 // Record is one operation of this rank.
 struct Record {
   uint64_t number = 0;    // 1 for this rank's first operation; stored last
-  uint64_t sequence = 0;  // the operation's number in its group; 0 for send and recv
+  uint64_t sequence = 0;  // the collective's number in its group; 0 for send, recv and waits of LocalSync
   uint64_t bytes = 0;
   int64_t began_ns = 0;  // by the host's steady clock
   int64_t ended_ns = 0;
-  int32_t peer = -1;  // a rank in the group: the root of a broadcast, the other end of a send or recv
+  int32_t peer = -1;  // a rank in the group: root of a broadcast, other end of a message, or awaited rank
   uint32_t tag = 0;   // of a send or recv
   uint16_t group = 0;
   CollectiveKind kind = CollectiveKind::kBarrier;
@@ -54,7 +54,7 @@ struct RecorderHeader {
   int32_t size;   // ranks in the job
   int32_t pid;
   int32_t groups;     // how many names are valid
-  uint64_t next;      // operations begun so far
+  uint64_t next;      // not used; 0
   int64_t steady_ns;  // one moment by the steady clock
   int64_t wall_ns;    // the same moment by the wall clock
   char host[80];
@@ -64,22 +64,25 @@ struct RecorderHeader {
 // FlightRecorder writes the file. It is thread-safe.
 class FlightRecorder {
  public:
-  // Creates the file, or empties it, and allocates all of its blocks, so that a disk that becomes full later
-  // cannot end the process. `rank` and `size` are those of the job. Errors: Error (kInternal) that names the
-  // folder and the remedy, for example if the disk is full; the file is then removed. A file system that
-  // copies on write (Btrfs, ZFS) does not keep the promise of allocated blocks.
+  // Creates the file and its folder, or empties the file. Allocates all blocks of the file, so that a disk
+  // that becomes full later cannot end the process. A file system that copies on write (Btrfs, ZFS) does not
+  // reserve the blocks for good. `rank` and `size` are those of the job.
+  // Errors: Error(kInternal) that names the folder and the remedy, for example if the disk is full. The file
+  // is then removed.
   FlightRecorder(const std::filesystem::path& file, int rank, int size, const std::string& host);
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // Returns the number of a group for begin(). The last number stands for all groups beyond kRecordedGroups.
+  // Returns the number of a group for begin(). If there are more than kRecordedGroups groups, the last number
+  // stands for all groups from the kRecordedGroups-th on, whose name is "others".
   int add_group(const std::string& name);
   // Records that an operation begins. Returns its number for end().
   uint64_t begin(int group, const Operation& operation, int peer = -1, uint32_t tag = 0);
   // Records that this rank begins to wait for counter `counter` of rank `peer` to reach `value` (LocalSync).
+  // Returns the number of the wait for end().
   uint64_t begin_wait(int group, int peer, int counter, uint64_t value);
-  // Records that the operation has ended.
+  // Records that the operation has ended. Does nothing if a later operation uses its place.
   void end(uint64_t number, bool failed);
 
  private:
@@ -122,8 +125,8 @@ struct Recording {
 
 // Returns the file of a rank's recorder: `folder`/rank-N.
 std::filesystem::path recorder_file(const std::filesystem::path& folder, int rank);
-// Returns to - from, in nanoseconds. A damaged file may hold any times. If the result is too large for the
-// type, it has no meaning.
+// Returns to - from, in nanoseconds. If the result is too large for the type, the returned number has no
+// meaning. This may happen because a damaged file may hold any times.
 int64_t time_between(int64_t from, int64_t to);
 
 // Returns the recording that the bytes of a file hold. Returns nothing if they are no recording. Bytes of a

@@ -28,7 +28,7 @@ const char* word_of(RecordState state) {
   return state == RecordState::kUnderWay ? "under way" : state == RecordState::kEnded ? "ended" : "failed";
 }
 
-// Seen is the last collective, or wait in shared memory, of a rank in one group.
+// Seen is the last collective of a rank in one group.
 struct Seen {
   const Recording* recording;
   const Record* last;

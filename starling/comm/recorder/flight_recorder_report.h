@@ -1,4 +1,4 @@
-// Reports about the flight recorders of a job that stopped: which rank waits for which.
+// Reports about the flight recorders of a job that stopped: which ranks wait, and for which ranks.
 #pragma once
 
 #include <string>
@@ -13,9 +13,10 @@ namespace starling {
 std::string describe(const Record& record);
 
 // Returns one line per rank that waits or that other ranks wait for. It is empty if no rank waits.
-// First come the groups in which some rank has not ended the latest collective. For each such group, the
-// lines say which ranks are in that collective and which have not begun it. Then come the sends and receives
-// that have not ended. Times count back from the last entry of all recordings.
+// First come the groups in which some rank has not ended the latest collective, or has failed in it. For each
+// such group, the lines say which ranks are in that collective, which have ended it, and which have not begun
+// it. Then come the sends, the receives and the waits of LocalSync that have not ended or have failed. Times
+// count back from the last entry of all recordings.
 std::vector<std::string> who_waits(const std::vector<Recording>& recordings);
 
 // Returns who_waits() and the last `count` operations of each rank, for `starling doctor --recorder`.

@@ -22,7 +22,7 @@
 namespace starling {
 
 // Returns whether a core of this processor reads and writes two pages side by side faster than one after the
-// other. Processors of Intel prefetch within a page only, so two streams have twice as many accesses under
+// other. Intel's processors prefetch within a page only, so two streams have twice as many accesses under
 // way.
 bool two_pages_at_once();
 
@@ -34,7 +34,8 @@ struct Reduction {
   DataType type = DataType::kFp32;
   ReduceOp op = ReduceOp::kSum;  // kAvg is kSum with divisor = the number of sources
   int divisor = 1;               // applied after a sum only
-  bool stream = false;           // use non-temporal stores if the destinations are aligned to 64 bytes
+  bool stream = false;           // sums: use non-temporal stores if the destinations are aligned to 64 bytes
+  // Sums: whether to work on two pages side by side.
   bool pages_side_by_side = two_pages_at_once();
 };
 

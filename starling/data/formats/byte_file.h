@@ -19,7 +19,8 @@ class ByteFile {
   explicit ByteFile(const std::string& path);
 
   // Reads `n` bytes. `what` names them in the message if the file ends earlier. The result grows as bytes
-  // arrive, so a false size in a header never costs more memory than the file really has.
+  // arrive, so a false size in a header never costs much more memory than the file has bytes. Errors:
+  // DataError if the file ends earlier, or if the gzip stream is damaged.
   std::vector<uint8_t> read(uint64_t n, const std::string& what);
   // Reads all bytes up to the end. Errors: DataError if there are more than `limit`.
   std::vector<uint8_t> read_all(uint64_t limit);

@@ -11,9 +11,9 @@ namespace starling {
 
 // Opens the data set in the folder `dir`. CIFAR-10 consists of data_batch_1.bin … data_batch_5.bin and
 // test_batch.bin; the names of its ten classes come from batches.meta.txt if that file exists. CIFAR-100
-// consists of train.bin and test.bin; the names of its hundred fine classes come from fine_label_names.txt.
-// Without the test file, the result has no test part. Errors: DataError with file and offset if a file is
-// missing or cut, or a label is out of range.
+// consists of train.bin and test.bin; the names of its hundred fine classes come from fine_label_names.txt if
+// that file exists. Without the test file, the result has no test part. Errors: DataError that names the file
+// if it is missing or cut, or if a label is out of range.
 ImageParts open_cifar(const std::string& dir);
 
 }  // namespace starling

@@ -31,8 +31,8 @@ void write_idx_labels(const std::string& path, const std::vector<uint8_t>& label
 
 // Opens the four files of MNIST in `dir`: {train,t10k}-{images-idx3,labels-idx1}-ubyte, with '-' or '.'
 // before "idx", with or without ".gz". If both t10k files are missing, the result has no test part. There are
-// ten classes, or more if the labels are larger and have no gaps. Errors: DataError, for example if the
-// number of labels differs from the number of images, or a label is out of range.
+// ten classes, or more if the labels are larger and leave out at most one number. Errors: DataError, for
+// example if the number of labels differs from the number of images, or a label is out of range.
 ImageParts open_idx(const std::string& dir);
 
 }  // namespace starling

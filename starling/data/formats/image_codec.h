@@ -1,5 +1,5 @@
 // Decodes JPEG (libjpeg-turbo) and PNG (libspng) into planar 8-bit pixels of one shape. The file's first
-// bytes tell its kind; its name does not matter. Torch-free.
+// bytes give its format; its name does not matter. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ class ImageDecoder {
   ImageDecoder& operator=(const ImageDecoder&) = delete;
 
   // Returns the shape that the file's header states: 1 channel for grey images, otherwise 3. Messages begin
-  // with `name`. Errors: DataError if the file is neither JPEG nor PNG, or has more than 64 Mpixel.
+  // with `name`. Errors: DataError if the file is neither JPEG nor PNG, has more than 2^26 pixels, or has a
+  // side of more than 65,500 pixels.
   ImageShape shape(std::span<const uint8_t> file, const std::string& name);
   // Writes wanted.bytes() planar bytes. An image of another size is scaled until it covers the wanted size,
   // and then cropped in the middle. Grey and color are converted into each other, and transparency is

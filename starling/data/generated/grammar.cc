@@ -113,7 +113,7 @@ class GrammarText final : public TextStore {
       : seed_(seed), samples_(samples), vocabulary_(std::u32string(kCharacters)) {}
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   int64_t samples(int64_t) const override { return samples_; }
-  // A sample begins anywhere in a paragraph, and `shift` moves its beginning further.
+  // A sample begins at a random place in its first paragraph. `shift` moves the beginning further.
   void read(int64_t index, int64_t tokens, int64_t shift, int64_t* out) const override {
     const uint64_t key = key_of(seed_, static_cast<uint64_t>(index), kGrammarKey);
     ParagraphWriter writer(key);

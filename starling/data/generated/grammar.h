@@ -14,8 +14,9 @@ namespace starling {
 // of (seed, index).
 std::string grammar_paragraph(uint64_t seed, int64_t index);
 
-// Returns a store of `samples` samples. Each sample is the beginning of paragraphs of its own. The vocabulary
-// holds all letters and the punctuation that the grammar uses.
+// Returns a store of `samples` samples. Each sample is a window over paragraphs of its own. It begins at a
+// random place in the first of them. The vocabulary holds all letters, the space, the newline and the
+// punctuation that the grammar uses.
 std::shared_ptr<const TextStore> make_grammar(uint64_t seed, int64_t samples);
 
 }  // namespace starling

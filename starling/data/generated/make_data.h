@@ -8,6 +8,7 @@
 
 namespace starling {
 
+// The options of make_data().
 struct MakeDataOptions {
   bool gzip = false;     // compress the IDX files
   bool replace = false;  // replace existing files

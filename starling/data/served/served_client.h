@@ -24,10 +24,10 @@ struct ServedClientOptions {
 };
 
 // Reads records and labels from a data server. Thread-safe: several threads may read at once. Each read uses
-// a connection of its own, which is opened on demand and kept. If its connection breaks, the client repeats
-// the read once on a new one, so a server may be restarted. Errors: CommError that names the server if it is
-// not reachable, refuses the key or dies; TimeoutError if it does not answer; DataError with the server's
-// reason if it cannot serve the request.
+// a connection of its own, which is opened on demand and kept. If a kept connection has broken, the client
+// repeats the read once on a new connection, so a server may be restarted between reads. Errors: CommError
+// that names the server if it is not reachable, refuses the key or dies; TimeoutError if it does not answer;
+// DataError with the server's reason if it cannot serve the request.
 class ServedClient {
  public:
   // Connects to `address` ("host:port") at once.
@@ -35,6 +35,7 @@ class ServedClient {
 
   // What the server serves.
   const ServedDescription& description() const { return description_; }
+  // The address of the server, "host:port".
   const std::string& address() const { return address_; }
   // Returns the class of every sample of a part of images. Each is less than the part's number of classes.
   std::vector<uint32_t> labels(uint32_t part) const;
@@ -68,6 +69,7 @@ class TicketStream {
   // Reports that the ticket's batch has been used for training. Returns false if this took too long and
   // another worker has the ticket.
   bool settle(int64_t ticket);
+  // The address of the server, "host:port".
   const std::string& address() const { return address_; }
 
  private:

@@ -19,7 +19,7 @@ namespace starling {
 struct LeaseCounts {
   int64_t given = 0;        // tickets given out, including those given out again
   int64_t settled = 0;      // settled by the worker that held them
-  int64_t given_again = 0;  // taken from a lost or silent worker and given to another
+  int64_t given_again = 0;  // taken from a lost or silent worker and given out again
   int64_t late = 0;         // settled too late by a worker that had lost them: trained on twice
 };
 

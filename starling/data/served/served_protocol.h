@@ -1,6 +1,6 @@
 // The protocol between a data server and its readers. Every connection begins with the handshake of
 // net/security/handshake.h. Then the reader sends requests and the server answers them, one at a time.
-// Requests are control messages (authenticated, at most 64 KiB) with little-endian integers:
+// Requests are control messages (authenticated, at most 65 KiB) with little-endian integers:
 //
 //   request                                      answer
 //   describe                                     description: JSON of what is served, data
@@ -8,7 +8,8 @@
 //   read     part u32 | count u32 | u64 × count  records: one after another, data. A record is an image,
 //                                                planar; a block of a text, kServedBlock ids of u32; or the
 //                                                bytes of input[i] and target[i] of two tensors
-//   join     job u64 | first u64                 done: this connection takes tickets, the first being `first`
+//   join     job u64 | first u64                 done: this connection takes tickets of the job, whose first
+//                                                ticket is `first`
 //   lease                                        ticket: u64, control
 //   settle   ticket u64                          done, or late: another reader has the ticket
 //

@@ -113,7 +113,7 @@ class DataServer {
   std::unique_ptr<Listener> listener_;
   std::atomic<bool> stopping_{false};
 
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all members below except accepting_
   std::list<Reader> readers_;
   std::map<uint64_t, Job> jobs_;
   int64_t next_reader_ = 0;

@@ -99,7 +99,7 @@ class EmulatedLink::Loop {
   void run() {
     std::optional<Deadline> end;
     while (true) {
-      // It is read before the turn, so that the turn sees everything that was sent before the end.
+      // The flag is read before the turn, so that the turn sees everything that was sent before the end.
       const bool stopping = stopping_;
       take_fresh();
       const Nanoseconds now = clock_.now();
@@ -130,7 +130,7 @@ class EmulatedLink::Loop {
     routes_.splice(routes_.end(), fresh_);
   }
 
-  // Returns true if something moved that more may follow.
+  // Returns true if something moved, because more may follow at once.
   bool carry(Route& route, Nanoseconds now) {
     const bool out = send_on(route, now), in = receive_on(route, now);
     return out || in;
@@ -209,7 +209,7 @@ class EmulatedLink::Loop {
     }
     if (route.in_sent < route.in.size()) {
       const auto sent = push(route.near.get(), route.in, route.in_sent);
-      // The endpoint is gone. What it has sent still leaves.
+      // If the endpoint is gone, what it has sent still leaves.
       route.in_sent = sent.value_or(route.in.size());
       if (!sent) route.far_ended = route.told_near = true;
     }

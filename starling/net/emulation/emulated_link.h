@@ -2,8 +2,8 @@
 // machine and without root.
 //
 // All connections of this process pass through it. What they send is shaped as link_shape.h describes. What
-// they receive is held to the rate. One thread stands between each connection's endpoint and its socket. A
-// thread that sends to a full link waits as with a full socket.
+// they receive is limited to the rate. One thread carries the bytes between the endpoint and the socket of
+// each connection. A thread that sends to a full link waits as with a full socket.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ namespace starling {
 // EmulatedLink is the link of one process. All its connections share the rate.
 class EmulatedLink {
  public:
-  // Starts the thread.
+  // Starts the thread. Errors: CommError if the system has no descriptors left.
   explicit EmulatedLink(const LinkLimits& limits);
-  // Waits until everything that was sent has gone to the sockets, for at most 5 s.
+  // Waits for at most 5 s until everything that was sent has gone to the sockets, and closes the connections.
   ~EmulatedLink();
   EmulatedLink(const EmulatedLink&) = delete;
   EmulatedLink& operator=(const EmulatedLink&) = delete;

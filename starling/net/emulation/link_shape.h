@@ -1,17 +1,19 @@
-// LinkShape: when bytes leave and arrive on a link that is slower than the real one. It is pure arithmetic on
-// times that the caller gives, so tests use invented times.
+// The timing of an emulated link: when bytes leave and arrive on a link that is slower than the real one. The
+// functions are pure arithmetic on times that the caller gives, so tests use invented times.
 //
-//   rate      A byte of a message occupies the sender's link for (kFrameBytes / kTcpSegmentBytes) · 8 /
-//   bits_per_s seconds. Ethernet carries 1448 bytes of a TCP stream in a frame of 1514 bytes, and `tc tbf`
-//   counts frames. All connections of a sender share its link. A link that has waited for its sender gets no
-//   credit. A link that was itself late makes up for at most 20 ms. The rate also limits what a host receives
-//   from several senders at the same time.
-//   latency   Then the byte is under way for latency_s.
-//   loss      Each segment is lost with probability `loss`. It arrives a round trip later, and everything
-//   behind it waits, as with TCP's fast retransmit. TCP would also slow down. If there is latency, the rate
-//   of a connection is limited to sqrt(3/2) · kTcpSegmentBytes / (round trip · sqrt(loss)).
+// Rate: a byte of a message occupies the sender's link for (kFrameBytes / kTcpSegmentBytes) · 8 / bits_per_s
+// seconds. Ethernet carries 1448 bytes of a TCP stream in a frame of 1514 bytes, and `tc tbf` counts frames.
+// All connections of a sender share its link. A link that has waited for its sender gets no credit. A link
+// that was itself late makes up for at most 20 ms. The rate also limits what a host receives from several
+// senders at the same time.
 //
-// Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion avoidance algorithm, 1997.
+// Latency: after it has left, a byte is under way for latency_s.
+//
+// Loss: each segment is lost with probability `loss`. A chunk with a lost segment arrives a round trip (2 ·
+// latency_s) later, and everything behind it waits, as with TCP's fast retransmit. TCP would also slow down.
+// If there is latency, the rate of a connection is therefore limited to sqrt(3/2) · kTcpSegmentBytes / (round
+// trip · sqrt(loss)): Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion
+// avoidance algorithm, 1997.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +35,8 @@ struct LinkLimits {
 constexpr double kTcpSegmentBytes = 1448;
 constexpr double kFrameBytes = 1514;
 
-// TokenBucket limits the rate of one direction of a host's link, which all connections share. One thread at a
-// time may use it.
+// TokenBucket limits a rate: that of one direction of a host's link, which all connections share, or that of
+// one connection. One thread at a time may use it.
 class TokenBucket {
  public:
   // The rate is in message bytes per second; 0: no limit.
@@ -44,7 +46,7 @@ class TokenBucket {
   Nanoseconds ready_at() const;
   // Lets `bytes` leave at `now` >= ready_at(). Returns the time at which the last of them has left.
   Nanoseconds spend(Nanoseconds now, size_t bytes);
-  // Says that nothing waits to leave.
+  // Says that nothing waits to leave. The unused time then gives no credit.
   void idle() { idle_ = true; }
 
  private:
@@ -57,8 +59,8 @@ class TokenBucket {
 double link_bytes_per_s(const LinkLimits& limits);
 // Returns the rate of one connection under the loss that TCP sees, in bytes per second; 0: no limit.
 double connection_bytes_per_s(const LinkLimits& limits);
-// Returns how many bytes to let go at once: what leaves in a millisecond, at least one segment and at most 64
-// KiB.
+// Returns the size of a chunk, which leaves as one piece: the bytes of a millisecond, at least one segment
+// and at most 64 KiB.
 size_t chunk_bytes(const LinkLimits& limits);
 
 // DelayLine is one direction of one connection.
@@ -66,7 +68,8 @@ class DelayLine {
  public:
   // `seed` determines which segments are lost.
   DelayLine(const LinkLimits& limits, uint64_t seed);
-  // Returns when `bytes` arrive. The last of them has left at `left`. They never arrive before earlier bytes.
+  // Returns when a chunk of `bytes` arrives, the last byte of which has left at `left`. A chunk never arrives
+  // before earlier ones.
   Nanoseconds arrival(Nanoseconds left, size_t bytes);
 
  private:

@@ -23,9 +23,9 @@ struct Stored {
   std::vector<std::byte> bytes;
 };
 
-// Queue is one direction. Its eventfd is readable while a message waits or the queue is closed. It is made
-// when somebody first wants to wait, because a group of many threads has more queues than a process has
-// descriptors.
+// Queue is one direction. Its eventfd is readable while a message waits or the queue is closed. The eventfd
+// is made when a thread first wants to wait, because a group of many threads has more queues than a process
+// has descriptors.
 class Queue {
  public:
   // Returns false if the queue is closed.

@@ -11,7 +11,8 @@
 
 namespace starling {
 
-// Returns two connected ends. Either end may outlive the other. It then gets CommErrors.
+// Returns two connected ends. Either end may outlive the other. The remaining end receives what was sent and
+// then gets CommErrors.
 std::pair<std::unique_ptr<Endpoint>, std::unique_ptr<Endpoint>> make_memory_endpoints();
 
 }  // namespace starling

@@ -16,9 +16,9 @@ using Digest = std::array<std::byte, 32>;
 Digest hmac_sha256(std::span<const std::byte> key, std::initializer_list<std::span<const std::byte>> parts);
 // Returns 32 bytes of HKDF-SHA256 (RFC 5869).
 Digest hkdf_sha256(std::span<const std::byte> key, std::span<const std::byte> salt, std::string_view info);
-// Fills `out` from the system's random generator.
+// Fills `out` with bytes of OpenSSL's random generator, which the system's generator seeds.
 void fill_random(std::span<std::byte> out);
-// Overwrites a secret with zeros. The compiler never removes the stores.
+// Overwrites a secret with zeros. The compiler does not remove these stores.
 void wipe(std::span<std::byte> secret);
 
 }  // namespace starling

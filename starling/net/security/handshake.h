@@ -40,7 +40,7 @@ class TlsSettings;
 enum class HandshakeRole : uint8_t { kClient = 'C', kServer = 'S' };
 
 constexpr uint16_t kProtocolVersion = 3;
-// The most that is read from a peer, or kept for it, before it has proved the key.
+// The most bytes that are read from a peer, or kept for it, before the peer has proved the key.
 constexpr size_t kMaxUnauthenticatedBytes = 4096;
 constexpr size_t kMaxJobIdBytes = 128;
 
@@ -56,7 +56,8 @@ struct ConnectionKeys {
   ~ConnectionKeys();
 };
 
-// Returns the settings of TLS that all handshakes of a role may share.
+// Returns the settings of TLS that all handshakes of a role may share. Errors: Error (kInternal) if OpenSSL
+// fails.
 std::shared_ptr<const TlsSettings> make_tls_settings(HandshakeRole role);
 // Errors: ConfigError if the job id is empty, too long or not printable.
 void check_job_id(const JobIdentity& identity);
@@ -64,8 +65,8 @@ void check_job_id(const JobIdentity& identity);
 // Handshake is one side's state machine. The top of this file describes the protocol.
 class Handshake {
  public:
-  // `settings` may be null; the handshake then makes its own, which takes longer than the rest.
-  // `version` is for tests. Errors: ConfigError if the job id is empty, too long or not printable.
+  // If `settings` is null, the handshake makes its own, which takes longer than all other steps. `version` is
+  // for tests. Errors: ConfigError if the job id is empty, too long or not printable.
   Handshake(HandshakeRole role, const JobIdentity& identity, const Parties& parties,
             std::shared_ptr<const TlsSettings> settings = nullptr, uint16_t version = kProtocolVersion);
   ~Handshake();
@@ -91,10 +92,9 @@ class Handshake {
   // Returns what an end of the stream means now, for messages: "closed the connection without …".
   const char* meaning_of_end() const;
 
-  // Returns the keys. Call it only when done() is true and the output has been sent, so that the peer gets as
-  // far.
-  // Errors: CommError that names both settings if the peer protects data differently, or both targets if the
-  // client called another process than the server.
+  // Returns the keys. Call it only when done() is true and the output has been sent, so that the peer can
+  // complete its side, too. Errors: CommError that names both settings if the peer protects data differently;
+  // CommError that names both targets if the client called another process than the server.
   ConnectionKeys keys() const;
 
  private:

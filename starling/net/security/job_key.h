@@ -49,20 +49,21 @@ struct JobIdentity {
 // Returns a new random key.
 JobKey make_job_key();
 
-// Returns "starling-" and half of a random key in hexadecimal. Nobody can guess or take the name, so it suits
-// an abstract Unix socket and the job that uses it. Errors: Error if the system has no randomness.
+// Returns "starling-" and 32 random hexadecimal digits. Nobody can guess or take the name, so it suits an
+// abstract Unix socket and the job that uses it. Errors: Error (kInternal) if OpenSSL fails.
 std::string fresh_name();
 
 // Reads a key file, which holds 64 hexadecimal digits and a newline.
 // Errors: ConfigError if the file is missing, belongs to another user, can be used by others, or does not
 // hold a key. The message names the repair, for example the chmod.
 JobKey read_job_key_file(const std::string& path);
-// Makes the file with mode 0600. Errors: ConfigError if it exists already.
+// Makes the file with mode 0600. Errors: ConfigError if the file exists already or cannot be written.
 void write_job_key_file(const std::string& path, const JobKey& key);
 
 // Returns a descriptor that holds the key's 32 bytes, for a child to inherit. The launcher clears
-// close-on-exec in the child and passes the number in the child's environment. Each reader needs a descriptor
-// of its own, because the position is shared.
+// close-on-exec in the child and passes the number in the child's environment. Duplicates share the position
+// in the file, so each reader needs a descriptor from a call of its own. Errors: ConfigError if the system
+// refuses.
 UniqueFd make_job_key_fd(const JobKey& key);
 // Reads the key from an inherited descriptor and closes it. Errors: ConfigError if the descriptor does not
 // hold a key.

@@ -1,6 +1,6 @@
-// Parties says which two parties a connection joins: who calls, whom it calls, and for what service.
+// Parties names the two sides of a connection and the service that the connection is for.
 //
-// The handshake (handshake.h) proves the parties together with the job key. So a connection that somebody
+// The handshake (handshake.h) proves the parties together with the job key. So a connection that an attacker
 // between two hosts redirects to another process of the same job is refused.
 #pragma once
 
@@ -12,20 +12,20 @@
 
 namespace starling {
 
-// Parties has the value of the caller, who knows both parties, or of a listener, who knows itself and leaves
-// `caller` empty. A listener accepts every caller that calls its service, group and target. The texts may
-// hold any bytes. A text of more than 200 bytes is shortened to its hash.
+// On the calling side, Parties names both sides. On the listening side, it names the listener, and `caller`
+// is empty. A listener accepts every caller that calls its service, group and target. The texts may hold any
+// bytes. A text of more than 200 bytes is shortened to its hash.
 struct Parties {
   std::string service;      // "ranks", "store" or "data"
   std::string group = {};   // the name and the generation of a group of ranks; empty for other services
-  std::string target = {};  // who is called: "rank 3"
-  std::string caller = {};  // who calls: "rank 5 messages"
+  std::string target = {};  // the called side: "rank 3"
+  std::string caller = {};  // the calling side: "rank 5 messages"
 };
 
 // The parties of the store of a job, for its server and its clients.
 Parties store_parties();
 
-// Returns "rank 3 of comm/0/world/ (ranks)": whom a connection calls.
+// Returns the called side for messages: "rank 3 of comm/0/world/ (service ranks)".
 std::string describe_target(const Parties& parties);
 // Whether a caller with the parties `called` means the listener with the parties `reached`.
 bool is_called(const Parties& called, const Parties& reached);

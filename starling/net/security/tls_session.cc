@@ -82,8 +82,8 @@ int use_psk(SSL* session, const EVP_MD* /*md*/, const unsigned char** id, size_t
   return *psk != nullptr ? 1 : 0;
 }
 
-// The server's pre-shared key for what the client calls it. Without one, the handshake fails, because the
-// server has no certificate.
+// The server's pre-shared key for the identity that the client sent. Without a key, the handshake fails,
+// because the server has no certificate.
 int find_psk(SSL* session, const unsigned char* id, size_t size, SSL_SESSION** psk) {
   auto key = asked_key(callee_of(session), {reinterpret_cast<const char*>(id), size});
   *psk = nullptr;
@@ -156,8 +156,8 @@ TlsSettings::TlsSettings(Side side) : side_(side), parts_(std::make_unique<Parts
   require_tls(SSL_CTX_set_ciphersuites(s, "TLS_AES_256_GCM_SHA384") == 1, "setting the cipher suite");
   require_tls(SSL_CTX_set1_groups_list(s, "X25519") == 1, "setting the group");
   SSL_CTX_set_options(s, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // ALLOW_NO_DHE_KEX would give up forward secrecy. The records of compatibility with middleboxes serve
-  // nobody.
+  // ALLOW_NO_DHE_KEX would give up forward secrecy. The records for compatibility with middleboxes are not
+  // needed.
   SSL_CTX_clear_options(s, SSL_OP_ALLOW_NO_DHE_KEX | SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
   SSL_CTX_set_session_cache_mode(s, SSL_SESS_CACHE_OFF);
   require_tls(SSL_CTX_set_num_tickets(s, 0) == 1, "refusing tickets");

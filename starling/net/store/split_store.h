@@ -1,5 +1,5 @@
-// SplitStore: a Store that keeps values in the job's store and descriptors in the host's store. A descriptor
-// cannot cross a network.
+// SplitStore: a Store that keeps values in the store of the job and descriptors in the store of the host. A
+// descriptor cannot cross a network.
 #pragma once
 
 #include <map>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr Milliseconds kCheckEvery{200};  // between checks whether the server's host answers
 
-// Tries to connect. Returns false, with the reason in `why`, if nobody listens (yet).
+// Tries to connect. Returns false, with the reason in `why`, if no server listens there yet.
 bool try_connect(std::span<const SocketAddress> addresses, Deadline deadline, Milliseconds dead_after,
                  UniqueFd& socket, std::string& why) {
   try {

@@ -2,8 +2,9 @@
 //
 // Calls of several threads run at the same time, each over a connection of its own. Connections are opened
 // when needed and kept. A get() that waits delays no other call.
-// A server that ended, or whose host does not answer, is gone for good, because it has lost what it held.
-// From then on every call throws the CommError at once.
+//
+// A server that ended, or whose host does not answer, is gone for good, because it has lost its contents.
+// After a call has found this, every later call throws the CommError at once.
 #pragma once
 
 #include <map>
@@ -22,15 +23,16 @@ namespace starling {
 // StoreClientOptions holds the limits of a client's waits.
 struct StoreClientOptions {
   Milliseconds connect_timeout{30'000};  // for a server that may start later
-  // How long the server may take beyond the wait that a call asked for. Then the client considers it dead.
+  // How long the server may take beyond the wait that a call asked for. After this time the call throws
+  // TimeoutError.
   Milliseconds answer_timeout{10'000};
 };
 
 // StoreClient is one process's client. It is thread-safe. Store states the contract of the calls.
 class StoreClient final : public Store {
  public:
-  // Connects to "host:port", "/path" or "@name".
-  // Errors: CommError if the job key is wrong; TimeoutError if no server listens there within
+  // Connects to "host:port", "/path" or "@name". Errors: ConfigError if the address or the job id is
+  // malformed; CommError if the job key is wrong; TimeoutError if no server listens there within
   // connect_timeout.
   StoreClient(const std::string& address, const JobIdentity& identity, StoreClientOptions options = {});
   ~StoreClient() override;
@@ -42,7 +44,7 @@ class StoreClient final : public Store {
   std::vector<std::string> gather(const std::string& prefix, int count, Milliseconds timeout) override;
   std::map<std::string, std::string> list(const std::string& prefix) override;
   int64_t add(const std::string& key, int64_t delta) override;
-  // CommError if the connection is over TCP.
+  // Errors: CommError also if the connection is over TCP.
   void put_fd(const std::string& key, int fd, int readers) override;
   UniqueFd get_fd(const std::string& key, Milliseconds timeout) override;
   void erase(const std::string& prefix) override;
@@ -51,9 +53,10 @@ class StoreClient final : public Store {
   // Announces this process as `rank`. If the process then ends without goodbye(), the server puts
   // lost_key(rank). The announcement has a connection of its own, which carries nothing else.
   void announce(int rank);
-  // Withdraws the announcement, because this rank ends in order.
+  // Withdraws the announcement, because this rank ends without a fault.
   void goodbye();
-  // Wakes every call of this client, now and later, with a CommError. Any thread may call it.
+  // Ends every call of this client, now and later, with a CommError. A call that is opening a connection ends
+  // when the connection is open or connect_timeout is over. Any thread may call it.
   void shutdown();
 
  private:

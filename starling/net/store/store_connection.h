@@ -1,5 +1,5 @@
 // StoreConnection: one authenticated connection of the store, from either end. It is non-blocking. It carries
-// whole frames, and descriptors along with them.
+// whole frames, and a descriptor together with a frame.
 #pragma once
 
 #include <deque>
@@ -25,7 +25,8 @@ class StoreConnection {
   // The name of the peer for messages.
   const std::string& peer() const { return peer_; }
 
-  // Queues a frame and, unless it is -1, a duplicate of `passed_fd`. No other frame may be queued.
+  // Queues a frame while no other frame is queued. If `passed_fd` is not -1, a duplicate of that descriptor
+  // travels with the frame.
   void queue(uint32_t tag, std::string_view body, int passed_fd = -1);
   // Sends what the socket takes. Returns true when nothing is left.
   bool flush();

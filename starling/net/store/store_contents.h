@@ -24,9 +24,10 @@ class StoreContents {
   // `max_keys` limits the number of values and descriptors together.
   explicit StoreContents(size_t max_keys) : max_keys_(max_keys) {}
 
-  // Answers a request. `passed` is the descriptor that came along, if any.
-  // Returns nothing for a get, gather or get_fd whose key is absent. The caller asks again after a change,
-  // with the same object, because a gather remembers in it what was found.
+  // Answers a request. `passed` is the descriptor that came along, if any. Returns nothing for a get, gather
+  // or get_fd whose key is absent. The caller asks again after a change, with the same StoreRequest object,
+  // because a gather remembers in it which keys were found. Errors: CommError if the process has no
+  // descriptor left for a duplicate.
   std::optional<StoreAnswer> answer(StoreRequest& request, UniqueFd passed);
   // Sets a value without checking the limit of keys.
   void put(const std::string& key, const std::string& value);

@@ -1,19 +1,26 @@
 // The protocol between store client and server. After the handshake every request and every answer is one
-// control frame (net/stream/control_frame.h), which is authenticated and numbered:
+// control frame (net/stream/control_frame.h), which is authenticated and numbered. Integers are
+// little-endian:
 //
 //   request   tag = StoreOp      body = timeout in ms u32 | key length u16 | key | value
-//   answer    tag = StoreStatus  body = the value, or the reason for people
+//   answer    tag = StoreStatus  body = the value, or the reason of a refusal as text
 //
-// put_if_absent: the answer is the value that the key has afterwards. erase: the key is a prefix.
-// add: the value is the summand in decimal, and the answer is the sum.
-// put_fd: the descriptor travels with the first byte of the request. The value is the number of its readers
-// in decimal, 0: the server keeps it. get_fd: it travels with the first byte of the answer. A connection
-// carries one request at a time.
-// gather: the key is a prefix, and the value is "FIRST COUNT". The server answers when the keys prefix0, …,
-// prefix<COUNT-1> are all there, with the values from FIRST on, as many as have room (pack_text). If the time
-// ends before, the answer is the number of the first absent key.
-// list: the key is a prefix. The answer has the keys that begin with it and follow after the key in the
-// value, each with its value behind it, as many as have room. kMore says that there are more.
+// A connection carries one request at a time. Key, value and answer mean:
+//
+// - put_if_absent: the answer is the value that the key has afterwards.
+// - erase: the key is a prefix.
+// - add: the value is the summand in decimal, and the answer is the sum.
+// - put_fd: the descriptor travels with the first byte of the request. The value is the number of its readers
+//   in decimal. If it is 0, the server keeps the descriptor.
+// - get_fd: the descriptor travels with the first byte of the answer.
+// - announce: the value is the rank in decimal.
+// - goodbye: key and value mean nothing.
+// - gather: the key is a prefix, and the value is "FIRST COUNT". The server answers when the keys prefix0, …,
+//   prefix<COUNT-1> are all there. The answer has the values from FIRST on, as many as have room (pack_text).
+//   If the time ends before, the answer is the number of the first absent key.
+// - list: the key is a prefix. The value is the last key that the client already has, or empty. The answer
+//   has the keys with the prefix that follow that key, each with its value behind it. kMore says that further
+//   keys had no room.
 #pragma once
 
 #include <cstdint>

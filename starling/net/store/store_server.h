@@ -2,9 +2,10 @@
 //
 // It has one thread with a poll loop. A get() that waits costs one entry in a list. A client must prove the
 // job key before anything else is read.
+//
 // If a connection that announced a rank ends without a goodbye (kill -9, a lost host), the server puts
-// "lost/<rank>" with the reason. For the first lost rank it also puts "lost/first". Whoever waits for these
-// keys, or asks, learns of the loss.
+// "lost/<rank>" with the reason. For the first lost rank it also puts "lost/first". A process that waits for
+// these keys, or asks for them, learns of the loss.
 #pragma once
 
 #include <memory>
@@ -39,8 +40,8 @@ constexpr const char* kFirstLostKey = "lost/first";
 class StoreServer {
  public:
   // Each address is "host:port" (port 0: a free one), "/path" or "@name". The server serves when the
-  // constructor returns.
-  // Errors: CommError if it cannot listen at an address (listen_at in net/stream/socket.h).
+  // constructor returns. Errors: ConfigError if an address or the job id is malformed; CommError if it cannot
+  // listen at an address (listen_at in net/stream/socket.h).
   StoreServer(const std::vector<std::string>& addresses, const JobIdentity& identity,
               StoreServerOptions options = {});
   // Closes every connection. Clients that wait get a CommError.

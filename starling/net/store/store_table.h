@@ -9,6 +9,7 @@
 
 namespace starling {
 
+// The longest key and the longest value.
 constexpr size_t kMaxStoreKeyBytes = 512;
 constexpr size_t kMaxStoreValueBytes = 64 * 1024;
 
@@ -22,12 +23,12 @@ struct StoredFd {
 // long.
 void check_store_entry(const std::string& key, const std::string& value);
 
-// Returns the decimal number in `value` ("" is 0) plus `delta`. Errors: CommError if it is not a number or
-// the sum does not fit.
+// Returns the decimal number in `value` ("" is 0) plus `delta`. Errors: CommError if `value` is not a number
+// or the sum does not fit.
 int64_t add_to_number(const std::string& key, const std::string& value, int64_t delta);
 
-// Returns a duplicate of `fd` with close-on-exec set. Errors: CommError that names `key` if that is
-// impossible.
+// Returns a duplicate of `fd` with close-on-exec set. Errors: CommError that names `key` if the system
+// refuses.
 UniqueFd duplicate_fd(const std::string& key, int fd);
 
 }  // namespace starling

@@ -26,9 +26,9 @@ class ControlFrameReader {
   explicit ControlFrameReader(const ConnectionKeys& keys)
       : form_(body_form(keys.security, MessageKind::kControl)), opening_(keys.receiving, Gcm::Use::kOpen) {}
 
-  // Takes the first frame off `input` if all of it is there. Otherwise returns nothing.
-  // It never waits for more than kMaxControlBytes and their frame. `peer` names the peer in errors.
-  // Errors: CommError if the frame is not an authentic control frame. The connection is then unusable.
+  // Takes the first frame off `input` if all of it is there. Otherwise returns nothing. It never waits for
+  // more than a frame of kMaxControlBytes. `peer` names the peer in errors. Errors: CommError if the frame is
+  // not an authentic control frame. The connection is then unusable.
   std::optional<OpenedFrame> next(std::string& input, const std::string& peer);
 
  private:

@@ -8,10 +8,11 @@
 //
 // A message is plain, sealed or encrypted. Data messages are plain under `none`, sealed under `auth` and
 // encrypted under `encrypt`. Control messages are sealed, and encrypted under `encrypt`.
-// A message that is not plain consists of segments of 64 KiB, the last one shorter. A seal of 16 bytes
-// follows each segment. A sealed segment is authenticated but not hidden.
+// A message that is not plain consists of segments of 64 KiB. The last segment may be shorter. A seal of 16
+// bytes follows each segment. A sealed segment is authenticated but not hidden.
+//
 // Each header and each segment is a unit of net/security/gcm.h under the key of its direction. Units are
-// numbered from the first byte of the connection. A frame that is replayed, reflected, reordered or cut
+// numbered from the beginning of the connection. A frame that is replayed, reflected, reordered or cut
 // therefore does not open. A length is known to be the peer's before memory is allocated for it. At most one
 // segment is in memory unchecked. Under `none`, only the bytes of data messages are not checked.
 #pragma once
@@ -29,6 +30,7 @@ namespace starling {
 
 constexpr size_t kFrameHeaderBytes = 32;
 constexpr size_t kSegmentBytes = 64 * 1024;
+// The largest data message.
 constexpr uint64_t kMaxDataBytes = uint64_t{1} << 48;
 
 // FrameHeader is the encoded header.
@@ -47,10 +49,11 @@ constexpr uint64_t framed_bytes(BodyForm form, uint64_t bytes) {
 
 // Returns the encoded header with its seal.
 FrameHeader seal_frame_header(Gcm& sealing, const MessageInfo& info);
-// Decodes a header without checking its seal. `from` names the peer.
-// Errors: CommError ("… not a Starling frame …") if the magic is another or the message is too long.
+// Decodes a header without checking its seal. `from` names the peer. Errors: CommError if the magic is
+// unknown ("… not a Starling frame …") or the message is too long.
 MessageInfo decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes, const std::string& from);
-// Decodes a header and checks its seal. Errors: CommError also if the peer has not sealed this header.
+// Decodes a header and checks its seal. Errors: as decode_frame_header(), and CommError if the peer has not
+// sealed this header.
 MessageInfo open_frame_header(Gcm& opening, const FrameHeader& header, const std::string& from);
 
 // Returns the bytes [at, at + count) of a message that consists of a head and a body.

@@ -4,7 +4,9 @@
 // in the kernel's queue. If 128 are kept and more wait, the oldest connection is dropped once it is a second
 // old. A handshake takes one and a half round trips, so a process that only holds connections open cannot
 // keep others out. TLS begins for a connection when its greeting has come, so a silent connection costs
-// little. It is for poll loops: no call waits.
+// little.
+//
+// The class is for poll loops: no call waits.
 #pragma once
 
 #include <poll.h>
@@ -41,7 +43,7 @@ class PendingConnections {
   PendingConnections(const JobIdentity& identity, Parties parties, AdmissionLimits limits);
 
   // Accepts the connections that wait at `listener`, up to the limit. It refuses processes of other users
-  // (Unix sockets).
+  // (Unix sockets). Errors: CommError if this process or the machine has no descriptors left (accept_from).
   void accept_all(int listener);
   // Returns false if the limit is reached and no connection may be dropped yet. Do not poll the listener
   // then.

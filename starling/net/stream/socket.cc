@@ -237,8 +237,8 @@ std::optional<std::chrono::milliseconds> unanswered_for(int fd, std::chrono::mil
   tcp_info info{};
   socklen_t bytes = sizeof(info);
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return std::nullopt;  // not TCP
-  // A live host answers a retransmission, or a probe of a closed window, at once. Two in a row have had no
-  // answer.
+  // A live host answers a retransmission, or a probe of a closed window, at once. Here two in a row have had
+  // no answer.
   const bool unanswered = info.tcpi_retransmits >= 2 || info.tcpi_probes >= 2;
   const std::chrono::milliseconds silence(info.tcpi_last_ack_recv);
   if (!unanswered || silence < dead_after) return std::nullopt;

@@ -28,11 +28,11 @@ struct Moved {
   int error = 0;       // not 0: an errno, and the connection is gone
 };
 
-// Sends what the socket takes. It never raises SIGPIPE. If `pass_fd` is not -1, the descriptor travels with
+// Sends what the socket takes. It never raises SIGPIPE. If `pass_fd` is not -1, that descriptor travels with
 // the first byte (Unix sockets).
 Moved send_some(int fd, std::span<iovec> parts, int pass_fd = -1);
-// Receives what is there. A descriptor that came along is stored in *passed. Without `passed`, it is closed,
-// and so are all descriptors after the first.
+// Receives what is there. A descriptor that came along is stored in *passed. Further descriptors are closed.
+// If `passed` is null, all descriptors are closed.
 Moved recv_some(int fd, std::span<iovec> parts, UniqueFd* passed = nullptr);
 
 // Calls poll(2) for one descriptor. Returns false if the deadline has passed. Errors: CommError if poll
@@ -42,14 +42,14 @@ bool wait_for(int fd, short events, Deadline deadline);
 // Returns a socket that listens at exactly `address` (port 0: a free one).
 // Errors: CommError if the address stands for every interface, is in use, or does not belong to this host.
 UniqueFd listen_at(const SocketAddress& address);
-// Returns a socket that listens at the first of `addresses` that belongs to this host. Errors: as
-// listen_at(), of the last address.
+// Returns a socket that listens at the first of `addresses` at which this is possible. There is at least one.
+// Errors: as listen_at(), of the last address.
 UniqueFd listen_at_any(std::span<const SocketAddress> addresses);
 // Returns a connected socket. Errors: CommError if the connection is refused or the host unreachable;
 // TimeoutError at the deadline.
 UniqueFd connect_to(const SocketAddress& address, Deadline deadline,
                     std::chrono::milliseconds dead_after = kDeadAfter);
-// Returns a socket that is connected to one of `addresses`, which are those of one name. They are tried one
+// Returns a socket that is connected to one of `addresses`, which belong to one name. They are tried one
 // after another, each for its share of the time that is left. Errors: as connect_to(), with the reason of
 // each address.
 UniqueFd connect_to_any(std::span<const SocketAddress> addresses, Deadline deadline,
@@ -58,7 +58,9 @@ UniqueFd connect_to_any(std::span<const SocketAddress> addresses, Deadline deadl
 // the machine has no descriptors left. The connection then stays in the kernel's queue.
 std::optional<UniqueFd> accept_from(int listener);
 
-// Sets the options of a TCP socket: no delay, keep-alive, large buffers. Unix sockets are left as they are.
+// Sets the options of a TCP socket: no delay, keep-alive, and at most one second between retransmissions if
+// the kernel can do that (Linux 6.15). Unix sockets are left as they are. listen_at() and connect_to() set
+// the sizes of the buffers.
 //
 // A host that has not answered for `dead_after` counts as down. If nothing is in flight on a connection, the
 // kernel finds this out by keep-alive, in whole seconds. Otherwise unanswered_for() asks the kernel's
@@ -71,6 +73,7 @@ std::optional<std::chrono::milliseconds> unanswered_for(int fd,
                                                         std::chrono::milliseconds dead_after = kDeadAfter);
 
 // Returns whether the kernel has ended the connection of the TCP socket `fd` because the host did not answer.
+// It may take the pending error of the socket (SO_ERROR).
 bool was_given_up(int fd);
 
 // Turns the keep-alive of set_stream_options() on or off.

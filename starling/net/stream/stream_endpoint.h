@@ -17,17 +17,17 @@ namespace starling {
 std::unique_ptr<Endpoint> make_stream_endpoint(UniqueFd socket, const ConnectionKeys& keys);
 
 // Returns the identity for the connection `fd`. Data on a Unix socket is not protected, because it does not
-// leave this host's kernel, which tells each side who the other is.
+// leave the kernel of this host. The kernel tells each side the user of the other side.
 JobIdentity identity_on(int fd, const JobIdentity& identity);
 
-// Carries out the client's side of the handshake on a fresh connection. `parties` says who calls whom. A
-// caller that makes several connections passes `settings` of a client (make_tls_settings), which makes each
-// connection cheaper. Errors name `address`.
+// Carries out the client's side of the handshake on a fresh connection. `parties` names the two sides. A
+// caller that makes several connections passes the `settings` of a client (make_tls_settings), which makes
+// each connection cheaper. Errors: CommError and TimeoutError, which name `address`.
 ConnectionKeys greet(int fd, const JobIdentity& identity, const Parties& parties, const std::string& address,
                      Deadline deadline, std::shared_ptr<const TlsSettings> settings = nullptr);
 
 // Connects to one of `addresses` (connect_to_any), checks the user (Unix sockets) and carries out the
-// handshake as `parties` says.
+// handshake. `parties` names the two sides. Errors: those of connect_to_any(), check_same_user() and greet().
 std::unique_ptr<Endpoint> connect_stream(std::span<const SocketAddress> addresses,
                                          const JobIdentity& identity, const Parties& parties,
                                          Deadline deadline,

@@ -57,8 +57,8 @@ class StreamListener final : public Listener {
   }
 
  private:
-  // Without descriptors, the waiting connections stay in the kernel's queue. Others of this process may be
-  // closed soon, so that it is no reason to give up.
+  // If the process has no descriptors left, the waiting connections stay in the kernel's queue. Other
+  // descriptors of this process may be closed soon, so accept() tries again after a pause.
   void accept_pending() {
     paused_ = false;
     try {

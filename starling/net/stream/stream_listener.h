@@ -16,7 +16,7 @@ namespace starling {
 std::unique_ptr<Listener> listen_stream(const SocketAddress& address, const JobIdentity& identity,
                                         const Parties& parties, AdmissionLimits limits = {});
 
-// Listens at "host:port" and nowhere else. Port 0 takes a free port, which Listener::address() tells.
+// Listens at "host:port" and nowhere else. Port 0 takes a free port, which Listener::address() returns.
 // Errors: CommError for every interface (0.0.0.0, [::]), an address of another machine, or a port in use.
 std::unique_ptr<Listener> tcp_listen(const std::string& address, const JobIdentity& identity,
                                      const Parties& parties, AdmissionLimits limits = {});

@@ -1,7 +1,7 @@
-// UcxProgress: one worker of UCX, which the connections of a group share, and the threads that progress it.
+// UcxProgress: one worker of UCX, which the connections of a group share, and the thread that progresses it.
 //
-// UCX moves nothing by itself. Every step of an endpoint progresses the worker for all endpoints. A thread of
-// UcxProgress progresses it 50 times a second, for what is left over when no endpoint steps. Examples are
+// UCX moves nothing by itself. Every step of an endpoint progresses the worker for all endpoints. The thread
+// of UcxProgress progresses it 50 times a second, for what is left over when no endpoint steps. Examples are
 // errors, and the rest of a message that UCX has taken but the network has not.
 #pragma once
 
@@ -40,16 +40,15 @@ class UcxProgress {
   // Returns a number that no other connection of this worker has. The caller holds the mutex.
   uint32_t next_connection() { return connections_++; }
 
-  // Stops the worker for good, because UCX does not let go of memory. It is then never progressed or
-  // destroyed. Over TCP only progress writes to the memory, so this ends all writes. `why` is thrown to later
-  // users. The caller holds the mutex.
+  // Stops the worker for good, because UCX does not let go of memory. The worker is then never progressed or
+  // destroyed. Over TCP only progress writes to the memory, so this ends all writes. Later users get a copy
+  // of `why` as an exception. The caller holds the mutex.
   void give_up(const CommError& why);
-  // The reason, if the worker was given up. Nothing may then be asked of the worker. The caller holds the
-  // mutex.
+  // The reason, if the worker was given up. The worker must not be used then. The caller holds the mutex.
   const std::optional<CommError>& given_up() const { return given_up_; }
 
-  // Progresses the worker until `done()`, until nothing moves, or kMostCalls times, because other threads
-  // want the worker, too. The caller holds the mutex.
+  // Progresses the worker until `done()` is true, until nothing moves, or kMostCalls times, because other
+  // threads want the worker, too. The caller holds the mutex.
   template <typename Done>
   UcxPace until(const Done& done) {
     for (int calls = 0; calls < kMostCalls; ++calls) {

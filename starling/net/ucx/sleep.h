@@ -1,6 +1,6 @@
-// UcxSleep: what a thread polls that moves one direction of a connection over UCX. It combines the worker,
-// the TCP connection beneath, and a wake-up by another thread that has progressed the worker.
-// The worker's mutex guards it, except for poll_fd().
+// UcxSleep: the descriptor that a thread polls while it moves one direction of a connection over UCX. It
+// combines the worker, the TCP connection beneath, and a wake-up by another thread that has progressed the
+// worker. The worker's mutex guards it, except for poll_fd().
 #pragma once
 
 #include "starling/base/unique_fd.h"

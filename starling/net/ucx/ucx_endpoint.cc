@@ -188,8 +188,8 @@ class UcxEndpoint final : public Endpoint {
   Told told_{send_sleep_};    // the next report of the peer
   std::deque<Told> telling_;  // this side's reports; as many as were ever under way at the same time
 
-  // The deadlines after a cancel has ended the connection. A cancelled receive first tries to do without
-  // that.
+  // The deadlines after a cancel has ended the connection. A receive is first cancelled without ending the
+  // connection.
   std::optional<Deadline> send_let_go_, recv_cancelled_, recv_let_go_;
   enum class End { kNotBegun, kFlush, kLetGo, kDone } end_ = End::kNotBegun;
   Deadline end_by_;  // the deadline of this part of the end
@@ -238,8 +238,8 @@ void UcxEndpoint::take_told() {
   receive_told();
 }
 
-// Reports to the sender once that matters. Each report covers at least half of kUcxMostAhead, so few reports
-// are under way.
+// Reports to the sender if the unreported bytes are at least half of kUcxMostAhead. Few reports are therefore
+// under way.
 void UcxEndpoint::tell_received(uint64_t ahead) {
   in_ahead_ += ahead;
   if (in_ahead_ - in_ahead_told_ < kUcxMostAhead / 2) return;
@@ -443,7 +443,7 @@ bool UcxEndpoint::step_cancel_recv() {
   return let_go(ended, *recv_let_go_);
 }
 
-// Ends in order if possible: what was sent leaves, and the peer learns how many messages that were.
+// Ends regularly if possible: what was sent leaves, and the peer learns the number of the sent messages.
 void UcxEndpoint::begin_end() {
   worker_.cancel(receives_.first);
   for (UcxStep& step : receives_.rest) worker_.cancel(step);

@@ -1,21 +1,24 @@
 // The Endpoint over UCX. It uses an authenticated TCP connection to the same peer, over which both sides
-// exchange the addresses of their workers. Afterwards the TCP connection carries no messages. It reports at
-// once if the peer has died, ends in order, or no longer answers. UCX reports this late, or for sends only.
+// first exchange the addresses of their workers. Afterwards the TCP connection carries one message only: at
+// its end, each side says how many messages it has sent. The TCP connection reports at once if the peer has
+// died, has ended regularly, or no longer answers. UCX reports this late, or for sends only.
 //
-// A message consists of at most three messages of UCX, portions aside, matched by tag:
-//   first: the sealed frame header (net/stream/frame.h) with the first bytes: all bytes up to kUcxFirstBytes,
-//   otherwise the head
-//   rest: the other bytes, from the sender's memory into the receiver's, which the receiver requests once it
-//   has checked the header
-//   seals: the seals of the segments, if the data is authenticated or encrypted
+// A message consists of at most three messages of UCX, which are matched by tag. The rest may be divided into
+// portions.
+//
+// - first: the sealed frame header (net/stream/frame.h) with the first bytes. These are all bytes of a
+//   message of up to kUcxFirstBytes, and otherwise the head.
+// - rest: the other bytes, from the sender's memory into the receiver's memory. The receiver requests them
+//   once it has checked the header.
+// - seals: the seals of the segments, if the data is authenticated or encrypted.
 //
 // Over TCP, the request and its answer take longer than sending kUcxMostUnasked bytes, because each of them
-// wakes a sleeping rank. A rest of at most kUcxMostUnasked bytes is therefore sent without a request, in
-// portions that UCX does not divide. If UCX divided a message and the sender died in between, UCX would never
-// return its memory.
+// wakes a sleeping rank. If the worker has portions, a rest of at most kUcxMostUnasked bytes is therefore
+// sent without a request, in portions that UCX does not divide. If UCX divided a message and the sender died
+// in between, UCX would never return its memory.
 //
-// The receiving worker keeps what is sent without a request, even if nobody receives. Any rank that steps,
-// and UcxProgress, take it from the socket. A sender is therefore at most kUcxMostAhead ahead of its
+// The receiving worker keeps what is sent without a request, even if no receive waits for it. Any rank that
+// steps, and UcxProgress, take it from the socket. A sender is therefore at most kUcxMostAhead ahead of its
 // receiver. The receiver reports in short messages how much it has received. A message that would be too far
 // ahead does not begin yet.
 //

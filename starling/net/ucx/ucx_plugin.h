@@ -21,7 +21,7 @@
 
 namespace starling {
 
-// Increase it with every change of this file or of its meaning.
+// The version of this interface. Increase it with every change of this file or of its meaning.
 constexpr uint32_t kUcxPluginAbi = 3;
 constexpr const char* kOpenUcxName = "starling_open_ucx";
 
@@ -85,9 +85,8 @@ class UcxWorker {
   virtual ~UcxWorker() = default;
   // Returns the address that a peer connects to: bytes, not text.
   virtual std::string address() const = 0;
-  // Messages of at most this many bytes leave in one piece without asking the receiver first. Longer messages
-  // do not.
-  // 0: UCX decides.
+  // Messages of at most this many bytes leave in one piece without a request to the receiver. Longer messages
+  // do not. 0: UCX decides.
   virtual size_t portion() const = 0;
   // Connects to a peer until disconnect(). Returns null and sets `error` if UCX cannot reach it.
   virtual UcxPeer* connect(const std::string& address, std::string& error) = 0;

@@ -5,7 +5,7 @@
 //   forward:   2 products per block, of 64 × (b + 1) 64 scores
 //   backward:  4 products per block
 //   work:      (T / 64 + 1) / (2 T / 64) of the whole square
-//   memory:    4 n heads T² bytes are kept, of which the upper triangle is never touched
+//   memory:    4 n heads T² bytes are kept, of which the part above the diagonal blocks is never touched
 //
 // ATen's flash attention computes the whole square if T ≤ 512, and computes the scores again in backward. It
 // needs 7 products.
@@ -16,9 +16,9 @@
 namespace starling {
 
 // Returns the attention [n, t, width] of qkv [n, t, 3 width], which holds queries, keys and values side by
-// side. The d = width / heads numbers of a head lie together. The function is differentiable. Kernels of this
-// library compute fp32 tensors on the CPU if t ≤ 512 and t is a multiple of 16. ATen's
-// scaled_dot_product_attention computes all other tensors.
+// side. The d = width / heads numbers of a head lie together. The function is differentiable once. Kernels of
+// this library compute fp32 tensors on the CPU if t ≤ 512, if t is a multiple of 16, and if libtorch exports
+// the BLAS function sgemm_. ATen's scaled_dot_product_attention computes all other tensors.
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads);
 
 // Returns the attention, computed with ATen's scaled_dot_product_attention. Tests compare against it.

@@ -25,8 +25,8 @@ class GradientSlot final : public torch::autograd::FunctionPostHook {
     GradientSlot* slot;
     c10::intrusive_ptr<torch::autograd::Node> accumulator;
   };
-  // Installs a slot behind the parameter's AccumulateGrad node. The thread of backward() calls on_filled once
-  // per pass, when the gradient lies in place().
+  // Installs a slot behind the parameter's AccumulateGrad node. The slot calls on_filled once per pass, when
+  // the gradient lies in place(). The thread of backward() makes this call, or the thread of fill_unused().
   static Installed install(const at::Tensor& parameter, std::function<void()> on_filled);
 
   // Returns the slot of `parameter`. Returns null if the parameter has no slot or is not a leaf.
@@ -39,15 +39,15 @@ class GradientSlot final : public torch::autograd::FunctionPostHook {
   void bind_when_needed(std::function<void()> make_place) { make_place_ = std::move(make_place); }
   // Forgets the place.
   void unbind() { place_.reset(); }
-  // Returns the place of the gradient. Undefined if none is bound.
+  // Returns the place of the gradient. Undefined if none is bound and bind_when_needed() was not called.
   const at::Tensor& place() {
     if (!place_.defined() && make_place_) make_place_();
     return place_;
   }
   // Begins a pass: nothing is written and nothing is filled yet.
   void begin() { written_ = filled_ = false; }
-  // Sets whether the next backward is one of several whose gradients are added, and not the last of them. The
-  // gradient is then not complete after it.
+  // Sets whether the pass has further calls of backward() after the next one. If it does, their gradients are
+  // added, and the next call does not complete the gradient.
   void expect_more(bool more) { more_ = more; }
   // Multiplies what backward has stored in this pass so far.
   void scale(double factor) {

@@ -1,5 +1,5 @@
-// Matrix products of the models. All of them call linear(), so that one place decides how a product is
-// computed.
+// Products of the models with weight matrices. All of them call linear(), so that one place decides how such
+// a product is computed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ at::Tensor linear_reference(const at::Tensor& x, const at::Tensor& weight, const
                             WeightLayout layout);
 
 // A fully connected layer with the parameters "weight" and "bias". kOutIn is initialized as torch::nn::Linear
-// (uniform within 1 / sqrt(in)). kInOut is initialized by N(0, 0.02) with a zero bias.
+// (uniform within 1 / sqrt(in)). kInOut is initialized by N(0, 0.02²) with a zero bias.
 class LinearImpl : public torch::nn::Module {
  public:
   // Makes a layer with `in` input features and `out` output features. If `has_bias` is false, the layer has
@@ -38,7 +38,7 @@ class LinearImpl : public torch::nn::Module {
   void exchange_with(LayerExchange exchange) { exchange_ = std::move(exchange); }
   // For a caller that computes the product itself: returns the input as the product must take it.
   at::Tensor entered(const at::Tensor& x) const { return exchange_.enter ? exchange_.enter(x) : x; }
-  // True if something happens to the output too, so that only forward() gives the right result.
+  // True if the exchange changes the output, so that only forward() gives the right result.
   bool has_leave() const { return exchange_.leave != nullptr; }
 
   // The dimension of the weight that holds the output features.

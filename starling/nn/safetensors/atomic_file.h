@@ -10,8 +10,9 @@ namespace starling {
 
 // The content is written beside the path under a temporary name. commit() fsyncs the file, renames it onto
 // the path and fsyncs the folder. Without commit(), the destructor removes the temporary file. Errors: Error
-// (kCheckpoint) with the path and the cause, such as a full disk; the old file stays as it was. Not
-// thread-safe. Several AtomicFiles may write one path at once: the last commit stays.
+// (kCheckpoint) with the path and the cause, such as a full disk; the old file stays as it was. If the last
+// fsync fails, the new content is at the path, but a crash of the machine may undo that. Not thread-safe.
+// Several AtomicFiles may write one path at once: the last commit stays.
 class AtomicFile {
  public:
   // Creates the temporary file.

@@ -17,14 +17,15 @@ using TensorMap = std::map<std::string, at::Tensor>;
 struct TensorFile {
   // Views of the memory-mapped file, which stays mapped as long as one of them lives. A write into a view
   // changes only this process's memory, never the file. The file must not be truncated meanwhile. Replace it
-  // by a rename, as write_weights does. Tensors of a .pt file that share memory there share it here if both
-  // are contiguous and aligned. All others are copies.
+  // by a rename, as write_weights does. A tensor that is not contiguous or not aligned in the file is a copy.
+  // Tensors of a .pt file that share memory there therefore share it here only if neither is a copy.
   TensorMap tensors;
   std::map<std::string, std::string> metadata;  // "__metadata__"; the numbers and texts of a .pt file
 };
 
-// Reads safetensors, a sharded model by its index, or a .pt file. The content of the file decides which one
-// it is. Errors: DataError that names the file, the place and the remedy.
+// Reads safetensors, a sharded model by its index, or a .pt file. A path that ends in .safetensors.index.json
+// is an index. Otherwise the content of the file decides, not its name. Errors: DataError that names the
+// file, the place and the remedy.
 TensorFile read_weights(const std::string& path);
 
 // Writes tensors atomically. The ending of `path` decides the format: .pt and .pth are read by torch.load,
@@ -43,7 +44,8 @@ void write_safetensors(const std::string& path, const TensorMap& tensors,
 
 // Writes shards of at most shard_bytes, named NAME-00001-of-00003.safetensors as by Hugging Face. A larger
 // tensor gets a shard of its own. The index NAME.safetensors.index.json is written last. Each file is
-// replaced atomically, but the set is not: write a new set into a new folder.
+// replaced atomically, but the set is not: write a new set into a new folder. Errors: as write_safetensors(),
+// and Error if index_path does not end in .safetensors.index.json.
 void write_safetensors_sharded(const std::string& index_path, const TensorMap& tensors, size_t shard_bytes);
 
 }  // namespace starling

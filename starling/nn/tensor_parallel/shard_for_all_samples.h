@@ -25,7 +25,8 @@ namespace starling {
 // Divides the named layers of a freshly made model. Every rank must have equally many samples. The gradients
 // of the layers' parameters are sums over the ranks of the gradients of each rank's mean loss. The group must
 // outlive the model. Errors: ConfigError (train.hybrid) for a name that is not a starling::Linear of the
-// model; the message lists those that are.
+// model; the message lists those that are. ConfigError also for a name that occurs twice, and for a layer
+// with fewer outputs than there are ranks.
 TensorSlices shard_for_all_samples(Model& model, TensorGroup& group, const std::vector<std::string>& layers);
 
 // A fully connected layer that could be model-parallel. The formulas are at the top of this file.
@@ -34,7 +35,7 @@ struct HybridLayer {
   int64_t parameters = 0;       // elements of the weight and of the bias
   int64_t inputs = 0;           // elements, for all samples of a step
   int64_t outputs = 0;          // elements, for all samples of a step
-  int64_t features = 0;         // elements of the bias
+  int64_t features = 0;         // output features of the layer
   bool input_gradient = false;  // whether backward computes the gradient of the inputs
 
   // Returns the elements that a rank receives in a step if the layer is model-parallel among `ranks` ranks.
@@ -45,8 +46,9 @@ struct HybridLayer {
   bool model_parallel(int ranks) const;
 };
 
-// Returns every starling::Linear of the model, once each. If a forward pass uses a layer several times, its
-// inputs and outputs are sums. No other thread may use torch meanwhile (layer_volumes.h).
+// Returns every starling::Linear that a forward pass of the model uses, once each. If a forward pass uses a
+// layer several times, its inputs and outputs are sums. No other thread may use torch meanwhile
+// (layer_volumes.h).
 std::vector<HybridLayer> hybrid_layers(const ModelFactory& factory, const ModelShape& shape,
                                        int64_t global_batch);
 

@@ -8,10 +8,10 @@
 //
 // regions.h defines f and g. A layer by columns, then elementwise functions, then a layer by rows costs one
 // all-reduce in forward and one in backward. Every starling::Linear (by output feature) and starling::Conv2d
-// (by output channel) is gathered, unless the module above it implements TensorShardable. Each rank holds all
-// other layers whole (normalization, libtorch's own layers) and computes them alike. Their gradients are
-// equal on all ranks, bit for bit. A TensorPlan divides torch::nn::Linear layers by name, too
-// (plain_linear.h).
+// (by output channel) is gathered, unless a TensorShardable module or a TensorPlan divides it in another way.
+// Each rank holds all other layers whole (normalization, libtorch's own layers) and computes them alike.
+// Their gradients are equal on all ranks, bit for bit. A TensorPlan divides torch::nn::Linear layers by name,
+// too (plain_linear.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -76,9 +76,9 @@ class ModelSharder {
   void gathered(LinearImpl& layer);
   // Divides a layer of libtorch's.
   void divide(torch::nn::LinearImpl& layer, LayerCut cut);
-  // Divides the fully connected layers that the plan names. If one by rows gets whole inputs, it takes this
-  // rank's part of them. Errors: ConfigError for a pattern that matches none, and for a layer that its module
-  // has divided.
+  // Divides the fully connected layers that the plan names. A layer by rows that gets whole inputs takes this
+  // rank's part of them. Errors: ConfigError for a pattern that matches no layer, for a layer that its module
+  // has divided, and for a layer that is registered in several places.
   void by_plan(const TensorPlan& plan);
   // Divides a convolution by output channel and gathers its outputs.
   void gathered(Conv2dImpl& layer);
@@ -124,8 +124,9 @@ class TensorShardable {
 };
 
 // Transforms `model` into this rank's part. `plan` names fully connected layers and says how each of them is
-// divided. Errors: ConfigError if a layer has fewer outputs than there are ranks, or if a convolution is
-// grouped. ConfigError also if the model has no layer that can be divided, and those of by_plan().
+// divided. The group must outlive the model. Errors: ConfigError if a layer has fewer outputs than there are
+// ranks, or if a convolution is grouped. ConfigError also if the model has no layer that can be divided,
+// unless `whole` is kAllow. The errors of by_plan() apply, too.
 ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan = {},
                           WholeModel whole = WholeModel::kRefuse);
 

@@ -36,8 +36,8 @@ void TensorGroup::measured(const std::string& layer, size_t element_bytes, F ope
 std::byte* TensorGroup::window(size_t bytes) {
   if (!window_ || window_->bytes() < bytes)
     guarded([&] {
-      // A rank alone would wait for the other ranks in the store until the time is over. A collective names at
-      // once what they do instead.
+      // If another rank makes a different call, this all-reduce reports that at once. allocate_window() alone
+      // would wait for the rank in the store until its timeout.
       auto most = static_cast<int64_t>(bytes);
       starling::all_reduce(group_, &most, 1, DataType::kInt64, ReduceOp::kMax);
       const auto asked = static_cast<size_t>(most);

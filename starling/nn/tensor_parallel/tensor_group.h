@@ -2,7 +2,8 @@
 // per layer what these move.
 //
 // All ranks call the same operations in the same order: forward in the model's order, backward in the reverse
-// order. The shapes of the tensors follow from the division. One thread calls the operations.
+// order. The shapes of the tensors follow from the division. One thread calls the operations. Errors: those
+// of the group's collectives.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +34,9 @@ class TensorGroup {
   // `group` and `clock` must outlive this object.
   TensorGroup(Group& group, const Clock& clock) : group_(group), clock_(clock) {}
 
-  // Calls `handler` while the error of an operation is being handled. It may end the process. A program's own
-  // loop calls the operations in its forward and backward passes, where nobody else catches their errors.
+  // Sets a function that the object calls if an operation throws, before the error reaches the caller. The
+  // function may end the process. A program's own loop needs it, because the operations run in its forward
+  // and backward passes, where no code of Starling catches their errors.
   void on_fault(std::function<void()> handler) { on_fault_ = std::move(handler); }
 
   // This rank in the group.
@@ -50,7 +52,7 @@ class TensorGroup {
   // Returns the elementwise maximum over the ranks in a new tensor.
   at::Tensor maximum(const at::Tensor& x, const std::string& layer);
   // Returns the tensor of all parts in a new tensor. Each rank gives its part (part_of_range) of `whole`
-  // entries along `dim`.
+  // entries along `dim`, which is at least 0.
   at::Tensor gather(const at::Tensor& part, int64_t dim, int64_t whole, const std::string& layer);
   // Returns this rank's part of the elementwise sum. The ranks' parts are equally large and lie along
   // dimension 0.
@@ -62,7 +64,7 @@ class TensorGroup {
 
   // The traffic by layer since reset_traffic().
   const std::map<std::string, LayerTraffic>& traffic() const { return traffic_; }
-  double seconds() const { return seconds_; }  // time spent in all operations
+  double seconds() const { return seconds_; }  // time spent in the collectives of all operations
   // Sets traffic() and seconds() to zero.
   void reset_traffic();
 

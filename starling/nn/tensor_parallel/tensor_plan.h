@@ -8,13 +8,14 @@ namespace starling {
 
 // What each rank holds of a fully connected layer with weight [out, in].
 enum class LayerCut {
-  kColumn,    // some of the outputs. The next layer takes them, or functions of single elements do
+  kColumn,    // some of the outputs. Elementwise functions and then a layer by rows take them
   kRow,       // some of the inputs. The outputs are sums over the ranks, and whole
   kGathered,  // some of the outputs, which the ranks then gather. Any layer may follow
 };
-inline constexpr LayerCut kColumn = LayerCut::kColumn;      // of the outputs, for a layer by rows
-inline constexpr LayerCut kRow = LayerCut::kRow;            // of the inputs
-inline constexpr LayerCut kGathered = LayerCut::kGathered;  // of the outputs, for any layer
+// Short names for the plan of a program.
+inline constexpr LayerCut kColumn = LayerCut::kColumn;
+inline constexpr LayerCut kRow = LayerCut::kRow;
+inline constexpr LayerCut kGathered = LayerCut::kGathered;
 
 // The layers whose names match a pattern.
 struct LayerPlan {

@@ -27,7 +27,7 @@ struct TensorSlice {
   int64_t sections = 1;        // equally large matrices that lie side by side along dim
   std::vector<int64_t> sizes;  // shape of the whole tensor
 
-  // entries of a section along dim
+  // Returns the number of entries of one section along dim.
   int64_t width() const { return sizes.at(static_cast<size_t>(dim)) / sections; }
   // Returns a rank's part of the whole tensor, in memory of its own.
   at::Tensor cut(const at::Tensor& whole, int size, int rank) const;

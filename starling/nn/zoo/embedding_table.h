@@ -9,7 +9,7 @@
 
 namespace starling {
 
-// A table of vectors, the parameter "weight" [entries, width], drawn from N(0, 0.02).
+// A table of vectors, the parameter "weight" [entries, width], drawn from N(0, 0.02²).
 class EmbeddingTable : public torch::nn::Module {
  public:
   EmbeddingTable(int64_t entries, int64_t width);

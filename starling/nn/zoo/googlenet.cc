@@ -31,8 +31,8 @@ at::Tensor max_pool_ceil(const at::Tensor& x, int64_t stride, int64_t padding) {
   return at::max_pool2d(x, 3, stride, padding, /*dilation=*/1, /*ceil_mode=*/true);
 }
 
-// Computes y = x / (1 + α/5 Σ x²)^0.75 over the 5 channels around each channel, with α = 1e-4 (Krizhevsky et
-// al., 2012, section 3.3).
+// Computes y = x / (1 + α/5 Σ x²)^0.75 over the 5 channels around each channel, with α = 1e-4. This is
+// Caffe's form of the normalization of Krizhevsky et al. (2012, section 3.3).
 at::Tensor local_response_norm(const at::Tensor& x) {
   constexpr int64_t kWindow = 5;
   const at::Tensor squares = at::constant_pad_nd(x * x, {0, 0, 0, 0, kWindow / 2, kWindow / 2});

@@ -1,6 +1,6 @@
 // GPT-2 (Radford et al., Language Models are Unsupervised Multitask Learners, 2019) with the names, shapes,
-// mathematics and initialization of Hugging Face's GPT2LMHeadModel. Weights are drawn from N(0, 0.02), and
-// projections onto the residual stream from N(0, 0.02 / sqrt(2 layers)). GELU has its tanh form. The output
+// mathematics and initialization of Hugging Face's GPT2LMHeadModel. Weights are drawn from N(0, 0.02²), and
+// projections onto the residual stream from N(0, 0.02² / (2 layers)). GELU has its tanh form. The output
 // layer is the token embedding ("tied"), so no lm_head.weight is stored.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

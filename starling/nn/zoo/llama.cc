@@ -2,7 +2,7 @@
 // Face's LlamaForCausalLM. RMSNorm (Zhang and Sennrich, arXiv 1910.07467) precedes attention and
 // feed-forward. Positions are rotations (layers/rotary.h). Several queries may share a key and a value. The
 // feed-forward layer is SwiGLU (Shazeer, arXiv 2002.05202): down(silu(gate(x)) · up(x)). No layer has a bias.
-// Weights are drawn from N(0, 0.02). If model.tied is true, the output layer is the token embedding, and no
+// Weights are drawn from N(0, 0.02²). If model.tied is true, the output layer is the token embedding, and no
 // lm_head.weight is stored.
 #include <ATen/ops/silu.h>
 #include <fmt/format.h>
@@ -23,8 +23,9 @@
 namespace starling {
 namespace {
 
-// Returns the width inside the feed-forward layers. Three matrices of 8/3 of the width have as many
-// parameters as gpt's two matrices of four times the width.
+// Returns the width inside the feed-forward layers: model.hidden, or 8/3 of the width, rounded up to a
+// multiple of 64. Three matrices of 8/3 of the width have as many parameters as gpt's two matrices of four
+// times the width.
 int64_t hidden_width(const ModelSpec& spec) {
   constexpr int64_t kMultiple = 64;
   if (spec.hidden > 0) return spec.hidden;
@@ -65,7 +66,8 @@ class LlamaAttention : public torch::nn::Module, public TensorShardable {
 
   at::Tensor forward(const at::Tensor& x) const {
     const at::Tensor in = enter_ ? enter_(x) : x;
-    // Of this rank's heads. The layers may communicate, so all ranks must call them in one order.
+    // q, k and v belong to this rank's heads. The layers may communicate, so all ranks must call them in one
+    // order.
     const at::Tensor q = q_proj_->forward(in);
     const at::Tensor k = k_proj_->forward(in);
     const at::Tensor v = v_proj_->forward(in);

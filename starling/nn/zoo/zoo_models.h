@@ -7,8 +7,9 @@
 
 namespace starling {
 
-// For all functions: `classes` is the number of outputs of the last layer, from model.classes or from the
-// data.
+// A multi-layer perceptron with the layers model.widths. For all functions: `classes` is the number of
+// outputs of the last layer, from model.classes or from the data. Errors: ConfigError if the model does not
+// fit the data.
 ModelFactory make_mlp(const ModelSpec& spec, const ModelShape& shape, int64_t classes);
 // LeNet-5 (LeCun et al., 1998).
 ModelFactory make_lenet5(const ModelShape& shape, int64_t classes);

@@ -316,8 +316,9 @@ uint64_t AllReduce::bytes_in_windows() const {
   return one_host_ ? notice + updated + (layout_.total - own) * element * threads : updated;
 }
 
-// Returns the same on all ranks: the ranks of a host together have updated all parameters, and hosts have
-// equal sums. A rank whose notice says 0 takes no further step, so the notice stays until all have read it.
+// The result is equal on all ranks: the ranks of a host together have updated all parameters, and hosts have
+// equal sums. A rank whose notice says 0 takes no further step, so the notice stays until all ranks have read
+// it.
 bool AllReduce::all_finite() const {
   bool finite = finite_;
   for (int r = 0; board_ && r < static_cast<int>(group_.local_ranks().size()); ++r)

@@ -7,8 +7,9 @@
 // Distributed Synchronous SGD", arXiv 1604.00981. Buckets are reduced during backward as in Li et al.,
 // "PyTorch Distributed", arXiv 2006.15704.)
 //
-// Gradients lie in windows of shared memory. Reduction and optimizer are one pass over these windows
-// (optim/update_rule.h), and the ranks of a host share this pass.
+// If a host has several ranks, their gradients lie in windows of shared memory. On one host, reduction and
+// optimizer are one pass over these windows (optim/update_rule.h). On several hosts, an all-reduce of each
+// bucket comes before this pass. If the parameters are sharded, the ranks of a host share the pass.
 #pragma once
 
 #include <atomic>

@@ -23,13 +23,15 @@ class GradientReducer {
   virtual void completed(size_t bucket) = 0;
   // What finish() found.
   struct Finish {
-    double waited_s = 0;     // time spent waiting without computing
-    int slowest_local = -1;  // the local rank whose gradients came last; -1 if there was no wait
+    double waited_s = 0;  // time spent waiting without computing
+    // The local rank whose gradients came last. -1 if there was no wait, or if there are several hosts.
+    int slowest_local = -1;
   };
   // Returns when this rank has done the work on every bucket.
   virtual Finish finish() = 0;
   // Waits until every rank of this host has done its work, so that no rank reads gradients or writes
-  // parameters any more. Returns the seconds waited.
+  // parameters any more. The reducer for several hosts waits for every rank of the group. Returns the seconds
+  // waited.
   virtual double wait_for_all() = 0;
 };
 
@@ -43,8 +45,8 @@ using BucketWork = std::function<void(size_t bucket)>;
 std::unique_ptr<GradientReducer> make_host_reducer(Group& group, const Clock& clock, size_t buckets,
                                                    BucketWork work);
 
-// Makes a reducer for ranks on several hosts. Its thread reduces each bucket by `reduce`, which sums over the
-// hosts, and then runs `work`, while backward continues. Both callbacks run on that thread. finish() rethrows
+// Makes a reducer for ranks on several hosts. Its thread reduces each bucket by `reduce`, which sums over all
+// ranks, and then runs `work`, while backward continues. Both callbacks run on that thread. finish() rethrows
 // their exceptions.
 std::unique_ptr<GradientReducer> make_network_reducer(Group& group, const Clock& clock, size_t buckets,
                                                       BucketWork reduce, BucketWork work);

@@ -23,7 +23,7 @@ namespace starling {
 class ActivationCoder {
  public:
   // word: none, fp16, bf16, int8, or any other codec that needs no shapes and whose messages have a fixed
-  // length.
+  // length. Errors: those of parse_codec() and make_codec().
   explicit ActivationCoder(const std::string& word = "none");
 
   // Returns the length in bytes of the message for `count` values.

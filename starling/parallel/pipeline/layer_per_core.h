@@ -31,7 +31,8 @@ class LayerPerCore final : public Strategy, public Traced {
 
   void begin_step(const Step& step) override;
   double forward_backward(const Batch& batch) override;  // returns the mean loss
-  // slowest_rank is -1, because the process is one rank. Seconds are those of the slowest thread.
+  // slowest_rank is -1, because the process is one rank. compute_s is that of the thread that computed
+  // longest. The exposed communication is that of the thread that waited least.
   StepReport update() override;
   void consensus() override;
   StrategyState state() override;

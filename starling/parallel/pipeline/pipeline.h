@@ -103,13 +103,13 @@ class Pipeline final : public Strategy, public Traced {
   // of each rank. The rest of the measured bubble is waiting for messages and for the machine. "bubble_mean"
   // is the mean over the steps after the first. "stages" and "micro_batches" describe the schedule.
   // "live_activations" is the largest number on any rank. "stage_bytes" counts activations and gradients
-  // between stages. With several replicas, `replicas` and the statistics of the exchange on this rank's stage
-  // follow.
+  // between stages. "replicas" is the number of replicas. If options.tells_exchange is set, the statistics of
+  // the exchange on this rank's stage follow; they may differ between the ranks.
   StrategyStats strategy_stats() override;
 
   // Returns the actions of all ranks in the last step, ordered by rank. Collective. Complete on rank 0 and
-  // empty on all other ranks. On one host, times count from the earliest begin. Clocks of several hosts
-  // differ, so there each rank counts from its own begin.
+  // empty on all other ranks. On one host, times count from the start of the earliest action of any rank.
+  // Clocks of several hosts differ, so there each rank counts from the start of its own first action.
   std::vector<MeasuredAction> gather_timeline() override;
   uint64_t bytes_from_servers() override { return exchange_->bytes_from_servers(); }
   Traced* traced() override { return this; }

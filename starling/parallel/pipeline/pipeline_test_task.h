@@ -63,7 +63,7 @@ inline Task gpt_task() {
   return text_task(spec);
 }
 
-// A small transformer with an output layer of its own and grouped queries.
+// A small transformer with grouped queries. It has an output layer of its own unless `tied` is true.
 inline Task llama_task(bool tied) {
   ModelSpec spec;
   spec.name = "llama";

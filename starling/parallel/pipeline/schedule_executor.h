@@ -30,7 +30,7 @@ struct TableResult {
   double loss = 0;    // mean over the micro-batches; only on the rank of the last stage
   double busy_s = 0;  // time in forward and backward
   double wait_s = 0;  // time spent in receiving and in waiting for the last sends
-  double span_s = 0;  // time from the begin to the end
+  double span_s = 0;  // time from the start of the first action to the end of the last one
   int64_t begin_ns = 0;
   uint64_t payload_bytes = 0;  // activations and gradients sent, as encoded
 };
@@ -44,8 +44,9 @@ class ScheduleExecutor {
   ScheduleExecutor(const Schedule& schedule, const std::vector<size_t>& cut, const Model& model,
                    at::ScalarType type, const std::string& activations, Group& group, const Clock& clock);
 
-  // Runs the schedule on the batch of a step, which is equal on every rank. The first stage reads its input,
-  // and the last stage reads its target. Its size must be divisible by the number of micro-batches.
+  // Runs the schedule on the batch of a step, which is equal on every rank. The first stage reads the batch's
+  // inputs, and the last stage reads its targets. The number of samples must be divisible by the number of
+  // micro-batches.
   // after_backward is called after each backward of a stage; it may take the gradients away. Errors:
   // ConfigError (--micro-batches) for an indivisible batch; Error(kNumeric) for a loss that is not finite;
   // CommError.

@@ -57,7 +57,8 @@ class StageModel {
  public:
   // Collective over `stages`. Parameters are those of rank 0's fresh model. `stages` and the clock must
   // outlive this object. Errors: ConfigError for a schedule that check_schedule refuses or that has another
-  // number of ranks. ConfigError also for more stages than blocks, an invalid cut, or a model without blocks.
+  // number of ranks. ConfigError also for more stages than blocks, an invalid cut, a model without blocks, or
+  // a weighted loss.
   StageModel(const ModelFactory& factory, const StageModelOptions& options, Group& stages,
              const Clock& clock);
   ~StageModel();

@@ -1,5 +1,5 @@
 // Encodes the shapes of the tensors of an activation as a message. A stage sends it to the next stage before
-// the first activation.
+// the first activation of each shape of micro-batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -23,8 +23,8 @@ class Traced {
   // Returns the schedule that the ranks execute.
   virtual const Schedule& schedule() const = 0;
   // Returns the actions of all ranks in the last step, ordered by rank. Collective. Complete on rank 0 and
-  // empty on all other ranks. On one host, times count from the earliest begin. Clocks of several hosts
-  // differ, so there each rank counts from its own begin.
+  // empty on all other ranks. On one host, times count from the start of the earliest action of any rank.
+  // Clocks of several hosts differ, so there each rank counts from the start of its own first action.
   virtual std::vector<MeasuredAction> gather_timeline() = 0;
 };
 

@@ -16,9 +16,9 @@ namespace starling {
 // The mean of one flat range over the ranks of a group. Not thread-safe.
 class CodedMean {
  public:
-  // Collective. For fp32 ranges of the replica's layout. The codec sees each tensor as a matrix: the first
-  // dimension gives the rows, and all other dimensions together give the columns. The group must outlive this
-  // object. momentum: that of the velocity of codec/momentum_correction.h, if the spec has it.
+  // Collective. The ranges are fp32 and have the replica's layout. The codec sees each tensor as a matrix:
+  // the first dimension gives the rows, and all other dimensions together give the columns. The group must
+  // outlive this object. momentum: that of the velocity of codec/momentum_correction.h, if the spec has it.
   CodedMean(const CodecSpec& spec, FlatReplica& replica, Group& group, double momentum = 0);
 
   // Replaces `flat` by the mean, which is bit-identical on all ranks. Collective.
@@ -34,8 +34,8 @@ class CodedMean {
   // Group::traffic(), as the mean over the ranks and the applications. compression is what an all-reduce
   // without a codec sends, 2 (p − 1)/p · |W|, divided by message_bytes. It is missing if nothing was sent.
   // message_balance is the largest mean of any rank divided by the mean of all ranks. by_reduce_scatter is
-  // the share of the applications that were a reduce-scatter and an all-gather; all others were an
-  // all-gather. residual_norm is the norm of this rank's error feedback, if any.
+  // the share of the applications that CompressedAllReduce::scattered() counts. residual_norm is the norm of
+  // this rank's error feedback, if any.
   void tell(StrategyStats& print) const;
 
  private:

@@ -1,8 +1,9 @@
-// FlatReplica is a replica that one rank trains by itself. Its parameters, gradients and optimizer states are
-// flat ranges.
+// FlatReplica is a replica whose parameters, gradients and optimizer states are flat ranges. One rank trains
+// it.
 //
 // The exchanges whose replicas may differ (local SGD, ADMM, gossip, parallel SGD, parameter server) use it.
-// They read and write whole ranges and do not depend on layers.
+// Hybrid parallelism, compressed SGD and the exchanges for own optimizers use it, too. They read and write
+// whole ranges and do not depend on layers.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +53,10 @@ struct FlatReplicaOptions {
   const Clock* clock = nullptr;  // measures weighing_s(); null: weighing_s() is 0
 };
 
-// A model with its flat ranges and its update rule. Not thread-safe. Only squares(), and update() if it
-// clips, communicate, with the ranks of options.parts. If the model is a part of a pipeline or of a tensor
-// group, its forward and backward communicate, too.
+// A model with its flat ranges and its update rule. Not thread-safe. squares(), and update() if it clips the
+// norm, communicate with the ranks of options.parts. forward_backward() of a weighted loss communicates with
+// the ranks of options.mean_over. If the model is a part of a pipeline or of a tensor group, its forward and
+// backward communicate, too.
 class FlatReplica {
  public:
   // Makes the model with the parameters that options.seed gives.
@@ -104,14 +106,15 @@ class FlatReplica {
   // Returns the seconds of the last forward_backward() in which the ranks of options.mean_over added the
   // weights of a weighted loss.
   double weighing_s() const { return weighing_s_; }
-  // Applies the update rule in place to gradients(), which are clipped if options.clip_norm is set. Errors:
-  // Error(kNumeric) for a gradient that is not finite, naming the rank, the step and the first parameter
-  // whose gradient is not finite. The parameters are then useless.
+  // Updates the parameters in place from gradients(), by the update rule or by the own optimizer. Clips the
+  // gradients first if options.clip_value or options.clip_norm is set. Errors: Error(kNumeric) for a gradient
+  // that is not finite, naming the rank, the step and the first parameter whose gradient is not finite. The
+  // parameters are then useless. Gradients of a user's own loop are not checked.
   void update(const Step& step);
   // Takes the gradients (.grad) that the user's own loop has computed, times `weight`. Afterwards the .grad
   // of each parameter shows its part of gradients(), zeros for a parameter without a gradient. Only with
-  // options.own_gradients. Errors: ConfigError that names a parameter whose gradient is sparse or has
-  // another type.
+  // options.own_gradients and options.optimizer. Errors: ConfigError that names a parameter whose gradient is
+  // sparse.
   void take_own_gradients(double weight);
   // With options.releases_gradients: frees the memory of the gradients. Gradients (.grad) that show it become
   // undefined.

@@ -72,8 +72,8 @@ int64_t parameter_count(const Replica& replica);
 // parameter that is not finite.
 [[noreturn]] void refuse_loss(const Replica& replica, int rank, int64_t step, double loss);
 
-// Throws Error(kNumeric) for a loss that is not finite, without a look at the parameters, which may be
-// divided among the ranks.
+// Throws Error(kNumeric) for a loss that is not finite. It does not read the parameters, which may be sharded
+// over the ranks.
 [[noreturn]] void refuse_loss(int rank, int64_t step, double loss);
 
 // Returns the name of the first parameter whose tensor is not finite. gradient_of: returns the tensor of

@@ -1,7 +1,7 @@
 // ReplicaStrategy is the base of exchanges that work on whole flat ranges (local SGD, parallel SGD, ADMM,
-// gossip, compressed SGD). Each rank trains its own FlatReplica. From time to time, in a synchronization
-// round, the ranks exchange flat ranges. An algorithm defines what happens in a step and what the agreed
-// model is.
+// gossip, compressed SGD, and the forms of all-reduce and ZeRO for own optimizers). Each rank trains its own
+// FlatReplica. The ranks exchange flat ranges in every step, or from time to time in a synchronization round.
+// An algorithm defines what happens in a step and what the agreed model is.
 #pragma once
 
 #include <map>

@@ -20,7 +20,8 @@ struct SampleShuffle {
 };
 
 // Shuffles the samples of all ranks. Collective. `own` holds this rank's samples. They are read once, as in
-// epoch 0 (augmentation is frozen), and kept in memory.
+// epoch 0 (augmentation is frozen), and kept in memory. Errors: ConfigError on all ranks if the tensors of
+// samples differ in shape or type.
 SampleShuffle shuffle_samples(Group& group, const Clock& clock, const Source& own, uint64_t seed);
 
 }  // namespace starling

@@ -1,5 +1,6 @@
 // ThreadTeam is a fixed number of threads that execute one call together, each with its own index. The
-// calling thread is thread 0. Each thread computes with one ATen thread.
+// calling thread is thread 0. Each thread that the team starts computes with one ATen thread. The calling
+// thread keeps its number of ATen threads.
 #pragma once
 
 #include <condition_variable>

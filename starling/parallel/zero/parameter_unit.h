@@ -45,8 +45,8 @@ class GatherOnUse {
   ~GatherOnUse();
   GatherOnUse(const GatherOnUse&) = delete;
 
-  // Keeps all units whole that are gathered from now on. Or, if `hold` is false, releases all units that no
-  // operation uses, and keeps no more than the given number.
+  // If `hold` is true, all units that are gathered from now on stay whole. If `hold` is false, releases all
+  // units that no operation uses, and keeps at most the constructor's number of unused units from now on.
   void hold(bool hold);
   // Compares which units the ranks have gathered since the last call, and in which order. Errors: ConfigError
   // if the orders differ. Collective.
@@ -115,7 +115,8 @@ class ParameterUnit {
   void updated();
 
   // Takes the gradients (.grad) of the parameters, times `weight`, into one flat range, which .grad then
-  // shows. used: of all parameters of the replica, 1 for those that had a gradient and 0 for all others.
+  // shows. used: by parameter of the replica. The unit sets the entry of each of its parameters: 1 if the
+  // parameter had a gradient, otherwise 0.
   void take_gradients(Replica& replica, double weight, std::vector<double>& used);
   // Replaces the gradients by their mean over the ranks. whole: on every element, and otherwise on this
   // rank's share. Collective.

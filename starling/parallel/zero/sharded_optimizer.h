@@ -6,7 +6,7 @@
 //
 // (Rajbhandari et al. 2020, arXiv 1910.02054. zero.h has the form with an update rule, and stage 3.) The
 // states of the optimizer exist once over all ranks. The optimizer must update each element by itself. A rank
-// sends 2 (p − 1)/p |W| bytes in a step.
+// sends 2 (p − 1)/p |W| bytes in a step, or 3 (p − 1)/p |W| if the loop calls synchronize().
 //
 // Stage 1 keeps the memory of the whole gradient. In stage 2, the gradient of one backward pass exists until
 // it is reduced. The optimizer then gets 1/p of it, and no gradient exists between the steps.

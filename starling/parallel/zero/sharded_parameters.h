@@ -10,7 +10,7 @@
 // Between steps a rank holds 1/p of the parameters and no gradients. A loop may accumulate gradients and
 // weigh them afterwards. So the whole gradient of a rank exists from backward to the update. A pass that uses
 // each unit once gathers it in forward, and again in backward if other units were used meanwhile. With one
-// pass a step then sends at most 3 (p − 1)/p |W| bytes per rank.
+// pass a step then sends at most 3 (p − 1)/p |W| bytes per rank. synchronize() adds (p − 1)/p |W| bytes.
 #pragma once
 
 #include <memory>
@@ -42,8 +42,8 @@ class ShardedParameters final : public Strategy, public OwnLoop {
   // Makes the model whole on every rank until the next step. Running statistics become their mean over the
   // ranks.
   void consensus() override;
-  // Collective. Returns whole parameters on rank 0. The states of the optimizer are those of each rank, and
-  // need as many ranks again.
+  // Collective. Returns whole parameters on rank 0. The states of the optimizer are those of each rank, so
+  // only a run with as many ranks can load them.
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
   Replica& evaluated() override { return replica_; }

@@ -32,12 +32,12 @@ struct ZeroOptions {
 
 // What the allocator counts, in bytes.
 struct ZeroPeak {
-  int64_t before = 0;  // live bytes that are not this strategy's
-  int64_t held = 0;    // bytes of this strategy before its first step
-  int64_t peak = 0;    // the largest number of live bytes in all steps, without `before`
-  int64_t forward_begin = 0;
-  int64_t activations = 0;
-  bool begun = false;
+  int64_t before = 0;         // live bytes that are not this strategy's
+  int64_t held = 0;           // bytes of this strategy before its first step
+  int64_t peak = 0;           // the largest number of live bytes in all steps, without `before`
+  int64_t forward_begin = 0;  // live bytes before forward, without those that units hold temporarily
+  int64_t activations = 0;    // the largest number of bytes that a forward pass has left for backward
+  bool begun = false;         // whether the first step has begun
 };
 
 // The strategy of train.shard. Not thread-safe.
@@ -84,7 +84,7 @@ class Zero final : public Strategy {
   void reduce_filled();
   [[noreturn]] void refuse(double loss) const;
   [[noreturn]] void refuse_gradient_of(const ZeroUnit& unit) const;
-  // These functions update peak_ if options.memory is given: at the begin of a step, around forward, and at
+  // These functions update peak_ if options.memory is given: at the start of a step, around forward, and at
   // the end of the step.
   void step_begins();
   void forward_begins();

@@ -121,7 +121,7 @@ Batch first_samples(const Source& source, int64_t count) {
 
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
                      const Choices& earlier, Group& group, const Clock& clock) {
-  // every rank throws its errors
+  // Every rank reads the schedule, so that every rank throws the errors of a wrong one.
   const int stages = is_pipeline(spec) ? pipeline_schedule(spec).stages() : 0;
   std::string text;
   if (group.rank() == 0) {

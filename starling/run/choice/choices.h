@@ -1,7 +1,7 @@
 // Choices that Starling makes when a run starts (design decision 4). By default they do not depend on a
 // measurement, except the cut of a pipeline that encodes nothing and draws no random numbers of libtorch's:
-// it does not change what is learned. Rank 0 makes them once and sends them to all ranks. The run's manifest
-// records them, and a resumed run takes them from there.
+// it does not change what is learned. Rank 0 makes them once and sends them to all ranks. Checkpoints record
+// them, and a resumed run takes them from its checkpoint.
 #pragma once
 
 #include <map>
@@ -22,12 +22,13 @@ namespace starling {
 using Choices = std::map<std::string, std::string>;
 
 // Makes the choices that the spec leaves to "auto", unless `earlier` (of a resumed run) holds them. Rank 0
-// measures under train.tune. `sample` is a small batch for measuring: the samples that a rank computes at
-// once (measured_samples()). Collective.
+// measures under train.tune, and for the cut of a pipeline as described above. `sample` is a small batch for
+// measuring: the samples that a rank computes at once (measured_samples()). Collective.
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
                      const Choices& earlier, Group& group, const Clock& clock);
 
-// Returns the samples that a rank computes at once: its share of a step, or a micro-batch in a pipeline.
+// Returns the samples that a rank computes at once: one of the train.accumulate parts of its share of a step,
+// or a micro-batch in a pipeline.
 int64_t measured_samples(const RunSpec& spec);
 
 // Returns the first `count` samples of a source, or all of them if there are fewer.

@@ -32,7 +32,8 @@ GemmComparison measure_gemm(int64_t rows);
 // Makes all products of the process go through "mkl" or "onednn" from now on.
 void select_gemm(const std::string& name);
 
-// Returns the seconds of one call: the minimum of `repeats` calls after a warm-up call.
+// Returns the seconds of one call: the minimum of `repeats` calls after a warm-up call. Infinity if `repeats`
+// is 0.
 double best_seconds(const std::function<void()>& call, int repeats = 3);
 
 }  // namespace starling

@@ -52,8 +52,9 @@ class ShareMeasurement {
   std::vector<double> seconds_;
 };
 
-// Returns the new shares of ranks that have computed `shares` samples in `seconds` seconds each. Ranks whose
-// speeds differ by less than ShareMeasurement::kEqual get equal shares.
+// Returns the new shares of ranks that have computed `shares` samples in `seconds` seconds each. Every rank
+// gets at least `least` samples. Ranks whose speeds differ by less than ShareMeasurement::kEqual get equal
+// shares.
 std::vector<int64_t> shares_by_speed(const std::vector<int64_t>& shares, const std::vector<double>& seconds,
                                      int64_t least);
 
@@ -62,8 +63,9 @@ std::vector<int64_t> shares_by_speed(const std::vector<int64_t>& shares, const s
 bool measures_shares(const RunSpec& spec, const Choices& choices, const Group& group);
 
 // Returns the parts of all ranks by which a run begins: those of the list in data.share, or those that
-// `choices` holds of an earlier start under "auto". Empty if there are none, or if they are for another
-// number of ranks.
+// `choices` holds of an earlier start under "auto". Empty if there are none, or if those of the earlier start
+// are for another number of ranks or lack a lost rank. Errors: ConfigError if the list has another number of
+// parts than the run has ranks.
 std::vector<double> known_parts(const RunSpec& spec, const Choices& choices);
 
 // Takes the shares of rank 0 as choices["share"] and `parts`, under data.share = "auto". A loss may have come
@@ -73,8 +75,8 @@ void agree_on_shares(const RunSpec& spec, Group& group, Choices& choices, std::v
 // Returns the parts of `members`, which are ascending ranks. Empty if `parts` is empty.
 std::vector<double> parts_of_members(const std::vector<double>& parts, const std::vector<int>& members);
 
-// Returns the samples of each member in a step. If `parts` is empty, all members have equally many, up to
-// one.
+// Returns the samples of each member in a step. If `parts` is empty, the numbers of two members differ by at
+// most one.
 std::vector<int64_t> shares_of_members(const RunSpec& spec, const std::vector<double>& parts,
                                        const std::vector<int>& members);
 

@@ -6,11 +6,13 @@
 
 namespace starling {
 
-// Renames the checkpoints, the events, the SQLite file and the timeline of an earlier run. Does nothing if
-// `resume` (run.resume) continues a checkpoint of this folder. checkpoints becomes checkpoints.N,
-// events.jsonl becomes events.N.jsonl, and so on. N is the lowest number that is free for all files. Returns
-// a sentence that names the new files, or an empty string if nothing was renamed. Only the holder of the
-// folder's lock may call this. Errors: Error (kCheckpoint) if a file cannot be renamed.
+// Renames the files of an earlier run: its checkpoints, events, SQLite file, timeline, result, weights and
+// TensorBoard files. checkpoints becomes checkpoints.N, events.jsonl becomes events.N.jsonl, and so on. N is
+// the lowest number that is free for all files. config.toml is copied to config.N.toml, because the new run
+// may read it. Does nothing if `resume` (run.resume) continues a checkpoint of this folder.
+//
+// Returns a sentence that names the new files, or an empty string if nothing was renamed. Only the holder of
+// the folder's lock may call this. Errors: Error (kCheckpoint) if a file cannot be renamed.
 std::string set_aside_earlier_files(const std::filesystem::path& run_dir, const std::string& resume);
 
 // Returns true if `path` is the run folder, its folder of checkpoints or one of its checkpoints.

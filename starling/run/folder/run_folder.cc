@@ -137,7 +137,7 @@ fs::path RunFolder::find_checkpoint() const {
   std::vector<std::string> damaged;
   const std::optional<CheckpointFolder> found = newest_whole(folder, &damaged);
   if (found) {
-    const bool renamed = !path_.empty() && is_inside_run(path_, found->path);  // the renaming is said
+    const bool renamed = !path_.empty() && is_inside_run(path_, found->path);  // set_aside_above() reports it
     for (const std::string& text : damaged) {
       if (!renamed) warn(environment_, text + "; trying the checkpoint before it");
     }
@@ -201,7 +201,8 @@ void RunFolder::write(const CheckpointState& checkpoint) {
   sink_.emit(done);
 }
 
-// Files for people and for `starling eval`. Training does not depend on them, so a failure is a warning.
+// Writes config.toml, for people and for `starling eval`. Training does not depend on it, so a failure is a
+// warning.
 void RunFolder::write_configuration() const {
   if (path_.empty() || !environment_.leads()) return;
   std::error_code ignored;

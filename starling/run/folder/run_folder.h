@@ -29,7 +29,8 @@ CheckpointState checkpoint_of(const StrategyState& state);
 // (kCheckpoint) that name the flag or the checkpoint.
 void require_startable(const RunSpec& spec);
 
-// Every method is collective over the group. The rank that leads writes, and all ranks read.
+// All ranks of the group make the same calls. The constructor is collective, and finish() is if its `state`
+// is. The rank that leads writes, and all ranks read.
 class RunFolder {
  public:
   // Finds the checkpoint to resume from, as run.resume says: the newest whole checkpoint of the folder, the
@@ -81,9 +82,9 @@ class RunFolder {
   const RunEnvironment& environment_;
   std::filesystem::path path_;
   std::optional<CheckpointState> resumed_;
-  int64_t saved_ = -1;  // the step of the last checkpoint that was written; of the thread until it has ended
+  int64_t saved_ = -1;  // step of the last written checkpoint; the writer's thread owns it until it ends
   std::string
-      unwritten_;    // why the last checkpoint or weights are missing; empty if they are not. As saved_.
+      unwritten_;    // why the last checkpoint or weights are missing, or empty. It has the owner of saved_.
   Lineage lineage_;  // of the checkpoints that this start writes; its epoch is that of the lock
   // Copies for the thread that writes: a new generation replaces `environment_`.
   EventSink& sink_;

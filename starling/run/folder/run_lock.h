@@ -22,8 +22,8 @@ namespace starling {
 struct RunLockOptions {
   std::chrono::milliseconds beat{1'000};  // period of the signs of life
   std::chrono::milliseconds silence{
-      15'000};  // a holder on another host without a sign of life for so long is dead
-  std::chrono::milliseconds grace{5'000};  // time that a living holder of this host gets to end
+      15'000};  // a holder on another host that shows no sign of life for so long counts as dead
+  std::chrono::milliseconds grace{5'000};                 // time that a living holder gets to end
   std::function<void(const std::string& text)> say = {};  // receives why the constructor waits
   std::function<void()> replaced = {};  // called once, on a thread, if another process takes the lock
 };

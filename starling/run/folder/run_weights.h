@@ -28,8 +28,10 @@ struct RunWeights {
 // checkpoint.
 RunWeights find_run_weights(const std::string& folder);
 
-// Returns the configuration that evaluates the weights: the model and the data of the run, with model.init as
-// the weights. Everything else has its default.
+// Returns the configuration that evaluates the weights. It has the run's keys of the model and the data, its
+// seed, train.eval_batch and comm.security, and its precision if that is fp64. model.init names the weights.
+// Keys that concern several ranks, such as model.batch_norm and data.partition, and all other keys have their
+// defaults. `folder` names the origin of the values.
 Config evaluation_of(const RunWeights& weights, const std::string& folder);
 
 }  // namespace starling

@@ -4,8 +4,8 @@
 //   A checkpoint         has the tensors of all ranks.
 //   A resumed run        continues with them, if the checkpoint has those of exactly its ranks. Otherwise the
 //                        tensors begin anew.
-//   A lost rank          takes its tensors along. The others go on with those of the step after which they
-//                        continue.
+//   A lost rank          takes its tensors along. The other ranks go on with their own tensors of the step
+//                        after which they continue.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -51,9 +51,10 @@ struct LoaderBatch {
 //   }
 //
 // All ranks see the same number of batches. The last batch of an epoch may be smaller. A loader that
-// ProgramCheckpoint::resume() has restored begins where the checkpoint was written, also within an epoch. The
-// loop ends early if the run is to end (Run::stopping()). Threads read batches ahead (data.workers). Not
-// thread-safe. The run must outlive it.
+// ProgramCheckpoint::resume() has restored begins where the checkpoint was written, also within an epoch. If
+// the run is to end (Run::stopping()), the next batch ends the process, or throws Error (kInterrupted) after
+// Run::throw_faults(). Threads read batches ahead (data.workers). Not thread-safe. The run must outlive the
+// loader.
 class DataLoader {
  public:
   ~DataLoader();
@@ -88,8 +89,8 @@ class DataLoader {
     explicit Iterator(DataLoader& loader) : loader_(loader) {}
     DataLoader& loader_;
   };
-  // Begins an epoch. If the loop before was left early, its other batches are skipped. Errors: those of the
-  // source, of this call and of ++.
+  // Begins an epoch. If the loop before was left early, its other batches are skipped. This call and ++ read
+  // the source. They handle its faults as Run::fit() does.
   Iterator begin();
   // The end of each epoch.
   Sentinel end() const { return {}; }

@@ -54,6 +54,8 @@ class DistributedOptimizer {
   // and updates these. step() moves gradients and parameters, and makes the gradients on the device
   // undefined.
   //
+  // With --dry-run, the constructor prints what the loop would train and ends the process with status 0.
+  //
   // Errors: ConfigError in these cases:
   // - The configuration asks for what an own loop cannot do, such as stages or bf16.
   // - The command line has a flag that the loop decides in code, such as --lr or --epochs.
@@ -65,6 +67,7 @@ class DistributedOptimizer {
   //   tensor axis is given.
   // - model.init names weights, and the program has not called Run::replicate().
   // - A parameter of the optimizer is not a parameter of the module.
+  // - The optimizer is torch::optim::LBFGS, whose step needs a closure.
   DistributedOptimizer(Run& run, torch::nn::Module& module, torch::optim::Optimizer& optimizer);
   ~DistributedOptimizer();
   DistributedOptimizer(const DistributedOptimizer&) = delete;
@@ -80,9 +83,10 @@ class DistributedOptimizer {
   // Makes the gradients undefined, as torch::optim::Optimizer::zero_grad() does.
   void zero_grad();
   // Exchanges with the other ranks and updates the parameters. Gradients may have been accumulated over
-  // several backward passes: nothing is exchanged before step(). With --shard and
-  // --exchange central, and on a device, step() frees them. Ranks with different numbers of samples are
-  // weighted by them if the batches come from Run::loader(). Collective.
+  // several backward passes: nothing is exchanged before step(). With --shard and --exchange central, and on
+  // a device, step() frees the gradients. Ranks with different numbers of samples are weighted by these
+  // numbers if the batches come from Run::loader(). Collective. If the ranks have agreed to end the run and
+  // the program goes on without a DataLoader, a later step() ends the process as DataLoader does.
   //
   // A parameter that has a gradient on no rank is not updated, except by servers, to which it is pushed as
   // zeros. Servers that do not wait for all workers do not weight what they get. Errors: ConfigError that
@@ -93,9 +97,9 @@ class DistributedOptimizer {
   // then the mean over the ranks, and may be clipped or read before step(). Collective.
   void synchronize();
 
-  // Shows the model that is evaluated and saved while it exists. Under all-reduce that is the model itself,
-  // with buffers averaged over the ranks. Exchanges whose replicas differ (gossip, ADMM, local SGD) agree on
-  // one model.
+  // While a Shown exists, the module holds the model that is evaluated and saved. Under all-reduce that is
+  // the model itself, with buffers averaged over the ranks. Exchanges whose replicas differ (gossip, ADMM,
+  // local SGD) agree on one model.
   class Shown {
    public:
     ~Shown();
@@ -107,8 +111,11 @@ class DistributedOptimizer {
     explicit Shown(LoopStrategy& strategy) : strategy_(strategy) {}
     LoopStrategy& strategy_;
   };
-  // Returns the agreed model's guard: { auto shown = optimizer.consensus(); evaluate(*net); }. No step() may
-  // be made while it exists. Collective, and so is the end of the scope.
+  // Puts the agreed model into the module until the result is destroyed:
+  //
+  //   { auto shown = optimizer.consensus(); evaluate(*net); }
+  //
+  // No step() may be made in this scope. The call and the end of the scope are collective.
   [[nodiscard]] Shown consensus();
 
   // The number of steps so far, those before a resumed checkpoint included.

@@ -16,7 +16,8 @@ namespace starling {
 // holds.
 OwnOptimizerMaker own_optimizer_of(const FitOptions& options, const RunSpec& spec);
 
-// Throws ConfigError for a pattern of FitOptions::group() that no parameter of the module is left for.
+// Throws ConfigError for a pattern of FitOptions::group() if every parameter that it matches belongs to an
+// earlier group, or if it matches none. Parameters without a gradient do not count.
 void require_groups_match(const FitOptions& options, const torch::nn::Module& module);
 
 }  // namespace starling

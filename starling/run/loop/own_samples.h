@@ -51,8 +51,8 @@ std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, in
                                   const std::vector<int>& members, int64_t first_step);
 
 // Returns true if this rank asks a data server for its next batch (data/served/served_loader.h). Ranks do so
-// if they take their steps at different times and their batches are drawn from all samples. The remaining
-// ranks then get the batches of a lost rank from the server.
+// if data.source is a data server, they take their steps at different times, and their batches are drawn from
+// all samples. The remaining ranks then get the batches of a lost rank from the server.
 bool takes_leases(const RunSpec& spec, const OwnSamples& own);
 
 // Makes a generation's loader: leased if takes_leases(), otherwise loader_of(). Collective over the replicas.

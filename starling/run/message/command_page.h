@@ -23,7 +23,7 @@ enum class ArgumentKind {
 };
 
 struct OptionPage {
-  std::vector<std::string> names;  // "-n", "--ranks"; the name of a positional argument is its placeholder
+  std::vector<std::string> names;  // "-n", "--ranks"; empty for a positional argument
   std::string placeholder;         // "N"; empty for a switch
   std::string text;
   std::string group;  // the heading above the option
@@ -55,7 +55,7 @@ constexpr const char* kGlobalGroup = "Options of every command";
 // do not.
 CommandPage page_of(const CLI::App& app);
 
-// Returns the full name of a command: "starling config show".
+// Returns the full name of a command, for example "starling config show".
 std::string full_name(const CLI::App& app);
 
 // Returns `root` and the pages below it in order, hidden commands excepted.

@@ -13,7 +13,7 @@ enum ExitStatus : int {
   kExitComm = 4,
   kExitCheckpoint = 5,
   kExitNumeric = 6,
-  kExitInterrupted = 130,
+  kExitInterrupted = 130,  // Ctrl-C; a run that another signal interrupts ends with 128 + the signal
 };
 
 constexpr ExitStatus exit_status(ErrorCode code) {

@@ -7,13 +7,14 @@
 
 namespace starling {
 
-// Returns the help text of a command. No line is longer than `columns` unless a single word is.
+// Returns the help text of a command, in lines of at most `columns` columns and at most 110. Longer words and
+// the example commands are not broken.
 std::string help_text(const CommandPage& page, int columns);
 
-// Returns "starling zoo show [OPTIONS] MODEL".
+// Returns the usage of a command, for example "starling zoo show [OPTIONS] MODEL".
 std::string usage_of(const CommandPage& page);
 
-// Returns "-n, --ranks N".
+// Returns the names and the placeholder of an option, for example "-n, --ranks N".
 std::string option_names(const OptionPage& option);
 
 }  // namespace starling

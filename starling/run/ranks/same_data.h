@@ -13,8 +13,9 @@ namespace starling {
 // function that the program called, and the first rank that differs from rank 0.
 void require_same_data(const DataSets& data, Group& group, const char* where);
 
-// Compares the names of the metrics, and whether there is a callback, over the ranks. Collective. Errors:
-// ConfigError on every rank, which names the first rank that differs from rank 0.
+// Compares the options over the ranks: the names of the metrics, the settings, the groups, the blocks and the
+// tensor plan, and whether there is a callback, an optimizer and a schedule. Functions are not compared.
+// Collective. Errors: ConfigError on every rank, which names the first rank that differs from rank 0.
 void require_same_options(const FitOptions& options, Group& group);
 
 }  // namespace starling
