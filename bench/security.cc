@@ -199,7 +199,7 @@ int measure_connections(int rounds, const NetworkNamespaces* hosts) {
   for (const auto& listener : listeners) peers.push_back(listener->accept(soon()));
   std::vector<std::byte> out(kLarge, std::byte{1}), in(kLarge);
   std::array<std::array<std::vector<double>, 3>, 3> found;  // indexed by measurement, then by setting
-  for (int r = -1; r < rounds; ++r) {  // the first round does not count
+  for (int r = -1; r < rounds; ++r) {                       // the first round does not count
     for (size_t s = 0; s < peers.size(); ++s) {
       const auto numbers = measure(*peers[s], 0, out, in);
       for (size_t what = 0; r >= 0 && what < numbers.size(); ++what) found[what][s].push_back(numbers[what]);

@@ -188,9 +188,10 @@ CodecSpec parse_weight_codec(const std::string& word, const std::string& where, 
   }
   for (const char* setting : {"feedback=on", "correction=on"}) {
     if (word.find(setting) == std::string::npos) continue;
-    throw ConfigError(where, fmt::format("{}: weights have no error feedback and no momentum correction, because "
-                                         "each message is complete in itself; leave out {}",
-                                         word, setting));
+    throw ConfigError(where,
+                      fmt::format("{}: weights have no error feedback and no momentum correction, because "
+                                  "each message is complete in itself; leave out {}",
+                                  word, setting));
   }
   spec.error_feedback = spec.momentum_correction = false;
   return spec;

@@ -85,9 +85,10 @@ CompressedAllReduce::CompressedAllReduce(Group& group, const CodecSpec& spec, st
   if (by_parts_ && spec.error_feedback) second_feedback_.emplace(own_part().size());
   if (!spec.momentum_correction || momentum <= 0) return;
   if (combining == Combining::kAdded || combining == Combining::kAveraged)
-    throw ConfigError("exchange.codec", fmt::format("codec {}: momentum correction needs messages that leave "
-                                                    "values out; set momentum_correction to false in its traits",
-                                                    whole_->name()));
+    throw ConfigError("exchange.codec",
+                      fmt::format("codec {}: momentum correction needs messages that leave "
+                                  "values out; set momentum_correction to false in its traits",
+                                  whole_->name()));
   correction_.emplace(count, momentum);
 }
 

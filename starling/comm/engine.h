@@ -28,10 +28,10 @@ namespace starling {
 struct EngineParts {
   Places places;
   GroupOptions options;
-  Store* store = nullptr;  // null: the group has one rank
-  std::string key;         // the prefix of the group's store keys
-  std::string tuning;      // rank 0's GroupOptions::tuning
-  std::string name;        // the name of the group
+  Store* store = nullptr;      // null: the group has one rank
+  std::string key;             // the prefix of the group's store keys
+  std::string tuning;          // rank 0's GroupOptions::tuning
+  std::string name;            // the name of the group
   std::vector<int> job_ranks;  // GroupSetup::world_ranks; empty: a rank has the same number in the job
   std::unique_ptr<LocalTeam> team;
   std::shared_ptr<Window> rings;  // null: there is one local rank

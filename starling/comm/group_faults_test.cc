@@ -118,10 +118,11 @@ TEST(GroupFaults, ALateRankIsNamedWithTheCollective) {
 
 // Covers ranks that share memory and ranks that do not.
 TEST(GroupFaults, ALateRankIsWarnedOfBeforeTheEnd) {
-  for (const bool shared : {true, false}) {
+  for (const auto& [shared, message] :
+       {std::pair(true, false), {false, false}, {true, true}, {false, true}}) {
     std::atomic<int> timed_out{0};
     auto ends = make_memory_endpoints(), message_ends = make_memory_endpoints();
-    run_ranks(2, [&](const ThreadRank& at) {
+    run_ranks(2, [&, shared = shared, message = message](const ThreadRank& at) {
       GroupSetup setup;
       setup.rank = at.rank;
       setup.size = at.size;
@@ -145,15 +146,15 @@ TEST(GroupFaults, ALateRankIsWarnedOfBeforeTheEnd) {
         for (int i = 0; i < 2000 && timed_out == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
         return;
       }
-      EXPECT_THROW(barrier(*group), TimeoutError);
+      int64_t number = 0;
+      EXPECT_THROW(message ? recv(*group, &number, sizeof number, 1, 7) : barrier(*group), TimeoutError);
       ++timed_out;
       // On a busy machine, joining the group may be warned of too, as barrier #0.
-      std::erase_if(warnings,
-                    [](const std::string& text) { return text.find("barrier #1 ") == std::string::npos; });
+      const std::string what = message ? "send 8 bytes with tag 7" : "barrier #1";
+      std::erase_if(warnings, [&](const std::string& text) { return text.find(what) == std::string::npos; });
       ASSERT_EQ(warnings.size(), 1u);
       EXPECT_THAT(warnings[0], HasSubstr("rank 1 (node-a) did not"));
-      EXPECT_THAT(warnings[0],
-                  HasSubstr("barrier #1 within 0.3 s; the ranks that wait for it give up after 3 s"));
+      EXPECT_THAT(warnings[0], HasSubstr(" within 0.3 s; the ranks that wait for it give up after 3 s"));
     });
   }
 }

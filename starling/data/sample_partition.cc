@@ -149,9 +149,10 @@ std::vector<int64_t> labels_of(const Source& source) {
                         "is not one class [n] int64 per sample: use --partition iid");
     target = target.contiguous();
     if (const auto least = target.min().item<int64_t>(); least < 0)
-      throw ConfigError(kKey, fmt::format("the samples are divided by their classes, and a class of this data "
-                                          "set is {}: use --partition iid, or classes from 0 on",
-                                          least));
+      throw ConfigError(kKey,
+                        fmt::format("the samples are divided by their classes, and a class of this data "
+                                    "set is {}: use --partition iid, or classes from 0 on",
+                                    least));
     labels.insert(labels.end(), target.data_ptr<int64_t>(), target.data_ptr<int64_t>() + target.numel());
   }
   return labels;

@@ -135,6 +135,8 @@ class Endpoint {
   // Throws CommError if the transport knows that the peer's host is gone although the connection still seems
   // to exist. transfer_all calls it once a second while it waits.
   virtual void check_alive() const {}
+  // After how long without an answer check_alive() takes the peer's host for gone. 0 if it never does.
+  virtual std::chrono::milliseconds dead_after() const { return {}; }
   // Stops the probes by which the kernel watches the peer's host, until the next check_alive(). The kernel
   // sends a probe every second on each connection. That is much traffic for a process with connections to
   // many ranks.

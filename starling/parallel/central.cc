@@ -171,7 +171,8 @@ void Central::refuse() const {
       const int64_t to = std::min(offset + replica_.parameters[p].tensor.numel(), last);
       return gradients.narrow(0, from < to ? from : first, std::max<int64_t>(0, to - from));
     });
-    if (!name.empty()) refuse_gradient(group_.job_rank(r), step_.index, fmt::format("the gradient of {}", name));
+    if (!name.empty())
+      refuse_gradient(group_.job_rank(r), step_.index, fmt::format("the gradient of {}", name));
   }
   refuse_gradient(group_.job_rank(group_.rank()), step_.index, "the mean gradient of all ranks");
 }

@@ -160,6 +160,7 @@ bool ServerTable<T>::may_push(int worker) const {
 template <typename T>
 PushOutcome ServerTable<T>::push(int worker, int64_t clock, const PushNotes& notes,
                                  std::vector<T>& gradient) {
+  check_usable();
   Worker& w = workers_[worker];
   if (options_.synchronous() && clock < clock_) {
     check_clock(worker, clock, clock, "push");
@@ -284,11 +285,7 @@ void ServerTable<T>::apply_round() {
   for (size_t partition = 0; partition < sizes_.size(); ++partition) {
     if (summed_[partition] == 0) continue;
     if (!options_.fixed_order) sources[partition] = {sum_.data() + offset_[partition]};
-    if (!apply_to(partition, sources[partition], 1.0 / summed_[partition], *lr))
-      throw CommError(
-          fmt::format("the sum of the workers' gradients of clock {} is not finite, though each of them "
-                      "is; try a lower --lr or warm-up (--set schedule.warmup_steps=…)",
-                      clock_));
+    if (!apply_to(partition, sources[partition], 1.0 / summed_[partition], *lr)) spoil();
     summed_[partition] = 0;
     ++changes_[partition];
   }
@@ -298,6 +295,24 @@ void ServerTable<T>::apply_round() {
   record(ServerTableAction::kUpdate, -1, clock_, held);
   ++clock_;
   ++stats_.updates;
+}
+
+// The update was made in place, so it cannot be taken back. The gradients are dropped, so that the loss of a
+// worker does not apply them again.
+template <typename T>
+void ServerTable<T>::spoil() {
+  for (Worker& w : workers_) w.holds = false;
+  std::fill(summed_.begin(), summed_.end(), 0.0);
+  spoiled_ = fmt::format(
+      "the sum of the workers' gradients of clock {} is not finite, though each of them is; "
+      "try a lower --lr or warm-up (--set schedule.warmup_steps=…)",
+      clock_);
+  throw CommError(spoiled_);
+}
+
+template <typename T>
+void ServerTable<T>::check_usable() const {
+  if (!spoiled_.empty()) throw CommError(spoiled_);
 }
 
 template <typename T>
@@ -394,6 +409,7 @@ ReadGrant ServerTable<T>::grant_to(int worker, int64_t clock) {
 template <typename T>
 std::optional<ReadGrant> ServerTable<T>::try_read(int worker, int64_t clock, int64_t min_loads,
                                                   std::vector<T>& out) {
+  check_usable();
   const Worker& w = workers_[worker];
   if (options_.synchronous()) {
     check_clock(worker, clock, std::clamp<int64_t>(clock, 0, clock_ + 1), "read");
@@ -442,6 +458,7 @@ void ServerTable<T>::request_snapshot(int worker) {
 
 template <typename T>
 std::optional<ReadGrant> ServerTable<T>::try_snapshot(int worker, Want want, std::vector<T>& out) {
+  check_usable();
   Worker& w = workers_[worker];
   STARLING_CHECK(w.asked == w.served + 1, "worker {} has not requested a snapshot", worker);
   for (const Worker& other : workers_) {

@@ -48,6 +48,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "starling/optim/update_rule.h"
@@ -112,8 +113,8 @@ class ServerTable {
   bool may_push(int worker) const;
   // Takes a gradient: that of the worker's partitions, one after another. The table may exchange `gradient`
   // for another buffer of equal size. A gradient or loss that is not finite is refused with a CommError,
-  // before it changes anything. A CommError also says that the sum of a clock's gradients is not finite; the
-  // parameters may then have changed.
+  // before it changes anything. A CommError also says that the sum of a clock's gradients is not finite. The
+  // parameters may then have changed, so every later push, read and snapshot of any worker gets that error.
   PushOutcome push(int worker, int64_t clock, const PushNotes& notes, std::vector<T>& gradient);
 
   // Copies the worker's partitions to `out` and returns what they are. Returns nothing while the worker must
@@ -166,6 +167,7 @@ class ServerTable {
   int64_t slowest_clock() const;
   int64_t stop_clock() const;
   void check_clock(int worker, int64_t clock, int64_t expected, const char* what) const;
+  void check_usable() const;
   void check_finite(int worker, int64_t clock, const PushNotes& notes, const std::vector<T>& gradient) const;
   PushOutcome hold(int worker, int64_t clock, std::vector<T>& gradient);
   bool must_redo(const Worker& w) const { return options_.redo_after_loss && w.told < told_of_; }
@@ -173,6 +175,7 @@ class ServerTable {
   void apply_now(int worker, const std::vector<T>& gradient);
   void close_round_if_complete();
   void apply_round();
+  [[noreturn]] void spoil();
   bool apply_own(size_t partition, std::span<const T* const> gradients, double scale, double lr);
   // Returns whether the scaled sum of the gradients is finite.
   bool apply_to(size_t partition, std::span<const T* const> gradients, double scale, double lr);
@@ -198,6 +201,7 @@ class ServerTable {
   std::vector<double> summed_;  // by partition: weight in sum_, in units of sum_unit_
   double sum_unit_ = 1;         // weight of the open clock's first gradient that has one
   double round_loss_ = 0;
+  std::string spoiled_;  // why the parameters must not be used any more; empty: they are right
   // Losses that reads report: those at the time when the last clock was closed or the open clock was begun
   // again.
   int told_of_ = 0;

@@ -558,6 +558,23 @@ TEST(ServerTable, RefusesWhatIsNotAWorkersTurn) {
   EXPECT_THAT(fault([&] { read(sync, 1, 9); }), HasSubstr("read of worker 1 at clock 9"));
 }
 
+TEST(ServerTable, ASumThatIsNotFiniteEndsAllWorkersWithTheReason) {
+  for (const bool fixed : {true, false}) {
+    ServerOptions options = options_of(3, 0);
+    options.fixed_order = fixed;
+    ServerTable<double> table = make_table(options, {1, 2, 3});
+    const double most = std::numeric_limits<double>::max();
+    push(table, 0, 0, {most, 0, 0});
+    push(table, 1, 0, {most, 0, 0});
+    EXPECT_THAT(fault([&] { push(table, 2, 0, {0, 0, 0}); }), HasSubstr("the sum of the workers' gradients"));
+    table.retire(2, /*lost=*/true);  // the server retires a worker whose request has failed
+    EXPECT_THAT(fault([&] { read(table, 0, 1); }), HasSubstr("of clock 0 is not finite"));
+    EXPECT_THAT(fault([&] { push(table, 1, 1, {0, 0, 0}); }), HasSubstr("of clock 0 is not finite"));
+    table.retire(0, /*lost=*/true);
+    table.retire(1, /*lost=*/true);
+  }
+}
+
 TEST(ServerTable, RefusesAPushThatIsNotFiniteBeforeItChangesAnything) {
   const double nan = std::nan("");
   for (const std::optional<int64_t> staleness : {std::optional<int64_t>(), std::optional<int64_t>(0)}) {

@@ -57,7 +57,7 @@ struct EvalDone {
   std::map<std::string, double> metrics = {};  // the program's own metrics, by name, without the accuracy
   double loss_weight = 0;  // what the loss is a mean over: the samples, or the weight of a weighted loss
   std::vector<double> metric_weights = {};  // what each metric is a mean over, in the order of FitOptions
-  double seconds = 0;      // that the evaluation took on the leading rank
+  double seconds = 0;                       // that the evaluation took on the leading rank
 };
 
 // How far an evaluation is. It is shown on a terminal and kept nowhere.

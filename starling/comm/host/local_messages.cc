@@ -21,6 +21,11 @@ constexpr uint64_t padded(uint64_t bytes) {
 
 using SteadyClock = std::chrono::steady_clock;
 
+// A wait warns when nine tenths of the timeout are left.
+constexpr std::chrono::milliseconds nine_tenths(std::chrono::milliseconds timeout) {
+  return timeout - timeout / 10;
+}
+
 }  // namespace
 
 size_t ring_bytes(int local_size) {
@@ -44,6 +49,7 @@ struct LocalMessages::Box : Inbox {
   uint64_t taken = 0;
   bool inside = false;
   bool full = false;  // the next message must wait until a thread receives earlier ones (inbox.h)
+  bool cut = false;   // the receiver of the message that was arriving has failed, so nothing more is taken
   Header header{};
   uint64_t arrived = 0;
   std::byte* to = nullptr;
@@ -91,20 +97,23 @@ void LocalMessages::await_room(int peer, uint64_t bytes, const WaitPolicy& waiti
   FlagLine& tail = team_.ring_tail(peer, team_.rank());
   std::optional<SteadyClock::time_point> deadline;
   std::optional<Failure> failure;
-  bool moved = false;
+  bool moved = false, warned = false;
+  const auto late = [&] {
+    return fmt::format("{} did not receive what {} sends", team_.liveness().name(peer),
+                       team_.liveness().name(team_.rank()));
+  };
   const auto give_up = [&] {
     moved = take_in_from_all();
     const auto now = SteadyClock::now();
     if (!deadline || moved) deadline = now + team_.timeout();
     if (moved) return true;
     failure = team_.trouble(peer);
-    if (!failure && now >= *deadline) {
-      failure =
-          Failure{fmt::format("{} did not receive what {} sends within {} ms: late or stopped; see its log",
-                              team_.liveness().name(peer), team_.liveness().name(team_.rank()),
-                              team_.timeout().count()),
-                  team_.liveness().global_rank(peer), true};
-    }
+    if (now >= *deadline - nine_tenths(team_.timeout()) && !std::exchange(warned, true))
+      team_.warn_late(late());
+    if (!failure && now >= *deadline)
+      failure = Failure{
+          fmt::format("{} within {} ms: late or stopped; see its log", late(), team_.timeout().count()),
+          team_.liveness().global_rank(peer), true};
     return failure.has_value();
   };
   while (!wait_at_least(tail, end - ring_, waiting, give_up)) {
@@ -161,6 +170,7 @@ bool LocalMessages::take_in(int peer, Target* target) {
   const std::byte* ring = this->ring(peer, team_.rank());
   const uint64_t head = team_.ring_head(peer, team_.rank()).value.load(std::memory_order_acquire);
   bool moved = box.full = false;
+  if (box.cut) return false;
   while (box.taken < head || (box.inside && box.arrived == box.header.bytes)) {
     if (!box.inside && !take_header(peer, head - box.taken, target)) break;
     moved = true;
@@ -186,19 +196,23 @@ bool LocalMessages::take_in(int peer, Target* target) {
   return moved;
 }
 
-void LocalMessages::await_bytes(int peer, const Target& target, const WaitPolicy& waiting) {
+void LocalMessages::await_bytes(int peer, Target& target, const WaitPolicy& waiting) {
   const auto deadline = SteadyClock::now() + team_.timeout();
   std::optional<Failure> failure;
+  const auto late = [&] {
+    return fmt::format("{} did not send {} bytes with tag {} to {}", team_.liveness().name(peer),
+                       target.bytes, target.tag, team_.liveness().name(team_.rank()));
+  };
   FlagLine& head = team_.ring_head(peer, team_.rank());
   const bool reached = wait_at_least(head, boxes_[peer]->taken + 1, waiting, [&] {
     failure = team_.trouble(peer);
-    if (!failure && SteadyClock::now() >= deadline) {
+    const auto now = SteadyClock::now();
+    if (now >= deadline - nine_tenths(team_.timeout()) && !std::exchange(target.warned, true))
+      team_.warn_late(late());
+    if (!failure && now >= deadline)
       failure = Failure{
-          fmt::format("{} did not send {} bytes with tag {} to {} within {} ms: late or stopped; see its log",
-                      team_.liveness().name(peer), target.bytes, target.tag,
-                      team_.liveness().name(team_.rank()), team_.timeout().count()),
+          fmt::format("{} within {} ms: late or stopped; see its log", late(), team_.timeout().count()),
           team_.liveness().global_rank(peer), true};
-    }
     return failure.has_value();
   });
   if (!reached) team_.fail(*failure);
@@ -231,9 +245,23 @@ void LocalMessages::recv(void* data, size_t bytes, int peer, uint32_t tag, const
   team_.check_usable();
   Box& box = *boxes_[peer];
   Target target{tag, static_cast<std::byte*>(data), bytes};
-  const auto deadline = SteadyClock::now() + team_.timeout();
   std::unique_lock lock(box.mutex);
-  while (!target.done) {
+  try {
+    receive(peer, target, waiting, lock);
+  } catch (...) {
+    // The caller may free `data` now. No thread may write the rest of a message there.
+    box.changed.wait(lock, [&] { return !box.reading; });
+    box.cut = box.cut || (box.inside && box.target == &target);
+    throw;
+  }
+}
+
+void LocalMessages::receive(int peer, Target& target, const WaitPolicy& waiting,
+                            std::unique_lock<std::mutex>& lock) {
+  Box& box = *boxes_[peer];
+  const auto& [tag, data, bytes, done] = target;
+  const auto deadline = SteadyClock::now() + team_.timeout();
+  while (!done) {
     if (take_complete(box, data, bytes, peer, tag)) return;
     if (box.reading) {
       box.changed.wait_for(lock, std::chrono::milliseconds(20));
@@ -256,9 +284,10 @@ void LocalMessages::recv(void* data, size_t bytes, int peer, uint32_t tag, const
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the ring has bytes all the time
     if (SteadyClock::now() >= deadline)
       team_.fail(Failure{
-          fmt::format("{} bytes with tag {} of {} are behind {} bytes with other tags, which no thread "
-                      "received within {} ms",
-                      bytes, tag, team_.liveness().name(peer), box.limit, team_.timeout().count()),
+          fmt::format(
+              "{} bytes with tag {} of {} are behind {} bytes with other tags, which no thread "
+              "received within {} ms; receive the other tags first, or raise GroupOptions::inbox_bytes",
+              bytes, tag, team_.liveness().name(peer), box.limit, team_.timeout().count()),
           team_.liveness().global_rank(peer), true});
     team_.check_usable();
   }

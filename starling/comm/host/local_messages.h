@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,10 +51,13 @@ class LocalMessages {
     std::byte* data;
     size_t bytes;
     bool done = false;
+    bool warned = false;  // that the message is late
   };
 
   void put(int peer, const void* data, size_t bytes, const WaitPolicy& waiting);
   void await_room(int peer, uint64_t bytes, const WaitPolicy& waiting);
+  // Waits until this rank has the message for `target`.
+  void receive(int peer, Target& target, const WaitPolicy& waiting, std::unique_lock<std::mutex>& lock);
   // Takes in what has arrived from `peer`. A message with the tag of *target goes directly to its memory.
   // Returns whether anything was taken in. Only the reader calls this.
   bool take_in(int peer, Target* target);
@@ -63,7 +67,7 @@ class LocalMessages {
   // Copies the oldest complete message with this tag to `data`. Returns false if there is none. The caller
   // holds the mutex of the box.
   bool take_complete(Box& box, void* data, size_t bytes, int peer, uint32_t tag);
-  void await_bytes(int peer, const Target& target, const WaitPolicy& waiting);
+  void await_bytes(int peer, Target& target, const WaitPolicy& waiting);
   std::byte* ring(int owner, int peer) const {
     return rings_->region(owner) + static_cast<size_t>(peer) * ring_;
   }

@@ -55,7 +55,7 @@ void LocalTeam::await_slowly(FlagLine& flag, uint64_t value, int r, const WaitPo
       warning = now + setup_.timeout / 10 + extra_patience_.load();
     }
     if (now >= *warning) {
-      if (setup_.warn) setup_.warn(late_warning(late(), setup_.timeout));
+      warn_late(late());
       warning = SteadyClock::time_point::max();
     }
     failure = trouble(r);
@@ -66,6 +66,10 @@ void LocalTeam::await_slowly(FlagLine& flag, uint64_t value, int r, const WaitPo
     return failure.has_value();
   });
   if (!reached) fail(*failure);
+}
+
+void LocalTeam::warn_late(const std::string& what) const {
+  if (setup_.warn) setup_.warn(late_warning(what, setup_.timeout));
 }
 
 std::string LocalTeam::who_has_not_entered() const {

@@ -143,6 +143,8 @@ class LocalTeam final : public LocalSync {
   bool shared_cores() const { return setup_.shared_cores; }
   // How long a wait may last.
   std::chrono::milliseconds timeout() const { return setup_.timeout; }
+  // Gives the warning of late_warning(what) to GroupOptions::warn.
+  void warn_late(const std::string& what) const;
   // Lengthens the waits that begin from now on, those of LocalSync included, by `extra`. The caller sets it
   // while other ranks of the host wait for the network themselves.
   void set_extra_patience(std::chrono::milliseconds extra) { extra_patience_ = extra; }

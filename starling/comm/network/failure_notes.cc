@@ -19,7 +19,11 @@ Failure silent_host(const Failure& found, std::span<const std::unique_ptr<Endpoi
     return connection && connection->peer_rank() != found.culprit;
   });
   if (others == 0) return found;
-  for (const Deadline deadline = deadline_in(kSilenceTime); !has_passed(deadline);) {
+  std::chrono::milliseconds patience{0};
+  for (const auto& connection : connections)
+    if (connection) patience = std::max(patience, connection->dead_after());
+  for (const Deadline deadline = deadline_in(std::max(kSilenceTime, patience * 3 / 2));
+       !has_passed(deadline);) {
     try {
       for (size_t r = 0; r < connections.size(); ++r)
         if (connections[r]) connections[r]->check_alive();

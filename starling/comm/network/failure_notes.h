@@ -24,8 +24,8 @@ std::string failure_text(const Failure& failure);
 // Returns the Failure that failure_text() has written, or nothing if the text is something else.
 std::optional<Failure> parse_failure(const std::string& text);
 
-// How long a rank watches its connections if the store is gone. By default a host counts as down after 4 s
-// (kDeadAfter, comm.dead_after_s).
+// How long a rank watches its connections at least if the store is gone. By default a host counts as down
+// after 4 s (kDeadAfter, comm.dead_after_s).
 inline constexpr std::chrono::milliseconds kSilenceTime{6'000};
 
 // FailureNotes writes and reads the notes of one group. It is thread-safe and does not throw. If the store is
@@ -41,7 +41,8 @@ class FailureNotes {
   void leave(const Failure& failure);
   // Returns the failure that the culprit of `found` has written, if it has failed itself. Otherwise returns
   // `found`. `connections` has this rank's connections by rank; they may be null. If the store is gone, the
-  // call watches the connections for up to kSilenceTime. If the host of another rank does not answer, it
+  // call watches the connections for up to kSilenceTime, or for 1.5 times Endpoint::dead_after() if that is
+  // longer. If the host of another rank does not answer, it
   // returns a failure that names that rank.
   Failure explain(const Failure& found, std::span<const std::unique_ptr<Endpoint>> connections) const;
 

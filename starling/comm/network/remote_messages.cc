@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/comm/operation.h"
 
 namespace starling {
 namespace {
@@ -113,13 +114,16 @@ auto RemoteMessages::on_wire(const Call& call) {
   }
 }
 
-void RemoteMessages::check_patience(int peer, Deadline deadline, const std::string& what) {
+void RemoteMessages::check_patience(int peer, Patience& patience, const std::string& what) {
   if (auto failure = setup_.outside ? setup_.outside() : std::nullopt) fail(*failure);
   if (has_passed(boxes_[peer]->next_check.load())) {
     boxes_[peer]->next_check = deadline_in(kAliveEvery);
     on_wire([&] { boxes_[peer]->endpoint->check_alive(); });
   }
-  if (!has_passed(deadline)) return;
+  if (setup_.warn && has_passed(patience.deadline - setup_.timeout + setup_.timeout / 10) &&
+      !std::exchange(patience.warned, true))
+    setup_.warn(late_warning(fmt::format("{} did not {}", name(peer), what), setup_.timeout));
+  if (!has_passed(patience.deadline)) return;
   fail(Failure{fmt::format("{} did not {} within {} ms: late or stopped; see its log, or raise the timeout",
                            name(peer), what, setup_.timeout.count()),
                peer, true});
@@ -168,7 +172,7 @@ bool RemoteMessages::take_in_from_all() {
 void RemoteMessages::send(const void* data, size_t bytes, int peer, uint32_t tag) {
   Box& box = *boxes_[peer];
   const std::lock_guard lock(box.sending);
-  const Deadline deadline = deadline_in(setup_.timeout);
+  Patience patience{deadline_in(setup_.timeout)};
   Deadline next_check = deadline_in(std::chrono::milliseconds(kSliceMilliseconds));
   Attempt attempt(*box.endpoint, &Endpoint::cancel_send);
   on_wire([&] {
@@ -181,24 +185,28 @@ void RemoteMessages::send(const void* data, size_t bytes, int peer, uint32_t tag
     if (take_in_from_all()) continue;
     poll_once(box.endpoint->send_poll());
     if (!has_passed(next_check)) continue;
-    check_patience(peer, deadline, fmt::format("receive {} bytes with tag {}", bytes, tag));
+    check_patience(peer, patience, fmt::format("receive {} bytes with tag {}", bytes, tag));
     next_check = deadline_in(std::chrono::milliseconds(kSliceMilliseconds));
   }
   attempt.complete();
 }
 
-bool RemoteMessages::take_one(Box& box, void* data, size_t bytes, uint32_t tag, Deadline deadline) {
+bool RemoteMessages::take_one(Box& box, void* data, size_t bytes, uint32_t tag, Patience& patience) {
   Endpoint& e = *box.endpoint;
   const auto patient = [&] {
     poll_once({e.poll_fd(), POLLIN, 0});
-    check_patience(box.rank, deadline, fmt::format("send {} bytes with tag {}", bytes, tag));
+    check_patience(box.rank, patience, fmt::format("send {} bytes with tag {}", bytes, tag));
   };
   const auto wait_for_room = [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the socket is readable all the time
-    check_patience(
-        box.rank, deadline,
-        fmt::format("send {} bytes with tag {}, but {} bytes with other tags that no thread receives,", bytes,
-                    tag, setup_.inbox_bytes));
+    if (has_passed(patience.deadline))
+      fail(Failure{
+          fmt::format("{} bytes with tag {} of {} are behind {} bytes with other tags, which no thread "
+                      "received within {} ms; receive the other tags first, or raise "
+                      "GroupOptions::inbox_bytes",
+                      bytes, tag, name(box.rank), setup_.inbox_bytes, setup_.timeout.count()),
+          box.rank, true});
+    check_patience(box.rank, patience, fmt::format("send {} bytes with tag {}", bytes, tag));
   };
   if (!box.inside) {
     auto info = on_wire([&] { return e.step_peek(); });
@@ -257,17 +265,17 @@ bool RemoteMessages::try_recv(void* data, size_t bytes, int peer, uint32_t tag) 
 
 void RemoteMessages::recv(void* data, size_t bytes, int peer, uint32_t tag) {
   Box& box = *boxes_[peer];
-  const Deadline deadline = deadline_in(setup_.timeout);
+  Patience patience{deadline_in(setup_.timeout)};
   std::unique_lock lock(box.mutex);
   for (;;) {
     if (take_complete(box, data, bytes, tag)) return;
     if (box.reading) {
       box.changed.wait_for(lock, std::chrono::milliseconds(kSliceMilliseconds));
-      check_patience(peer, deadline, fmt::format("send {} bytes with tag {}", bytes, tag));
+      check_patience(peer, patience, fmt::format("send {} bytes with tag {}", bytes, tag));
       continue;
     }
     const ReadingTurn turn(box, lock);
-    if (take_one(box, data, bytes, tag, deadline)) return;
+    if (take_one(box, data, bytes, tag, patience)) return;
   }
 }
 

@@ -61,8 +61,13 @@ class RemoteMessages {
   // Runs call(), which uses a connection. A CommError of call() becomes this rank's failure.
   template <typename Call>
   auto on_wire(const Call& call);
-  // Throws if a wait for `peer` cannot go on. `what` says what the peer did not do.
-  void check_patience(int peer, Deadline deadline, const std::string& what);
+  // How long a thread waits for one message.
+  struct Patience {
+    Deadline deadline;
+    bool warned = false;  // that the message is late
+  };
+  // Throws if a wait for `peer` cannot go on, and warns if it is long. `what` says what the peer did not do.
+  void check_patience(int peer, Patience& patience, const std::string& what);
   // Moves the message that is arriving, or the next one, as far as possible. Returns whether a message is
   // complete. Only the reader calls this.
   bool take_in(Box& box);
@@ -72,7 +77,7 @@ class RemoteMessages {
   bool take_complete(Box& box, void* data, size_t bytes, uint32_t tag);
   // Receives one message. Returns true if its tag is `tag`; its bytes are then in `data`. Otherwise the
   // message goes into the box. Also returns false after a pause if the box has no room.
-  bool take_one(Box& box, void* data, size_t bytes, uint32_t tag, Deadline deadline);
+  bool take_one(Box& box, void* data, size_t bytes, uint32_t tag, Patience& patience);
   std::string name(int rank) const;
 
   const RemoteSetup setup_;

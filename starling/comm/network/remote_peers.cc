@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <sstream>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -73,7 +74,8 @@ RemotePeers::RemotePeers(RemoteSetup setup)
       waits_for_(setup_.endpoints.size()),
       sending_(setup_.endpoints.size(), false),
       receiving_(setup_.endpoints.size(), false),
-      left_(setup_.endpoints.size(), false) {
+      left_(setup_.endpoints.size(), false),
+      mute_(setup_.endpoints.size(), false) {
   for (auto& direction : blocked_) direction.assign(setup_.endpoints.size(), 0);
 }
 
@@ -124,7 +126,7 @@ void RemotePeers::notify_all(Tag tag, const std::string& text) {
   const Outgoing notice{.tag = tag, .head = {}, .body = bytes_of(text), .kind = MessageKind::kControl};
   std::vector<size_t> under_way;  // ranks
   for (size_t r = 0; r < setup_.endpoints.size(); ++r) {
-    if (!setup_.endpoints[r] || left_[r] || sending_[r]) continue;
+    if (!setup_.endpoints[r] || left_[r] || mute_[r] || sending_[r]) continue;
     if (tell(r, [&](Endpoint& e) { e.begin_send(notice); })) under_way.push_back(r);
   }
   for (const Deadline deadline = deadline_in(kNoticeTime);;) {
@@ -141,7 +143,7 @@ void RemotePeers::notify_all(Tag tag, const std::string& text) {
   std::vector<Transfer> unsent;
   unsent.reserve(under_way.size());
   for (const size_t r : under_way) {
-    left_[r] = true;  // the peer does not read, so it can be told nothing more
+    mute_[r] = true;  // the peer does not read, so it can be told nothing more
     // After a failure, end_half_sent() ends the connection, which tells the peer. A farewell may be missing.
     if (tag != kFarewell) sending_[r] = true;
     unsent.push_back({setup_.endpoints[r].get(), notice, std::nullopt});
@@ -180,8 +182,11 @@ void RemotePeers::take_notice(int rank, const MessageInfo& info) {
   if (info.tag == kFarewell) {
     left_[rank] = true;
   } else if (info.tag == kWaiting) {
-    waits_for_[rank] = std::atoi(text.c_str());
-    if (!std::exchange(said_waiting_, true)) notify_all(kWaiting, std::to_string(awaited_));
+    std::istringstream words(text);
+    Waiting waiting{.heard_in = operation_.sequence};
+    words >> waiting.rank >> waiting.sequence;
+    waits_for_[rank] = waiting;
+    if (!std::exchange(said_waiting_, true)) notify_all(kWaiting, waiting_text());
   } else if (info.tag == kFailure) {
     auto failure = parse_failure(text);
     if (!failure) return;
@@ -287,11 +292,18 @@ void RemotePeers::look_around() {
   }
 }
 
+std::string RemotePeers::waiting_text() const {
+  return fmt::format("{} {}", awaited_, operation_.sequence);
+}
+
+// What a rank said in an earlier collective is no longer true.
 int RemotePeers::last_in_chain(int rank) const {
   for (size_t hops = 0; hops < waits_for_.size(); ++hops) {
-    const auto next = waits_for_[rank];
-    if (!next || *next < 0 || *next == setup_.rank) return rank;
-    rank = *next;
+    const auto& said = waits_for_[rank];
+    if (!said || std::max(said->sequence, said->heard_in) < operation_.sequence) return rank;
+    if (said->rank < 0 || said->rank >= static_cast<int>(waits_for_.size()) || said->rank == setup_.rank)
+      return rank;
+    rank = said->rank;
   }
   return rank;
 }
@@ -320,7 +332,7 @@ void RemotePeers::check_patience(const std::deque<Flow>& flows, Deadline deadlin
         fmt::format("{} did not take part in {}", name(last_in_chain(awaited_)), describe(operation_)),
         setup_.timeout));
   if (!has_passed(deadline)) return;
-  if (!std::exchange(said_waiting_, true)) notify_all(kWaiting, std::to_string(awaited_));
+  if (!std::exchange(said_waiting_, true)) notify_all(kWaiting, waiting_text());
   if (!has_passed(deadline + kGrace)) return;
   const int late = last_in_chain(awaited_);
   fail(Failure{

@@ -111,15 +111,25 @@ class RemotePeers {
   void notify_all(Tag tag, const std::string& text);
   // Ends the connections on which half a message has been sent. Their peers cannot get another message.
   void end_half_sent();
+  // Returns the text of the notice that this rank waits.
+  std::string waiting_text() const;
   // Follows who waits for whom, beginning at `rank`. Returns the rank that has not said that it waits.
   int last_in_chain(int rank) const;
 
   const RemoteSetup setup_;
   Operation operation_;
-  std::vector<std::optional<int>> waits_for_;  // for each rank, the rank for which it has said it waits
-  std::vector<bool> sending_;                  // for each rank, whether half a message to it has been sent
+  // What a rank has said: in collective number `sequence` it waits for `rank`.
+  struct Waiting {
+    int rank = -1;
+    uint64_t sequence = 0;
+    uint64_t heard_in = 0;  // the number of the collective in which this rank heard it
+  };
+  std::vector<std::optional<Waiting>> waits_for_;  // by the rank that waits
+  std::vector<bool> sending_;  // for each rank, whether half a message to it has been sent
   std::vector<bool> receiving_;
-  std::vector<bool> left_;
+  std::vector<bool> left_;  // for each rank, whether it has said farewell or is gone
+  std::vector<bool>
+      mute_;  // for each rank, whether a notice to it was cut off, so that it gets no further one
   // For receives and for sends: the last pass over the messages in which one of a rank's messages waited.
   std::array<std::vector<uint64_t>, 2> blocked_;
   bool arriving_ = false;  // a message has arrived, and `arrived` was called

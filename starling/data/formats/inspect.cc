@@ -169,7 +169,9 @@ std::string to_text(const DataReport& report) {
 std::string to_json(const DataReport& report) {
   nlohmann::ordered_json json = {{"event", "data"},
                                  {"source", report.source},
-                                 {"kind", report.tensors ? "tensors" : report.text ? "text" : "images"},
+                                 {"kind", report.tensors ? "tensors"
+                                          : report.text  ? "text"
+                                                         : "images"},
                                  {"train_samples", report.train_samples},
                                  {"test_samples", report.test_samples},
                                  {"input_shape", report.input_shape},

@@ -143,6 +143,7 @@ class StreamEndpoint final : public Endpoint {
       throw_gone(fmt::format("no answer for {} ms: the host or the network to it is down", silence->count()));
     if (was_given_up(socket_.get())) throw_gone("no answer: the host or the network to it is down");
   }
+  std::chrono::milliseconds dead_after() const override { return dead_after_; }
   void rest() override {
     if (!resting_.exchange(true)) set_keep_alive(socket_.get(), false);
   }

@@ -338,7 +338,8 @@ void AllReduce::refuse_gradients() const {
   for (int r = 0; one_host_ && r < group_.size(); ++r) {
     for (int m = 0; m < options_.threads; ++m) {
       const std::string name = first_in(r, m);
-      if (!name.empty()) refuse_gradient(group_.job_rank(r), step_.index, fmt::format("the gradient of {}", name));
+      if (!name.empty())
+        refuse_gradient(group_.job_rank(r), step_.index, fmt::format("the gradient of {}", name));
     }
   }
   // Between hosts, the sum has replaced the gradients of this rank's first thread.
