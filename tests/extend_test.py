@@ -149,7 +149,7 @@ class Codec(Extend):
         self.assertRegex(re.sub(r"\s+", " ", out), r"--codec NAME\[:KEY=VALUE\] .*prune, grid \[none\]")
         for word, message in (("gird", "there is no codec 'gird' (did you mean 'grid'?); the codecs are none, fp16, "),
                               ("grid:step=0", "codec grid: step = '0' is not a number above 0"),
-                              ("grid:size=1", "codec grid: 'size=1' is none of its settings"),
+                              ("grid:size=1", "codec grid: 'size=1' is not one of its settings"),
                               ("grid:feedback=maybe", "codec grid: feedback = 'maybe' is not one of off, on")):
             _, err = self.example("codec", *self.ARGS, "--codec", word, status=2)
             self.assertIn(message, err)

@@ -223,7 +223,8 @@ void refusals(Group& group) {
   if (group.rank() == 1)
     expect_fault([&] { recv(group, small, 16, 0, 7); }, "received 8 bytes instead of 16");
   expect_fault([&] { send(group, small, 1, group.rank(), 7); }, "cannot send to itself");
-  expect_fault([&] { broadcast(group, small, 1, DataType::kInt8, group.size()); }, "there is no rank");
+  expect_fault([&] { broadcast(group, small, 1, DataType::kInt8, group.size()); },
+               "does not exist in a group");
   expect_fault([&] { all_reduce(group, small, 1, DataType::kFp32, ReduceOp::kBitOr); }, "are for integers");
   barrier(group);
 }

@@ -118,7 +118,7 @@ class Init(OwnProgram):
         self.run_program("train", "--model", "mlp", "--data", "digits", "--set", "data.samples=64", "--set", "data.test_samples=64",
                          "--steps", 1, "--save", self.path("mlp.safetensors"), "--run-dir", self.path("mlp"))
         _, err = self.own(*FIXED, "--steps", 1, "--init", self.path("mlp.safetensors"), "--run-dir", self.path("run"), status=3)
-        self.assertRegex(err, r"mlp.safetensors: is of another model: .*fc1")
+        self.assertRegex(err, r"mlp.safetensors: holds the weights of another model: .*fc1")
 
 
 class Resume(OwnProgram):

@@ -55,9 +55,8 @@ void add_compare_commands(CLI::App& app, Invocation& invocation) {
   add_number_option(compare, "--target-loss", options.target_loss,
                     "Report when the training loss, as the mean of 20 steps, falls to this value", "LOSS", 0,
                     1e9);
-  compare.add_flag(
-      "--measure-exchange", options.measure_exchange,
-      "Also measure star, tree and ring with 2, 4 and 8 ranks on emulated links (half a minute)");
+  compare.add_flag("--measure-exchange", options.measure_exchange,
+                   "Also measure star, tree and ring with 2, 4 and 8 ranks on emulated links");
   invocation.flags.add_flags(compare);
   add_tour_command(app, invocation);
 }

@@ -11,18 +11,18 @@ FlagChoice data_flags() {
 }
 
 void add_make_command(CLI::App& data, Invocation& invocation) {
-  CLI::App& make = add_command(
-      data, invocation,
-      {.name = "make",
-       .group = "Commands",
-       .summary = "Write generated data to a folder",
-       .details =
-           "The files have the formats that idx:DIR and text:FILE read. Existing files are not replaced.",
-       .examples = {"starling data make --data digits --set data.samples=1000 digits"}},
-      [&invocation] {
-        return data_make_command(invocation.flags.read().spec, invocation.out_dir, invocation.force,
-                                 invocation.options);
-      });
+  CLI::App& make =
+      add_command(data, invocation,
+                  {.name = "make",
+                   .group = "Commands",
+                   .summary = "Write generated data to a folder",
+                   .details = "The files have the formats that idx:DIR and text:FILE read. Existing files "
+                              "are replaced only with --force.",
+                   .examples = {"starling data make --data digits --set data.samples=1000 digits"}},
+                  [&invocation] {
+                    return data_make_command(invocation.flags.read().spec, invocation.out_dir,
+                                             invocation.force, invocation.options);
+                  });
   make.add_option("DIR", invocation.out_dir, "Folder for the files. It is created if it does not exist")
       ->required()
       ->type_name("");

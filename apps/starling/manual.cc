@@ -128,7 +128,7 @@ std::string root_sections() {
          status("4", "Communication failed: a rank or a host was lost, or a wait exceeded its timeout.") +
          status("5", "A checkpoint cannot be read or written.") +
          status("6", "The loss or a weight became infinite or not a number.") +
-         status("130", "A signal interrupted the run.");
+         status("129, 130, 143", "SIGHUP, SIGINT or SIGTERM interrupted the run.");
 }
 
 std::string see_also(const CommandPage& page, const CommandPage& root) {

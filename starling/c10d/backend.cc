@@ -138,7 +138,7 @@ void StarlingBackend::guarded(const std::function<void()>& body) {
 void StarlingBackend::check_rank(const char* operation, int64_t rank) const {
   if (rank >= 0 && rank < size_) return;
   throw Error(ErrorCode::kConfig,
-              fmt::format("{}: there is no rank {} in a group of {}", operation, rank, size_));
+              fmt::format("{}: rank {} does not exist in a group of {} ranks", operation, rank, size_));
 }
 
 bool StarlingBackend::note_coalesced(const c10::intrusive_ptr<StarlingWork>& work) {

@@ -65,7 +65,8 @@ void StarlingBackend::registerCompletionHook(int64_t id, c10d::CompletionHook ho
 }
 
 void StarlingBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
-  if (onCompletionHook_) not_offered("second onCompletion hook", "register one, or completion hooks");
+  if (onCompletionHook_)
+    not_offered("second onCompletion hook", "use registerCompletionHook() for more than one");
   onCompletionHook_ = hook;  // for hasHooks()
   hooks_->set_info_hook(std::move(hook));
 }

@@ -101,6 +101,7 @@ StarlingBackend::WorkPtr StarlingBackend::reconfigure(const c10d::ReconfigureOpt
     rendezvous_.world_ranks.clear();
   }
   sequence_ = 0;
+  windows_ = 0;  // a rank that joins now has made no window
   monitored_ = 0;
   error_ = c10d::ErrorType::SUCCESS;
   auto work = c10::make_intrusive<StarlingWork>(

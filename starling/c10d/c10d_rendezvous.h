@@ -7,8 +7,9 @@
 // end of this socket. Ranks of several hosts must prove to each other that they have the job key, which each
 // reads from a file.
 //
-// The keys in the c10d store are "starling/arrivals" and those that begin with "starling/<round>/". One store
-// may therefore serve any number of rendezvous one after another. All ranks must take part in each.
+// The keys in the c10d store begin with "starling/": one counts arrivals, and those of a round have the
+// round's number. One store may therefore serve any number of rendezvous one after another. All ranks must
+// take part in each.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>

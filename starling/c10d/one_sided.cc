@@ -105,8 +105,8 @@ std::shared_ptr<const StarlingWindow::Registered> StarlingWindow::registered(con
     throw CommError(fmt::format("{}: the window is of a group that has ended; make a new one", operation));
   }
   if (rank < 0 || rank >= static_cast<int64_t>(current->offsets.size())) {
-    refuse_window(operation,
-                  fmt::format("there is no rank {} in a group of {}", rank, current->offsets.size()));
+    refuse_window(operation, fmt::format("rank {} does not exist in a group of {} ranks", rank,
+                                         current->offsets.size()));
   }
   return current;
 }

@@ -157,8 +157,9 @@ CodecSpec parse_codec(const std::string& word, const std::string& where, const E
       const std::string key = part.substr(0, equals);
       if (equals == std::string::npos || std::find(keys.begin(), keys.end(), key) == keys.end()) {
         throw ConfigError(
-            where, fmt::format("codec {}: '{}' is none of its settings{}; write KEY=VALUE with {}", name,
-                               part, hint(key, keys), fmt::join(keys, ", ")));
+            where, fmt::format(
+                       "codec {}: '{}' is not one of its settings{}; write KEY=VALUE, where KEY is one of {}",
+                       name, part, hint(key, keys), fmt::join(keys, ", ")));
       }
       if (!seen.insert(key).second) {
         throw ConfigError(where, fmt::format("codec {}: {} is given twice", name, key));
@@ -170,8 +171,8 @@ CodecSpec parse_codec(const std::string& word, const std::string& where, const E
   if (!seen.contains("correction"))
     spec.momentum_correction = traits_of(spec).momentum_correction && spec.error_feedback;
   if (spec.momentum_correction && !spec.error_feedback)
-    throw ConfigError(where, fmt::format("codec {}: correction=on needs feedback=on, because a value that is "
-                                         "not sent must wait in the residual",
+    throw ConfigError(where, fmt::format("codec {}: correction=on needs feedback=on, because error feedback "
+                                         "keeps the values that are not sent",
                                          name));
   return spec;
 }

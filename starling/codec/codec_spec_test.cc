@@ -74,9 +74,9 @@ TEST(CodecSpec, Errors) {
   EXPECT_THAT(error_of("int9"), AllOf(HasSubstr("--codec: there is no codec 'int9'"),
                                       HasSubstr("did you mean 'int8'?"), HasSubstr("threshold, lowrank")));
   EXPECT_THAT(error_of(""), HasSubstr("there is no codec ''"));
-  EXPECT_THAT(error_of("fp16:block=8"), HasSubstr("'block=8' is none of its settings"));
+  EXPECT_THAT(error_of("fp16:block=8"), HasSubstr("'block=8' is not one of its settings"));
   EXPECT_THAT(error_of("1bit:blok=8"), HasSubstr("did you mean 'block'?"));
-  EXPECT_THAT(error_of("1bit:"), HasSubstr("'' is none of its settings"));
+  EXPECT_THAT(error_of("1bit:"), HasSubstr("'' is not one of its settings"));
   EXPECT_THAT(error_of("1bit:block"), HasSubstr("write KEY=VALUE"));
   EXPECT_THAT(error_of("1bit:block=8,block=16"), HasSubstr("block is given twice"));
   EXPECT_THAT(error_of("1bit:block=12"), HasSubstr("block = '12' is not a multiple of 8"));

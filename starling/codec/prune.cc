@@ -32,7 +32,7 @@ void decode_each(std::span<const std::byte> in, size_t count, size_t sent, const
     visit(next, load_value<float>(in.data() + 4 * k));
     ++next;
   }
-  if (at != end) bad("goes on behind its last value");
+  if (at != end) bad("has bytes after its last value");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(Threshold, HostileMessages) {
   EXPECT_THAT(refusal(2, 1.0f, {0, 18}), testing::HasSubstr("index out of range"));
   EXPECT_THAT(refusal(11, 1.0f, {0}), testing::HasSubstr("more elements than there are"));
   EXPECT_THAT(refusal(2, 1.0f, {0}), testing::HasSubstr("ends inside an index"));
-  EXPECT_THAT(refusal(1, 1.0f, {0, 0}), testing::HasSubstr("goes on behind"));
+  EXPECT_THAT(refusal(1, 1.0f, {0, 0}), testing::HasSubstr("has bytes after"));
   EXPECT_THAT(refusal(1, 1.0f, {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1}),
               testing::HasSubstr("ends inside an index"));
   EXPECT_THAT(refusal(1, 1.0f, {255, 255, 255, 255, 255, 255, 255, 255, 127}),
@@ -138,7 +138,7 @@ TEST(Prune, HostileMessages) {
   EXPECT_THAT(refusal({9, 0}), testing::HasSubstr("index out of range"));
   EXPECT_THAT(refusal({0}), testing::HasSubstr("ends before its last value"));
   EXPECT_THAT(refusal({0, 128}), testing::HasSubstr("ends inside an index"));
-  EXPECT_THAT(refusal({0, 0, 0}), testing::HasSubstr("goes on behind"));
+  EXPECT_THAT(refusal({0, 0, 0}), testing::HasSubstr("has bytes after"));
 }
 
 TEST(KthMagnitude, EqualsSorting) {

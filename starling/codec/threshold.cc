@@ -70,7 +70,7 @@ float decode_each(std::span<const std::byte> in, size_t count, const Visit& visi
     visit(next, (number & 1) != 0 ? -tau : tau);
     ++next;
   }
-  if (at != end) bad("goes on behind its last element");
+  if (at != end) bad("has bytes after its last element");
   return tau;
 }
 

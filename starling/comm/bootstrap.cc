@@ -237,7 +237,7 @@ std::string group_keys(int64_t generation) {
 
 std::unique_ptr<Group> make_group(Store& store, const GroupSetup& setup) {
   if (setup.size < 1 || setup.rank < 0 || setup.rank >= setup.size) {
-    throw CommError(fmt::format("there is no rank {} in a group of {}", setup.rank, setup.size));
+    throw CommError(fmt::format("rank {} does not exist in a group of {} ranks", setup.rank, setup.size));
   }
   Rendezvous rendezvous(store, setup);
   EngineParts parts;

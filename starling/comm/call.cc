@@ -10,7 +10,7 @@ namespace {
 void check_peer(const Call& call, int size) {
   if (call.rank >= 0 && call.rank < size) return;
   throw CommError(
-      fmt::format("{}: there is no rank {} in a group of {}", name_of(call.kind), call.rank, size));
+      fmt::format("{}: rank {} does not exist in a group of {} ranks", name_of(call.kind), call.rank, size));
 }
 
 void check_partner(const Call& call, int rank, int size, const char* verb) {

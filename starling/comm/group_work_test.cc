@@ -206,7 +206,7 @@ TEST_P(GroupWork, AWrongArgumentThrowsFromTheCall) {
   on_all(2, [](Group& group) {
     int32_t word = 0;
     EXPECT_THAT(error_of<CommError>([&] { (void)group.broadcast(&word, 1, DataType::kInt32, 2); }),
-                HasSubstr("there is no rank 2 in a group of 2"));
+                HasSubstr("rank 2 does not exist in a group of 2 ranks"));
     EXPECT_THAT(error_of<CommError>([&] { (void)group.send(&word, 4, group.rank(), 1); }),
                 HasSubstr("cannot send to itself"));
     EXPECT_THAT(

@@ -137,13 +137,12 @@ class Agreement {
       if (!contains(present_, r) && !finished.contains(r) && !dead.contains(r)) silent.push_back(r);
     }
     if (rules_.majority && present_.size() < silent.size()) {
-      store_.put_if_absent(
-          key("list"),
-          fmt::format(
-              "{}of {} ranks, {} are present (rank {}). Rank {} may live beyond a fault of the network. To "
-              "continue with fewer than half of the ranks, give --quorum any",
-              kRefused, present_.size() + silent.size(), present_.size(), fmt::join(present_, ", "),
-              fmt::join(silent, ", ")));
+      store_.put_if_absent(key("list"),
+                           fmt::format("{}of {} ranks, {} are present (rank {}). Rank {} may still run on "
+                                       "the other side of a network fault. To "
+                                       "continue with fewer than half of the ranks, give --quorum any",
+                                       kRefused, present_.size() + silent.size(), present_.size(),
+                                       fmt::join(present_, ", "), fmt::join(silent, ", ")));
       return;
     }
     const std::string mine = fmt::format("{}", fmt::join(present_, " "));

@@ -90,6 +90,15 @@ ScalingPoint measure_point(const RunSpec& spec, const ScalingSpec& scaling, cons
   point.emulate = config.spec.train.emulate;
   point.ranks = ranks;
   point.global_batch = config.spec.train.global_batch;
+  if (!times.contains("step_s")) {  // nothing slows the ranks down, so no times are emulated
+    const auto steps = json.at("steps").get<double>();
+    point.emulated = false;
+    point.samples_per_s = json.at("samples_per_s");
+    point.step_s = static_cast<double>(point.global_batch) / point.samples_per_s;
+    point.compute_s = json.at("compute_s").get<double>() / steps;
+    point.exchange_s = json.at("exposed_comm_s").get<double>() / steps;
+    return point;
+  }
   point.step_s = times.at("step_s");
   point.samples_per_s = times.at("rank_steps_per_s").get<double>() * static_cast<double>(point.global_batch) /
                         static_cast<double>(ranks);
@@ -157,7 +166,7 @@ std::string to_text(const ScalingPoint& p) {
                   p.series, p.ranks, p.samples_per_s, p.speedup, p.ranks, p.step_s * 1e3, p.compute_s * 1e3,
                   p.exchange_s * 1e3, p.waiting_s * 1e3, p.scaling, p.most);
   if (p.overrun > 0.1)
-    line += fmt::format(" ({:.0f} % of the steps computed longer than emulated: the cores are too few)",
+    line += fmt::format(" (in {:.0f} % of the steps, the real computation took longer than the emulated one)",
                         100 * p.overrun);
   return line;
 }
@@ -166,7 +175,7 @@ std::string to_json(const ScalingPoint& p) {
   return nlohmann::ordered_json{{"event", "scaling"},
                                 {"series", p.series},
                                 {"emulate", p.emulate},
-                                {"emulated_compute", true},
+                                {"emulated_compute", p.emulated},
                                 {"ranks", p.ranks},
                                 {"global_batch", p.global_batch},
                                 {"samples_per_s", p.samples_per_s},
@@ -198,11 +207,13 @@ int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const Command
   }
   const ScalingFolder folder;
   if (!options.json) {
-    write_line(
-        fmt::format("{} samples {}, {} steps; the computation of a step is EMULATED: {:g} ms{}, by sleeping; "
-                    "the exchange is real",
-                    scaling.batch, scaling.strong ? "over all ranks" : "a rank", scaling.steps,
-                    scaling.compute_ms, scaling.strong ? " shared out among the ranks" : " on each rank"));
+    const std::string computation =
+        scaling.compute_ms > 0
+            ? fmt::format("the computation of a step is EMULATED: {:g} ms{}, by sleeping", scaling.compute_ms,
+                          scaling.strong ? " divided among the ranks" : " on each rank")
+            : "the computation is real";
+    write_line(fmt::format("{} samples {}, {} steps; {}; the exchange is real", scaling.batch,
+                           scaling.strong ? "over all ranks" : "per rank", scaling.steps, computation));
     write_line(scaling_heading());
   }
   std::vector<ScalingPoint> points;

@@ -20,8 +20,9 @@ struct ScalingPoint {
   double samples_per_s = 0;
   double speedup = 1;  // relative to one rank of the first series
   double step_s = 0;
-  double compute_s = 0;   // forward and backward, as emulated
-  double waiting_s = 0;   // time spent waiting for the slowest rank
+  bool emulated = true;   // whether the computation of a step is emulated
+  double compute_s = 0;   // forward and backward, as emulated, or of rank 0 if it is not
+  double waiting_s = 0;   // time spent waiting for the slowest rank; part of exchange_s if not emulated
   double exchange_s = 0;  // exposed communication without the waiting time
   double overrun = 0;     // share of steps whose real computation took longer than the emulated one
   // "one rank", "linear" (at least 90 % of K), "sub-linear", or "negative" (fewer samples/s than with fewer

@@ -22,6 +22,7 @@
 #include "starling/data/formats/inspect.h"
 #include "starling/data/generated/make_data.h"
 #include "starling/data/source_factory.h"
+#include "starling/launch/environment.h"
 #include "starling/launch/fault.h"
 #include "starling/nn/model.h"
 #include "starling/run/message/dry_run.h"
@@ -224,7 +225,7 @@ int verify_command(const RunSpec& spec, const CommandOptions& options) {
 
 int doctor_command(const CommandOptions& options) {
   const DoctorReport report = examine();
-  const bool color = options.color == "always" || (options.color == "auto" && ::isatty(1) == 1);
+  const bool color = wants_color(read_environment(::environ), options.color, STDOUT_FILENO);
   const int columns = FdOutput(1).columns();
   print_line(options.json ? to_json(report) : to_text(report, color, columns > 0 ? columns : 80));
   return 0;

@@ -134,7 +134,7 @@ void print_results(const Comparison& comparison, const std::string& report, bool
 void print_dry(const ComparisonPlan& plan, bool json) {
   std::vector<std::string> lines;
   for (const ComparedRun& run : plan.runs)
-    lines.push_back(fmt::format("would train {} with {} ranks for {}", run.name,
+    lines.push_back(fmt::format("would train {} with {} processes for {}", run.name,
                                 run.config.spec.train.ranks + servers_of(run.config.spec),
                                 plan.budget.text()));
   print_dry_run(fmt::format("{}", fmt::join(lines, "\n")), json);
@@ -239,7 +239,8 @@ ComparisonPlan make_plan(const Config& base, const std::vector<std::string>& fil
   plan.target = {options.target_accuracy, options.target_loss};
   plan.measure_exchange = options.measure_exchange;
   if (plan.target.accuracy >= 0 && plan.target.loss >= 0)
-    throw ConfigError("--target-accuracy", "and --target-loss exclude each other; give one of them");
+    throw ConfigError("--target-accuracy",
+                      "cannot be combined with --target-loss; give one of them; give one of them");
   plan.runs.push_back({"one rank", one_rank(base)});
   for (const std::string& text : split_runs(options.runs))
     plan.runs.push_back({text, config_of_run(base, files, text)});

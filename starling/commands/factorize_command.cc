@@ -114,7 +114,7 @@ void check_factorize(const RunSpec& spec, const FactorizeSpec& what) {
     throw ConfigError("--epochs", fmt::format("{} epochs; give at least 1", spec.train.epochs));
   const std::string& s = spec.exchange.staleness;
   if (s != "inf" && (s.empty() || s.size() > 9 || s.find_first_not_of("0123456789") != std::string::npos))
-    throw ConfigError("--staleness", fmt::format("\"{}\" must be 0, a number of clocks, or inf", s));
+    throw ConfigError("--staleness", fmt::format("\"{}\" must be 0, a number of steps, or inf", s));
   if (!what.save.empty() && !std::filesystem::is_directory(what.save)) {
     throw ConfigError(
         "--save-factors",

@@ -28,8 +28,8 @@ void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& repli
   if (!equals_one_process(spec)) {
     throw ConfigError("exchange.name",
                       exchange +
-                          " is not synchronous SGD: no single process makes the same update; its "
-                          "equations are tested in parallel/exchange_test.cc");
+                          " is not synchronous SGD: no single process makes the same update; "
+                          "verify an exchange such as all-reduce or central");
   }
   const bool normalizes =
       std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const NamedTensor& b) {

@@ -56,7 +56,13 @@ class Child {
     ::poll(fds.data(), fds.size(), 200);
     out_.read([this](const std::string& line) { take(line); });
     err_.read([this](const std::string& line) { keep(line); });
-    while (signals_.take()) {
+    while (const std::optional<int> signal = signals_.take()) {
+      if (*signal == SIGTSTP) {  // Ctrl-Z does not reach the child, because it has its own process group
+        ::kill(process_.pid, SIGTSTP);
+        ::raise(SIGSTOP);
+        ::kill(process_.pid, SIGCONT);
+        continue;
+      }
       end_.interrupted = true;
       asked_.reset();
       ask_to_end(SIGTERM);

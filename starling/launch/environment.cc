@@ -1,6 +1,7 @@
 #include "starling/launch/environment.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <climits>
@@ -245,6 +246,12 @@ Environment read_environment(const char* const* environ) {
   const std::string columns = env.text("COLUMNS");
   std::from_chars(columns.data(), columns.data() + columns.size(), out.columns);
   return out;
+}
+
+bool wants_color(const Environment& environment, const std::string& option, int fd) {
+  if (option == "always") return true;
+  if (option == "never" || environment.no_color || environment.term == "dumb") return false;
+  return ::isatty(fd) == 1;
 }
 
 }  // namespace starling

@@ -58,4 +58,8 @@ struct Environment {
 // ConfigError with the name of a variable that is missing, contradicts another variable, or is not a number.
 Environment read_environment(const char* const* environ);
 
+// Returns whether text on the descriptor `fd` shall be colored. `option` is that of --color: "always",
+// "never", or "auto" for a terminal, unless NO_COLOR is set or TERM is "dumb".
+bool wants_color(const Environment& environment, const std::string& option, int fd);
+
 }  // namespace starling

@@ -40,10 +40,10 @@ struct Rank {
   bool ended = false;
 };
 
-std::unique_ptr<Ranks> make_ranks(const LaunchOptions& options, const SignalWatch& signals) {
+std::unique_ptr<Ranks> make_ranks(const LaunchOptions& options, SignalWatch& signals) {
   if (options.hosts.hosts.empty())
     return std::make_unique<LocalRanks>(options, signals.mask_before(), /*direct=*/true);
-  return std::make_unique<RemoteRanks>(options, signals.mask_before(), signals.fd());
+  return std::make_unique<RemoteRanks>(options, signals);
 }
 
 class Launch final : private RankListener {

@@ -33,10 +33,10 @@ bool readable(int fd) {
 
 }  // namespace
 
-RemoteRanks::RemoteRanks(const LaunchOptions& options, const sigset_t& mask, int interrupt)
+RemoteRanks::RemoteRanks(const LaunchOptions& options, SignalWatch& signals)
     : options_(options),
-      mask_(mask),
-      interrupt_(interrupt),
+      mask_(signals.mask_before()),
+      signals_(signals),
       program_(options.hosts.program.empty() ? own_program_path() : options.hosts.program),
       folder_(std::filesystem::current_path()),
       running_(static_cast<size_t>(options.ranks)),
@@ -122,12 +122,15 @@ void RemoteRanks::await(const Test& done, const std::string& for_what, RankListe
                                      for_what, options_.hosts.patience.count() / 1000,
                                      last_words(missing->words), options_.hosts.command, missing->name));
     }
-    std::vector<pollfd> fds{{interrupt_, POLLIN, 0}};
+    std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
     add_to(fds);
     ::poll(fds.data(), fds.size(),
            patience() < 0 ? poll_timeout(answer_by_) : std::min(poll_timeout(answer_by_), patience()));
-    if (readable(interrupt_))
-      throw Error(ErrorCode::kInterrupted, "the run was interrupted before its ranks were started");
+    while (const std::optional<int> signal = signals_.take()) {
+      if (*signal == SIGINT || *signal == SIGTERM || *signal == SIGHUP)
+        throw Error(ErrorCode::kInterrupted, "the run was interrupted before its ranks were started");
+      if (*signal == SIGTSTP) ::raise(SIGSTOP);
+    }
     for (Host& host : hosts_) {
       read(host, listener);
       reap(host, listener);
@@ -193,8 +196,8 @@ std::string RemoteRanks::rendezvous_address(RankListener& listener) {
   for (const Host& host : hosts_) {
     if (&host != &first) send(host, fmt::format("reach {}", fmt::join(offered, " ")));
   }
-  await([&](const Host& host) { return &host == &first || host.reached; }, "tried the addresses of the first",
-        listener);
+  await([&](const Host& host) { return &host == &first || host.reached; },
+        "tried the addresses of the first host", listener);
   std::string who;
   for (const std::string& address : offered) {
     const auto fails = std::find_if(std::next(hosts_.begin()), hosts_.end(), [&](const Host& host) {

@@ -26,6 +26,7 @@
 #include "starling/launch/line_reader.h"
 #include "starling/launch/rank_process.h"
 #include "starling/launch/ranks.h"
+#include "starling/launch/signal_watch.h"
 #include "starling/net/deadline.h"
 
 namespace starling {
@@ -33,9 +34,9 @@ namespace starling {
 // The ranks on all hosts of HostsOptions. A thread of its own sends the agents a sign of life.
 class RemoteRanks final : public Ranks {
  public:
-  // `mask` is the signal mask of the child processes. When the descriptor `interrupt` is readable, start()
-  // throws Error(kInterrupted). `options` must outlive this object.
-  RemoteRanks(const LaunchOptions& options, const sigset_t& mask, int interrupt);
+  // If SIGINT, SIGTERM or SIGHUP comes during start(), it throws Error(kInterrupted). The child processes get
+  // the signal mask from before `signals`. `options` and `signals` must outlive this object.
+  RemoteRanks(const LaunchOptions& options, SignalWatch& signals);
   ~RemoteRanks() override;
 
   void start(RankListener& listener) override;
@@ -84,7 +85,7 @@ class RemoteRanks final : public Ranks {
 
   const LaunchOptions& options_;
   const sigset_t mask_;
-  const int interrupt_;
+  SignalWatch& signals_;
   const std::string program_;  // path of the program on the other hosts
   const std::string folder_;   // folder in which the launcher was started
   Deadline answer_by_{};

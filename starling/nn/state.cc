@@ -59,7 +59,8 @@ std::string shape_of(const at::Tensor& t) {
 
 [[noreturn]] void differs(const std::string& from, const std::string& what) {
   throw DataError(
-      fmt::format("{}: is of another model: {}; train and load with the same model.* settings", from, what));
+      fmt::format("{}: holds the weights of another model: {}; train and load with the same model.* settings",
+                  from, what));
 }
 
 class Loading {

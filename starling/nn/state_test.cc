@@ -89,8 +89,9 @@ TEST(State, ConvertsBetweenFloatingPointTypes) {
 TEST(State, AnotherModelNamesTheFirstDifference) {
   TensorFile file = copy_of(lenet());
   file.tensors["fc3.weight"] = torch::zeros({7, 84});
-  EXPECT_THAT(error_of(lenet(), file), HasSubstr("w.safetensors: is of another model: tensor \"fc3.weight\" "
-                                                 "is [7, 84] in the file and [10, 84] in the model"));
+  EXPECT_THAT(error_of(lenet(), file),
+              HasSubstr("w.safetensors: holds the weights of another model: tensor \"fc3.weight\" "
+                        "is [7, 84] in the file and [10, 84] in the model"));
   EXPECT_THAT(error_of(lenet(), file, false), HasSubstr("[7, 84]"));
 
   file = copy_of(lenet());
@@ -144,7 +145,7 @@ TEST(State, LlamaLoadsWithFrequenciesAndTheHeadThatModelTiedAsksFor) {
                         "(model.tied = true)"));
   tied.tensors["lm_head.weight"] = tied.tensors.at("model.embed_tokens.weight");
   EXPECT_EQ(error_of(llama(true), tied), "loaded without an error");
-  EXPECT_THAT(error_of(gpt(), untied), HasSubstr("is of another model"));
+  EXPECT_THAT(error_of(gpt(), untied), HasSubstr("holds the weights of another model"));
 }
 
 }  // namespace

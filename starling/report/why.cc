@@ -48,7 +48,7 @@ std::string first_line(const RunAnswer& answer) {
                                  duration(a.wall_s), plural(a.started.ranks, "rank"));
   if (a.hosts > 1) text += fmt::format(" of {}", plural(a.hosts, "host"));
   if (a.starts > 1) text += fmt::format(", {}", plural(a.starts, "start"));
-  if (!a.ended) return text + ". It still trains, or it was killed.";
+  if (!a.ended) return text + ". The run is still training, or its processes were killed.";
   return text + (a.interrupted ? ". The run was interrupted." : "");
 }
 

@@ -139,7 +139,8 @@ TEST(TimeAccount, AKilledRunIsCountedByItsEvents) {
   EXPECT_TRUE(mentions(a.missing, "The phases of the exchange are unknown"));
   EXPECT_FALSE(mentions(a.missing, "killed"));  // the run may still train
   const RunAnswer answer = why(folder.text());
-  EXPECT_NE(to_text(answer, false, 0).find("It still trains, or it was killed."), std::string::npos);
+  EXPECT_NE(to_text(answer, false, 0).find("The run is still training, or its processes were killed."),
+            std::string::npos);
   EXPECT_NE(to_text(answer, false, 0).find("its phases are unknown"), std::string::npos);
   EXPECT_TRUE(nlohmann::json::parse(to_json(answer))["phases"].is_null());
 }

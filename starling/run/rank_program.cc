@@ -62,8 +62,7 @@ LaunchOptions launch_options(const RunSpec& spec, const RankProgram& program,
   options.argv = program.argv;
   options.hosts = hosts_for(spec, options.ranks);
   options.environment = ::environ;
-  options.color = program.output.color == "always" ||
-                  (program.output.color == "auto" && !environment.no_color && ::isatty(2) == 1);
+  options.color = wants_color(environment, program.output.color, STDERR_FILENO);
   options.quiet = program.output.verbosity < 0;
   options.json = program.output.json;
   options.rendezvous = start_local_rendezvous;

@@ -236,6 +236,7 @@ RunResult Run::train(const ModuleFactory& module, const Loss& loss, std::shared_
   }
   return with_faults_reported(*state_, [&] {
     refuse_unused_data(*state_);
+    if (!train) throw ConfigError("Run::fit", "the training data is a null pointer; pass a Source");
     state_->has_fitted = true;
     const DataSets data{std::move(train), std::move(test)};
     const RunSpec spec = with_options(state_->resolved(), options);

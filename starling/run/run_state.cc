@@ -1,6 +1,7 @@
 #include "starling/run/run_state.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -129,7 +130,7 @@ void end_interrupted(RunState& state) {
   if (environment.leads()) environment.sink.emit(Message{Severity::kInfo, environment.group.rank(), text});
   environment.sink.flush();
   const int signal = environment.requests != nullptr ? environment.requests->signal.load() : 0;
-  const int status = signal != 0 ? 128 + signal : int{kExitInterrupted};
+  const int status = 128 + (signal != 0 ? signal : SIGTERM);  // as interrupted_status()
   // No rank leaves before the leading rank has written its checkpoint.
   if (environment.group.size() > 1) barrier(environment.group);
   state.loop.leave_servers();

@@ -68,12 +68,6 @@ std::string date_text() {
   return text;
 }
 
-bool use_color(const std::string& option, const Environment& environment, int fd) {
-  if (option == "always") return true;
-  if (option == "never" || environment.no_color || environment.term == "dumb") return false;
-  return ::isatty(fd) == 1;
-}
-
 // Returns the name of the interface that has the address `bind_address`, so that UCX listens only there.
 // Returns an empty string if UCX_NET_DEVICES is set, because UCX reads that variable itself. The variable is
 // needed for RDMA devices, which have names of their own, such as mlx5_0:1.
@@ -410,7 +404,7 @@ std::vector<std::unique_ptr<EventSink>> Session::leaders_sinks() {
   const std::string run_id = incarnation_.empty() ? new_incarnation() : incarnation_;
   ProgressOptions progress;
   progress.terminal = ::isatty(fd) == 1 && environment_.term != "dumb";
-  progress.color = use_color(output_.color, environment_, fd);
+  progress.color = wants_color(environment_, output_.color, fd);
   progress.verbosity = output_.verbosity < 0   ? Verbosity::kQuiet
                        : output_.verbosity > 0 ? Verbosity::kVerbose
                                                : Verbosity::kNormal;

@@ -1,6 +1,7 @@
 #include "starling/run/stop_signal.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 namespace starling {
@@ -13,8 +14,10 @@ StopSignal::StopSignal(bool watches) {
       pollfd descriptor{signals_->fd(), POLLIN, 0};
       ::poll(&descriptor, 1, 50);  // wakes up regularly to notice the destructor
       while (const auto signal = signals_->take()) {
-        if (*signal == SIGTSTP || *signal == SIGCHLD) continue;
-        if (*signal == SIGUSR1) {
+        if (*signal == SIGCHLD) continue;
+        if (*signal == SIGTSTP) {  // Ctrl-Z, which reaches a process that no launcher has started
+          ::kill(::getpid(), SIGSTOP);
+        } else if (*signal == SIGUSR1) {
           requests_.save = true;
         } else if (*signal == SIGUSR2) {
           requests_.end = true;

@@ -115,7 +115,7 @@ void require_none(const std::string& differs, Group& group) {
   double any = differs.empty() ? 0 : 1;
   all_reduce(group, &any, 1, DataType::kFp64, ReduceOp::kMax);
   if (any == 0) return;
-  const std::string what = differs.empty() ? "computes something else on another rank" : differs;
+  const std::string what = differs.empty() ? "computes other outputs or gradients on another rank" : differs;
   throw ConfigError(kPlan, fmt::format("the divided model {}; {}", what, kRemedy));
 }
 

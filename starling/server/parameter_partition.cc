@@ -59,7 +59,7 @@ Partitioning make_partitioning(const std::vector<size_t>& sizes, size_t element_
     if (load[s] > 0) continue;
     throw ConfigError("--servers",
                       fmt::format("server {} of {} would hold nothing: the stage that it serves has too few "
-                                  "parameters (one per partition, cut at {} MB); give fewer",
+                                  "partitions (one per parameter, cut at {} MB); give fewer servers",
                                   s, shards, partition_bytes >> 20));
   }
   out.of_shard.resize(shards);

@@ -52,7 +52,7 @@ HeadBytes encode(const ServerMessage& m) {
 
 ServerMessage decode(std::span<const std::byte, kHeadBytes> head, const std::string& peer) {
   if (load_le<uint32_t>(head.data()) != kMagic)
-    refuse(peer, "it begins otherwise; another version of Starling?");
+    refuse(peer, "its first bytes are those of no message; use one version of Starling for all processes");
   const auto code = load_le<uint16_t>(head.data() + 4);
   const auto flags = load_le<uint16_t>(head.data() + 6);
   const auto want = static_cast<uint16_t>(flags >> kWantShift & 3);
@@ -92,7 +92,7 @@ void expect_count(const ServerMessage& message, uint64_t count, const std::strin
 
 void expect_bytes(const ServerMessage& message, uint64_t bytes, const std::string& peer) {
   if (message.bytes == bytes) return;
-  throw CommError(fmt::format("{} sent '{}' of {} bytes; {} elements can have {}", peer,
+  throw CommError(fmt::format("{} sent '{}' with a body of {} bytes; {} elements need {}", peer,
                               name_of(message.code), message.bytes, message.count, bytes));
 }
 

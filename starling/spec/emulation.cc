@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <initializer_list>
 #include <optional>
@@ -69,13 +70,13 @@ void parse_part(const std::string& part, Emulation& result) {
   double factor = 0, percent = 0;
   const auto whole = [&] { return used > 0 && static_cast<size_t>(used) == part.size(); };
   if (std::sscanf(part.c_str(), "slow-rank=%d:%lfx%n", &rank, &factor, &used) == 2 && whole()) {
-    if (rank < 0 || !(factor >= 1)) refuse(part);
+    if (rank < 0 || !(factor >= 1) || !std::isfinite(factor)) refuse(part);
     result.slow_ranks.push_back({rank, factor});
     return;
   }
   used = 0;
   if (std::sscanf(part.c_str(), "jitter=%lfx@%lf%%%n", &factor, &percent, &used) == 2 && whole()) {
-    if (!(factor >= 1) || !(percent > 0 && percent <= 100)) refuse(part);
+    if (!(factor >= 1) || !std::isfinite(factor) || !(percent > 0 && percent <= 100)) refuse(part);
     result.jitter_factor = factor;
     result.jitter_share = percent / 100;
     return;

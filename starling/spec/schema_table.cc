@@ -194,7 +194,8 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
   {.key = "optimizer.clip_value", .member = at<kOptimizer, &OptimizerSpec::clip_value>(),
    .section = Section::kOptimizer,
    .doc = "Largest absolute value of an element of the gradient. A larger element is set to it, before "
-          "clip_norm. 0 turns this clipping off. All-reduce then updates after backward, not during it.",
+          "clip_norm. 0 turns this clipping off. With all-reduce, updates then begin only after the "
+          "backward pass.",
    .range = at_least(0)},
   {.key = "optimizer.share", .member = at<kOptimizer, &OptimizerSpec::share>(),
    .section = Section::kOptimizer,
@@ -293,13 +294,13 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
           "this layout and does not train in fp64, or the faster layout under train.tune.",
    .allowed = "auto contiguous channels-last"},
   {.key = "train.device", .member = at<kTrain, &TrainSpec::device>(), .section = Section::kRanks,
-   .doc = "Where a rank computes (experimental except for cpu). cuda is one GPU per rank of a host, auto is "
+   .doc = "Where a rank computes (experimental except for cpu). cuda is a GPU (the ranks of a host use its GPUs in turn), auto is "
           "cuda if there is a usable GPU, and privateuseone is a device that the program adds to libtorch.",
    .allowed = words_of(DeviceKind{}), .flags = "--device", .placeholder = "DEVICE",
    .shapes_training = false},
   {.key = "train.tune", .member = at<kTrain, &TrainSpec::tune>(), .section = Section::kTraining,
    .doc = "Measures train.gemm and train.layout before the first step where they are auto, and the cut of a "
-          "pipeline that encodes. Two runs may then differ in their roundings.",
+          "pipeline that compresses what its stages send. Two runs may then differ in their roundings.",
    .flags = "--tune", .shapes_training = false},
 
   {.key = "train.mesh", .member = at<kTrain, &TrainSpec::mesh>(), .section = Section::kParallel,
@@ -315,8 +316,8 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
           "layer names separated by commas.",
    .flags = "--hybrid", .placeholder = "none|auto|LAYERS"},
   {.key = "train.on_failure", .member = at<kTrain, &TrainSpec::on_failure>(), .section = Section::kRun,
-   .doc = "What the remaining ranks do when a rank fails: stop or continue. auto continues if the ranks do "
-          "not wait for each other.",
+   .doc = "What the remaining ranks do when a rank fails: stop or continue. auto continues if the workers "
+          "of parameter servers do not wait for each other, and stops otherwise.",
    .allowed = words_of(OnFailure{}), .flags = "--on-failure", .placeholder = "WHAT",
    .shapes_training = false},
   {.key = "train.quorum", .member = at<kTrain, &TrainSpec::quorum>(), .section = Section::kRun,
@@ -326,7 +327,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .shapes_training = false},
   {.key = "train.emulate", .member = at<kTrain, &TrainSpec::emulate>(), .section = Section::kEmulation,
    .doc = "Slow down ranks or the network to study their effect, for example slow-rank=1:2x, jitter=4x@10%, "
-          "compute=20ms, bandwidth=1gbit, latency=5ms, loss=0.1%. Separate several with commas.",
+          "compute=20ms, bandwidth=1gbit, latency=5ms, loss=0.1%. Separate several emulations with commas.",
    .flags = "--emulate", .placeholder = "WHAT", .shapes_training = false},
 
   {.key = "exchange.name", .member = at<kExchange, &ExchangeSpec::name>(), .section = Section::kParallel,
@@ -384,7 +385,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
   {.key = "exchange.reduction_order", .member = at<kExchange, &ExchangeSpec::reduction_order>(),
    .section = Section::kParallel,
    .doc = "parameter-server, staleness 0: gradients are added in rank order (fixed), which gives the bits "
-          "of all-reduce, or as they arrive.",
+          "of all-reduce, or as they arrive (arrival).",
    .allowed = "fixed arrival", .flags = "--reduction-order", .placeholder = "HOW"},
   {.key = "exchange.staleness_weight", .member = at<kExchange, &ExchangeSpec::staleness_weight>(),
    .section = Section::kParallel,

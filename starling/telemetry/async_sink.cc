@@ -73,7 +73,9 @@ void AsyncSink::run() {
     if (dropped_ > 0) {
       batch.emplace_back(
           Message{Severity::kWarning, -1,
-                  fmt::format("{} step events were dropped because the sink was too slow", dropped_)},
+                  fmt::format(
+                      "{} steps are missing from the files of the run folder, because the disk was too slow",
+                      dropped_)},
           unix_time_s());
       dropped_ = 0;
     }

@@ -47,7 +47,7 @@ TEST(AsyncSink, NeverBlocksDropsOnlyStepsAndSaysSo) {
   ASSERT_EQ(taken.size(), 5u);
   EXPECT_THAT(taken[2], testing::HasSubstr("\"step\":3"));
   EXPECT_THAT(taken[3], testing::HasSubstr("eval"));
-  EXPECT_THAT(taken[4], testing::HasSubstr("3 step events were dropped"));
+  EXPECT_THAT(taken[4], testing::HasSubstr("3 steps are missing"));
 }
 
 TEST(AsyncSink, FlushWaitsForWhatWasEmitted) {

@@ -27,10 +27,11 @@ constexpr char kSeparator = '/';  // stands between a tensor's name and its stat
 }
 
 [[noreturn]] void refuse_newer(const fs::path& folder, const CheckpointCheck& check) {
-  throw Error(ErrorCode::kCheckpoint,
-              fmt::format("{}: a newer Starling wrote it: it has format version {}, and this one reads 1 to "
-                          "{}; use that Starling, or --resume never to start anew",
-                          folder.string(), check.version, newest_checkpoint_version()));
+  throw Error(
+      ErrorCode::kCheckpoint,
+      fmt::format("{}: the checkpoint is newer than this Starling: it has format version {}, and this "
+                  "Starling reads 1 to {}; resume with the newer Starling, or start anew by --resume never",
+                  folder.string(), check.version, newest_checkpoint_version()));
 }
 
 json slice_to_json(const std::string& name, const StoredTensor& tensor) {

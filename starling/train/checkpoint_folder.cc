@@ -82,11 +82,11 @@ void exchange(const fs::path& from, const fs::path& to) {
     return;
   }
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
-  if (errno != EINVAL && errno != ENOSYS) fail(to, "exchange it for the new folder", errno);
+  if (errno != EINVAL && errno != ENOSYS) fail(to, "replace it by the new folder", errno);
   const fs::path aside = to.parent_path() / (std::string(kOld) + to.filename().string());
   if (::rename(to.c_str(), aside.c_str()) != 0 || ::rename(from.c_str(), to.c_str()) != 0 ||
       ::rename(aside.c_str(), from.c_str()) != 0)
-    fail(to, "exchange it for the new folder", errno);
+    fail(to, "replace it by the new folder", errno);
 }
 
 bool begins_with(const std::string& name, std::string_view prefix) {
@@ -153,7 +153,7 @@ void rename_damaged(const fs::path& folder, const std::string& damage, const Say
 void rename_foreign(const fs::path& folder, const Say& say) {
   const fs::path to = rename_with(kAside, folder);
   if (say)
-    say(fmt::format("{} does not belong to what this run continues and was renamed to {}", folder.string(),
+    say(fmt::format("{} was written by another run and was renamed to {}", folder.string(),
                     to.filename().string()));
 }
 

@@ -189,7 +189,8 @@ TEST(Checkpoint, ANewerFormatIsRefused) {
                fmt::format("\"version\": {}", newest_checkpoint_version() + 1));
   write_bytes(manifest, text);
   std::vector<std::string> warnings;
-  EXPECT_THAT(error_of([&] { newest_whole(run.path(), &warnings); }), HasSubstr("a newer Starling wrote it"));
+  EXPECT_THAT(error_of([&] { newest_whole(run.path(), &warnings); }),
+              HasSubstr("the checkpoint is newer than this Starling"));
   EXPECT_THAT(error_of([&] { read_checkpoint(checkpoint_path(run.path(), 20)); }), HasSubstr("newer"));
   write_checkpoint(run.path(), state_at(30), keeping(1));
   EXPECT_THAT(names_in(run.path() / "checkpoints"),

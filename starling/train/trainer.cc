@@ -490,7 +490,7 @@ TrainLength train_length(const RunSpec& spec, const Source& data) {
   if (length.total_steps <= 0) {
     throw ConfigError(
         "train.epochs",
-        fmt::format("{} epochs of {} steps come to no step at all; give --epochs or --steps above 0",
+        fmt::format("{} epochs of {} steps are less than one step; give --epochs or --steps above 0",
                     spec.train.epochs, length.steps_per_epoch));
   }
   return length;

@@ -302,7 +302,7 @@ class SafetensorsHeader {
     std::set<std::string> names;
     members([&](const std::string& name) {
       name_ = "\"" + name + "\"";
-      if (!names.insert(name).second) refuse("stands there twice");
+      if (!names.insert(name).second) refuse("occurs twice");
       need('{');
       if (name == "__metadata__") return members([&](const std::string& key) { read_metadata(key); });
       read_tensor(name);
@@ -1056,7 +1056,7 @@ class File {
     const auto twice = std::adjacent_find(by_name_.begin(), by_name_.end(),
                                           [&](size_t a, size_t b) { return name(a) == name(b); });
     if (twice != by_name_.end())
-      detail::fail(path_, ": tensor \"", name(*twice), "\": the name stands there twice; rename one of them");
+      detail::fail(path_, ": tensor \"", name(*twice), "\": the name occurs twice; rename one of them");
   }
 
   using Kind = detail::PickleValue::Kind;

@@ -25,7 +25,7 @@ DTYPES = ["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"]
 STRICTER = [
     (r"unknown dtype", "torch's CPU kernels have no such dtype, or none that Starling trains with"),
     (r"unknown field|the field .* twice", "the format names three fields; the reference ignores others"),
-    (r"the key .* twice|stands there twice", "the reference keeps the last of two equal names"),
+    (r"the key .* twice|occurs twice", "the reference keeps the last of two equal names"),
     (r"null where the format has none", "the reference takes null for no metadata"),
     (r"JSON array where the format has none", "the reference's JSON library takes a list for an object"),
     (r"does not begin with \{", "blanks before the header, which the format does not allow"),

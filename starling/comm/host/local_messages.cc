@@ -259,10 +259,11 @@ void LocalMessages::recv(void* data, size_t bytes, int peer, uint32_t tag, const
 void LocalMessages::receive(int peer, Target& target, const WaitPolicy& waiting,
                             std::unique_lock<std::mutex>& lock) {
   Box& box = *boxes_[peer];
-  const auto& [tag, data, bytes, done] = target;
+  const size_t bytes = target.bytes;
+  const uint32_t tag = target.tag;
   const auto deadline = SteadyClock::now() + team_.timeout();
-  while (!done) {
-    if (take_complete(box, data, bytes, peer, tag)) return;
+  while (!target.done) {
+    if (take_complete(box, target.data, bytes, peer, tag)) return;
     if (box.reading) {
       box.changed.wait_for(lock, std::chrono::milliseconds(20));
       team_.check_usable();

@@ -219,7 +219,7 @@ void DataServer::answer_lease(Reader& reader) {
   std::array<std::byte, 8> body;
   {
     const std::lock_guard lock(mutex_);
-    if (!reader.joined) throw Refusal{"a ticket of which job? join comes first"};
+    if (!reader.joined) throw Refusal{"this connection has joined no job; send \"join\" first"};
     store_le(body.data(),
              static_cast<uint64_t>(jobs_.at(reader.job).table.lease(reader.number, clock_.now())));
   }
@@ -230,7 +230,7 @@ void DataServer::answer_settle(Reader& reader, int64_t ticket) {
   bool held = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!reader.joined) throw Refusal{"a ticket of which job? join comes first"};
+    if (!reader.joined) throw Refusal{"this connection has joined no job; send \"join\" first"};
     held = jobs_.at(reader.job).table.settle(reader.number, ticket, clock_.now());
   }
   send(reader, held ? ServedTag::kDone : ServedTag::kLate, {}, MessageKind::kControl);

@@ -49,9 +49,11 @@ void check_private(const std::string& path, int fd) {
   if (::fstat(fd, &info) != 0) throw ConfigError(path, system_reason(errno));
   if (!S_ISREG(info.st_mode)) throw ConfigError(path, "the job key must be in a regular file");
   if (info.st_uid != ::geteuid())
-    throw ConfigError(path, fmt::format("the job key file belongs to user {}, we are {}; make your own copy: "
-                                        "install -m 600 {} ~/starling.key",
-                                        info.st_uid, ::geteuid(), path));
+    throw ConfigError(
+        path,
+        fmt::format("the job key file belongs to user {}, and this process runs as {}; make your own copy: "
+                    "install -m 600 {} ~/starling.key",
+                    info.st_uid, ::geteuid(), path));
   if ((info.st_mode & 077) != 0)
     throw ConfigError(path,
                       fmt::format("the job key file can be used by others (mode {:04o}); make it private: "

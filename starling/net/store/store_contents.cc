@@ -50,8 +50,9 @@ std::optional<StoreAnswer> StoreContents::hand_out_fd(const std::string& key) {
   if (found == fds_.end()) return std::nullopt;
   StoredFd& stored = found->second;
   if (stored.readers != 1) {
+    UniqueFd copy = duplicate_fd(key, stored.fd.get());  // throws if this process has no descriptors left
     if (stored.readers > 0) --stored.readers;
-    return StoreAnswer{StoreStatus::kOk, "", duplicate_fd(key, stored.fd.get())};
+    return StoreAnswer{StoreStatus::kOk, "", std::move(copy)};
   }
   StoreAnswer last{StoreStatus::kOk, "", std::move(stored.fd)};
   fds_.erase(found);
@@ -108,7 +109,7 @@ std::optional<StoreAnswer> StoreContents::answer(StoreRequest& request, UniqueFd
   const bool stores = request.op == StoreOp::kPut || request.op == StoreOp::kPutIfAbsent ||
                       request.op == StoreOp::kAdd || request.op == StoreOp::kPutFd;
   if (stores && !has_room(request.key))
-    return StoreAnswer{StoreStatus::kRefused, fmt::format("store: it is full ({} keys)", max_keys_), {}};
+    return StoreAnswer{StoreStatus::kRefused, fmt::format("the store is full ({} keys)", max_keys_), {}};
   switch (request.op) {
     case StoreOp::kPut:
       put(request.key, request.value);

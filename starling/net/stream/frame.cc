@@ -111,7 +111,8 @@ void check_expected(const MessageInfo& info, const Incoming& expected, const End
   throw CommError(
       fmt::format(
           "{} sent a {} message of {} bytes with tag {:#x} where a {} message of {} bytes with tag {:#x} "
-          "was due: the two ranks are not in the same operation",
+          "was due: the two ranks are not in the same operation; make equal calls in the same order on all "
+          "ranks",
           from.name(), name_of(info.kind), info.bytes, info.tag, name_of(expected.kind), expected.bytes(),
           expected.tag),
       from.peer_rank());

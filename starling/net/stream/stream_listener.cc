@@ -63,6 +63,7 @@ class StreamListener final : public Listener {
     paused_ = false;
     try {
       pending_.accept_all(socket_.get());
+      trouble_.clear();
     } catch (const CommError& error) {
       paused_ = true;
       trouble_ = error.what();

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <system_error>
@@ -31,12 +33,17 @@ void write_tuning(const std::filesystem::path& file, const Tuning& tuning) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   const std::filesystem::path fresh = fmt::format("{}.{}", file.string(), ::getpid());
-  std::ofstream(fresh) << tuning.text();
-  std::filesystem::rename(fresh, file, error);
-  if (error)
-    throw Error(ErrorCode::kInternal,
-                fmt::format("{} cannot be written: {}; set XDG_CACHE_HOME to a folder that you may write",
-                            file.string(), error.message()));
+  std::ofstream out(fresh);
+  out << tuning.text();
+  out.close();
+  const bool whole = out.good();
+  if (whole) std::filesystem::rename(fresh, file, error);
+  if (whole && !error) return;
+  const std::string cause = whole ? error.message() : std::strerror(errno);
+  std::filesystem::remove(fresh, error);  // the file stays as it was
+  throw Error(ErrorCode::kInternal,
+              fmt::format("{} cannot be written: {}; set XDG_CACHE_HOME to a folder that you may write",
+                          file.string(), cause));
 }
 
 }  // namespace starling

@@ -134,6 +134,7 @@ void DataLoader::advance() {
 
 DataLoader Run::loader(std::shared_ptr<const Source> source, int64_t batch) {
   return with_faults_reported(*state_, [&] {
+    if (!source) throw ConfigError("Run::loader", "the data is a null pointer; pass a Source");
     RunSpec spec = state_->resolved();
     spec.train.global_batch = batch;
     const int64_t samples = source->size();
