@@ -79,6 +79,10 @@ class Scaling(ProgramTest):
         self.assertGreater(straggler["waiting_s"], 0.02)  # half of the ranks wait 100 ms in each step
         self.assertEqual(events[0]["scaling"], "one rank")
         self.assertNotEqual(straggler["scaling"], "linear")
+        words[words.index("--compute") + 1] = 0  # the actual time
+        events, _ = self.run_program(*words[:3], "1", *words[4:], "--straggler", "", "--json")
+        self.assertEqual([e["emulated_compute"] for e in events[:-1]], [False, False])
+        self.assertGreater(events[0]["samples_per_s"], 0)
         _, err = self.run_program("bench", "scaling", "--counts", "2,4", status=2)
         self.assertIn("--counts", err)
         _, err = self.run_program("bench", "scaling", "--link", "nonsense", status=2)

@@ -66,6 +66,8 @@ TEST(CodecSpec, MomentumCorrectionNeedsErrorFeedback) {
   EXPECT_FALSE(parse_codec("prune:feedback=off").momentum_correction);
   EXPECT_FALSE(parse_codec("1bit").momentum_correction);
   EXPECT_FALSE(parse_weight_codec("prune").momentum_correction);
+  EXPECT_FALSE(parse_weight_codec("prune:feedback=off").error_feedback);
+  EXPECT_THROW(parse_weight_codec("prune:feedback=on"), ConfigError);
   EXPECT_EQ(parse_codec(to_word(parse_codec("prune:correction=off"))), parse_codec("prune:correction=off"));
   EXPECT_THAT(error_of("prune:feedback=off,correction=on"), HasSubstr("correction=on needs feedback=on"));
 }

@@ -48,7 +48,8 @@ TEST_P(GroupProcesses, SubsetsOfTheRanksMakeGroupsOfTheirOwn) {
     for (const auto& [axis, members] :
          {std::pair{"replica", place.replica_ranks}, std::pair{"stage", place.stage_ranks}}) {
       const auto group = make_group(store, subset_of(job.setup_of(rank), axis, members));
-      if (group->size() != static_cast<int>(members.size()) || members[group->rank()] != rank)
+      if (group->size() != static_cast<int>(members.size()) || members[group->rank()] != rank ||
+          group->job_rank(group->rank()) != rank)
         throw CommError("the subset has other ranks");
       double sum = rank, want = 0;
       for (const int member : members) want += member;

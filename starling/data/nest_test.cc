@@ -255,6 +255,8 @@ TEST(Partition, NeedsOneClassPerSample) {
               HasSubstr("is not one class [n] int64 per sample"));
   EXPECT_THAT(fault([&] { labels_of(*tensor_source({x}, std::vector<at::Tensor>{})); }),
               HasSubstr("is not one class [n] int64 per sample"));
+  EXPECT_THAT(fault([&] { labels_of(*tensor_source(x, torch::tensor({0, -1, 2}))); }),
+              HasSubstr("set is -1"));
 }
 
 }  // namespace

@@ -381,8 +381,10 @@ TEST(Ratings, FilesOfTheUsualForms) {
       EXPECT_THAT(error.what(), HasSubstr("line 2"));
     }
   }
-  write_bytes(path, "");
-  EXPECT_THROW(open_ratings(path), DataError);
+  for (const char* text : {"", "1 1 nan\n2 2 3\n"}) {  // a first line that begins with a number is no heading
+    write_bytes(path, text);
+    EXPECT_THROW(open_ratings(path), DataError) << text;
+  }
   EXPECT_THROW(open_ratings(folder.file("absent")), DataError);
 }
 

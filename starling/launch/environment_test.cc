@@ -60,6 +60,16 @@ TEST(Environment, Torchrun) {
   EXPECT_TRUE(e.ci);
 }
 
+TEST(Environment, ColorsAreForTerminalsUnlessItSaysOtherwise) {
+  Environment e;
+  e.term = "xterm";
+  EXPECT_TRUE(wants_color(e, "always", -1));
+  EXPECT_FALSE(wants_color(e, "never", -1));
+  EXPECT_FALSE(wants_color(e, "auto", -1));  // no terminal
+  e.no_color = true;
+  EXPECT_TRUE(wants_color(e, "always", -1));
+}
+
 TEST(Environment, Srun) {
   const Environment e = read({"SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
                               "SLURM_TASKS_PER_NODE=2(x3)", "SLURM_NODELIST=cpu[07-09]",

@@ -26,6 +26,7 @@
 #include "starling/report/timeline.h"
 #include "starling/report/timeline_picture.h"
 #include "starling/telemetry/to_json.h"
+#include "starling/testing/error_of.h"
 #include "starling/testing/temp_dir.h"
 
 namespace starling {
@@ -225,8 +226,14 @@ TEST(Timeline, IsPlannedFromItsMeasuredTimes) {
   EXPECT_EQ(read.actions[5].action, measured.actions[5].action);
   EXPECT_DOUBLE_EQ(read.actions[5].end, measured.actions[5].end);
   EXPECT_THROW(read_timeline(path + ".none"), ConfigError);
-  std::ofstream(path) << R"({"schedule":"x","ranks":1,"chunks":1,"micro_batches":1,"actions":[{"rank":0}]})";
-  EXPECT_THROW(read_timeline(path), ConfigError);
+  const std::string head = R"({"schedule":"x","ranks":1,"chunks":1,"micro_batches":1,"actions":[{"rank":)";
+  const std::string times = R"(,"micro_batch":0,"begin_s":0,"end_s":1)";
+  for (const std::string& action :
+       {"0", "0" + times + R"(,"chunk":0,"kind":"X")", "0" + times + R"(,"chunk":1,"kind":"F")",
+        "1" + times + R"(,"chunk":0,"kind":"F")"}) {
+    std::ofstream(path) << head << action << "}]}";
+    EXPECT_THAT(error_of([&] { read_timeline(path); }), HasSubstr(path)) << action;
+  }
   StepTimeline torn = measured;
   torn.actions.pop_back();
   EXPECT_THROW(planned_step(torn), ConfigError);

@@ -39,13 +39,32 @@ TEST(Emulation, ReadsTheTimeOfComputation) {
 }
 
 TEST(Emulation, RefusesOtherWords) {
-  for (const char* text :
-       {"bandwidth=1",    "bandwidth=1Gb",  "bandwidth=-1gbit", "bandwidth=0mbit",
-        "latency=5",      "latency=5min",   "loss=1",           "loss=100%",
-        "loss=nan%",      "bandwith=1gbit", "latency=",         "=5ms",
-        "slow",           "slow-rank=1",    "slow-rank=-1:2x",  "slow-rank=1:0.5x",
-        "jitter=4x",      "jitter=4x@0%",   "jitter=4x@200%",   "slow-rank=1:2x;jitter=4x@10%",
-        "jitter=4x@10%%", "compute=20",     "compute=0ms",      "compute=5min"})
+  for (const char* text : {"bandwidth=1",
+                           "bandwidth=1Gb",
+                           "bandwidth=-1gbit",
+                           "bandwidth=0mbit",
+                           "latency=5",
+                           "latency=5min",
+                           "loss=1",
+                           "loss=100%",
+                           "loss=nan%",
+                           "bandwith=1gbit",
+                           "latency=",
+                           "=5ms",
+                           "slow",
+                           "slow-rank=1",
+                           "slow-rank=-1:2x",
+                           "slow-rank=1:0.5x",
+                           "jitter=4x",
+                           "jitter=4x@0%",
+                           "jitter=4x@200%",
+                           "slow-rank=1:2x;jitter=4x@10%",
+                           "slow-rank=1:infx",
+                           "jitter=nanx@5%",
+                           "jitter=4x@10%%",
+                           "compute=20",
+                           "compute=0ms",
+                           "compute=5min"})
     EXPECT_THROW(parse_emulation(text), ConfigError) << text;
 }
 

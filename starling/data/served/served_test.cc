@@ -17,6 +17,7 @@
 
 #include "starling/base/error.h"
 #include "starling/data/formats/image_source.h"
+#include "starling/data/formats/inspect.h"
 #include "starling/data/generated/digits.h"
 #include "starling/data/served/served_client.h"
 #include "starling/data/served/served_images.h"
@@ -172,6 +173,11 @@ TEST_F(ServedOthers, GivesTheVeryTensors) {
   EXPECT_TRUE(at::equal(a.input, b.input));
   EXPECT_TRUE(at::equal(a.target, b.target));
   EXPECT_TRUE(at::equal(sets.test->read({2}, 0).input, test.narrow(0, 0, 1)));
+  DataSpec served;
+  served.source = "served:" + address_ + ",key=" + dir_.path("key");
+  const std::string report = to_text(inspect_data(served, 3, 1));
+  EXPECT_THAT(report, HasSubstr("10 training, 3 test"));
+  EXPECT_THAT(report, HasSubstr("a tensor of 2 x 3"));
   EXPECT_THAT(message_of([&] { served_tensors(input, label.narrow(0, 0, 5)); }),
               HasSubstr("as many targets"));
   EXPECT_THAT(message_of([&] { served_tensors(at::ones({2, 2}, at::kComplexFloat), at::ones({2})); }),

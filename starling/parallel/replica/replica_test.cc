@@ -14,6 +14,7 @@ struct Mixed : torch::nn::Module {
   at::Tensor count = register_buffer("count", torch::full({2}, (int64_t{1} << 40) + 1, torch::kLong));
   at::Tensor flag = register_buffer("flag", torch::ones({2}, torch::kBool));
   at::Tensor mean = register_buffer("mean", torch::zeros({2}));
+  at::Tensor index = register_parameter("index", torch::full({2}, int64_t{257}, torch::kLong), false);
 };
 
 Model mixed() {
@@ -36,8 +37,11 @@ TEST(Replica, IsAFunctionOfItsSeedAndLeavesTheGeneratorAlone) {
 }
 
 TEST(Replica, ConvertsFloatingPointNumbersOnly) {
-  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     const Replica replica = make_replica(mixed, type, 7);
+    const at::Tensor index = replica.model.module->named_parameters()["index"];
+    EXPECT_TRUE(at::equal(index, torch::full({2}, int64_t{257}, torch::kLong)));
+    if (type == at::kBFloat16) continue;  // buffers stay as they are
     EXPECT_EQ(replica.parameters.at(0).tensor.scalar_type(), type);
     ASSERT_EQ(replica.buffers.size(), 3u);
     for (const NamedTensor& buffer : replica.buffers) {
