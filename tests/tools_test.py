@@ -351,6 +351,16 @@ int main() { return sum(2, 1) == 3 && sum(1, 1) == 2 ? 0 : 1; }
         self.assertIn("| `starling/base/sum.cc` | 3 | Sum.OfTwo |", page)
         self.assertEqual((self.root / "starling/base/sum.cc").read_text(), self.SUM)
 
+    def test_the_expression_of_every_planted_bug_still_changes_its_file(self):
+        lines = (TOOLS / "mutations.txt").read_text(encoding="utf-8").splitlines()
+        bugs = [line.split(" | ") for line in lines if line and not line.startswith("#")]
+        self.assertGreater(len(bugs), 60)
+        for file, expression, _, _ in bugs:
+            with self.subTest(file=file, expression=expression):
+                path = TOOLS.parent / file
+                changed = subprocess.run(["sed", expression, str(path)], capture_output=True, check=True).stdout
+                self.assertNotEqual(changed, path.read_bytes())
+
     def test_a_bug_that_no_test_catches_is_named(self):
         status, output = self.mutate(r"starling/base/sum.cc | s/return 1/return 2/ | sum_test | ^Sum\.",
                                      r"starling/base/sum.cc | s/a + b/a * b/ | sum_test | ^Sum\.")
