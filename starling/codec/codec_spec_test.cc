@@ -94,8 +94,7 @@ TEST(CodecSpec, Errors) {
 TEST(CodecSpec, WeightsTravelWholeAndWithoutFeedback) {
   EXPECT_EQ(parse_weight_codec("lowrank:rank=4").form, LowRankForm::kPca);
   EXPECT_FALSE(parse_weight_codec("prune:keep=0.5").error_feedback);
-  EXPECT_FALSE(parse_weight_codec("1bit:feedback=on").error_feedback);
-  for (const char* word : {"threshold", "lowrank:form=power-sgd", "zip"})
+  for (const char* word : {"threshold", "lowrank:form=power-sgd", "zip", "1bit:feedback=on"})
     EXPECT_THROW(parse_weight_codec(word), ConfigError) << word;
 }
 

@@ -190,7 +190,7 @@ TEST(Membership, RanksWhoseDeathIsKnownDoNotCount) {
   EXPECT_THAT(agree(store, full_membership(4), {3}, kSoon), ElementsAre(ElementsAre(3)));
   MemoryStore other;
   for (const int r : {0, 1, 2}) other.put(lost_key(r), "its host does not answer");
-  EXPECT_THAT(refusal(other, full_membership(4), 3, kSoon), HasSubstr("Rank 0, 1, 2 may live"));
+  EXPECT_THAT(refusal(other, full_membership(4), 3, kSoon), HasSubstr("Rank 0, 1, 2 may still"));
 }
 
 TEST(Membership, ARankThatDoesNotComeIsEndedAndThenDoesNotCount) {

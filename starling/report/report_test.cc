@@ -229,7 +229,7 @@ TEST(Timeline, IsPlannedFromItsMeasuredTimes) {
   const std::string head = R"({"schedule":"x","ranks":1,"chunks":1,"micro_batches":1,"actions":[{"rank":)";
   const std::string times = R"(,"micro_batch":0,"begin_s":0,"end_s":1)";
   for (const std::string& action :
-       {"0", "0" + times + R"(,"chunk":0,"kind":"X")", "0" + times + R"(,"chunk":1,"kind":"F")",
+       {std::string("0"), "0" + times + R"(,"chunk":0,"kind":"X")", "0" + times + R"(,"chunk":1,"kind":"F")",
         "1" + times + R"(,"chunk":0,"kind":"F")"}) {
     std::ofstream(path) << head << action << "}]}";
     EXPECT_THAT(error_of([&] { read_timeline(path); }), HasSubstr(path)) << action;
