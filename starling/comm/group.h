@@ -73,7 +73,7 @@ struct GroupOptions {
   std::string link = "tcp";  // the name of the network between the hosts in choice/tuning.h
   std::shared_ptr<FlightRecorder> recorder;  // records every operation of this rank; may be null
   // Called once per wait after a tenth of the timeout, with a text such as "rank 2 (node-b) did not enter
-  // barrier #7 within 6 s; …". Any thread may call it. Waits for messages call it over MPI only.
+  // barrier #7 within 6 s; …". Any thread may call it.
   std::function<void(const std::string&)> warn;
 };
 

@@ -13,9 +13,9 @@ enum class LayerCut {
   kGathered,  // some of the outputs, which the ranks then gather. Any layer may follow
 };
 // Short names for the plan of a program.
-inline constexpr LayerCut kColumn = LayerCut::kColumn;
-inline constexpr LayerCut kRow = LayerCut::kRow;
-inline constexpr LayerCut kGathered = LayerCut::kGathered;
+inline constexpr LayerCut kColumn = LayerCut::kColumn;      // of the outputs, for a layer by rows
+inline constexpr LayerCut kRow = LayerCut::kRow;            // of the inputs
+inline constexpr LayerCut kGathered = LayerCut::kGathered;  // of the outputs, for any layer
 
 // The layers whose names match a pattern.
 struct LayerPlan {
