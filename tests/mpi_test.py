@@ -274,7 +274,7 @@ class Mpi(ProgramTest):
 
     def test_another_build(self):
         done = subprocess.run([RANKS, "other-build"], capture_output=True, text=True, timeout=60, env=environment())
-        self.assertEqual(done.stdout, "the engine is of another build than the program\n")
+        self.assertEqual(done.stdout, "the engine is of another build than the program; build and install both together\n")
 
     def test_the_program_itself_sees_no_mpi(self):
         needed = subprocess.run(["ldd", STARLING], capture_output=True, text=True, timeout=60).stdout

@@ -95,7 +95,7 @@ class OtherExchanges(Nest):
 class Refused(Nest):
     def test_tensors_that_do_not_fit(self):
         for task, message in (("arity", "the data set has 3 input(s), and the forward function of the model takes another number"),
-                              ("loss", "it takes one output and one target, but the model has 1 output(s) and the data set 2 target(s)")):
+                              ("loss", "the function takes one output and one target, but the model has 1 output(s) and the data set 2 target(s)")):
             for ranks in (1, 2):
                 _, err = self.nest("--steps", 2, "-n", ranks, "--", "--task", task, status=2)
                 self.assertIn(message, err)

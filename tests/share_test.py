@@ -155,7 +155,7 @@ class Refused(ProgramTest):
 
     def test_own_loops(self):
         _, err = self.run_program("--run-dir", self.path("run"), "-n", 2, "--share", "2,1", "--", status=2, program=str(BUILD / "tests" / "loop_program"))
-        self.assertIn("an own loop has equal shares of each batch", err)
+        self.assertIn("a loop of your own divides each batch equally", err)
 
 
 if __name__ == "__main__":

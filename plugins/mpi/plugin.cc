@@ -118,7 +118,7 @@ std::unique_ptr<MpiCommunicator> Library::make(std::span<const int> members, int
 extern "C" starling::MpiLibrary* starling_open_mpi(const starling::MpiOpening* opening, char* error,
                                                    size_t error_bytes) {
   using namespace starling;
-  std::string why = "the engine is of another build than the program";
+  std::string why = "the engine is of another build than the program; build and install both together";
   if (opening->abi == kMpiPluginAbi) {
     auto library = std::make_unique<Library>();
     why = library->open();

@@ -123,8 +123,8 @@ class PrefetchLoader final : public Loader {
     waited_.store(waited_.load(std::memory_order_relaxed) + seconds, std::memory_order_relaxed);
     if (!came) {
       throw TimeoutError(
-          fmt::format("{}: the batch of step {} was not read within {} minutes: the disk or network file "
-                      "system does not respond",
+          fmt::format("{}: the batch of step {} was not read within {} minutes: the disk, the network file "
+                      "system or the program's data source does not respond",
                       plan_.source->info().name, delivered_, kReadTimeout.count()),
           plan_.options.rank);
     }

@@ -156,7 +156,7 @@ Pictures open_picture_parts(const DataSpec& spec, const Place& place, uint64_t s
     const ImageShape a = parts.train->shape(), b = parts.test->shape();
     throw DataError(fmt::format(
         "{}: test images of {} x {} x {} in {} classes do not fit training images of {} x {} x {} "
-        "in {} classes",
+        "in {} classes; give test data of the same size and classes",
         pictures.test_name, b.channels, b.height, b.width, parts.test->classes(), a.channels, a.height,
         a.width, parts.train->classes()));
   }

@@ -168,9 +168,11 @@ std::unique_ptr<RatingSource> open_ratings(const std::string& path) {
 std::unique_ptr<RatingSource> make_ratings(const GeneratedRatings& spec) {
   if (spec.rows < 1 || spec.columns < 1 || spec.count < 1 || spec.factors < 1 || spec.rows > kMaxIndex ||
       spec.columns > kMaxIndex) {
-    throw ConfigError("generated ratings",
-                      fmt::format("{} x {} with {} entries and {} factors cannot be made", spec.rows,
-                                  spec.columns, spec.count, spec.factors));
+    throw ConfigError(
+        "generated ratings",
+        fmt::format("{} x {} with {} entries and {} factors cannot be made; each number must be at least 1, "
+                    "and rows and columns below 2^31",
+                    spec.rows, spec.columns, spec.count, spec.factors));
   }
   return std::make_unique<Generated>(spec);
 }

@@ -123,8 +123,8 @@ RankProcess spawn_rank(const SpawnRequest& request) {
   } while (n < 0 && errno == EINTR);
   if (n == sizeof error) {
     ::waitpid(process.pid, nullptr, 0);
-    errno = error;
-    fail(request.program.c_str());
+    throw Error(ErrorCode::kInternal, fmt::format("cannot execute {}: {}. Check the path and its permissions",
+                                                  request.program, std::strerror(error)));
   }
   process.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   if (!process.pidfd.valid()) {

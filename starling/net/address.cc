@@ -147,7 +147,7 @@ SocketAddress unix_address(const std::string& text) {
   address.sun_family = AF_UNIX;
   const bool abstract = !text.empty() && text[0] == '@';
   if (text.size() <= (abstract ? 1 : 0) || text.size() >= sizeof(address.sun_path))
-    throw ConfigError("address", fmt::format("'{}' cannot name a Unix socket: 1 to {} bytes", text,
+    throw ConfigError("address", fmt::format("'{}' cannot name a Unix socket: a name has 1 to {} bytes", text,
                                              sizeof(address.sun_path) - 1));
   std::memcpy(address.sun_path, text.data(), text.size());
   if (abstract) address.sun_path[0] = '\0';

@@ -108,8 +108,9 @@ bool Recorder::note(LayerKind kind, const at::Tensor& input, const at::Tensor& w
 at::Tensor Recorder::convolution(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
                                  at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed) {
   if (transposed) {
-    throw Error(ErrorCode::kInternal,
-                "volumes of transposed convolutions are not defined; the model has one");
+    throw ConfigError("model",
+                      "it has a transposed convolution, whose volumes are not defined; leave out what needs "
+                      "them, such as --hybrid");
   }
   Shape shape = {input.size(0), weight.size(0)};
   int64_t positions = input.size(0);

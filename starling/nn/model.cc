@@ -24,7 +24,7 @@ at::Tensor WeightedLoss::mean() const {
 const at::Tensor& ModelForward::only(const Tensors& inputs) {
   if (inputs.size() == 1) return inputs[0];
   throw ConfigError("Model::forward",
-                    fmt::format("it takes one tensor, but the data set has {} inputs; let it take "
+                    fmt::format("the function takes one tensor, but the data set has {} inputs; let it take "
                                 "const starling::Tensors&",
                                 inputs.size()));
 }
@@ -42,10 +42,11 @@ at::Tensor ModelLoss::operator()(const at::Tensor& output, const at::Tensor& tar
 
 void ModelLoss::check_pair(const Tensors& outputs, const Tensors& targets) {
   if (outputs.size() == 1 && targets.size() == 1) return;
-  throw ConfigError("Model::loss",
-                    fmt::format("it takes one output and one target, but the model has {} output(s) and the "
-                                "data set {} target(s); let it take all of them",
-                                outputs.size(), targets.size()));
+  throw ConfigError(
+      "Model::loss",
+      fmt::format("the function takes one output and one target, but the model has {} output(s) and the "
+                  "data set {} target(s); let it take all of them",
+                  outputs.size(), targets.size()));
 }
 
 }  // namespace starling

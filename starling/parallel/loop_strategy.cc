@@ -160,7 +160,7 @@ void require_own_loop(const RunSpec& spec) {
                       "leave them out, or train by Run::fit()");
   if (has_unequal_shares(spec))
     throw ConfigError("data.share",
-                      "an own loop has equal shares of each batch; leave it out, or train by Run::fit()");
+                      "a loop of your own divides each batch equally; leave it out, or train by Run::fit()");
   if (spec.train.accumulate > 1)
     throw ConfigError(
         "train.accumulate",

@@ -148,10 +148,11 @@ void ParameterServer::take_rule() {
     return;
   }
   if (!torch) {
-    throw ConfigError("exchange.name",
-                      "servers make the updates of libtorch's SGD, Adam, AdamW, Adagrad and RMSprop, and the "
-                      "program's optimizer is none of these, or the first of its groups has the rate 0, of "
-                      "which the other rates cannot be multiples; use one of them, or --exchange all-reduce");
+    throw ConfigError(
+        "exchange.name",
+        "servers make the updates of libtorch's SGD, Adam, AdamW, Adagrad and RMSprop, if the rate "
+        "of the first group is not 0, of which the other rates are multiples; use one of them, or "
+        "--exchange all-reduce");
   }
   torch_ = *std::move(torch);
   state_names_ = torch_.state_names;

@@ -305,7 +305,7 @@ Candidates short_run(const TimeAccount& a) {
   if (share < 0.5) return {};
   const int64_t steps = std::max<int64_t>(100, multiple_of(10, a.steps));
   return {{share, fmt::format("--steps {}", steps),
-           fmt::format("The run is too short to judge: its begin and its end take {} of the time.",
+           fmt::format("The run is too short to judge: its start-up and its end take {} of the time.",
                        percent(share))}};
 }
 

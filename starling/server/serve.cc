@@ -272,12 +272,11 @@ ServeReport serve(Store& store, const ServerRendezvous& rendezvous, int shard_in
 ServeReport serve_shard(Store& store, const ServerRendezvous& rendezvous, int shard,
                         const ServerOptions& options, DataType type) {
   check_server_options(options);
-  if (options.workers != rendezvous.workers || (type != DataType::kFp32 && type != DataType::kFp64)) {
-    throw ConfigError("server",
-                      fmt::format("{} workers in the options, {} in the job, numbers {}; a server keeps "
-                                  "fp32 or fp64",
-                                  options.workers, rendezvous.workers, name_of(type)));
-  }
+  if (options.workers != rendezvous.workers)
+    throw ConfigError("server", fmt::format("{} workers in the options, but {} in the job", options.workers,
+                                            rendezvous.workers));
+  if (type != DataType::kFp32 && type != DataType::kFp64)
+    throw ConfigError("server", fmt::format("a server cannot keep {}; use fp32 or fp64", name_of(type)));
   // Refuses codecs that fp64 does not allow. This happens here, before a worker waits.
   if (type == DataType::kFp64) ValueCoder<double>(options.push_codec, {}, false);
   if (type == DataType::kFp64) ValueCoder<double>(options.pull_codec, {}, false);

@@ -125,10 +125,11 @@ struct Handshake::Parts {
 // Keeps the peer's claim. A claim is not proved yet.
 void Handshake::Parts::take_claim(std::optional<Claim> claim) {
   if (!claim)
-    refusal = "not a Starling peer: what it says of itself has another form";
+    refusal = "not a Starling peer: its claim is malformed";
   else if (claim->job_id != ours.job_id)
-    refusal = fmt::format("the peer belongs to job {}, we to {}: two jobs use one address",
-                          in_quotes(claim->job_id), in_quotes(ours.job_id));
+    refusal = fmt::format(
+        "the peer belongs to job {}, this process to {}: two jobs use one address; choose another port",
+        in_quotes(claim->job_id), in_quotes(ours.job_id));
   else
     theirs = std::move(claim);
 }
@@ -169,7 +170,7 @@ void Handshake::Parts::step(const std::string& record) {
   if (!complete) return await(State::kRecordHeader, kRecordHeaderBytes);
   if (role == HandshakeRole::kClient) take_claim(decode_claim(tls->statement()));
   if (!refusal.empty()) throw CommError(refusal);
-  if (!theirs) throw CommError("not a Starling peer: it says nothing of itself");
+  if (!theirs) throw CommError("not a Starling peer: it sent no claim");
   await(State::kDone, 0);
 }
 

@@ -311,7 +311,7 @@ TEST(Handshake, RefusesGarbageAtItsFirstByteAndAnotherJob) {
   Handshake http = server_of();
   EXPECT_TRUE(contains(refusal(http, "GET / HTTP/1.1\r\n\r\n"), "not a Starling peer"));
   Handshake other = client_of(identity("job-2")), ours = server_of();
-  EXPECT_TRUE(contains(refusal(ours, take(other)), "job 'job-2', we to 'job-1'"));
+  EXPECT_TRUE(contains(refusal(ours, take(other)), "job 'job-2', this process to 'job-1'"));
   EXPECT_TRUE(contains(refusal(other, take(ours)), "it belongs to another job"));
   const std::string prefix("STARLING\3\0C\0\0", kPrefix);
   Handshake plain = server_of();

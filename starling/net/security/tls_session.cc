@@ -129,9 +129,8 @@ std::string failure_text(unsigned long error) {
     case SSL_AD_REASON_OFFSET + SSL_AD_ILLEGAL_PARAMETER:
       return kWrongKey;
     case SSL_AD_REASON_OFFSET + SSL_AD_HANDSHAKE_FAILURE:
-      return "the peer refused what we say of ourselves: it belongs to another job, or is no Starling "
-             "process; "
-             "see its log";
+      return "the peer refused this process: it belongs to another job, or is no Starling process; see its "
+             "log";
     default:
       break;
   }

@@ -61,7 +61,7 @@ class StreamEndpoint final : public Endpoint {
 
   void begin_send(const Outgoing& message) override {
     check_outgoing(message);
-    if (sending_) throw_gone("an earlier message to it was cut off");
+    if (sending_) throw_gone("an earlier message to it failed, so the connection is unusable");
     sending_ = true;
     outgoing_ = message;
     out_form_ = body_form(security_, message.kind);
@@ -89,7 +89,7 @@ class StreamEndpoint final : public Endpoint {
   }
 
   void begin_recv(const Incoming& message) override {
-    if (receiving_) throw_gone("an earlier message from it was cut off");
+    if (receiving_) throw_gone("an earlier message from it failed, so the connection is unusable");
     receiving_ = true;
     incoming_ = message;
     in_form_ = body_form(security_, message.kind);
@@ -126,7 +126,7 @@ class StreamEndpoint final : public Endpoint {
   }
 
   std::optional<MessageInfo> step_peek() override {
-    if (receiving_) throw_gone("an earlier message from it was cut off");
+    if (receiving_) throw_gone("an earlier message from it failed, so the connection is unusable");
     while (!peeked_) {
       iovec rest = part(std::span(in_header_).subspan(in_.moved));
       if (!read({&rest, 1})) return std::nullopt;

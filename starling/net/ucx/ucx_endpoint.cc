@@ -273,7 +273,7 @@ bool UcxEndpoint::send_begun() {
 
 void UcxEndpoint::begin_send(const Outgoing& message) {
   check_outgoing(message);
-  if (sending_) throw_gone("an earlier message to it was cut off");
+  if (sending_) throw_gone("an earlier message to it failed, so the connection is unusable");
   sending_ = true;
   outgoing_ = message;
   out_.prepare(message);
@@ -305,13 +305,13 @@ bool UcxEndpoint::take_first() {
 }
 
 std::optional<MessageInfo> UcxEndpoint::step_peek() {
-  if (receiving_) throw_gone("an earlier message from it was cut off");
+  if (receiving_) throw_gone("an earlier message from it failed, so the connection is unusable");
   take_first();
   return peeked_;
 }
 
 void UcxEndpoint::begin_recv(const Incoming& message) {
-  if (receiving_) throw_gone("an earlier message from it was cut off");
+  if (receiving_) throw_gone("an earlier message from it failed, so the connection is unusable");
   receiving_ = true;
   incoming_ = message;
   rest_begun_ = false;
@@ -408,10 +408,11 @@ template <typename Done>
 bool UcxEndpoint::let_go(const Done& done, Deadline deadline) {
   if (progress_->until(done) == UcxPace::kDone) return true;
   if (!has_passed(deadline)) return false;
-  progress_->give_up(CommError(
-      fmt::format("{}: UCX does not release the memory of its messages, so no connection uses UCX any longer",
-                  name()),
-      peer_rank()));
+  progress_->give_up(
+      CommError(fmt::format("{}: UCX does not release the memory of its messages, so no connection uses UCX "
+                            "any longer; restart the job, or use comm.engine=starling",
+                            name()),
+                peer_rank()));
   return true;
 }
 

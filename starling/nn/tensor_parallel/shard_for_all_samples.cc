@@ -58,7 +58,7 @@ TensorSlices shard_for_all_samples(Model& model, TensorGroup& group, const std::
                                     group.size()));
     }
     if (!slices.emplace(name + ".weight", cut_parameter(layer.weight, layer.out_dim(), group)).second)
-      throw ConfigError("train.hybrid", name + " is named twice");
+      throw ConfigError("train.hybrid", name + " is named twice; name each layer once");
     if (layer.bias.defined()) slices.emplace(name + ".bias", cut_parameter(layer.bias, 0, group));
     layer.exchange_with({gather_samples(group, name), return_samples(group, outputs, name), false});
   }

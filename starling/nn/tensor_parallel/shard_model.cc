@@ -37,8 +37,10 @@ void ModelSharder::check_not_sharded(const torch::nn::Module& layer) {
 void ModelSharder::cut(at::Tensor& parameter, int64_t dim, int64_t sections) {
   const auto name = parameters_.find(parameter.unsafeGetTensorImpl());
   if (name == parameters_.end())
-    throw ConfigError("train.mesh",
-                      "a layer that ranks divide has a weight or bias that is no parameter of the model");
+    throw ConfigError(
+        "train.mesh",
+        "a layer that ranks divide has a weight or bias that is no parameter of the model; register it "
+        "by register_parameter()");
   if (sharding.slices.contains(name->second)) {
     throw ConfigError("train.mesh", fmt::format("{} is a parameter of several layers, and ranks can divide "
                                                 "it for one layer only",

@@ -59,7 +59,7 @@ int64_t outputs(const ModelSpec& spec, const ModelShape& shape) {
   const char* key = shape.text ? "model.vocabulary" : "model.classes";
   const int64_t asked = shape.text ? spec.vocabulary : spec.classes;
   const int64_t n = asked > 0 ? asked : shape.classes;
-  if (n < 1) throw ConfigError(key, "is 0 and the data does not say how many there are");
+  if (n < 1) throw ConfigError(key, "is 0 and the data does not say how many there are; set it");
   if (n < shape.classes) throw ConfigError(key, fmt::format("is {}, but the data has {}", n, shape.classes));
   return n;
 }

@@ -20,7 +20,8 @@ void check_replicas_equal(Group& group, const std::vector<HashedRange>& ranges, 
         ErrorCode::kNumeric,
         fmt::format(
             "rank {} ({}): parameter {} differs from rank 0's after step {}, so the copies differ. "
-            "The cause is faulty memory or a wrong kernel; resume from the last checkpoint (--resume auto)",
+            "Likely causes are faulty memory, a wrong kernel, or a program that changed the parameter on "
+            "one rank; resume from the last checkpoint (--resume auto)",
             group.rank(), group.host_of(group.rank()), ranges[i].name, step),
         group.rank());
   }
