@@ -238,15 +238,17 @@ class Validator {
   void exchange() const {
     const ExchangeSpec& exchange = spec_.exchange;
     const std::string& name = exchange.name;
-    const auto needs = [&](bool asked, bool can, std::string_view key, const char* what) {
-      if (asked && !can) {
-        fail({key, "exchange.name"}, "{} works with exchange.name = \"{}\" only, not with \"{}\"", what,
-             default_, name);
-      }
+    const auto needs = [&](bool asked, bool ExchangeTraits::* trait, std::string_view key, const char* what) {
+      if (!asked || traits_.*trait) return;
+      std::vector<std::string> names;
+      for (const ExchangeTraits& row : exchange_table())
+        if (row.*trait) names.push_back(fmt::format("\"{}\"", row.name));
+      fail({key, "exchange.name"}, "{} works with exchange.name = {} only, not with \"{}\"", what,
+           fmt::format("{}", fmt::join(names, " or ")), name);
     };
-    needs(spec_.train.threads_mode == ThreadsMode::kBatch, traits_.batch_threads, "train.threads_mode",
-          "train.threads_mode = \"batch\"");
-    needs(spec_.model.batch_norm == BatchNorm::kSync, traits_.sync_batch_norm, "model.batch_norm",
+    needs(spec_.train.threads_mode == ThreadsMode::kBatch, &ExchangeTraits::batch_threads,
+          "train.threads_mode", "train.threads_mode = \"batch\"");
+    needs(spec_.model.batch_norm == BatchNorm::kSync, &ExchangeTraits::sync_batch_norm, "model.batch_norm",
           "model.batch_norm = \"sync\" (every step, all ranks together)");
     if (spec_.optimizer.clip_norm > 0 && !traits_.clip_norm)
       fail({"optimizer.clip_norm", "exchange.name"}, "{} does not clip gradients: use --exchange {}", name,
