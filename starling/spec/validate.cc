@@ -240,11 +240,11 @@ class Validator {
     const std::string& name = exchange.name;
     const auto needs = [&](bool asked, bool ExchangeTraits::* trait, std::string_view key, const char* what) {
       if (!asked || traits_.*trait) return;
-      std::vector<std::string> names;
+      std::string with;
       for (const ExchangeTraits& row : exchange_table())
-        if (row.*trait) names.push_back(fmt::format("\"{}\"", row.name));
-      fail({key, "exchange.name"}, "{} works with exchange.name = {} only, not with \"{}\"", what,
-           fmt::format("{}", fmt::join(names, " or ")), name);
+        if (row.*trait) with += fmt::format("{}\"{}\"", with.empty() ? "" : " or ", row.name);
+      fail({key, "exchange.name"}, "{} works with exchange.name = {} only, not with \"{}\"", what, with,
+           name);
     };
     needs(spec_.train.threads_mode == ThreadsMode::kBatch, &ExchangeTraits::batch_threads,
           "train.threads_mode", "train.threads_mode = \"batch\"");
