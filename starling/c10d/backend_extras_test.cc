@@ -136,7 +136,7 @@ TEST(OneSidedTest, WrongCallsAreRefused) {
     EXPECT_THAT(error_of([&] { window->put(at::zeros({1}, at::kInt), 1, 0, false); }),
                 HasSubstr("Int into a window of"));
     EXPECT_THAT(error_of([&] { window->put(at::zeros({1}), 2, 0, false); }),
-                HasSubstr("no rank 2 in a group of 2"));
+                HasSubstr("rank 2 does not exist in a group of 2 ranks"));
     EXPECT_THAT(error_of([&] { window->signal(me, false); }), HasSubstr("does not signal itself"));
     backend.barrier({})->wait();
     backend.shutdown();

@@ -184,7 +184,8 @@ TEST(BackendErrorTest, ArgumentsAreRefusedWithTheirNames) {
               HasSubstr("premultiplied sum of Int"));
   EXPECT_THAT(all_reduce({at::zeros({2})}, c10d::ReduceOp::BXOR), HasSubstr("bitwise xor of Float"));
   Tensors one{at::zeros({2})};
-  EXPECT_THAT(error_of([&] { backend.send(one, 3, 0); }), HasSubstr("no rank 3 in a group of 1"));
+  EXPECT_THAT(error_of([&] { backend.send(one, 3, 0); }),
+              HasSubstr("rank 3 does not exist in a group of 1 ranks"));
   at::Tensor large = at::zeros({5});
   EXPECT_THAT(error_of([&] { backend.all_gather_single(large, one[0], {}); }), HasSubstr("5 and 2 Float"));
   std::vector<int64_t> wrong{4};
