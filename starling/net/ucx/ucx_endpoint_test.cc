@@ -404,7 +404,8 @@ TEST(UcxEndpoint, AfterATimeoutTheMemoryIsTheCallersAgain) {
     EXPECT_THAT(error_of<CommError>([&] { pair.a->send({7, {}, large}, deadline_in(milliseconds(30))); }),
                 HasSubstr("rank 1 (node-b): 500000 bytes with tag 0x7 could not be sent in time"));
   }
-  EXPECT_THAT(error_of<CommError>([&] { pair.a->send({7, {}, {}}, soon()); }), HasSubstr("the connection is unusable"));
+  EXPECT_THAT(error_of<CommError>([&] { pair.a->send({7, {}, {}}, soon()); }),
+              HasSubstr("the connection is unusable"));
 }
 
 // Fan has two endpoints of one worker, each to a rank on a worker of its own. The worker lets go of nothing
