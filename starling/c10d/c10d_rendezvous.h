@@ -1,8 +1,8 @@
 // rendezvous_group() makes a Group of the ranks that hold one c10d::Store.
 //
 // Stores of c10d are not trusted: a TCPStore answers every process that reaches its port. They therefore
-// carry nothing secret and prove nothing. They only tell which ranks are on which host, and where the stores
-// of ours are served: one on each host, by its first rank, and one for several hosts, by rank 0. Ranks of one
+// carry nothing secret and prove nothing. They only tell which ranks are on which host, and where our own
+// stores are. The first rank of each host serves one, and rank 0 serves one for several hosts. Ranks of one
 // host connect to the store of the host by an abstract Unix socket. The kernel names the user of the other
 // end of this socket. Ranks of several hosts must prove to each other that they have the job key, which each
 // reads from a file.

@@ -1,5 +1,5 @@
-// Tests agreements of ranks that are processes: what the survivors of a stopped or a killed rank do, which
-// ranks continue after a partition of the network, and what lost generations leave in the store.
+// Tests agreements of ranks that are processes. One rank is stopped or killed, or the network is cut. The
+// tests check which ranks continue, and what lost generations leave in the store.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -166,8 +166,10 @@ std::string to_text(const ScalingPoint& p) {
                   p.series, p.ranks, p.samples_per_s, p.speedup, p.ranks, p.step_s * 1e3, p.compute_s * 1e3,
                   p.exchange_s * 1e3, p.waiting_s * 1e3, p.scaling, p.most);
   if (p.overrun > 0.1)
-    line += fmt::format(" (in {:.0f} % of the steps, the real computation took longer than the emulated one)",
-                        100 * p.overrun);
+    line += fmt::format(
+        " (in {:.0f} % of the steps, the real computation took longer than the emulated one: use fewer ranks "
+        "or a larger --compute)",
+        100 * p.overrun);
   return line;
 }
 

@@ -225,7 +225,7 @@ int verify_command(const RunSpec& spec, const CommandOptions& options) {
 
 int doctor_command(const CommandOptions& options) {
   const DoctorReport report = examine();
-  const bool color = wants_color(read_environment(::environ), options.color, STDOUT_FILENO);
+  const bool color = wants_color(::environ, options.color, STDOUT_FILENO);
   const int columns = FdOutput(1).columns();
   print_line(options.json ? to_json(report) : to_text(report, color, columns > 0 ? columns : 80));
   return 0;

@@ -239,8 +239,7 @@ ComparisonPlan make_plan(const Config& base, const std::vector<std::string>& fil
   plan.target = {options.target_accuracy, options.target_loss};
   plan.measure_exchange = options.measure_exchange;
   if (plan.target.accuracy >= 0 && plan.target.loss >= 0)
-    throw ConfigError("--target-accuracy",
-                      "cannot be combined with --target-loss; give one of them; give one of them");
+    throw ConfigError("--target-accuracy", "cannot be combined with --target-loss; give one of them");
   plan.runs.push_back({"one rank", one_rank(base)});
   for (const std::string& text : split_runs(options.runs))
     plan.runs.push_back({text, config_of_run(base, files, text)});

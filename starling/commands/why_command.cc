@@ -11,7 +11,7 @@ namespace starling {
 
 int why_command(const std::string& run_dir, const CommandOptions& options) {
   const RunAnswer answer = why(run_dir);
-  const bool color = wants_color(read_environment(::environ), options.color, STDOUT_FILENO);
+  const bool color = wants_color(::environ, options.color, STDOUT_FILENO);
   const int columns = FdOutput(1).columns();
   const std::string text =
       options.json ? to_json(answer) + "\n" : to_text(answer, color, columns > 0 ? columns : 100);

@@ -197,6 +197,11 @@ ProcessIdentity identity_of(const Variables& env) {
   return {};
 }
 
+void read_terminal(const Variables& env, Environment& out) {
+  out.no_color = !env.text("NO_COLOR").empty();
+  out.term = env.text("TERM");
+}
+
 }  // namespace
 
 const char* name_of(ProcessOrigin origin) {
@@ -239,10 +244,9 @@ Environment read_environment(const char* const* environ) {
   // "4,2" holds a number for each nesting level. The first number is used.
   const std::string omp = env.text("OMP_NUM_THREADS");
   std::from_chars(omp.data(), omp.data() + omp.size(), out.omp_num_threads);
-  out.no_color = !env.text("NO_COLOR").empty();
+  read_terminal(env, out);
   const std::string ci = env.text("CI");
   out.ci = !ci.empty() && ci != "0" && ci != "false";
-  out.term = env.text("TERM");
   const std::string columns = env.text("COLUMNS");
   std::from_chars(columns.data(), columns.data() + columns.size(), out.columns);
   return out;
@@ -252,6 +256,12 @@ bool wants_color(const Environment& environment, const std::string& option, int 
   if (option == "always") return true;
   if (option == "never" || environment.no_color || environment.term == "dumb") return false;
   return ::isatty(fd) == 1;
+}
+
+bool wants_color(const char* const* environ, const std::string& option, int fd) {
+  Environment terminal;
+  read_terminal(Variables(environ), terminal);
+  return wants_color(terminal, option, fd);
 }
 
 }  // namespace starling

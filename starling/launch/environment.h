@@ -1,11 +1,11 @@
 // Reads the environment variables of launchers, of jobs and of the terminal into a value.
 //
-// The first of these launchers whose variables are set determines the rank of the process:
+// A launcher determines the rank of the process. It is the first of these whose variables are set.
 //
-// - Starling's launcher (STARLING_STORE)
-// - torchrun (RANK or WORLD_SIZE)
-// - mpiexec (OMPI_COMM_WORLD_RANK of Open MPI, PMI_RANK of MPICH and Intel MPI, or PMIX_RANK)
-// - srun (SLURM_PROCID)
+//   Starling's launcher   STARLING_STORE
+//   torchrun              RANK or WORLD_SIZE
+//   mpiexec               OMPI_COMM_WORLD_RANK of Open MPI, PMI_RANK of MPICH and Intel MPI, or PMIX_RANK
+//   srun                  SLURM_PROCID
 //
 // If srun also sets variables of MPI, its own variables count. A process that mpiexec or srun started as the
 // only task is alone, and so is a process without any of these variables.
@@ -61,5 +61,7 @@ Environment read_environment(const char* const* environ);
 // Returns whether text on the descriptor `fd` shall be colored. `option` is that of --color: "always",
 // "never", or "auto" for a terminal, unless NO_COLOR is set or TERM is "dumb".
 bool wants_color(const Environment& environment, const std::string& option, int fd);
+// As above, with the variables in `environ`. Reads no other variables, so it throws nothing.
+bool wants_color(const char* const* environ, const std::string& option, int fd);
 
 }  // namespace starling

@@ -68,6 +68,8 @@ TEST(Environment, ColorsAreForTerminalsUnlessItSaysOtherwise) {
   EXPECT_FALSE(wants_color(e, "auto", -1));  // no terminal
   e.no_color = true;
   EXPECT_TRUE(wants_color(e, "always", -1));
+  const char* const contradictory[] = {"NO_COLOR=1", "RANK=5", "WORLD_SIZE=2", nullptr};
+  EXPECT_FALSE(wants_color(contradictory, "auto", -1));
 }
 
 TEST(Environment, Srun) {

@@ -24,8 +24,8 @@
 //
 // The primal residual is r = (Σ_k ‖x_k − z‖²)^½. The dual residual is s = ρ √p ‖z − z_before‖. Adaptive ρ
 // (§3.4.1) doubles when r > 10 s and halves when s > 10 r. The scaled dual u_k = y_k/ρ is rescaled with ρ.
-// Doubling never takes ρ above 1/(2 lr) for the largest lr so far, because the penalty's own step,
-// x − lr ρ (x − z + u), diverges if lr ρ exceeds 2. The start value of ρ is not limited.
+// The penalty's own step, x − lr ρ (x − z + u), diverges if lr ρ exceeds 2. Doubling therefore never takes ρ
+// above 1/(2 lr), where lr is the largest rate so far. The start value of ρ is not limited.
 #pragma once
 
 #include "starling/parallel/replica/replica_strategy.h"

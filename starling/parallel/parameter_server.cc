@@ -150,9 +150,9 @@ void ParameterServer::take_rule() {
   if (!torch) {
     throw ConfigError(
         "exchange.name",
-        "servers make the updates of libtorch's SGD, Adam, AdamW, Adagrad and RMSprop, if the rate "
-        "of the first group is not 0, of which the other rates are multiples; use one of them, or "
-        "--exchange all-reduce");
+        "servers make the updates of libtorch's SGD, Adam, AdamW, Adagrad and RMSprop. The rate of the first "
+        "group must not be 0, because the other rates are multiples of it; use one of them, or --exchange "
+        "all-reduce");
   }
   torch_ = *std::move(torch);
   state_names_ = torch_.state_names;

@@ -240,11 +240,10 @@ class Validator {
     const std::string& name = exchange.name;
     const auto needs = [&](bool asked, bool ExchangeTraits::* trait, std::string_view key, const char* what) {
       if (!asked || traits_.*trait) return;
-      std::string with;
-      for (const ExchangeTraits& row : exchange_table())
-        if (row.*trait) with += fmt::format("{}\"{}\"", with.empty() ? "" : " or ", row.name);
-      fail({key, "exchange.name"}, "{} works with exchange.name = {} only, not with \"{}\"", what, with,
-           name);
+      std::string can;
+      for (const ExchangeTraits* row : exchanges_of(spec_))
+        if (row->*trait) can += fmt::format("{}\"{}\"", can.empty() ? "" : " or ", row->name);
+      fail({key, "exchange.name"}, "{} works with exchange.name = {} only, not with \"{}\"", what, can, name);
     };
     needs(spec_.train.threads_mode == ThreadsMode::kBatch, &ExchangeTraits::batch_threads,
           "train.threads_mode", "train.threads_mode = \"batch\"");

@@ -153,7 +153,7 @@ void rename_damaged(const fs::path& folder, const std::string& damage, const Say
 void rename_foreign(const fs::path& folder, const Say& say) {
   const fs::path to = rename_with(kAside, folder);
   if (say)
-    say(fmt::format("{} was written by another run and was renamed to {}", folder.string(),
+    say(fmt::format("{} was written by another run or start and was renamed to {}", folder.string(),
                     to.filename().string()));
 }
 

@@ -21,11 +21,6 @@ constexpr uint64_t padded(uint64_t bytes) {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// A wait warns when nine tenths of the timeout are left.
-constexpr std::chrono::milliseconds nine_tenths(std::chrono::milliseconds timeout) {
-  return timeout - timeout / 10;
-}
-
 }  // namespace
 
 size_t ring_bytes(int local_size) {
@@ -108,12 +103,7 @@ void LocalMessages::await_room(int peer, uint64_t bytes, const WaitPolicy& waiti
     if (!deadline || moved) deadline = now + team_.timeout();
     if (moved) return true;
     failure = team_.trouble(peer);
-    if (now >= *deadline - nine_tenths(team_.timeout()) && !std::exchange(warned, true))
-      team_.warn_late(late());
-    if (!failure && now >= *deadline)
-      failure = Failure{
-          fmt::format("{} within {} ms: late or stopped; see its log", late(), team_.timeout().count()),
-          team_.liveness().global_rank(peer), true};
+    if (!failure) failure = check_patience(peer, *deadline, warned, late);
     return failure.has_value();
   };
   while (!wait_at_least(tail, end - ring_, waiting, give_up)) {
@@ -196,6 +186,16 @@ bool LocalMessages::take_in(int peer, Target* target) {
   return moved;
 }
 
+std::optional<Failure> LocalMessages::check_patience(int peer, SteadyClock::time_point deadline, bool& warned,
+                                                     const std::function<std::string()>& late) const {
+  const auto now = SteadyClock::now();
+  const auto timeout = team_.timeout();
+  if (now >= deadline - timeout + timeout / 10 && !std::exchange(warned, true)) team_.warn_late(late());
+  if (now < deadline) return std::nullopt;
+  return Failure{fmt::format("{} within {} ms: late or stopped; see its log", late(), timeout.count()),
+                 team_.liveness().global_rank(peer), true};
+}
+
 void LocalMessages::await_bytes(int peer, Target& target, const WaitPolicy& waiting) {
   const auto deadline = SteadyClock::now() + team_.timeout();
   std::optional<Failure> failure;
@@ -206,13 +206,7 @@ void LocalMessages::await_bytes(int peer, Target& target, const WaitPolicy& wait
   FlagLine& head = team_.ring_head(peer, team_.rank());
   const bool reached = wait_at_least(head, boxes_[peer]->taken + 1, waiting, [&] {
     failure = team_.trouble(peer);
-    const auto now = SteadyClock::now();
-    if (now >= deadline - nine_tenths(team_.timeout()) && !std::exchange(target.warned, true))
-      team_.warn_late(late());
-    if (!failure && now >= deadline)
-      failure = Failure{
-          fmt::format("{} within {} ms: late or stopped; see its log", late(), team_.timeout().count()),
-          team_.liveness().global_rank(peer), true};
+    if (!failure) failure = check_patience(peer, deadline, target.warned, late);
     return failure.has_value();
   });
   if (!reached) team_.fail(*failure);

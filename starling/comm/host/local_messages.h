@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -68,6 +69,10 @@ class LocalMessages {
   // holds the mutex of the box.
   bool take_complete(Box& box, void* data, size_t bytes, int peer, uint32_t tag);
   void await_bytes(int peer, Target& target, const WaitPolicy& waiting);
+  // Warns once when a tenth of the timeout has passed, and returns a failure after `deadline`. `late` says
+  // what the peer did not do.
+  std::optional<Failure> check_patience(int peer, std::chrono::steady_clock::time_point deadline,
+                                        bool& warned, const std::function<std::string()>& late) const;
   std::byte* ring(int owner, int peer) const {
     return rings_->region(owner) + static_cast<size_t>(peer) * ring_;
   }

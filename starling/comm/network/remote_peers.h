@@ -128,8 +128,7 @@ class RemotePeers {
   std::vector<bool> sending_;  // for each rank, whether half a message to it has been sent
   std::vector<bool> receiving_;
   std::vector<bool> left_;  // for each rank, whether it has said farewell or is gone
-  std::vector<bool>
-      mute_;  // for each rank, whether a notice to it was cut off, so that it gets no further one
+  std::vector<bool> mute_;  // for each rank, whether a notice to it was cut off. It gets no further notice
   // For receives and for sends: the last pass over the messages in which one of a rank's messages waited.
   std::array<std::vector<uint64_t>, 2> blocked_;
   bool arriving_ = false;  // a message has arrived, and `arrived` was called

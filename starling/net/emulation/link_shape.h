@@ -11,9 +11,12 @@
 //
 // Loss: each segment is lost with probability `loss`. A chunk with a lost segment arrives a round trip (2 ·
 // latency_s) later, and everything behind it waits, as with TCP's fast retransmit. TCP would also slow down.
-// If there is latency, the rate of a connection is therefore limited to sqrt(3/2) · kTcpSegmentBytes / (round
-// trip · sqrt(loss)): Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion
-// avoidance algorithm, 1997.
+// If there is latency, the rate of a connection is therefore at most
+//
+//   sqrt(3/2) · kTcpSegmentBytes / (round trip · sqrt(loss))
+//
+// Source: Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion avoidance algorithm,
+// 1997.
 #pragma once
 
 #include <cstddef>
