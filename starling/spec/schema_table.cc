@@ -294,8 +294,9 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
           "this layout and does not train in fp64, or the faster layout under train.tune.",
    .allowed = "auto contiguous channels-last"},
   {.key = "train.device", .member = at<kTrain, &TrainSpec::device>(), .section = Section::kRanks,
-   .doc = "Where a rank computes (experimental except for cpu). cuda is a GPU, and "
-          "the ranks of a host use its GPUs in turn. auto is cuda if there is a usable GPU, and privateuseone is a device that the program adds to libtorch.",
+   .doc = "Where a rank computes (experimental except for cpu). cuda is a GPU, and the ranks of a host use "
+          "its GPUs in turn. auto is cuda if there is a usable GPU, and privateuseone is a device that the "
+          "program adds to libtorch.",
    .allowed = words_of(DeviceKind{}), .flags = "--device", .placeholder = "DEVICE",
    .shapes_training = false},
   {.key = "train.tune", .member = at<kTrain, &TrainSpec::tune>(), .section = Section::kTraining,
