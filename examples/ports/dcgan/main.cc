@@ -1,4 +1,4 @@
-// A generative adversarial network with two optimizers, on any number of ranks: the program of plain.cc.
+// A GAN with two optimizers. plain.cc uses libtorch alone, and main.cc runs on any number of ranks.
 #include "../common.h"
 #include "starling/starling.h"
 

@@ -1,4 +1,4 @@
-// A generative adversarial network with two optimizers, with libtorch alone.
+// A GAN with two optimizers. plain.cc uses libtorch alone, and main.cc runs on any number of ranks.
 #include "../common.h"
 
 namespace nn = torch::nn;
