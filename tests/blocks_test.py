@@ -6,7 +6,7 @@ import subprocess
 
 from nest_test import difference
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, environment, events_of, main, ranks_of, recorded_events, result_of, some, wait_for_checkpoint
+from program import BUILD, COPIES, ProgramTest, environment, events_of, main, ranks_of, recorded_events, result_of, some, wait_for_checkpoint
 
 PROGRAM = str(BUILD / "tests" / "blocks_program")
 STEPS = 5
@@ -16,7 +16,7 @@ ZERO = ["--shard", "parameters"]
 
 class Blocks(ProgramTest):
     def words(self, args):
-        return [PROGRAM, *map(str, ["--set", "train.gemm=mkl", "--run-dir", self.path("run"), *args])]
+        return [PROGRAM, *map(str, [*COPIES, "--set", "train.gemm=mkl", "--run-dir", self.path("run"), *args])]
 
     def blocks(self, *args, status=0, keep=False):
         """Runs the program, in a new run folder unless `keep`. Returns (stdout, stderr)."""

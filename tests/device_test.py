@@ -8,7 +8,7 @@ import subprocess
 
 from nest_test import difference
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, environment, main, result_of, some
+from program import BUILD, COPIES, ProgramTest, environment, main, result_of, some
 
 PROGRAM = str(BUILD / "tests" / "device_program")
 STEPS = 6
@@ -24,7 +24,7 @@ class Device(ProgramTest):
         """Runs the program, in a new run folder unless `keep`. Returns (events, stderr)."""
         if not keep:
             shutil.rmtree(self.path("run"), ignore_errors=True)
-        return self.run_program("--set", "train.gemm=mkl", "--run-dir", self.path("run"), *args, status=status, program=PROGRAM)
+        return self.run_program(*COPIES, "--set", "train.gemm=mkl", "--run-dir", self.path("run"), *args, status=status, program=PROGRAM)
 
     def train(self, name, *args, task="mlp", steps=STEPS, keep=False, words=()):
         """Trains, and saves the module of each rank in NAME.RANK. Returns the result event."""
@@ -95,7 +95,7 @@ class EqualToTheCpu(Device):
         if not keep:
             shutil.rmtree(self.path("run"), ignore_errors=True)
         at = args.index("--")
-        words = [PROGRAM, "--run-dir", self.path("run"), *map(str, args[:at]), "--", "--own-loop", *ALONE, *map(str, args[at + 1:])]
+        words = [PROGRAM, *COPIES, "--run-dir", self.path("run"), *map(str, args[:at]), "--", "--own-loop", *ALONE, *map(str, args[at + 1:])]
         done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
         self.assertEqual(done.returncode, status, f"{args}\n{done.stdout}\n{done.stderr}")
         return done.stdout + done.stderr

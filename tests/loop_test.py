@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, environment, main, places_of_ranks, some
+from program import BUILD, COPIES, ProgramTest, environment, main, places_of_ranks, some
 
 PROGRAM = str(BUILD / "tests" / "loop_program")
 
@@ -21,7 +21,7 @@ class Loop(ProgramTest):
         if fresh:
             shutil.rmtree(self.path("run"), ignore_errors=True)
         at = args.index("--") if "--" in args else len(args)
-        words = [PROGRAM, "--run-dir", self.path("run"), *map(str, args[:at]), "--", *map(str, args[at + 1:])]
+        words = [PROGRAM, *COPIES, "--run-dir", self.path("run"), *map(str, args[:at]), "--", *map(str, args[at + 1:])]
         done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
         logs = sorted(pathlib.Path(self.path("run/log")).glob("rank-[1-9]*"))

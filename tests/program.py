@@ -50,6 +50,10 @@ def places_of_ranks(ranks):
              "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": f"test-{port}"} for rank in range(ranks)]
 
 
+# For test programs: their ranks are copies of the launcher, which start sooner than ranks that execute the program.
+COPIES = ["--set", "launch.start=fork"]
+
+
 class Started(subprocess.Popen):
     """A process whose output goes to files, so that it never waits for a reader."""
 
@@ -162,16 +166,19 @@ def wait_for_checkpoint(run_dir, after, timeout=120):
 
 
 def ranks_of(launcher_pid):
-    """Returns the process IDs of the ranks, by rank."""
+    """Returns the process IDs of the ranks, by rank.
+
+    A rank that was executed shows its environment, and a rank that was forked its name.
+    """
     found = {}
     for child in pathlib.Path(f"/proc/{launcher_pid}/task/{launcher_pid}/children").read_text().split():
         try:
             variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            name = pathlib.Path(f"/proc/{child}/comm").read_bytes()
         except OSError:
             continue
-        for v in variables:
-            if v.startswith(b"RANK="):
-                found[int(v[5:])] = int(child)
+        shown = [v[5:] for v in variables if v.startswith(b"RANK=")] + re.findall(rb":(\d+)\n$", name)
+        found.update({int(rank): int(child) for rank in shown})
     return found
 
 

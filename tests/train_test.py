@@ -5,7 +5,8 @@ import sqlite3
 import subprocess
 import unittest
 
-from program import BUILD, SMALL, STARLING, ProgramTest, distance, environment, events_of, main, result_of, some, wait_for_step
+from own_program_test import tensors_of
+from program import BUILD, SMALL, STARLING, ProgramTest, distance, environment, events_of, main, ranks_of, result_of, some, wait_for_step
 
 # Runs a program in a network namespace of its own, then prints the bytes that the namespace's loopback has
 # carried.
@@ -45,6 +46,26 @@ class Waiting(ProgramTest):
         self.assertEqual(self.variables("--threads", 2).get("GOMP_SPINCOUNT"), "1000")
         self.assertNotIn("GOMP_SPINCOUNT", self.variables("--threads", 1))
         self.assertEqual(self.variables("--threads", 2, GOMP_SPINCOUNT=7).get("GOMP_SPINCOUNT"), "7")
+
+
+class Start(ProgramTest):
+    def test_copied_and_executed_ranks_train_to_the_same_bits(self):
+        files = []
+        for start, names in (("auto", [b"starling:0", b"starling:1"]), ("exec", [b"starling", b"starling"])):
+            with self.subTest(start=start):
+                run, how = self.path(start), ["-n", 2, "--set", f"launch.start={start}", "--set", "train.gemm=mkl"]
+                process = self.start("train", "--run-dir", run, *SMALL, *how, "--steps", 10**6)
+                wait_for_step(run, 2)
+                ranks = [pathlib.Path(f"/proc/{pid}") for _, pid in sorted(ranks_of(process.pid).items())]
+                self.assertEqual([(rank / "comm").read_bytes().strip() for rank in ranks], names)
+                self.end(process)
+                files.append(self.path(f"{start}.safetensors"))
+                self.train(*SMALL, *how, "--steps", 20, "--save", files[-1])
+        self.assertEqual(tensors_of(files[0]), tensors_of(files[1]))
+
+    def test_other_hosts_have_no_copies(self):
+        _, err = self.train(*SMALL, "-n", 2, "--hosts", "a:2", "--set", "launch.start=fork", status=2)
+        self.assertIn("launch.start: fork starts ranks on this host only", err)
 
 
 class Train(ProgramTest):
@@ -187,7 +208,6 @@ class Train(ProgramTest):
 
     def test_no_port_listens_on_one_host(self):
         process = self.start("train", "--json", "--run-dir", self.path("run"), *SMALL, "-n", 2, "--steps", 100000)
-        from program import ranks_of, wait_for_step
         wait_for_step(self.path("run"), 5)
         inodes = set()
         for pid in [process.pid, *ranks_of(process.pid).values()]:

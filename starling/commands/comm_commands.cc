@@ -96,6 +96,7 @@ int bench_comm_command(const RunSpec& spec, const CommBenchOptions& bench, const
   }
   RankProgram program;
   program.argv = options.argv;
+  program.forks = true;
   program.output = {options.json, options.verbosity, options.color};
   program.keep = false;
   return run_rank_program(spec, program,

@@ -62,6 +62,7 @@ int on_every_rank(const RunSpec& spec, const CommandOptions& options, bool keep,
   check_codecs(spec);  // before any rank starts, so that only one message appears
   RankProgram program;
   program.argv = options.argv;
+  program.forks = true;
   program.output = output_of(options);
   program.keep = keep;
   return run_rank_program(spec, program, work);

@@ -5,10 +5,41 @@
 #include <algorithm>
 #include <string_view>
 
+#include "starling/launch/cpu_share.h"
+
 namespace starling {
+
+namespace {
+
+bool says_how_threads_wait(std::string_view variable) {
+  return variable.starts_with("OMP_WAIT_POLICY=") || variable.starts_with("GOMP_SPINCOUNT=");
+}
+
+// Returns whether this process has the variables about waiting threads that rank_environment() sets. OpenMP
+// reads them when a process begins. A single thread waits for no other.
+bool waits_like_rank(const LaunchOptions& options) {
+  if (rank_threads(options).count <= 1) return true;
+  const char* const* entry = options.environment;
+  while (entry && *entry && !says_how_threads_wait(*entry)) ++entry;
+  return entry && *entry;
+}
+
+}  // namespace
 
 int threads_per_rank(const LaunchOptions& options, int cores) {
   return options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, options.ranks));
+}
+
+RankThreads rank_threads(const LaunchOptions& options) {
+  const std::vector<Cpu> cpus = usable_cpus();
+  const int cores = static_cast<int>(cpus.size());
+  const int threads = threads_per_rank(options, count_cores(cpus));
+  return {threads, cores > 0 && options.ranks * threads > cores};
+}
+
+RankForks fork_ranks(const LaunchOptions& options) {
+  const bool here = options.hosts.hosts.empty() && options.program.empty();
+  return here && waits_like_rank(options) && RankForks::possible() ? RankForks(options.ranks) : RankForks();
 }
 
 std::vector<std::string> rank_environment(const LaunchOptions& options, int index, const RankThreads& threads,
@@ -36,9 +67,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, int inde
   set("MASTER_ADDR", options.share.master_host);
   set("MASTER_PORT", master_port);
   set("OMP_NUM_THREADS", threads.count);
-  const bool told = std::any_of(out.begin(), out.end(), [](std::string_view text) {
-    return text.starts_with("OMP_WAIT_POLICY=") || text.starts_with("GOMP_SPINCOUNT=");
-  });
+  const bool told = std::any_of(out.begin(), out.end(), says_how_threads_wait);
   if (threads.crowded && !told) set("OMP_WAIT_POLICY", "passive");
   if (!threads.crowded && threads.count > 1 && !told) set("GOMP_SPINCOUNT", kBriefSpin);
   set("STARLING_STORE", rendezvous.address);

@@ -9,6 +9,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
+#include "starling/launch/rank_forks.h"
 #include "starling/net/security/data_security.h"
 
 namespace starling {
@@ -55,6 +56,7 @@ struct LaunchOptions {
   bool pin = true;                // pin each rank to its own cores if there are enough
   std::vector<std::string> argv;  // arguments of every rank, including argv[0]
   std::string program;            // a path, or on other hosts a name in PATH; empty: this program
+  RankForks* forks = nullptr;  // copies of this process for the ranks of this host; null: execute the program
   // NAME=VALUE strings, terminated by a null pointer: the basis of the ranks' environment.
   const char* const* environment = nullptr;
   std::string run_dir;  // logs are written to run_dir/log/rank-N.log; empty: no logs
@@ -105,6 +107,15 @@ struct RankThreads {
   int count = 1;
   bool crowded = false;  // whether the ranks of this host have more threads than cores
 };
+
+// Returns the threads that the ranks of this host get.
+RankThreads rank_threads(const LaunchOptions& options);
+
+// Forks the ranks of this host for options.forks, if copies can replace processes that execute the program.
+// Otherwise returns no copies: if this process has several threads, if ranks run on other hosts, or if OpenMP
+// must read variables that this process did not have. options.environment is ::environ. Errors: those of
+// RankForks.
+RankForks fork_ranks(const LaunchOptions& options);
 
 // Returns the environment of rank `index` of this host. It is options.environment without the variables of an
 // enclosing job, plus the variables of torchrun and of Starling.

@@ -58,17 +58,16 @@ LocalRanks::~LocalRanks() {
 
 void LocalRanks::start(RankListener& listener) {
   const std::vector<Cpu> cpus = usable_cpus();
-  const int cores = static_cast<int>(cpus.size());
-  const int threads = threads_per_rank(options_, count_cores(cpus));
-  const bool crowded = cores > 0 && options_.ranks * threads > cores;
-  if (crowded) listener.on_warning(crowd_warning(options_.ranks, threads, cores));
+  const RankThreads threads = rank_threads(options_);
+  if (threads.crowded)
+    listener.on_warning(crowd_warning(options_.ranks, threads.count, static_cast<int>(cpus.size())));
   std::vector<std::vector<int>> shares;
-  if (options_.pin) shares = cpu_shares(cpus, options_.ranks, threads);
+  if (options_.pin) shares = cpu_shares(cpus, options_.ranks, threads.count);
   shares.resize(static_cast<size_t>(options_.ranks));
   const std::string program = options_.program.empty() ? own_program_path() : options_.program;
   const int port = options_.share.master_port > 0 ? options_.share.master_port : free_port();
   for (int i = 0; i < options_.ranks; ++i)
-    start_one(i, program, {threads, crowded}, port, shares[static_cast<size_t>(i)]);
+    start_one(i, program, threads, port, shares[static_cast<size_t>(i)]);
 }
 
 void LocalRanks::start_one(int index, const std::string& program, const RankThreads& threads, int master_port,
@@ -89,7 +88,8 @@ void LocalRanks::start_one(int index, const std::string& program, const RankThre
   request.pipe_stdout = !direct_ || index != 0;
   request.pipe_stderr = !direct_ || index != 0 || ::isatty(STDERR_FILENO) != 1;
   request.signal_mask = mask_;
-  child.process = spawn_rank(request);
+  const bool forks = options_.forks != nullptr && !options_.forks->empty();
+  child.process = forks ? options_.forks->begin(request, options_.share.first + index) : spawn_rank(request);
   child.running = true;
   child.out = LineReader(std::move(child.process.out));
   child.err = LineReader(std::move(child.process.err));

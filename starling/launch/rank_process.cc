@@ -60,14 +60,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
     [[maybe_unused]] const ssize_t n = ::write(p.report, &error, sizeof error);
     ::_exit(127);
   };
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up();
-  if (::getppid() != p.parent) ::_exit(127);  // the launcher ended in the meantime
-  ::setpgid(0, 0);
-  struct sigaction action{};
-  for (int s = 1; s < NSIG; ++s) {
-    action.sa_handler = s == SIGTTOU ? SIG_IGN : SIG_DFL;
-    ::sigaction(s, &action, nullptr);  // fails for SIGKILL and SIGSTOP
-  }
+  if (!become_rank(p.parent)) give_up();
   if (::dup2(p.in, STDIN_FILENO) < 0) give_up();
   if (p.out >= 0 && ::dup2(p.out, STDOUT_FILENO) < 0) give_up();
   if (p.err >= 0 && ::dup2(p.err, STDERR_FILENO) < 0) give_up();
@@ -94,6 +87,43 @@ std::pair<UniqueFd, UniqueFd> make_pipe() {
   return {std::move(read_end), std::move(write_end)};
 }
 
+ChildStreams make_streams(const SpawnRequest& request) {
+  ChildStreams streams;
+  if (request.pipe_stdout) std::tie(streams.out, streams.child_out) = make_pipe();
+  if (request.pipe_stderr) std::tie(streams.err, streams.child_err) = make_pipe();
+  return streams;
+}
+
+bool become_rank(pid_t parent) {
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
+  if (::getppid() != parent) ::_exit(127);  // the launcher ended in the meantime
+  ::setpgid(0, 0);
+  struct sigaction action{}, now{};
+  for (int s = 1; s < NSIG; ++s) {
+    action.sa_handler = s == SIGTTOU ? SIG_IGN : SIG_DFL;
+    if (s == SIGTTOU || (::sigaction(s, nullptr, &now) == 0 && now.sa_handler == SIG_IGN))
+      ::sigaction(s, &action, nullptr);
+  }
+  return true;
+}
+
+RankProcess adopt_rank(pid_t pid, ChildStreams& streams) {
+  RankProcess process;
+  process.pid = pid;
+  ::setpgid(pid, pid);
+  process.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.pidfd.valid()) {
+    const int saved = errno;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    errno = saved;
+    fail("pidfd_open (Linux 5.3 or newer is needed)");
+  }
+  process.out = std::move(streams.out);
+  process.err = std::move(streams.err);
+  return process;
+}
+
 RankProcess spawn_rank(const SpawnRequest& request) {
   Prepared p{
       .request = request, .argv = pointers(request.argv), .environment = pointers(request.environment)};
@@ -101,20 +131,16 @@ RankProcess spawn_rank(const SpawnRequest& request) {
   const UniqueFd null = raised(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   auto [report_read, report_write] = make_pipe();
   ::fcntl(report_read.get(), F_SETFL, 0);  // exec() closes the write end, so the read below ends
-  RankProcess process;
-  UniqueFd out, err;
-  if (request.pipe_stdout) std::tie(process.out, out) = make_pipe();
-  if (request.pipe_stderr) std::tie(process.err, err) = make_pipe();
+  ChildStreams streams = make_streams(request);
   p.in = request.in >= 0 ? request.in : null.get();
-  p.out = out.get();
-  p.err = err.get();
+  p.out = streams.child_out.get();
+  p.err = streams.child_err.get();
   p.report = report_write.get();
   p.parent = ::getpid();
 
-  process.pid = ::fork();
-  if (process.pid < 0) fail("fork");
-  if (process.pid == 0) child(p);
-  ::setpgid(process.pid, process.pid);  // also in the parent, because the child may not have run yet
+  const pid_t pid = ::fork();
+  if (pid < 0) fail("fork");
+  if (pid == 0) child(p);
   report_write.reset();
   int error = 0;
   ssize_t n;
@@ -122,19 +148,11 @@ RankProcess spawn_rank(const SpawnRequest& request) {
     n = ::read(report_read.get(), &error, sizeof error);
   } while (n < 0 && errno == EINTR);
   if (n == sizeof error) {
-    ::waitpid(process.pid, nullptr, 0);
+    ::waitpid(pid, nullptr, 0);
     throw Error(ErrorCode::kInternal, fmt::format("cannot execute {}: {}. Check the path and its permissions",
                                                   request.program, std::strerror(error)));
   }
-  process.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  if (!process.pidfd.valid()) {
-    const int saved = errno;
-    ::kill(process.pid, SIGKILL);
-    ::waitpid(process.pid, nullptr, 0);
-    errno = saved;
-    fail("pidfd_open (Linux 5.3 or newer is needed)");
-  }
-  return process;
+  return adopt_rank(pid, streams);
 }
 
 bool would_end(pid_t pid, int signal) {

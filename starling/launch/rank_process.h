@@ -39,6 +39,24 @@ struct RankProcess {
 // with the reason if the program cannot be executed.
 RankProcess spawn_rank(const SpawnRequest& request);
 
+// The pipes of a child's standard output and error. An end is invalid if the child shares the descriptor of
+// the parent.
+struct ChildStreams {
+  UniqueFd out, err;              // read ends, for the parent
+  UniqueFd child_out, child_err;  // write ends
+};
+// Makes the pipes that the request asks for. Throws Error(kInternal).
+ChildStreams make_streams(const SpawnRequest& request);
+
+// Called by a new child. Gives it a process group, and ignored signals their default action, but ignores
+// SIGTTOU. The kernel then kills the child when its parent's thread ends. Ends the child if the parent has
+// ended already. Returns false, with errno, if the system refuses. Calls only async-signal-safe functions.
+bool become_rank(pid_t parent);
+
+// Returns what the parent keeps of a child. It moves the child into its own process group, because the child
+// may not have run yet. If that fails, it ends the child and throws Error(kInternal).
+RankProcess adopt_rank(pid_t pid, ChildStreams& streams);
+
 // Returns whether `signal` would end the process at once, because the process neither handles, blocks nor
 // ignores it and does not wait for it. Returns false if the process is gone.
 bool would_end(pid_t pid, int signal);

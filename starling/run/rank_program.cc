@@ -96,7 +96,8 @@ int launch_program(const RunSpec& spec, const RankProgram& program, const Enviro
   return launch(options, SystemClock());
 }
 
-int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment) {
+std::optional<int> launch_ranks(const RunSpec& spec, const RankProgram& program,
+                                const Environment& environment) {
   if (spec.comm.engine == "mpi")
     throw ConfigError(
         "comm.engine",
@@ -120,6 +121,13 @@ int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environm
     std::filesystem::remove_all(recorders, ignored);  // left by an earlier run, perhaps of more ranks
     options.diagnosis = [recorders] { return who_waits_here(recorders); };
   }
+  const std::string& start = spec.launch.start;
+  if (start == "fork" && !options.hosts.hosts.empty())
+    throw ConfigError("launch.start",
+                      "fork starts ranks on this host only. Use auto or exec with --hosts or --hostfile");
+  RankForks forks = start == "fork" || (start == "auto" && program.forks) ? fork_ranks(options) : RankForks();
+  if (forks.in_rank()) return std::nullopt;
+  options.forks = &forks;
   return launch(options, SystemClock());
 }
 
@@ -177,8 +185,11 @@ int interrupted_status(const Environment& environment, const RunResult& result) 
 
 int run_rank_program(const RunSpec& spec, const RankProgram& program,
                      const std::function<int(Session&)>& work) {
-  const Environment environment = read_environment(::environ);
-  if (must_launch(spec, environment)) return launch_ranks(spec, program, environment);
+  Environment environment = read_environment(::environ);
+  if (must_launch(spec, environment)) {
+    if (const std::optional<int> status = launch_ranks(spec, program, environment)) return *status;
+    environment = read_environment(::environ);
+  }
   wait_briefly(spec, environment, program.argv);
   try {
     return work_in_session(spec, environment, program, work);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,17 +16,19 @@ namespace starling {
 struct RankProgram {
   std::vector<std::string> argv;  // the command line of this process, which each rank gets too
   OutputOptions output;
-  bool keep = true;  // whether there is a run folder with logs, events and checkpoints
+  bool forks = false;  // whether launch.start = "auto" means that ranks are forks of this process
+  bool keep = true;    // whether there is a run folder with logs, events and checkpoints
 };
 
 // Returns true if this process must start the ranks: it is alone, and the configuration asks for several
 // processes or names hosts.
 bool must_launch(const RunSpec& spec, const Environment& environment);
 
-// Starts the ranks and the servers of the run as copies of this program, waits for them, and returns the exit
-// status of the run. Errors: ConfigError, for example if the ranks communicate through MPI or if another run
-// uses the run folder.
-int launch_ranks(const RunSpec& spec, const RankProgram& program, const Environment& environment);
+// Starts the ranks and the servers of the run, waits for them, and returns the exit status of the run.
+// Returns nothing in a process that has become a rank: read_environment() says which one. Errors:
+// ConfigError, for example if the ranks communicate through MPI or if another run uses the run folder.
+std::optional<int> launch_ranks(const RunSpec& spec, const RankProgram& program,
+                                const Environment& environment);
 
 // Like launch_ranks(), for any program. program.argv begins with its name or path. There are logs only if
 // run.dir is set. The ranks have torchrun's environment variables beside ours, so a program that calls

@@ -293,7 +293,7 @@ Run init(int argc, const char* const* argv, const Settings& settings, const Exte
   try {
     if (is_host_agent(argc, argv)) std::exit(run_host_agent(::environ));
     state->environment = read_environment(::environ);
-    const Environment& environment = state->environment;
+    Environment& environment = state->environment;
     ProgramLine line = read_command_line(argc, argv, settings, extensions);
     line.config.spec.model.name = kUserModel;
     apply_recipes(line.config);
@@ -308,7 +308,10 @@ Run init(int argc, const char* const* argv, const Settings& settings, const Exte
     RankProgram program;
     program.argv.assign(argv, argv + argc);
     program.output = {line.options.json, line.options.verbosity, line.options.color};
-    if (must_launch(spec, environment)) std::exit(launch_ranks(spec, program, environment));
+    if (must_launch(spec, environment)) {
+      if (const std::optional<int> status = launch_ranks(spec, program, environment)) std::exit(*status);
+      environment = read_environment(::environ);
+    }
     state->session = std::make_unique<Session>(spec, environment, program.output, program.keep, program.argv);
     // A server holds parameters and does not train, so the user's code never sees its process.
     if (Session& session = *state->session; session.server() >= 0) {

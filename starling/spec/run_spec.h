@@ -218,6 +218,7 @@ struct LaunchSpec {
   std::string command = "ssh -o BatchMode=yes -o ServerAliveInterval=15";
   std::string
       program;  // launch.program: path of this program on the other hosts; empty = the path on this host
+  std::string start = "auto";  // launch.start: auto fork exec
 };
 
 // What `starling verify` compares.

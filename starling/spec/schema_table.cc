@@ -493,6 +493,12 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
   {.key = "launch.program", .member = at<kLaunch, &LaunchSpec::program>(), .section = Section::kRanks,
    .doc = "Path of this program on the other hosts. If empty, the path is the same as here.",
    .shapes_training = false},
+  {.key = "launch.start", .member = at<kLaunch, &LaunchSpec::start>(), .section = Section::kRanks,
+   .doc = "How the ranks of this host start. exec: each rank executes the program. fork: ranks are copies of "
+          "the launcher where that is possible, and need not load libtorch again; what the program did before "
+          "starling::init has then happened once for all ranks. auto: fork for `starling`, exec for other "
+          "programs.",
+   .allowed = "auto fork exec", .shapes_training = false},
 
   {.key = "verify.steps", .member = at<kVerify, &VerifySpec::steps>(), .section = Section::kVerify,
    .doc = "Number of steps that `starling verify` compares with a single process in fp64.",
