@@ -10,6 +10,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests"))
+from program import ranks_of  # noqa: E402, pylint: disable=wrong-import-position, unused-import
+
 PROGRAM = os.environ.get("STARLING_PROGRAM", str(ROOT / "build/release/starling"))
 
 

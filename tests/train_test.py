@@ -63,6 +63,14 @@ class Start(ProgramTest):
                 self.train(*SMALL, *how, "--steps", 20, "--save", files[-1])
         self.assertEqual(tensors_of(files[0]), tensors_of(files[1]))
 
+    def test_ranks_start_with_closed_standard_descriptors(self):
+        for start in ("fork", "exec"):
+            with self.subTest(start=start):
+                words = [STARLING, "train", "--run-dir", self.path(start), *SMALL, "-n", 2, "--steps", 5, "--set", f"launch.start={start}"]
+                done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *map(str, words)], cwd=self.dir, env=environment(), timeout=60,
+                                      check=False)
+                self.assertEqual(done.returncode, 0)
+
     def test_other_hosts_have_no_copies(self):
         _, err = self.train(*SMALL, "-n", 2, "--hosts", "a:2", "--set", "launch.start=fork", status=2)
         self.assertIn("launch.start: fork starts ranks on this host only", err)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "starling/base/descriptor_limit.h"
 #include "starling/launch/cpu_share.h"
 
 namespace starling {
@@ -39,7 +40,9 @@ RankThreads rank_threads(const LaunchOptions& options) {
 
 RankForks fork_ranks(const LaunchOptions& options) {
   const bool here = options.hosts.hosts.empty() && options.program.empty();
-  return here && waits_like_rank(options) && RankForks::possible() ? RankForks(options.ranks) : RankForks();
+  if (!here || !waits_like_rank(options) || !RankForks::possible()) return {};
+  raise_descriptor_limit();  // as the launcher does later, for many ranks
+  return RankForks(options.ranks);
 }
 
 std::vector<std::string> rank_environment(const LaunchOptions& options, int index, const RankThreads& threads,

@@ -75,7 +75,7 @@ void LocalRanks::start_one(int index, const std::string& program, const RankThre
   Child& child = children_.emplace_back();
   auto [error_read, error_write] = make_pipe();
   UniqueFd key;
-  if (rendezvous_.key_fd) key = rendezvous_.key_fd();
+  if (rendezvous_.key_fd) key = raised(rendezvous_.key_fd().release());
   SpawnRequest request;
   request.program = program;
   request.argv = options_.argv;

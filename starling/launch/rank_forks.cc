@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <string>
 #include <utility>
 
@@ -37,11 +38,6 @@ struct Header {
   bool pinned = false;
   cpu_set_t cpus{};
 };
-
-[[noreturn]] void fail(const char* what) {
-  throw Error(ErrorCode::kInternal, fmt::format("cannot start a rank: {}: {}. Check ulimit -u and ulimit -n",
-                                                what, std::strerror(errno)));
-}
 
 // Calls `move` until it has moved all bytes. Returns false if it cannot.
 template <typename Move>
@@ -71,6 +67,7 @@ bool receive(int line, Header& header, std::array<int, kMostFds>& fds) {
   } while (n < 0 && errno == EINTR);
   const cmsghdr* c = CMSG_FIRSTHDR(&message);
   if (n != sizeof header || c == nullptr || c->cmsg_type != SCM_RIGHTS) return false;
+  if (c->cmsg_len != CMSG_LEN(header.fds * sizeof(int))) return false;  // this process may open no more
   std::memcpy(fds.data(), CMSG_DATA(c), header.fds * sizeof(int));
   return true;
 }
@@ -90,7 +87,7 @@ void send(int line, Header& header, const std::array<int, kMostFds>& fds, std::s
   std::memcpy(CMSG_DATA(c), fds.data(), header.fds * sizeof(int));
   const auto put = [line](char* bytes, size_t size) { return ::send(line, bytes, size, MSG_NOSIGNAL); };
   if (::sendmsg(line, &message, MSG_NOSIGNAL) != sizeof header || !move_all(text.data(), text.size(), put))
-    fail("the copy of this process ended");
+    cannot_start("the copy of this process ended");
 }
 
 // Gives the descriptors their numbers. They are first moved above all numbers, because one may have the
@@ -131,13 +128,15 @@ void show_rank(int rank) {
 }
 
 // Waits in a copy until it may become a rank. Ends the process if it may not.
-void wait_to_begin(int line) {
+void wait_to_begin(UniqueFd line) {
   Header header;
   std::array<int, kMostFds> fds{};
-  if (!receive(line, header, fds)) ::_exit(kFailed);
+  if (!receive(line.get(), header, fds)) ::_exit(kFailed);
   std::string text(header.bytes, '\0');
-  const auto get = [line](char* bytes, size_t size) { return ::recv(line, bytes, size, 0); };
-  if (!move_all(text.data(), text.size(), get) || !place(header, fds)) ::_exit(kFailed);
+  const auto get = [&line](char* bytes, size_t size) { return ::recv(line.get(), bytes, size, 0); };
+  if (!move_all(text.data(), text.size(), get)) ::_exit(kFailed);
+  line.reset();  // a descriptor may get its number
+  if (!place(header, fds)) ::_exit(kFailed);
   if (header.pinned) ::sched_setaffinity(0, sizeof header.cpus, &header.cpus);  // as in spawn_rank()
   set_environment(text);
   show_rank(header.rank);
@@ -148,9 +147,7 @@ void end(pid_t pid) {
   ::waitpid(pid, nullptr, 0);
 }
 
-}  // namespace
-
-bool RankForks::possible() {
+bool has_one_thread() {
   DIR* threads = ::opendir("/proc/self/task");
   if (threads == nullptr) return false;
   int count = 0;
@@ -159,8 +156,21 @@ bool RankForks::possible() {
   return count == 1;
 }
 
+}  // namespace
+
+bool RankForks::possible() {
+  for (int i = 0; i < 50; ++i) {
+    if (has_one_thread()) return true;
+    ::usleep(1000);  // a thread that was joined stays in /proc for a moment
+  }
+  return false;
+}
+
 RankForks::RankForks(int count) {
-  std::fflush(nullptr);  // what is in a buffer would be written by each copy
+  // What is in a buffer would be written by each copy.
+  std::fflush(nullptr);
+  std::cout.flush();
+  std::clog.flush();
   try {
     for (int i = 0; i < count && !in_rank_; ++i) in_rank_ = fork_one();
   } catch (...) {
@@ -172,19 +182,20 @@ RankForks::RankForks(int count) {
 // Returns true in the copy.
 bool RankForks::fork_one() {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail("socketpair");
-  UniqueFd line(ends[0]);
-  const UniqueFd copy_line(ends[1]);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) cannot_start("socketpair");
+  UniqueFd copy_line(ends[1]), line = raised(ends[0]);
+  copy_line = raised(copy_line.release());
   const pid_t parent = ::getpid(), pid = ::fork();
-  if (pid < 0) fail("fork");
+  if (pid < 0) cannot_start("fork");
   if (pid > 0) {
     copies_.push_back({pid, std::move(line)});
     return false;
   }
   copies_.clear();  // they are children of the launcher
   line.reset();
-  if (!become_rank(parent)) ::_exit(kFailed);
-  wait_to_begin(copy_line.get());
+  // A program that ignores SIGPIPE has decided so itself.
+  if (!become_rank(parent, {SIGPIPE})) ::_exit(kFailed);
+  wait_to_begin(std::move(copy_line));
   return true;
 }
 

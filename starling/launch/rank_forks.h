@@ -16,7 +16,7 @@ namespace starling {
 // later what they are to do.
 class RankForks {
  public:
-  // Returns whether this process has a single thread.
+  // Returns whether this process has a single thread. Waits up to 50 ms for threads that are about to end.
   static bool possible();
 
   RankForks() = default;  // no copies
@@ -30,14 +30,15 @@ class RankForks {
   ~RankForks();
 
   // Whether this process is a rank that begin() has started. It has the variables, descriptors and cores of
-  // the request, and keeps all else of the process that was copied. Signals that were ignored have their
-  // default action.
+  // the request, a process group, and a name. The kernel kills it when its launcher ends. Signals that were
+  // ignored have their default action, except that SIGTTOU is ignored and SIGPIPE stays as it was. All else
+  // is that of the process that was copied.
   bool in_rank() const { return in_rank_; }
   // Whether no copy is left for begin().
   bool empty() const { return copies_.empty(); }
 
-  // Starts a rank in a copy. The result is that of spawn_rank(request). It uses neither request.program nor
-  // request.argv and request.signal_mask. The system shows the process as "starling:3" for rank 3 of
+  // Starts a rank in a copy. The result is that of spawn_rank(request). It uses none of the program, the
+  // arguments and the signal mask of the request. The system shows the process as "starling:3" for rank 3 of
   // `starling`. Throws Error(kInternal) if the copy has ended.
   RankProcess begin(const SpawnRequest& request, int rank);
 

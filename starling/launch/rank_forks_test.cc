@@ -83,7 +83,7 @@ TEST(RankForks, LargeEnvironmentsArrive) {
 }
 
 TEST(RankForks, DescriptorsArriveUnderTheirNumbers) {
-  RankForks forks(2);  // the second copy begins never
+  RankForks forks(2);  // the second copy never begins
   if (forks.in_rank()) {
     const int fd = std::atoi(std::getenv("FD"));
     const bool stays = (::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
@@ -152,9 +152,9 @@ TEST(RankForks, AreImpossibleBesideAnotherThread) {
   done = true;
   done.notify_one();
   other.join();
-  // The kernel removes the thread from /proc a moment after it has ended.
-  for (int i = 0; i < 10'000 && !RankForks::possible(); ++i) ::usleep(1000);
+#ifndef __SANITIZE_THREAD__  // which has a thread of its own after the first other one
   EXPECT_TRUE(RankForks::possible());
+#endif
 }
 
 }  // namespace

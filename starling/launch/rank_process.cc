@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -22,19 +23,6 @@
 
 namespace starling {
 namespace {
-
-[[noreturn]] void fail(const char* what) {
-  throw Error(ErrorCode::kInternal, fmt::format("cannot start a rank: {}: {}. Check ulimit -u and ulimit -n",
-                                                what, std::strerror(errno)));
-}
-
-// Moves a descriptor above the standard descriptors, which may be closed when the launcher starts.
-UniqueFd raised(int fd) {
-  UniqueFd low(fd);
-  UniqueFd high(::fcntl(fd, F_DUPFD_CLOEXEC, 10));
-  if (!high.valid()) fail("fcntl");
-  return high;
-}
 
 // The data that the child needs. It is prepared before fork(), because the child may only call
 // async-signal-safe functions.
@@ -60,7 +48,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
     [[maybe_unused]] const ssize_t n = ::write(p.report, &error, sizeof error);
     ::_exit(127);
   };
-  if (!become_rank(p.parent)) give_up();
+  if (!become_rank(p.parent, {})) give_up();
   if (::dup2(p.in, STDIN_FILENO) < 0) give_up();
   if (p.out >= 0 && ::dup2(p.out, STDOUT_FILENO) < 0) give_up();
   if (p.err >= 0 && ::dup2(p.err, STDERR_FILENO) < 0) give_up();
@@ -77,9 +65,21 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
+[[noreturn]] void cannot_start(const char* what) {
+  throw Error(ErrorCode::kInternal, fmt::format("cannot start a rank: {}: {}. Check ulimit -u and ulimit -n",
+                                                what, std::strerror(errno)));
+}
+
+UniqueFd raised(int fd) {
+  UniqueFd low(fd);
+  UniqueFd high(::fcntl(fd, F_DUPFD_CLOEXEC, 10));
+  if (!high.valid()) cannot_start("fcntl");
+  return high;
+}
+
 std::pair<UniqueFd, UniqueFd> make_pipe() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail("pipe");
+  if (::pipe2(ends, O_CLOEXEC) != 0) cannot_start("pipe");
   UniqueFd write_end(ends[1]);
   UniqueFd read_end = raised(ends[0]);
   write_end = raised(write_end.release());
@@ -94,15 +94,16 @@ ChildStreams make_streams(const SpawnRequest& request) {
   return streams;
 }
 
-bool become_rank(pid_t parent) {
+bool become_rank(pid_t parent, std::initializer_list<int> kept) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
   if (::getppid() != parent) ::_exit(127);  // the launcher ended in the meantime
   ::setpgid(0, 0);
   struct sigaction action{}, now{};
   for (int s = 1; s < NSIG; ++s) {
+    if (std::find(kept.begin(), kept.end(), s) != kept.end()) continue;
     action.sa_handler = s == SIGTTOU ? SIG_IGN : SIG_DFL;
-    if (s == SIGTTOU || (::sigaction(s, nullptr, &now) == 0 && now.sa_handler == SIG_IGN))
-      ::sigaction(s, &action, nullptr);
+    const bool ignored = ::sigaction(s, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    if (ignored || s == SIGTTOU) ::sigaction(s, &action, nullptr);
   }
   return true;
 }
@@ -117,7 +118,7 @@ RankProcess adopt_rank(pid_t pid, ChildStreams& streams) {
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
     errno = saved;
-    fail("pidfd_open (Linux 5.3 or newer is needed)");
+    cannot_start("pidfd_open (Linux 5.3 or newer is needed)");
   }
   process.out = std::move(streams.out);
   process.err = std::move(streams.err);
@@ -139,7 +140,7 @@ RankProcess spawn_rank(const SpawnRequest& request) {
   p.parent = ::getpid();
 
   const pid_t pid = ::fork();
-  if (pid < 0) fail("fork");
+  if (pid < 0) cannot_start("fork");
   if (pid == 0) child(p);
   report_write.reset();
   int error = 0;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,14 +49,22 @@ struct ChildStreams {
 // Makes the pipes that the request asks for. Throws Error(kInternal).
 ChildStreams make_streams(const SpawnRequest& request);
 
-// Called by a new child. Gives it a process group, and ignored signals their default action, but ignores
-// SIGTTOU. The kernel then kills the child when its parent's thread ends. Ends the child if the parent has
-// ended already. Returns false, with errno, if the system refuses. Calls only async-signal-safe functions.
-bool become_rank(pid_t parent);
+// Called by a new child. It gets a process group of its own, and the kernel kills it when the thread ends
+// that started it. Signals that were ignored get their default action, except for those in `kept`. SIGTTOU is
+// ignored. Ends the child if the parent has ended. Returns false, with errno, if the system refuses. Calls
+// only async-signal-safe functions.
+bool become_rank(pid_t parent, std::initializer_list<int> kept);
 
-// Returns what the parent keeps of a child. It moves the child into its own process group, because the child
-// may not have run yet. If that fails, it ends the child and throws Error(kInternal).
+// Returns what the parent keeps of a child, which it also moves into its own process group. If the system
+// gives no descriptor for the child, ends it and throws Error(kInternal).
 RankProcess adopt_rank(pid_t pid, ChildStreams& streams);
+
+// Throws Error(kInternal) with errno's text: `what` failed while a rank was started.
+[[noreturn]] void cannot_start(const char* what);
+
+// Moves a descriptor above the standard descriptors, which may be closed when the launcher starts. Throws
+// Error(kInternal).
+UniqueFd raised(int fd);
 
 // Returns whether `signal` would end the process at once, because the process neither handles, blocks nor
 // ignores it and does not wait for it. Returns false if the process is gone.

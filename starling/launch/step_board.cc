@@ -11,6 +11,7 @@
 
 #include "starling/base/check.h"
 #include "starling/base/error.h"
+#include "starling/launch/rank_process.h"
 
 namespace starling {
 namespace {
@@ -44,6 +45,7 @@ StepBoard StepBoard::create(int ranks) {
   if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes_for(ranks))) != 0) {
     throw Error(ErrorCode::kInternal, fmt::format("cannot create the step board: {}", std::strerror(errno)));
   }
+  fd = raised(fd.release());  // ranks get it under its number
   const int map_fd = fd.get();
   StepBoard board(std::move(fd), map_fd, ranks);
   for (int r = 0; r < ranks; ++r) board.set(r, -1);

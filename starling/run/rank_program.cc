@@ -122,9 +122,6 @@ std::optional<int> launch_ranks(const RunSpec& spec, const RankProgram& program,
     options.diagnosis = [recorders] { return who_waits_here(recorders); };
   }
   const std::string& start = spec.launch.start;
-  if (start == "fork" && !options.hosts.hosts.empty())
-    throw ConfigError("launch.start",
-                      "fork starts ranks on this host only. Use auto or exec with --hosts or --hostfile");
   RankForks forks = start == "fork" || (start == "auto" && program.forks) ? fork_ranks(options) : RankForks();
   if (forks.in_rank()) return std::nullopt;
   options.forks = &forks;

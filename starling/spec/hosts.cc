@@ -109,6 +109,9 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
 }
 
 std::vector<HostSlots> hosts_of(const LaunchSpec& spec) {
+  if (spec.start == "fork" && !(spec.hosts.empty() && spec.hostfile.empty()))
+    throw ConfigError("launch.start",
+                      "fork starts ranks on this host only. Use auto or exec with --hosts or --hostfile");
   if (spec.hostfile.empty()) return spec.hosts.empty() ? std::vector<HostSlots>{} : parse_hosts(spec.hosts);
   if (!spec.hosts.empty())
     throw ConfigError("launch.hosts", "both --hosts and --hostfile name hosts. Leave out one of them");

@@ -21,7 +21,7 @@ std::vector<HostSlots> parse_hosts(std::string_view text);
 // is for messages. Throws ConfigError as parse_hosts() does.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& path);
 // Returns the hosts that the run names, or an empty list if all ranks run on this host. Reads the hostfile.
-// Throws ConfigError, also if both keys are set.
+// Throws ConfigError, also if both keys are set, or if hosts are named and launch.start is "fork".
 std::vector<HostSlots> hosts_of(const LaunchSpec& spec);
 
 // If hosts are named and train.ranks is not set, sets train.ranks to the number of slots minus the number of
