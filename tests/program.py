@@ -50,7 +50,7 @@ def places_of_ranks(ranks):
              "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": f"test-{port}"} for rank in range(ranks)]
 
 
-# For test programs: their ranks are copies of the launcher, which start sooner than ranks that execute the program.
+# Flags of test programs: ranks are copies of the launcher, which start sooner than executed ones.
 COPIES = ["--set", "launch.start=fork"]
 
 

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "starling/base/descriptor_limit.h"
-#include "starling/launch/cpu_share.h"
 
 namespace starling {
 
@@ -19,7 +18,7 @@ bool says_how_threads_wait(std::string_view variable) {
 // Returns whether this process has the variables about waiting threads that rank_environment() sets. OpenMP
 // reads them when a process begins. A single thread waits for no other.
 bool waits_like_rank(const LaunchOptions& options) {
-  if (rank_threads(options).count <= 1) return true;
+  if (rank_threads(options, usable_cpus()).count <= 1) return true;
   const char* const* entry = options.environment;
   while (entry && *entry && !says_how_threads_wait(*entry)) ++entry;
   return entry && *entry;
@@ -31,8 +30,7 @@ int threads_per_rank(const LaunchOptions& options, int cores) {
   return options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, options.ranks));
 }
 
-RankThreads rank_threads(const LaunchOptions& options) {
-  const std::vector<Cpu> cpus = usable_cpus();
+RankThreads rank_threads(const LaunchOptions& options, const std::vector<Cpu>& cpus) {
   const int cores = static_cast<int>(cpus.size());
   const int threads = threads_per_rank(options, count_cores(cpus));
   return {threads, cores > 0 && options.ranks * threads > cores};

@@ -9,6 +9,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
+#include "starling/launch/cpu_share.h"
 #include "starling/launch/rank_forks.h"
 #include "starling/net/security/data_security.h"
 
@@ -108,8 +109,8 @@ struct RankThreads {
   bool crowded = false;  // whether the ranks of this host have more threads than cores
 };
 
-// Returns the threads that the ranks of this host get.
-RankThreads rank_threads(const LaunchOptions& options);
+// Returns the threads that the ranks of this host get, which may use `cpus`.
+RankThreads rank_threads(const LaunchOptions& options, const std::vector<Cpu>& cpus);
 
 // Forks the ranks of this host for options.forks, if copies can replace processes that execute the program.
 // Otherwise returns no copies: if this process has several threads, if the ranks run on other hosts or

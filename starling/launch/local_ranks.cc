@@ -58,7 +58,7 @@ LocalRanks::~LocalRanks() {
 
 void LocalRanks::start(RankListener& listener) {
   const std::vector<Cpu> cpus = usable_cpus();
-  const RankThreads threads = rank_threads(options_);
+  const RankThreads threads = rank_threads(options_, cpus);
   if (threads.crowded)
     listener.on_warning(crowd_warning(options_.ranks, threads.count, static_cast<int>(cpus.size())));
   std::vector<std::vector<int>> shares;

@@ -72,6 +72,7 @@ bool receive(int line, Header& header, std::array<int, kMostFds>& fds) {
   return true;
 }
 
+// Sends what receive() and wait_to_begin() take. Throws Error(kInternal) if the copy has ended.
 void send(int line, Header& header, const std::array<int, kMostFds>& fds, std::string& text) {
   alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))] = {};
   iovec part{&header, sizeof header};

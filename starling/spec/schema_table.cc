@@ -495,7 +495,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .shapes_training = false},
   {.key = "launch.start", .member = at<kLaunch, &LaunchSpec::start>(), .section = Section::kRanks,
    .doc = "How the ranks of this host start. exec: each rank executes the program. fork: ranks are copies of "
-          "the launcher where that is possible, and need not load libtorch again; what the program did before "
+          "the launcher where that is possible, and need not load libtorch again. What the program did before "
           "starling::init has then happened once for all ranks. auto: fork for `starling`, exec for other "
           "programs.",
    .allowed = "auto fork exec", .shapes_training = false},

@@ -11,7 +11,7 @@
 //
 // Loss: each segment is lost with probability `loss`. A chunk with a lost segment arrives a round trip (2 ·
 // latency_s) later, and everything behind it waits, as with TCP's fast retransmit. TCP would also slow down.
-// If there is latency, the rate of a connection is therefore at most
+// If there is latency, a connection is therefore at most as fast as this.
 //
 //   sqrt(3/2) · kTcpSegmentBytes / (round trip · sqrt(loss))
 //
