@@ -408,22 +408,32 @@ std::vector<std::unique_ptr<EventSink>> Session::leaders_sinks() {
   progress.verbosity = output_.verbosity < 0   ? Verbosity::kQuiet
                        : output_.verbosity > 0 ? Verbosity::kVerbose
                                                : Verbosity::kNormal;
+  // Everything is written by threads of its own. A stopped terminal, a reader that pauses or a disk that does
+  // not answer delays no step.
+  const auto shown = [](int to) {
+    return AsyncSinkOptions{
+        1 << 16, std::chrono::seconds(1),
+        fmt::format("standard {}, because its reader was too slow", to == 1 ? "output" : "error")};
+  };
   if (!output_.embedded && (!output_.json || progress.terminal))
-    sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress));
+    sinks.push_back(std::make_unique<AsyncSink>(
+        std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress), shown(fd)));
   if (output_.json && !output_.embedded)
-    sinks.push_back(std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output",
-                                                std::chrono::milliseconds(200), run_id));
+    sinks.push_back(std::make_unique<AsyncSink>(
+        std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output",
+                                    std::chrono::milliseconds(200), run_id),
+        shown(1)));
   if (keep_) {
     run_dir_ = environment_.run_dir;
     const auto held = [this] { return lock_->held(); };
-    // Files are written by threads of their own, so that a disk that does not answer delays no step.
+    const AsyncSinkOptions files{.capacity = 1 << 16};
     sinks.push_back(std::make_unique<AsyncSink>(
-        open_jsonl_file(run_dir_ + "/events.jsonl", clock_, held, run_id), 1 << 16));
+        open_jsonl_file(run_dir_ + "/events.jsonl", clock_, held, run_id), files));
     sinks.push_back(std::make_unique<AsyncSink>(
         std::make_unique<FencedSink>(open_sqlite_sink(run_dir_ + "/run.sqlite", clock_), held, clock_)));
     if (spec_.run.tensorboard)
-      sinks.push_back(std::make_unique<AsyncSink>(
-          open_tensorboard_sink(run_dir_ + "/tensorboard", clock_, held), 1 << 16));
+      sinks.push_back(
+          std::make_unique<AsyncSink>(open_tensorboard_sink(run_dir_ + "/tensorboard", clock_, held), files));
   }
   return sinks;
 }

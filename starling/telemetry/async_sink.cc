@@ -23,8 +23,10 @@ std::thread thread_without_signals(auto body) {
 
 }  // namespace
 
-AsyncSink::AsyncSink(std::unique_ptr<EventSink> inner, size_t capacity)
-    : inner_(std::move(inner)), capacity_(capacity), thread_(thread_without_signals([this] { run(); })) {}
+AsyncSink::AsyncSink(std::unique_ptr<EventSink> inner, AsyncSinkOptions options)
+    : inner_(std::move(inner)),
+      options_(std::move(options)),
+      thread_(thread_without_signals([this] { run(); })) {}
 
 AsyncSink::~AsyncSink() {
   {
@@ -40,14 +42,24 @@ void AsyncSink::emit(const Event& event) {
 }
 
 void AsyncSink::emit_at(const Event& event, double time) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (queue_.size() >= capacity_ && std::holds_alternative<StepDone>(event)) {
-      ++dropped_;
-      return;
-    }
-    queue_.emplace_back(event, time);
+  const bool step = std::holds_alternative<StepDone>(event);
+  std::unique_lock lock(mutex_);
+  if (step && queue_.size() >= options_.capacity) {
+    ++dropped_;
+    return;
   }
+  queue_.push_back({event, time});
+  const uint64_t ticket = ++queued_;
+  wake_.notify_one();
+  if (step || stalled_ || options_.patience == Nanoseconds{0}) return;
+  stalled_ = !done_.wait_for(lock, options_.patience, [&] { return delivered_ >= ticket; });
+}
+
+void AsyncSink::show_progress(const EvalProgress& progress) {
+  const std::lock_guard lock(mutex_);
+  if (queue_.size() >= options_.capacity) return;
+  queue_.push_back({progress});
+  ++queued_;
   wake_.notify_one();
 }
 
@@ -55,7 +67,14 @@ void AsyncSink::flush() {
   std::unique_lock lock(mutex_);
   const uint64_t ticket = ++flush_wanted_;
   wake_.notify_one();
-  flushed_.wait_for(lock, std::chrono::seconds(10), [&] { return flush_done_ >= ticket; });
+  done_.wait_for(lock, std::chrono::seconds(10), [&] { return flush_done_ >= ticket; });
+}
+
+void AsyncSink::deliver(const Item& item) {
+  if (const auto* event = std::get_if<Event>(&item.what))
+    inner_->emit_at(*event, item.time);
+  else
+    inner_->show_progress(std::get<EvalProgress>(item.what));
 }
 
 void AsyncSink::run() {
@@ -68,29 +87,26 @@ void AsyncSink::run() {
     } else {
       wake_.wait(lock, work);
     }
-    std::deque<std::pair<Event, double>> batch;
+    std::deque<Item> batch;
     batch.swap(queue_);
+    const uint64_t taken = queued_;
     if (dropped_ > 0) {
-      batch.emplace_back(
-          Message{Severity::kWarning, -1,
-                  fmt::format(
-                      "{} steps are missing from the files of the run folder, because the disk was too slow",
-                      dropped_)},
-          unix_time_s());
+      const std::string text = fmt::format("{} steps are missing from {}", dropped_, options_.missing_from);
+      batch.push_back({Message{Severity::kWarning, -1, text}, unix_time_s()});
       dropped_ = 0;
     }
     const uint64_t ticket = flush_wanted_;
     const bool flush_now = idle || stop_ || ticket > flush_done_;
     const bool last = stop_;
     lock.unlock();
-    for (const auto& [event, time] : batch) inner_->emit_at(event, time);
+    for (const auto& item : batch) deliver(item);
     if (flush_now) inner_->flush();
     lock.lock();
     dirty_ = !flush_now && (dirty_ || !batch.empty());
-    if (flush_now) {
-      flush_done_ = ticket;
-      flushed_.notify_all();
-    }
+    delivered_ = taken;
+    if (queue_.empty()) stalled_ = false;
+    if (flush_now) flush_done_ = ticket;
+    done_.notify_all();
     if (last && queue_.empty()) return;
   }
 }

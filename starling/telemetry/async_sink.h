@@ -7,34 +7,54 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
-#include <utility>
+#include <variant>
 
+#include "starling/base/clock.h"
 #include "starling/telemetry/sink.h"
 
 namespace starling {
 
+struct AsyncSinkOptions {
+  size_t capacity = 4096;  // events that may be queued before further StepDone events are dropped
+  // The longest time that emit() waits for the delivery of an event other than StepDone. It keeps the output
+  // of the inner sink above what the program prints next. After one wait in vain, emit() does not wait again
+  // until the queue is empty.
+  Nanoseconds patience{0};
+  // The end of the warning "5 steps are missing from …".
+  std::string missing_from = "the files of the run folder, because the disk was too slow";
+};
+
 // emit() copies the event and the time into a queue and returns. If `capacity` events are queued, further
-// StepDone events are dropped. A warning to the inner sink then states how many were dropped. Events of other
-// kinds are always kept. The inner sink is flushed if no event arrives for half a second. The destructor
-// delivers all queued events.
+// StepDone events and all progress of evaluations are dropped. A warning to the inner sink then states how
+// many steps were dropped. Events of other kinds are always kept. The inner sink is flushed if no event
+// arrives for half a second. The destructor delivers all queued events.
 class AsyncSink final : public EventSink {
  public:
-  explicit AsyncSink(std::unique_ptr<EventSink> inner, size_t capacity = 4096);
+  explicit AsyncSink(std::unique_ptr<EventSink> inner, AsyncSinkOptions options = {});
   ~AsyncSink() override;
   void emit(const Event& event) override;
   void emit_at(const Event& event, double time) override;
+  void show_progress(const EvalProgress& progress) override;
   // Waits until the inner sink has received and flushed all earlier events, at most ten seconds.
   void flush() override;
 
  private:
+  struct Item {
+    std::variant<Event, EvalProgress> what;
+    double time = 0;  // of the event
+  };
   void run();
+  void deliver(const Item& item);
 
   std::unique_ptr<EventSink> inner_;
-  const size_t capacity_;
+  const AsyncSinkOptions options_;
   std::mutex mutex_;
-  std::condition_variable wake_, flushed_;
-  std::deque<std::pair<Event, double>> queue_;  // with the times of the events
+  std::condition_variable wake_, done_;
+  std::deque<Item> queue_;
+  uint64_t queued_ = 0, delivered_ = 0;  // items since the beginning
+  bool stalled_ = false;                 // an emit() waited in vain, and the queue was not empty since
   uint64_t dropped_ = 0;
   uint64_t flush_wanted_ = 0, flush_done_ = 0;
   bool dirty_ = false;  // the inner sink received events after its last flush

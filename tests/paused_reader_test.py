@@ -1,0 +1,67 @@
+"""A terminal that is stopped with Ctrl-S, or a pager that does not read, pauses what a run shows. The run itself goes on."""
+import fcntl
+import json
+import os
+import pty
+import subprocess
+import termios
+import time
+
+from program import SMALL, STARLING, ProgramTest, environment, main, recorded_events, wait_for_step
+
+
+class PausedReader(ProgramTest):
+    def start(self, output, *more):
+        words = [STARLING, "train", *SMALL, "-n", "2", "--global-batch", "16", "--steps", "100000000", "--set", "comm.timeout_s=4", "--run-dir",
+                 self.path("run"), *more]
+        process = subprocess.Popen(words, stdout=output, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=self.dir,
+                                   env=environment(TERM="xterm"))
+        self.addCleanup(self.end, process)
+        return process
+
+    # The ranks wait for each other for 4 s at most.
+    def goes_on(self, process):
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            self.assertIsNone(process.poll(), "the run has ended")
+            time.sleep(0.1)
+        wait_for_step(self.path("run"), self.last_step() + 100)
+
+    def last_step(self):
+        return max((e["step"] for e in recorded_events(self.path("run")) if e.get("event") == "step"), default=0)
+
+    def test_a_pipe_that_nobody_reads(self):
+        process = self.start(subprocess.PIPE, "--json")
+        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
+        wait_for_step(self.path("run"), 200)  # more lines than the pipe can hold
+        self.goes_on(process)
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143, err)
+        events = [json.loads(line) for line in out.splitlines()]
+        steps = [e["step"] for e in events if e["event"] == "step"]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+        self.assertGreaterEqual(steps[-1], 300)
+
+    def test_a_stopped_terminal(self):
+        leader, follower = pty.openpty()
+        self.addCleanup(os.close, leader)
+        process = self.start(follower)
+        shown = os.read(leader, 65536)
+        termios.tcflow(follower, termios.TCOOFF)
+        self.goes_on(process)
+        termios.tcflow(follower, termios.TCOON)
+        os.close(follower)
+        process.terminate()
+        try:
+            while True:
+                shown += os.read(leader, 65536)
+        except OSError:  # the other side is closed
+            pass
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143, err)
+        self.assertIn("Interrupted. The state is saved", shown.decode())
+
+
+if __name__ == "__main__":
+    main()
