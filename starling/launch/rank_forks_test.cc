@@ -114,6 +114,7 @@ TEST(RankForks, BufferedTextIsWrittenOnce) {
   std::FILE* file = std::tmpfile();
   std::fputs("once", file);
   EXPECT_EQ(status_of(start([] { return 0; })), 0);
+  std::fflush(file);
   EXPECT_EQ(::lseek(::fileno(file), 0, SEEK_END), 4);
   std::fclose(file);
 }
