@@ -368,51 +368,92 @@ TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
   ranks.wait_all();
 }
 
-// A clock that advances by one tick at every reading.
+// A clock that advances by one tick at every reading, and by `growth` more than at the reading before.
 class TickingClock final : public Clock {
  public:
-  explicit TickingClock(Nanoseconds tick) : tick_(tick) {}
-  Nanoseconds now() const override { return ++readings_ * tick_; }
+  explicit TickingClock(Nanoseconds tick, Nanoseconds growth = Nanoseconds{0})
+      : tick_(tick), growth_(growth) {}
+  Nanoseconds now() const override {
+    const int64_t n = ++readings_;
+    return n * tick_ + n * (n - 1) / 2 * growth_;
+  }
 
  private:
-  const Nanoseconds tick_;
+  const Nanoseconds tick_, growth_;
   mutable std::atomic<int64_t> readings_{0};
 };
 
+// Trains three steps of 1F1B on two ranks with four micro-batches. Rank 0 passes its statistics and the
+// actions of both ranks to `check`.
+void three_steps(int rank, Store& store, const Clock& clock,
+                 const std::function<void(const StrategyStats&, const std::vector<MeasuredAction>&)>& check) {
+  const Task task = mlp_task();
+  at::set_num_threads(1);  // fork does not copy the thread team of the parent process
+  const auto group = join_group(store, rank, 2);
+  Pipeline pipeline(task.factory, make_update_rule(optimizer("sgd")), options_for("1f1b", 2, 1, 4), *group,
+                    clock);
+  for (int64_t step = 1; step <= 3; ++step) one_step(pipeline, task, step);
+  const StrategyStats stats = pipeline.strategy_stats();
+  const std::vector<MeasuredAction> timeline = pipeline.gather_timeline();
+  barrier(*group);
+  if (rank == 0) check(stats, timeline);
+}
+
+void require_equal(const StrategyStats& stats, const char* name, double want) {
+  require(std::fabs(stats.at(name) - want) < 1e-9, fmt::format("{}: {} for {}", name, stats.at(name), want));
+}
+
+bool is_pass(const MeasuredAction& a) {
+  return a.action.kind == ActionKind::kForward || a.action.kind == ActionKind::kBackward;
+}
+
+double seconds(int64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
 // Every action takes one tick: 1 ms on rank 0 and 2 ms on rank 1.
 TEST(PipelineTest, TheBubbleIsWhatTheTimesOfTheActionsSay) {
-  const Task task = mlp_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
-    at::set_num_threads(1);  // fork does not copy the thread team of the parent process
-    const auto group = join_group(store, rank, 2);
     const TickingClock clock(std::chrono::milliseconds(1 + rank));
-    Pipeline pipeline(task.factory, make_update_rule(optimizer("sgd")), options_for("1f1b", 2, 1, 4), *group,
-                      clock);
-    for (int64_t step = 1; step <= 3; ++step) one_step(pipeline, task, step);
-    const StrategyStats stats = pipeline.strategy_stats();
-    const std::vector<MeasuredAction> timeline = pipeline.gather_timeline();
-    barrier(*group);
-    if (rank != 0) return;
-    double busy = 0;
-    std::array<double, 2> first{1e300, 1e300}, last{};
-    for (const MeasuredAction& a : timeline) {
-      const double begin = static_cast<double>(a.begin_ns) * 1e-9, end = static_cast<double>(a.end_ns) * 1e-9;
-      const bool computes = a.action.kind == ActionKind::kForward || a.action.kind == ActionKind::kBackward;
-      if (computes) busy += end - begin;
-      first[a.rank] = std::min(first[a.rank], begin);
-      last[a.rank] = std::max(last[a.rank], end);
-    }
-    // The span of a rank begins one reading before its first action and ends one reading after its last.
-    const double span = std::max(last[0] - first[0] + 0.002, last[1] - first[1] + 0.004);
-    const auto equal = [&](const char* name, double want) {
-      require(std::fabs(stats.at(name) - want) < 1e-9,
-              fmt::format("{}: {} for {}", name, stats.at(name), want));
-    };
-    equal("bubble", 1 - busy / (2 * span));
-    equal("bubble_mean", 1 - busy / (2 * span));
-    require(busy >= 8 * 0.001 + 8 * 0.002, fmt::format("{} s of computation", busy));
-    // Rank 1 is idle only in the first forward and the last backward of rank 0: 1 + 4 * (2 + 2) + 1 ms.
-    equal("bubble_balanced", 1 - (8 * 1 + 8 * 2) / (2 * 18.0));
+    three_steps(rank, store, clock,
+                [](const StrategyStats& stats, const std::vector<MeasuredAction>& timeline) {
+                  double busy = 0;
+                  std::array<double, 2> first{1e300, 1e300}, last{};
+                  for (const MeasuredAction& a : timeline) {
+                    if (is_pass(a)) busy += seconds(a.end_ns - a.begin_ns);
+                    first[a.rank] = std::min(first[a.rank], seconds(a.begin_ns));
+                    last[a.rank] = std::max(last[a.rank], seconds(a.end_ns));
+                  }
+                  // The span of a rank begins one reading before its first action and ends one reading after
+                  // its last.
+                  const double span = std::max(last[0] - first[0] + 0.002, last[1] - first[1] + 0.004);
+                  require_equal(stats, "bubble", 1 - busy / (2 * span));
+                  require_equal(stats, "bubble_mean", 1 - busy / (2 * span));
+                  require(busy >= 8 * 0.001 + 8 * 0.002, fmt::format("{} s of computation", busy));
+                });
+  });
+  ranks.wait_all();
+}
+
+// The later passes of a step take longer here, and most of the later ones are backward. A stage's passes
+// count as equally long as their mean. Rank 1 is idle only in the first forward and the last backward of rank
+// 0.
+TEST(PipelineTest, TheBalancedBubbleIsThatOfTheMeanTimes) {
+  ForkedRanks ranks(2, [&](int rank, Store& store) {
+    const TickingClock clock(std::chrono::milliseconds(1 + rank), std::chrono::milliseconds(1 + 3 * rank));
+    three_steps(
+        rank, store, clock, [](const StrategyStats& stats, const std::vector<MeasuredAction>& timeline) {
+          std::array<double, 2> forward{}, backward{};  // means of the ranks
+          for (const MeasuredAction& a : timeline) {
+            if (is_pass(a))
+              (a.action.kind == ActionKind::kForward ? forward : backward)[a.rank] +=
+                  seconds(a.end_ns - a.begin_ns) / 4;
+          }
+          require(backward[0] / forward[0] > 1.01 * backward[1] / forward[1], "the stages do not differ");
+          const double busy = 4 * (forward[0] + backward[0] + forward[1] + backward[1]);
+          const double span = forward[0] + 4 * (forward[1] + backward[1]) + backward[0];
+          require_equal(stats, "bubble_balanced", 1 - busy / (2 * span));
+        });
   });
   ranks.wait_all();
 }
