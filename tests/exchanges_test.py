@@ -1,13 +1,16 @@
 """Every exchange from the command line: the model learns, and statistics and bytes match the formulas."""
+import array
 import json
 import math
 import os
 import time
 
+from own_program_test import tensors_of
 from program import SMALL, ProgramTest, distance, environment, main, result_of, some, wait_for_step
 
 # Number of elements of the flat memory. Every parameter begins at a multiple of 64 elements.
 FLAT = 784 * 64 + 64 + 640 + 64
+LAYERS = ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")  # in the order of the flat memory
 WORDS = [*SMALL, "--epochs", 6, "--lr", 0.1, "--global-batch", 32, "--resume", "never"]
 
 
@@ -28,6 +31,16 @@ class Exchanges(ProgramTest):
         errors = [line for line in err.splitlines() if "error" in line]
         self.assertEqual(len(errors), 1, err)
         return errors[0]
+
+    def tensors_after(self, step, file):
+        """Returns the fp32 tensors and the fp64 numbers of a file of a checkpoint, by name."""
+        tensors = tensors_of(self.path(f"run/checkpoints/step-{step:06}/{file}.safetensors"))
+        return {name: array.array("d" if len(data) == 8 else "f", data) for name, data in tensors.items()}
+
+    def duals_after(self, step):
+        """Returns the duals of both ranks of admm as one list, and rho."""
+        state = self.tensors_after(step, "optimizer")
+        return [x for rank in range(2) for name in LAYERS for x in state[f"{name}/u@{rank}"]], state["fc1.weight/rho"][0]
 
     def test_local_sgd_counts_its_rounds(self):
         result, strategy = self.strategy("--exchange", "local-sgd", "--every", 4, "-n", 4)
@@ -63,9 +76,19 @@ class Exchanges(ProgramTest):
         _, strategy = self.strategy("--exchange", "admm", "-n", 2, "--every", 4)
         self.assertEqual(strategy["samples_moved"], 0)
         self.assertEqual(strategy["rounds"], 96 / 4)
-        self.assertGreater(strategy["primal_residual"], 0)
         # With momentum the duals would diverge, and the primal residual would grow about a hundredfold.
         self.assertLess(strategy["primal_residual"], 3 * strategy["first_primal_residual"])
+
+    def test_the_residual_of_admm_is_by_how_much_the_duals_moved(self):
+        two_rounds = [*SMALL, "--exchange", "admm", "-n", 2, "--every", 4, "--global-batch", 32, "--set", "checkpoint.every=4"]
+        self.train(*two_rounds, "--steps", 4)
+        before, rho_before = self.duals_after(4)
+        events, _ = self.train(*two_rounds, "--steps", 8)
+        after, rho_after = self.duals_after(8)
+        # A round adds a rank's distance from the mean to its dual. A change of rho keeps rho times the dual.
+        moved = math.sqrt(sum((a * rho_after / rho_before - b) ** 2 for a, b in zip(after, before)))
+        self.assertAlmostEqual(result_of(events)["strategy"]["primal_residual"], moved, delta=1e-4 * moved)
+        self.assertGreater(math.hypot(*before), 0.1 * moved)
 
     def test_gossip_sends_to_its_neighbors_only(self):
         result, strategy = self.strategy("--exchange", "gossip", "-n", 4)
@@ -149,7 +172,22 @@ class Exchanges(ProgramTest):
     def test_codecs_code_what_local_sgd_has_moved(self):
         _, strategy = self.strategy("--exchange", "local-sgd", "--every", 4, "-n", 2, "--codec", "1bit")
         self.assertGreater(strategy["compression"], 20)
-        self.assertGreater(strategy["residual_norm"], 0)
+        # In one round, the weights move as without the codec, but for the mean of the residuals.
+        one_round = [*SMALL, "--exchange", "local-sgd", "--every", 4, "-n", 2, "--global-batch", 32, "--steps", 4, "--resume", "never", "--set",
+                     "checkpoint.every=4", "--set", "optimizer.momentum=0"]
+        self.train(*one_round)
+        plain = self.tensors_after(4, "model")
+        events, _ = self.train(*one_round, "--codec", "1bit")
+        coded, kept = self.tensors_after(4, "model"), self.tensors_after(4, "optimizer")
+        residuals = [kept[f"fc1.weight/values@{rank}"] for rank in range(2)]
+        norm = math.hypot(*residuals[0])
+        self.assertAlmostEqual(result_of(events)["strategy"]["residual_norm"], norm, delta=1e-5 * norm)
+        begin = 0
+        for name in LAYERS:  # each but the last has a multiple of 64 elements, so that no padding lies between them
+            lacks = [a - b for a, b in zip(plain[name], coded[name])]
+            means = [sum(both) / 2 for both in zip(*(r[begin:begin + len(lacks)] for r in residuals))]
+            self.assertLess(math.dist(lacks, means), 1e-4 * math.hypot(*lacks), name)
+            begin += len(lacks)
 
     def test_codecs_travel_to_and_from_servers(self):
         for push, pull, least in (("int8", "bf16", (3.9, 2)), ("1bit", "int8", (20, 3.9)), ("lowrank", "lowrank:rank=16", (8, 2.5)),

@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from exchanges_test import FLAT
 from mpi_here import ENGINE, mpiexec, missing, variables
 from program import (BUILD, SMALL, STARLING, ProgramTest, distance, environment, events_of, main, result_of, wait_for_step,
                      wait_until_all_stand)
@@ -214,7 +215,9 @@ class Mpi(ProgramTest):
         self.run_program(*self.words("alone", "--save", one))
         result = self.train(2, "run", "--save", over_mpi)
         self.assertEqual(result["ranks"], 2)
-        self.assertGreater(result["bytes_sent"], 0)
+        # A step sends the gradient of each of the two ranks, in fp64. At the start rank 0 sends the parameters.
+        self.assertGreaterEqual(result["bytes_sent"], 12 * 2 * 8 * FLAT)
+        self.assertLess(result["bytes_sent"], (12 * 2 + 1) * 8 * FLAT + 20000)
         self.assertLess(distance(one, over_mpi), 1e-10)
 
     def test_a_program_that_has_begun_mpi_joins_and_ends_mpi_itself(self):

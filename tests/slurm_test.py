@@ -11,6 +11,7 @@ import time
 import unittest
 
 import mpi_here
+from exchanges_test import FLAT
 from program import SMALL, STARLING, ProgramTest, environment, events_of, main, result_of
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
@@ -156,7 +157,9 @@ class SlurmTest(ProgramTest):
         result = result_of(events_of(out))
         self.assertEqual(result["ranks"], 2)
         self.assertEqual(result["steps"], 64)
-        self.assertGreater(result["bytes_sent"], 0)
+        # A step sends 2 (p - 1) |W| on two ranks. Over MPI, rank 0 sends the parameters at the start.
+        self.assertGreaterEqual(result["bytes_sent"], 64 * 2 * 4 * FLAT)
+        self.assertLess(result["bytes_sent"], (64 * 2 + 1) * 4 * FLAT + 20000)
 
 
 @unittest.skipIf(REASON, REASON)

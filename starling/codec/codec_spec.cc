@@ -82,7 +82,7 @@ struct Setting {
 void apply(const Setting& setting, CodecSpec& spec) {
   const bool common = setting.key == "feedback" || setting.key == "correction";
   if (spec.kind == CodecKind::kAdded && !common) {
-    spec.settings[setting.key] = setting.value;  // the program's function reads it
+    spec.settings[setting.key] = setting.value;  // the function that makes the codec reads it
   } else if (setting.key == "block") {
     spec.block = static_cast<size_t>(setting.integer(8, 1 << 24));
     if (spec.block % 8 != 0) setting.refuse("a multiple of 8");
@@ -98,8 +98,10 @@ void apply(const Setting& setting, CodecSpec& spec) {
     spec.form = setting.choice({"power-sgd", "pca"}) == 0 ? LowRankForm::kPowerSgd : LowRankForm::kPca;
   } else if (setting.key == "correction") {
     spec.momentum_correction = setting.choice({"off", "on"}) == 1;
-  } else {
+  } else if (setting.key == "feedback") {
     spec.error_feedback = setting.choice({"off", "on"}) == 1;
+  } else {
+    spec.settings[setting.key] = setting.value;  // of a further row of the table: its maker reads it
   }
 }
 

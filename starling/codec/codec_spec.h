@@ -46,19 +46,18 @@ enum class LowRankForm { kPowerSgd, kPca };
 
 // The settings of one codec. Codecs ignore the fields that they do not use.
 struct CodecSpec {
-  CodecKind kind = CodecKind::kNone;          // the codec
-  bool error_feedback = false;                // what a message leaves out is added to the next one
-  bool momentum_correction = false;           // the momentum is summed before the codec
-  size_t block = 256;                         // int8, 1bit: the values that share a scale
-  double tau = 1e-3;                          // threshold: values of larger magnitude are sent
-  LowRankForm form = LowRankForm::kPowerSgd;  // lowrank: how the factors are found
-  int rank = 2;                               // lowrank: the columns of the factors
-  int iterations = 12;                        // lowrank, form pca: iterations for the eigenvectors
-  double keep = 0.01;                         // prune: the share of values that is sent
-  // Of a codec that the program adds (spec/extensions.h): its row, and the settings of its word by key,
-  // without "feedback" and "correction".
-  std::shared_ptr<const AddedCodec> added = {};
-  std::map<std::string, std::string> settings = {};  // see `added`
+  CodecKind kind = CodecKind::kNone;             // the codec
+  bool error_feedback = false;                   // what a message leaves out is added to the next one
+  bool momentum_correction = false;              // the momentum is summed before the codec
+  size_t block = 256;                            // int8, 1bit: the values that share a scale
+  double tau = 1e-3;                             // threshold: values of larger magnitude are sent
+  LowRankForm form = LowRankForm::kPowerSgd;     // lowrank: how the factors are found
+  int rank = 2;                                  // lowrank: the columns of the factors
+  int iterations = 12;                           // lowrank, form pca: iterations for the eigenvectors
+  double keep = 0.01;                            // prune: the share of values that is sent
+  std::shared_ptr<const AddedCodec> added = {};  // the row of a codec that the program adds (extensions.h)
+  // The settings that have no field above, by key. The function that makes the codec reads and checks them.
+  std::map<std::string, std::string> settings = {};
   // Compares all fields.
   bool operator==(const CodecSpec&) const = default;
 };

@@ -15,11 +15,11 @@
 // Three sequences keep the order of the calls: the collectives, the messages to one peer, and the messages
 // from one peer with one tag. They progress beside each other.
 //
-// Waiting: every wait ends after GroupOptions::timeout with a TimeoutError. The error names the late rank
-// with its host, and what that rank did not do. If the rank is late for a collective, the error also gives
-// the sequence number.
+// Waiting: every wait ends after GroupOptions::timeout with a TimeoutError; in a collective of several hosts
+// up to 3 s later. The error names the late rank with its host, and what that rank did not do. If the rank is
+// late for a collective, the error also gives the sequence number.
 //
-// Failure: if the process of a peer dies, the waiting ranks get a CommError that names the peer within 5 s.
+// Failure: a CommError names a dead peer within comm.dead_after_s + 1 s. With MPI, mpiexec ends the run.
 //
 // Threads: several threads may use a group. The order of two calls of different threads is defined if one
 // call has returned before the other begins.

@@ -1,6 +1,6 @@
 // The tags of messages and the counters of LocalSync. Each has one list, so that no two users of a group take
-// the same value. The groups of c10d are separate and use the caller's tags. The groups of a worker and a
-// parameter server have tags of their own (server/server_rendezvous.cc).
+// the same value. The groups of c10d are separate and use the caller's tags. A worker and a parameter server
+// have a group of their own, and so their tags may be small.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@ namespace starling {
 // The tags of point-to-point messages. The pipeline uses all tags from kPipelineTag up to kTiedTag. An engine
 // with fewer tags (MPI) folds them, so the lowest bits differ, too.
 enum MessageTag : uint32_t {
+  kServerHeadTag = 1,            // parameter server: the head of a request or an answer
+  kServerBodyTag = 2,            // parameter server: its values
   kGossipTag = 0x01000011,       // gossip: weights for a neighbor
   kBatchTag = 0x02000012,        // parallel SGD: mini-batches on which candidates are compared
   kGatherTag = 0x03000013,       // flat replicas: a rank's range for rank 0

@@ -1,10 +1,10 @@
 // Work is the handle of an operation that a Group has started. The term and its meaning are those of c10d.
 //
-// A started operation progresses without further calls into the group. The operation borrows the caller's
-// memory until is_completed() returns true. Until then the caller must not free it. The caller must not write
-// to memory that the operation reads, and must not use memory that the operation writes. Dropping a Work does
-// not end its operation.
-// Threads: all functions may be called from any thread.
+// A started operation progresses without further calls into the group, also after its Work is dropped. It
+// borrows the caller's memory until is_completed() returns true. Until then the caller must not free it,
+// write to what the operation reads, or use what it writes. After an error, a peer of the host may write to a
+// window until it leaves the group, and MPI may use the memory until the process ends. Threads: all functions
+// may be called from any thread.
 #pragma once
 
 #include <exception>

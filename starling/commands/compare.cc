@@ -19,6 +19,7 @@
 #include "starling/run/message/dry_run.h"
 #include "starling/run/message/exit_status.h"
 #include "starling/run/session.h"
+#include "starling/spec/read_keys.h"
 #include "starling/spec/run_text.h"
 #include "starling/spec/schema.h"
 #include "starling/spec/validate.h"

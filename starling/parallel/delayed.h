@@ -42,6 +42,7 @@ class Delayed final : public Strategy {
   uint64_t bytes_from_servers() override { return inner_.bytes_from_servers(); }
   Recoverable* recoverable() override { return inner_.recoverable(); }
   Traced* traced() override { return inner_.traced(); }
+  OwnLoop* own_loop() override { return inner_.own_loop(); }
 
   // Returns where the time of a step went. Collective. Times are in seconds, means over the ranks and over
   // all steps but the first three. The map is empty if fewer than two steps remain.

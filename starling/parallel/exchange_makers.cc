@@ -49,6 +49,22 @@ constexpr Maker kMakers[] = {
 };
 #undef STARLING_EXCHANGE
 
+// Refuses a strategy of the program that lacks what its traits promise.
+void check_abilities(const AddedExchange& added, const ExchangeParts& parts, Strategy* made) {
+  const auto fail = [&](std::string_view text) {
+    throw ConfigError("exchange.name", fmt::format("the program's exchange {}: {}", added.traits.name, text));
+  };
+  if (made == nullptr) fail("its function returned no strategy");
+  if (added.traits.survives_loss && made->recoverable() == nullptr)
+    fail(
+        "traits.survives_loss is true, but recoverable() of its strategy returns null: implement it, or "
+        "leave out the trait");
+  if (parts.replica.optimizer && made->own_loop() == nullptr)
+    fail(
+        "traits.own_loop is true, but own_loop() of its strategy returns null: implement it, or leave out "
+        "the trait");
+}
+
 }  // namespace
 
 std::unique_ptr<Strategy> make_exchange(const ExchangeParts& parts) {
@@ -59,9 +75,7 @@ std::unique_ptr<Strategy> make_exchange(const ExchangeParts& parts) {
   const std::string& name = parts.spec.exchange.name;
   if (const AddedExchange* added = find_added_exchange(parts.spec.extensions.get(), name)) {
     std::unique_ptr<Strategy> made = added->make(parts);
-    if (made == nullptr)
-      throw ConfigError("exchange.name",
-                        fmt::format("the program's function for exchange {} returned no strategy", name));
+    check_abilities(*added, parts, made.get());
     return made;
   }
   const ExchangeTraits& exchange = exchange_traits(parts.spec);

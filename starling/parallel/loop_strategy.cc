@@ -400,8 +400,8 @@ void LoopStrategy::step() {
   forget_gradients();
   begin_step();
   // The optimizer of the program has copies or parts of the parameters, so its zero_grad() clears no
-  // gradient.
-  const bool apart = spec_.train.shard != Shard::kNone || spec_.exchange.name == "central";
+  // gradient. An exchange of one host shares the parameters between its ranks.
+  const bool apart = spec_.train.shard != Shard::kNone || exchange_traits(spec_).one_host;
   if (model_.device || apart) clear_gradients();
 }
 

@@ -8,6 +8,8 @@
 #include <map>
 #include <string_view>
 
+#include "starling/spec/strategy_table.h"
+
 namespace starling {
 namespace {
 
@@ -67,7 +69,7 @@ std::string label_of(const Part& part) {
 // Returns how well a part names the run. A smaller number is better.
 int precedence(const Part& part) {
   constexpr std::array<std::string_view, 4> kKeys = {"codec", "schedule", "shard", "mesh"};
-  if (part.key.empty() || part.key == "exchange") return part.value == "all-reduce" ? 5 : 0;
+  if (part.key.empty() || part.key == "exchange") return part.value == exchange_table().front().name ? 5 : 0;
   const auto at = std::find(kKeys.begin(), kKeys.end(), part.key);
   return at == kKeys.end() ? 6 : static_cast<int>(at - kKeys.begin()) + 1;
 }

@@ -14,19 +14,20 @@ namespace starling {
 ServerOptions server_options(const RunSpec& spec) {
   ServerOptions options;
   const ExchangeSpec& exchange = spec.exchange;
+  const ExchangeTraits& traits = exchange_traits(spec);
   options.optimizer = spec.optimizer;
   options.workers = static_cast<int>(spec.train.ranks);
-  options.backup = static_cast<int>(exchange.backup);
+  if (traits.reads("backup")) options.backup = static_cast<int>(exchange.backup);
   options.fixed_order = exchange.reduction_order == "fixed";
   options.weight_by_staleness = exchange.staleness_weight;
   options.push_codec = parse_codec(exchange.codec, "--codec", spec.extensions.get());
   options.pull_codec = parse_weight_codec(exchange.pull_codec, "--pull-codec", spec.extensions.get());
-  if (exchange_traits(spec).lockstep == Lockstep::kNever || exchange.staleness == "inf") {
+  if (traits.lockstep == Lockstep::kNever || exchange.staleness == "inf") {
     options.staleness.reset();
   } else {
     options.staleness = std::stoll(exchange.staleness);
   }
-  options.pulls_every_push = exchange.fetch_every == 1;
+  options.pulls_every_push = !traits.reads("fetch_every") || exchange.fetch_every == 1;
   options.redo_after_loss = goes_on_after_loss(spec) && options.synchronous() && options.backup == 0 &&
                             exchange.servers == 1 && options.push_codec.kind == CodecKind::kNone;
   // One push of every replica amounts to one synchronous step. Each rank of a replica pushes its part.

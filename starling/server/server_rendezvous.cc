@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/comm/message_tags.h"
 #include "starling/net/deadline.h"
 #include "starling/net/store/store_server.h"
 
 namespace starling {
 namespace {
 
-enum Tag : uint32_t { kHeadTag = 1, kBodyTag };
 constexpr std::chrono::milliseconds kLook{200};
 
 std::string key_of(const ServerRendezvous& m, const std::string& what) {
@@ -64,21 +64,21 @@ void Link::send(const ServerMessage& message, std::span<const std::byte> body) {
   ServerMessage whole = message;
   whole.bytes = body.size();
   const HeadBytes head = encode(whole);
-  starling::send(*group_, head.data(), head.size(), peer_, kHeadTag);
-  if (!body.empty()) starling::send(*group_, body.data(), body.size(), peer_, kBodyTag);
+  starling::send(*group_, head.data(), head.size(), peer_, kServerHeadTag);
+  if (!body.empty()) starling::send(*group_, body.data(), body.size(), peer_, kServerBodyTag);
   sent_ += head.size() + body.size();
 }
 
 ServerMessage Link::recv_head() {
   HeadBytes head;
-  starling::recv(*group_, head.data(), head.size(), peer_, kHeadTag);
+  starling::recv(*group_, head.data(), head.size(), peer_, kServerHeadTag);
   received_ += head.size();
   return decode(head, peer_name_);
 }
 
 void Link::recv_body(std::span<std::byte> body) {
   if (body.empty()) return;
-  starling::recv(*group_, body.data(), body.size(), peer_, kBodyTag);
+  starling::recv(*group_, body.data(), body.size(), peer_, kServerBodyTag);
   received_ += body.size();
 }
 

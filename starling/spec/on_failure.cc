@@ -19,7 +19,10 @@ bool evaluates_alone(const RunSpec& spec) {
 }
 
 bool saves_on_request(const RunSpec& spec) {
-  return !has_servers(spec) || (spec.exchange.backup == 0 && spec.exchange.fetch_every == 1);
+  const ExchangeTraits& exchange = exchange_traits(spec);
+  const bool backups = exchange.reads("backup") && spec.exchange.backup > 0;
+  const bool seldom = exchange.reads("fetch_every") && spec.exchange.fetch_every > 1;
+  return !exchange.servers || (!backups && !seldom);
 }
 
 bool goes_on_after_loss(const RunSpec& spec) {

@@ -14,6 +14,8 @@
 #include "starling/spec/extensions.h"
 #include "starling/spec/mesh.h"
 #include "starling/spec/on_failure.h"
+#include "starling/spec/read_keys.h"
+#include "starling/spec/schema.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/spec/text_model.h"
 
@@ -302,10 +304,12 @@ class Validator {
       const OriginKind kind = origin->second.kind;
       const bool typed = kind == OriginKind::kSet || kind == OriginKind::kFlag;
       if (!typed || read(entry, spec_) == default_of(entry)) continue;
-      if (table_of(entry) == "pipeline")
+      if (table_of(entry) == "pipeline" && !has_stages(spec_))
         fail({entry.key},
              "{} belongs to a pipeline, and this run has no stages: give --mesh stage=S, or leave it out",
              entry.key);
+      if (const std::string choice = choice_that_ignores(spec_, entry); !choice.empty())
+        fail({entry.key}, "{} has no effect with {}: leave one of them out", entry.key, choice);
       const bool of_exchange = table_of(entry) == "exchange";
       const auto reads = [&](const ExchangeTraits& e) {
         return of_exchange ? e.reads(leaf_of(entry)) : e.buckets;
@@ -336,10 +340,9 @@ class Validator {
       if (other)
         fail(
             {"train.on_failure", key},
-            "train.on_failure = \"continue\" works with all-reduce, parameter-server and downpour on whole "
-            "models, not with {}, because a lost rank may hold the only copy of some state: use \"stop\" and "
-            "checkpoints",
-            what);
+            "train.on_failure = \"continue\" works with {} on whole models, not with {}, because a lost rank "
+            "may hold the only copy of some state: use \"stop\" and checkpoints",
+            names_of([](const ExchangeTraits& e) { return e.survives_loss; }), what);
     };
     only(!has_whole_models(spec_), "train.mesh", "a model that is sharded over ranks");
     if (has_servers(spec_)) return;
@@ -372,7 +375,7 @@ class Validator {
     const bool number = !s.empty() && s.size() < 10 && s.find_first_not_of("0123456789") == std::string::npos;
     if (!number && s != "inf")
       fail({"exchange.staleness"}, "exchange.staleness = \"{}\" must be 0, a number of steps, or inf", s);
-    if (exchange.backup > 0 && s != "0")
+    if (exchange.backup > 0 && s != "0" && traits_.reads("backup"))
       fail({"exchange.backup", "exchange.staleness"}, "backup workers need --staleness 0, not {}", s);
     if (exchange.backup >= spec_.train.ranks && traits_.reads("backup"))
       fail({"exchange.backup", "train.ranks"},
@@ -410,7 +413,7 @@ class Validator {
            "{}, so replicas exchange nothing: leave out --exchange and --codec{}",
            layers ? "threads_mode = \"layer\" has one replica" : "this pipeline has one replica",
            layers ? "" : ", or add replica=R to --mesh");
-    if (servers && spec_.exchange.backup > 0)
+    if (servers && traits_.reads("backup") && spec_.exchange.backup > 0)
       fail({"exchange.backup", "train.mesh"},
            "a backup worker is a complete replica, but here each worker is a stage: leave out --backup");
     if (!layers && spec_.train.threads_mode != ThreadsMode::kOp)
@@ -580,18 +583,6 @@ class Validator {
 };
 
 }  // namespace
-
-bool reads_key(const RunSpec& spec, const SchemaEntry& entry) {
-  const ExchangeTraits& exchange = exchange_traits(spec);
-  if (table_of(entry) == "exchange" && leaf_of(entry) != "name") return exchange.reads(leaf_of(entry));
-  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
-  if (entry.key == "train.bucket_mb" || entry.key == "optimizer.share") return exchange.buckets;
-  if (entry.key == "train.hash_every")
-    return exchange.buckets || mesh.tensor > 1 || spec.train.hash_every == 0;
-  const bool pipeline = spec.train.threads_mode == ThreadsMode::kLayer || mesh.stage > 1;
-  if (table_of(entry) == "pipeline") return pipeline;
-  return entry.key != "train.accumulate" || (!pipeline && spec.train.hybrid == "none");
-}
 
 std::vector<std::string> validate(const RunSpec& spec, const Origins& origins, int cores) {
   return Validator(spec, origins, cores).run();

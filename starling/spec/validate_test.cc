@@ -343,9 +343,48 @@ TEST(Validate, FlagsWithoutMeaningForTheExchangeAreRefused) {
 
 TEST(Validate, AFileMayHoldSettingsOfSeveralExchanges) {
   Config config;
-  apply_toml(config, "[exchange]\nevery = 16\ngraph = \"torus\"\n[pipeline]\nmicro_batches = 4\n",
+  apply_toml(config,
+             "[exchange]\nevery = 16\ngraph = \"torus\"\nbackup = 1\nstaleness = "
+             "\"2\"\n[pipeline]\nmicro_batches = 4\n",
              "job.toml");
   EXPECT_THAT(validate(config.spec, config.origins), IsEmpty());
+}
+
+// The exchange reads these keys in other cases.
+TEST(Validate, KeysThatAnotherChoiceMakesMeaninglessAreRefused) {
+  const auto with = [](const std::vector<std::pair<std::string, std::string>>& flags) {
+    Config config;
+    apply_flag(config, *find_flag("-n"), "-n", "2");
+    for (const auto& [flag, text] : flags) {
+      if (flag == "--set")
+        apply_set(config, text);
+      else
+        apply_flag(config, *find_flag(flag), flag, text);
+    }
+    return error_of_typed(std::move(config));
+  };
+  EXPECT_EQ(with({{"--codec", "1bit"}, {"--set", "train.bucket_mb=3"}}),
+            "--set: train.bucket_mb has no effect with --codec 1bit: leave one of them out");
+  EXPECT_THAT(with({{"--codec", "1bit"}, {"--set", "train.hash_every=7"}}),
+              HasSubstr("no effect with --codec"));
+  EXPECT_EQ(with({{"--codec", "1bit"}, {"--set", "train.hash_every=0"}}), "");
+  EXPECT_THAT(with({{"--codec", "1bit"}, {"--set", "optimizer.share=replicated"}}),
+              HasSubstr("no effect with"));
+  EXPECT_THAT(with({{"--hybrid", "fc1"}, {"--set", "train.hash_every=3"}}),
+              HasSubstr("no effect with --hybrid fc1"));
+  EXPECT_THAT(with({{"--shard", "gradients"}, {"--set", "train.hash_every=3"}}),
+              HasSubstr("no effect with --shard gradients"));
+  EXPECT_EQ(with({{"--shard", "gradients"}, {"--set", "train.bucket_mb=3"}}), "");
+  const std::pair<std::string, std::string> server{"--exchange", "parameter-server"};
+  EXPECT_THAT(with({server, {"--staleness", "inf"}, {"--reduction-order", "arrival"}}),
+              HasSubstr("exchange.reduction_order has no effect with --staleness inf"));
+  EXPECT_EQ(with({server, {"--staleness", "0"}, {"--reduction-order", "arrival"}}), "");
+  EXPECT_THAT(with({server, {"--staleness", "0"}, {"--set", "exchange.staleness_weight=true"}}),
+              HasSubstr("exchange.staleness_weight has no effect with --staleness 0"));
+  EXPECT_EQ(with({server, {"--staleness", "2"}, {"--set", "exchange.staleness_weight=true"}}), "");
+  EXPECT_EQ(with({{"--exchange", "downpour"}, {"--set", "exchange.staleness_weight=true"}}), "");
+  EXPECT_THAT(with({{"--mesh", "stage=2"}, {"--schedule", "1f1b"}, {"--set", "pipeline.chunks=4"}}),
+              HasSubstr("pipeline.chunks has no effect with --schedule 1f1b"));
 }
 
 TEST(Validate, ADeviceOtherThanTheCpuNeedsWholeModels) {

@@ -47,19 +47,29 @@ TEST(AddedCodec, ItsWordIsParsedAndPrinted) {
   EXPECT_EQ(name_of(spec), "fixed16");
   EXPECT_EQ(parse_codec(to_word(spec)), spec);
   EXPECT_THROW(parse_codec("fixed16:block=8"), ConfigError);
+  const CodecSpec coarse = parse_codec("fixed16:limit=100");
+  EXPECT_EQ(coarse.settings.at("limit"), "100");
+  EXPECT_TRUE(coarse.error_feedback);
+  EXPECT_EQ(parse_codec(to_word(coarse)), coarse);
 }
 
 TEST(AddedCodec, TheMakerBuildsIt) {
   const Values x = test_values(kCount, 1);
-  const auto codec = make_codec("fixed16");
-  EXPECT_EQ(codec->name(), "fixed16");
-  const std::vector<std::byte> message = message_of(*codec, x);
-  EXPECT_EQ(message.size(), 4 + 2 * kCount);
-  // A value moves by at most half a unit, which is 1/65534 of the largest one.
   const float largest = std::abs(
       *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
-  const Values back = decoded(*codec, message, kCount);
-  for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(back[i], x[i], 1.01 * largest / 65534) << i;
+  for (const auto& [word, limit] : {std::pair("fixed16", 32767), std::pair("fixed16:limit=100", 100)}) {
+    const auto codec = make_codec(word);
+    EXPECT_EQ(codec->name(), "fixed16");
+    const std::vector<std::byte> message = message_of(*codec, x);
+    EXPECT_EQ(message.size(), 4 + 2 * kCount);
+    // A value moves by at most half a unit, and some value by more than a quarter.
+    const float unit = largest / static_cast<float>(limit);
+    const Values back = decoded(*codec, message, kCount);
+    float most = 0;
+    for (size_t i = 0; i < kCount; ++i) most = std::max(most, std::abs(back[i] - x[i]));
+    EXPECT_LE(most, 0.505f * unit);
+    EXPECT_GT(most, 0.25f * unit);
+  }
 }
 
 TEST(AddedCodec, AnAllReduceUsesItAndKeepsItsResidual) {

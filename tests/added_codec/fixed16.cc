@@ -1,12 +1,14 @@
 // A codec that is not part of Starling. It writes a scale and one 16-bit integer per value.
 //
-//   scale = max |x| / 32767 over the range,   q = round(x / scale),   decoded = scale q
+//   scale = max |x| / limit over the range,   q = round(x / scale),   decoded = scale q
 //   bytes(n) = 4 + 2 n                                                          fixed rate, exact
 //
-// If a value is not finite, every decoded value is NaN.
+// The setting `limit` is from 1 to 32767, which is its default. If a value is not finite, every decoded value
+// is NaN.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
@@ -16,6 +18,7 @@ namespace {
 
 class Fixed16 final : public Codec {
  public:
+  explicit Fixed16(int limit) : limit_(static_cast<float>(limit)) {}
   std::string name() const override { return "fixed16"; }
   bool fixed_rate() const override { return true; }
   Combining combining() const override { return Combining::kAdded; }
@@ -24,7 +27,7 @@ class Fixed16 final : public Codec {
   size_t encode(std::span<const float> in, std::span<std::byte> out) override {
     float largest = 0;
     for (const float x : in) largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : NAN;
-    const float scale = largest / 32767;
+    const float scale = largest / limit_;
     store_value(out.data(), scale);
     for (size_t i = 0; i < in.size(); ++i)
       store_value(out.data() + 4 + 2 * i, static_cast<int16_t>(scale > 0 ? std::lround(in[i] / scale) : 0));
@@ -40,12 +43,16 @@ class Fixed16 final : public Codec {
     for (size_t i = 0; i < out.size(); ++i)
       out[i] += scale * (unit * static_cast<float>(load_value<int16_t>(in.data() + 4 + 2 * i)));
   }
+
+ private:
+  float limit_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> make_fixed16(const CodecSpec& /*spec*/, const std::vector<TensorShape>& /*shapes*/) {
-  return std::make_unique<Fixed16>();
+std::unique_ptr<Codec> make_fixed16(const CodecSpec& spec, const std::vector<TensorShape>& /*shapes*/) {
+  const auto limit = spec.settings.find("limit");
+  return std::make_unique<Fixed16>(limit == spec.settings.end() ? 32767 : std::stoi(limit->second));
 }
 
 }  // namespace starling

@@ -1,0 +1,47 @@
+#include "starling/spec/read_keys.h"
+
+#include "starling/spec/enum_words.h"
+#include "starling/spec/mesh.h"
+#include "starling/spec/strategy_table.h"
+
+namespace starling {
+
+bool has_stages(const RunSpec& spec) {
+  return spec.train.threads_mode == ThreadsMode::kLayer ||
+         parse_mesh(spec.train.mesh, spec.train.ranks).stage > 1;
+}
+
+std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
+  const ExchangeTraits& exchange = exchange_traits(spec);
+  const std::string_view key = entry.key;
+  if (exchange.lockstep == Lockstep::kByStaleness) {
+    const bool ignored = key == "exchange.reduction_order"    ? !in_lockstep(spec)
+                         : key == "exchange.staleness_weight" ? in_lockstep(spec)
+                                                              : false;
+    if (ignored) return "--staleness " + spec.exchange.staleness;
+  }
+  const bool hash = key == "train.hash_every" && spec.train.hash_every > 0;
+  if (exchange.buckets && spec.exchange.codec != "none" &&
+      (hash || key == "train.bucket_mb" || key == "optimizer.share"))
+    return "--codec " + spec.exchange.codec;
+  if (spec.train.hybrid != "none" && (hash || key == "train.bucket_mb"))
+    return "--hybrid " + spec.train.hybrid;
+  if (spec.train.shard != Shard::kNone && hash) return "--shard " + to_string(spec.train.shard);
+  if (key == "pipeline.chunks" && has_stages(spec) && spec.pipeline.schedule != "interleaved")
+    return "--schedule " + spec.pipeline.schedule;
+  return "";
+}
+
+bool reads_key(const RunSpec& spec, const SchemaEntry& entry) {
+  const ExchangeTraits& exchange = exchange_traits(spec);
+  if (!choice_that_ignores(spec, entry).empty()) return false;
+  if (table_of(entry) == "exchange" && leaf_of(entry) != "name") return exchange.reads(leaf_of(entry));
+  if (entry.key == "train.bucket_mb" || entry.key == "optimizer.share") return exchange.buckets;
+  if (entry.key == "train.hash_every")
+    return exchange.buckets || spec.train.hash_every == 0 ||
+           parse_mesh(spec.train.mesh, spec.train.ranks).tensor > 1;
+  if (table_of(entry) == "pipeline") return has_stages(spec);
+  return entry.key != "train.accumulate" || (!has_stages(spec) && spec.train.hybrid == "none");
+}
+
+}  // namespace starling
