@@ -255,8 +255,8 @@ int strategies_command(const CommandOptions& options) {
           {"page",
            row.page}}.dump());
     } else {
-      const std::string text =
-          fmt::format("{} Use it when {}. It reports: {}.", row.summary, row.use_when, statistics);
+      std::string text = fmt::format("{} Use it when {}.", row.summary, row.use_when);
+      if (!statistics.empty()) text += fmt::format(" It reports: {}.", statistics);
       print_line(fmt::format("{}\n    {}", row.name, wrapped(text, kTextColumns, 4, 4)));
     }
   }

@@ -410,19 +410,21 @@ std::vector<std::unique_ptr<EventSink>> Session::leaders_sinks() {
                                                : Verbosity::kNormal;
   // Everything is written by threads of its own. A stopped terminal, a reader that pauses or a disk that does
   // not answer delays no step.
-  const auto shown = [](int to) {
-    return AsyncSinkOptions{
-        1 << 16, std::chrono::seconds(1),
-        fmt::format("standard {}, because its reader was too slow", to == 1 ? "output" : "error")};
+  const auto shown = [](int to, bool evaluations) {
+    return AsyncSinkOptions{.capacity = 1 << 16,
+                            .patience = std::chrono::seconds(1),
+                            .progress = evaluations,
+                            .missing_from = fmt::format("standard {}, because its reader was too slow",
+                                                        to == 1 ? "output" : "error")};
   };
   if (!output_.embedded && (!output_.json || progress.terminal))
     sinks.push_back(std::make_unique<AsyncSink>(
-        std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress), shown(fd)));
+        std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress), shown(fd, true)));
   if (output_.json && !output_.embedded)
     sinks.push_back(std::make_unique<AsyncSink>(
         std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output",
                                     std::chrono::milliseconds(200), run_id),
-        shown(1)));
+        shown(1, false)));
   if (keep_) {
     run_dir_ = environment_.run_dir;
     const auto held = [this] { return lock_->held(); };

@@ -15,7 +15,7 @@ struct CodecTraits {
   std::string_view settings = "";  // The keys of its word, separated by spaces, besides "feedback".
   bool error_feedback = false;     // Whether error feedback is on unless the word turns it off.
   bool weights = true;   // Whether a message is complete by itself, so that servers can send weights.
-  bool momentum = true;  // Whether a recipe's momentum works on decoded gradients.
+  bool momentum = true;  // false: a recipe's momentum m becomes 0, and its rate lr becomes lr / (1 − m).
   // Whether the momentum can come before the codec (codec/momentum_correction.h).
   bool momentum_correction = false;
   double rate_factor = 1;  // of the recipe's learning rate, if the momentum comes before the codec

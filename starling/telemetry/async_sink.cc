@@ -56,6 +56,7 @@ void AsyncSink::emit_at(const Event& event, double time) {
 }
 
 void AsyncSink::show_progress(const EvalProgress& progress) {
+  if (!options_.progress) return;
   const std::lock_guard lock(mutex_);
   if (queue_.size() >= options_.capacity) return;
   queue_.push_back({progress});

@@ -22,6 +22,7 @@ struct AsyncSinkOptions {
   // of the inner sink above what the program prints next. After one wait in vain, emit() does not wait again
   // until the queue is empty.
   Nanoseconds patience{0};
+  bool progress = false;  // show_progress() reaches the inner sink. It then is not idle during an evaluation.
   // The end of the warning "5 steps are missing from …".
   std::string missing_from = "the files of the run folder, because the disk was too slow";
 };

@@ -96,7 +96,7 @@ TEST(AsyncSink, PassesProgressInTheOrderOfTheEvents) {
   };
   std::string text;
   {
-    AsyncSink sink(std::make_unique<Recorder>(text));
+    AsyncSink sink(std::make_unique<Recorder>(text), {.progress = true});
     sink.emit(StepDone{.step = 1});
     sink.show_progress({.samples = 1});
     sink.show_progress({.samples = 2});

@@ -52,8 +52,8 @@ class ReplicaStrategy : public Strategy, public OwnLoop {
   // averages_gradients(). `whole`: every rank needs the whole mean; otherwise each rank needs what it
   // updates.
   virtual void exchange_gradients(bool /*whole*/) {}
-  // Performs this rank's part of the step: the update and, if a round is due, the exchange. Returns whether
-  // all ranks took part in a collective.
+  // Performs this rank's part of the step: the update and, if a round is due, the exchange. Returns true, on
+  // all ranks, if ranks may now agree whether to stop. If it never does, a request to stop has no effect.
   virtual bool advance(StepReport& report) = 0;
   // Returns the agreed model. Collective.
   virtual at::Tensor agreed() = 0;
