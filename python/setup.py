@@ -19,7 +19,7 @@ TOGETHER = {"base": 5, "net": 5, "comm": 5, "c10d": 15, "spec": 6, "codec": 1, "
 VECTORIZED = {"codec": "O3", "optim": "O3"}
 # The files of layers that are not compiled as a whole. STARLING_OWN_LOOPS_ONLY leaves out what needs other files.
 FILES = {
-    "spec": "batch_share codec_table config device_refusal emulation enum_words extensions mesh on_failure recipes schema schema_table section strategy_table text_model validate value",
+    "spec": "batch_share codec_table config device_refusal emulation enum_words extensions mesh on_failure read_keys recipes schema schema_table section strategy_table text_model validate value",
     "data": "source",
     "nn": "layers/gradient_slot model",
     "server": "service_settings",

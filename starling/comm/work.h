@@ -2,9 +2,9 @@
 //
 // A started operation progresses without further calls into the group, also after its Work is dropped. It
 // borrows the caller's memory until is_completed() returns true. Until then the caller must not free it,
-// write to what the operation reads, or use what it writes. After an error, a peer of the host may write to a
-// window until it leaves the group, and MPI may use the memory until the process ends. Threads: all functions
-// may be called from any thread.
+// write to what the operation reads, or use what it writes. After an error, MPI may use the memory until
+// the process ends. A peer of the host may write to a window until it leaves the group.
+// Threads: all functions may be called from any thread.
 #pragma once
 
 #include <exception>

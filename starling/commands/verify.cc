@@ -17,6 +17,7 @@
 #include "starling/run/run_device.h"
 #include "starling/run/strategies.h"
 #include "starling/spec/batch_share.h"
+#include "starling/spec/read_keys.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/train/trainer.h"
 
@@ -41,7 +42,7 @@ void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& repli
                       "makes the same update; "
                       "verify with --set model.batch_norm=sync");
   }
-  if (normalizes && is_pipeline(spec) && spec.pipeline.micro_batches > 1) {
+  if (normalizes && has_stages(spec) && spec.pipeline.micro_batches > 1) {
     throw ConfigError(
         "pipeline.micro_batches",
         "batch norm takes its statistics from each micro-batch: no single process makes the same "

@@ -10,6 +10,7 @@
 #include "starling/parallel/zero/sharded_optimizer.h"
 #include "starling/parallel/zero/zero.h"
 #include "starling/spec/extensions.h"
+#include "starling/spec/on_failure.h"
 #include "starling/spec/strategy_table.h"
 
 namespace starling {
@@ -55,11 +56,11 @@ void check_abilities(const AddedExchange& added, const ExchangeParts& parts, Str
     throw ConfigError("exchange.name", fmt::format("the program's exchange {}: {}", added.traits.name, text));
   };
   if (made == nullptr) fail("its function returned no strategy");
-  if (added.traits.survives_loss && made->recoverable() == nullptr)
+  if ((added.traits.servers || goes_on_after_loss(parts.spec)) && made->recoverable() == nullptr)
     fail(
-        "traits.survives_loss is true, but recoverable() of its strategy returns null: implement it, or "
-        "leave out the trait");
-  if (parts.replica.optimizer && made->own_loop() == nullptr)
+        "this run goes on after the loss of a rank, but recoverable() of its strategy returns null: "
+        "implement it, or leave out traits.survives_loss");
+  if (parts.replica.own_gradients && made->own_loop() == nullptr)
     fail(
         "traits.own_loop is true, but own_loop() of its strategy returns null: implement it, or leave out "
         "the trait");

@@ -408,23 +408,20 @@ std::vector<std::unique_ptr<EventSink>> Session::leaders_sinks() {
   progress.verbosity = output_.verbosity < 0   ? Verbosity::kQuiet
                        : output_.verbosity > 0 ? Verbosity::kVerbose
                                                : Verbosity::kNormal;
-  // Everything is written by threads of its own. A stopped terminal, a reader that pauses or a disk that does
-  // not answer delays no step.
-  const auto shown = [](int to, bool evaluations) {
-    return AsyncSinkOptions{.capacity = 1 << 16,
-                            .patience = std::chrono::seconds(1),
-                            .progress = evaluations,
-                            .missing_from = fmt::format("standard {}, because its reader was too slow",
-                                                        to == 1 ? "output" : "error")};
-  };
+  // The events of the leading rank are written by threads of their own. A stopped terminal, a reader that
+  // pauses or a disk that does not answer delays no step. The lines for people leave out most steps anyway.
+  constexpr std::chrono::seconds kPatience(1);
   if (!output_.embedded && (!output_.json || progress.terminal))
     sinks.push_back(std::make_unique<AsyncSink>(
-        std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress), shown(fd, true)));
+        std::make_unique<ProgressSink>(std::make_unique<FdOutput>(fd), clock_, progress),
+        AsyncSinkOptions{.capacity = 256, .patience = kPatience, .progress = true, .missing_from = ""}));
   if (output_.json && !output_.embedded)
     sinks.push_back(std::make_unique<AsyncSink>(
         std::make_unique<JsonlSink>(std::make_unique<FdOutput>(1), clock_, "standard output",
                                     std::chrono::milliseconds(200), run_id),
-        shown(1, false)));
+        AsyncSinkOptions{.capacity = 1 << 16,
+                         .patience = kPatience,
+                         .missing_from = "standard output, because its reader was too slow"}));
   if (keep_) {
     run_dir_ = environment_.run_dir;
     const auto held = [this] { return lock_->held(); };

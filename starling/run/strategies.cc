@@ -161,15 +161,11 @@ void check_codecs(const RunSpec& spec) {
   const CodecSpec codecs[] = {
       parse_codec(spec.exchange.codec, "--codec", spec.extensions.get()),
       parse_weight_codec(spec.exchange.pull_codec, "--pull-codec", spec.extensions.get())};
-  // Only the program's function knows the settings of a codec that the program adds.
+  // Only the function that makes a codec knows the settings that have no field in CodecSpec.
   for (const CodecSpec& codec : codecs) {
-    if (codec.kind == CodecKind::kAdded) make_codec(codec, {TensorShape{.rows = 1, .cols = 1}});
+    if (codec.added != nullptr || !codec.settings.empty())
+      make_codec(codec, {TensorShape{.rows = 1, .cols = 1}});
   }
-}
-
-bool is_pipeline(const RunSpec& spec) {
-  return spec.train.threads_mode == ThreadsMode::kLayer ||
-         parse_mesh(spec.train.mesh, spec.train.ranks).stage > 1;
 }
 
 std::string exchange_of(const RunSpec& spec) {

@@ -40,9 +40,6 @@ struct StrategyParts {
 // Parses the names of the spec's codecs. Errors: ConfigError if a name is not a codec.
 void check_codecs(const RunSpec& spec);
 
-// Returns true if the model is cut into stages.
-bool is_pipeline(const RunSpec& spec);
-
 // Returns the name of the exchange between the replicas, which is exchange.name. Returns "none" if there is
 // no server and only one replica of several ranks (or layers per core).
 std::string exchange_of(const RunSpec& spec);

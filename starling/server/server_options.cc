@@ -19,7 +19,6 @@ ServerOptions server_options(const RunSpec& spec) {
   options.workers = static_cast<int>(spec.train.ranks);
   if (traits.reads("backup")) options.backup = static_cast<int>(exchange.backup);
   options.fixed_order = exchange.reduction_order == "fixed";
-  options.weight_by_staleness = exchange.staleness_weight;
   options.push_codec = parse_codec(exchange.codec, "--codec", spec.extensions.get());
   options.pull_codec = parse_weight_codec(exchange.pull_codec, "--pull-codec", spec.extensions.get());
   if (traits.lockstep == Lockstep::kNever || exchange.staleness == "inf") {
@@ -27,6 +26,7 @@ ServerOptions server_options(const RunSpec& spec) {
   } else {
     options.staleness = std::stoll(exchange.staleness);
   }
+  options.weight_by_staleness = exchange.staleness_weight && !options.synchronous();
   options.pulls_every_push = !traits.reads("fetch_every") || exchange.fetch_every == 1;
   options.redo_after_loss = goes_on_after_loss(spec) && options.synchronous() && options.backup == 0 &&
                             exchange.servers == 1 && options.push_codec.kind == CodecKind::kNone;

@@ -20,11 +20,16 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
                                                               : false;
     if (ignored) return "--staleness " + spec.exchange.staleness;
   }
-  const bool hash = key == "train.hash_every" && spec.train.hash_every > 0;
-  if (exchange.buckets && spec.exchange.codec != "none" &&
-      (hash || key == "train.bucket_mb" || key == "optimizer.share"))
-    return "--codec " + spec.exchange.codec;
-  if (spec.train.hybrid != "none" && (hash || key == "train.bucket_mb"))
+  const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  const bool hash = key == "train.hash_every" && spec.train.hash_every > 0 && mesh.tensor == 1;
+  if (exchange.buckets && (hash || key == "train.bucket_mb" || key == "optimizer.share")) {
+    if (spec.exchange.codec != "none") return "--codec " + spec.exchange.codec;
+    if (spec.train.threads_mode == ThreadsMode::kLayer) return "--threads-mode layer";
+    if (mesh.stage > 1 && mesh.replica == 1) return "--mesh " + spec.train.mesh;
+  }
+  if (spec.train.hybrid != "none" &&
+      (hash || key == "train.bucket_mb" ||
+       (key == "optimizer.share" && spec.optimizer.share != OptimizerShare::kSharded)))
     return "--hybrid " + spec.train.hybrid;
   if (spec.train.shard != Shard::kNone && hash) return "--shard " + to_string(spec.train.shard);
   if (key == "pipeline.chunks" && has_stages(spec) && spec.pipeline.schedule != "interleaved")

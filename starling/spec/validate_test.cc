@@ -375,6 +375,16 @@ TEST(Validate, KeysThatAnotherChoiceMakesMeaninglessAreRefused) {
   EXPECT_THAT(with({{"--shard", "gradients"}, {"--set", "train.hash_every=3"}}),
               HasSubstr("no effect with --shard gradients"));
   EXPECT_EQ(with({{"--shard", "gradients"}, {"--set", "train.bucket_mb=3"}}), "");
+  // The ranks of a tensor axis compare their copies.
+  EXPECT_EQ(with({{"--mesh", "tensor=2"}, {"--set", "train.hash_every=3"}}), "");
+  EXPECT_EQ(with({{"-n", "4"},
+                  {"--mesh", "replica=2,tensor=2"},
+                  {"--shard", "gradients"},
+                  {"--set", "train.hash_every=3"}}),
+            "");
+  EXPECT_THAT(with({{"--mesh", "stage=2"}, {"--set", "train.bucket_mb=3"}}),
+              HasSubstr("no effect with --mesh stage=2"));
+  EXPECT_EQ(with({{"-n", "4"}, {"--mesh", "replica=2,stage=2"}, {"--set", "train.bucket_mb=3"}}), "");
   const std::pair<std::string, std::string> server{"--exchange", "parameter-server"};
   EXPECT_THAT(with({server, {"--staleness", "inf"}, {"--reduction-order", "arrival"}}),
               HasSubstr("exchange.reduction_order has no effect with --staleness inf"));

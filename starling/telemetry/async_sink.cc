@@ -68,7 +68,11 @@ void AsyncSink::flush() {
   std::unique_lock lock(mutex_);
   const uint64_t ticket = ++flush_wanted_;
   wake_.notify_one();
-  done_.wait_for(lock, std::chrono::seconds(10), [&] { return flush_done_ >= ticket; });
+  if (stalled_) return;
+  const bool patient = options_.patience == Nanoseconds{0};
+  const Nanoseconds longest = patient ? std::chrono::seconds(10) : options_.patience;
+  const bool done = done_.wait_for(lock, longest, [&] { return flush_done_ >= ticket; });
+  stalled_ = !done && !patient;
 }
 
 void AsyncSink::deliver(const Item& item) {
@@ -91,11 +95,11 @@ void AsyncSink::run() {
     std::deque<Item> batch;
     batch.swap(queue_);
     const uint64_t taken = queued_;
-    if (dropped_ > 0) {
+    if (dropped_ > 0 && !options_.missing_from.empty()) {
       const std::string text = fmt::format("{} steps are missing from {}", dropped_, options_.missing_from);
       batch.push_back({Message{Severity::kWarning, -1, text}, unix_time_s()});
-      dropped_ = 0;
     }
+    dropped_ = 0;
     const uint64_t ticket = flush_wanted_;
     const bool flush_now = idle || stop_ || ticket > flush_done_;
     const bool last = stop_;

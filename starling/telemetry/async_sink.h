@@ -19,11 +19,12 @@ namespace starling {
 struct AsyncSinkOptions {
   size_t capacity = 4096;  // events that may be queued before further StepDone events are dropped
   // The longest time that emit() waits for the delivery of an event other than StepDone. It keeps the output
-  // of the inner sink above what the program prints next. After one wait in vain, emit() does not wait again
-  // until the queue is empty.
+  // of the inner sink above what the program prints next. It is also the longest time of flush(). After one
+  // wait in vain, neither waits again until the queue is empty. 0: emit() never waits, and flush() at most 10
+  // s.
   Nanoseconds patience{0};
-  bool progress = false;  // show_progress() reaches the inner sink. It then is not idle during an evaluation.
-  // The end of the warning "5 steps are missing from …".
+  bool progress = false;  // show_progress() reaches the inner sink.
+  // The end of the warning "5 steps are missing from …". Empty: there is no warning.
   std::string missing_from = "the files of the run folder, because the disk was too slow";
 };
 
@@ -38,7 +39,7 @@ class AsyncSink final : public EventSink {
   void emit(const Event& event) override;
   void emit_at(const Event& event, double time) override;
   void show_progress(const EvalProgress& progress) override;
-  // Waits until the inner sink has received and flushed all earlier events, at most ten seconds.
+  // Waits until the inner sink has received and flushed all earlier events, or for the longest time.
   void flush() override;
 
  private:
@@ -55,7 +56,7 @@ class AsyncSink final : public EventSink {
   std::condition_variable wake_, done_;
   std::deque<Item> queue_;
   uint64_t queued_ = 0, delivered_ = 0;  // items since the beginning
-  bool stalled_ = false;                 // an emit() waited in vain, and the queue was not empty since
+  bool stalled_ = false;                 // a call waited in vain, and the queue was not empty since
   uint64_t dropped_ = 0;
   uint64_t flush_wanted_ = 0, flush_done_ = 0;
   bool dirty_ = false;  // the inner sink received events after its last flush

@@ -87,6 +87,20 @@ TEST(AsyncSink, PatienceEndsWithOneWaitInVain) {
   EXPECT_EQ(taken.size(), 100'000u);
 }
 
+TEST(AsyncSink, FlushWaitsForAStalledSinkOnce) {
+  std::promise<void> go, entered;
+  std::vector<std::string> taken;
+  {
+    AsyncSink sink(std::make_unique<HeldSink>(go.get_future().share(), taken, entered),
+                   {.patience = std::chrono::milliseconds(50)});
+    sink.emit(StepDone{.step = 1});
+    for (int n = 0; n < 100'000; ++n) sink.flush();
+    go.set_value();
+    sink.flush();
+  }
+  EXPECT_EQ(taken.size(), 1u);
+}
+
 TEST(AsyncSink, PassesProgressInTheOrderOfTheEvents) {
   struct Recorder final : EventSink {
     explicit Recorder(std::string& text) : text(text) {}

@@ -55,7 +55,7 @@ void ProgressSink::show_progress(const EvalProgress& progress) {
 
 void ProgressSink::flush() {
   const std::lock_guard lock(mutex_);
-  draw_pending();
+  if (!evaluating_) draw_pending();
 }
 
 void ProgressSink::write(const std::string& text) {

@@ -245,5 +245,17 @@ TEST(TextStyle, NumbersAsPeopleReadThem) {
   EXPECT_EQ(cut("a\xc3\xa9z", 2), "a\xc3\xa9");
 }
 
+// AsyncSink flushes a sink that gets no events for half a second, as during a slow evaluation.
+TEST_F(Progress, AFlushKeepsTheLineOfAnEvaluation) {
+  const auto sink = make({.terminal = true});
+  sink->emit(start_);
+  sink->emit(step(1));
+  sink->emit(step(2));  // not drawn yet
+  sink->show_progress({.step = 2, .samples = 10, .of = 40});
+  EXPECT_THAT(taken(), HasSubstr("testing at step 2  25 %"));
+  sink->flush();
+  EXPECT_EQ(taken(), "");
+}
+
 }  // namespace
 }  // namespace starling

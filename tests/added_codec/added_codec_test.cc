@@ -51,6 +51,8 @@ TEST(AddedCodec, ItsWordIsParsedAndPrinted) {
   EXPECT_EQ(coarse.settings.at("limit"), "100");
   EXPECT_TRUE(coarse.error_feedback);
   EXPECT_EQ(parse_codec(to_word(coarse)), coarse);
+  for (const char* limit : {"0", "40000", "abc", "5x", ""})
+    EXPECT_THROW(make_codec(std::string("fixed16:limit=") + limit), ConfigError) << limit;
 }
 
 TEST(AddedCodec, TheMakerBuildsIt) {

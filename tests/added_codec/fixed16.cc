@@ -6,10 +6,12 @@
 // The setting `limit` is from 1 to 32767, which is its default. If a value is not finite, every decoded value
 // is NaN.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string>
 
+#include "starling/base/error.h"
 #include "starling/codec/make_codec.h"
 #include "starling/codec/message_bytes.h"
 
@@ -51,8 +53,15 @@ class Fixed16 final : public Codec {
 }  // namespace
 
 std::unique_ptr<Codec> make_fixed16(const CodecSpec& spec, const std::vector<TensorShape>& /*shapes*/) {
-  const auto limit = spec.settings.find("limit");
-  return std::make_unique<Fixed16>(limit == spec.settings.end() ? 32767 : std::stoi(limit->second));
+  const auto setting = spec.settings.find("limit");
+  int limit = 32767;
+  if (setting != spec.settings.end()) {
+    const std::string& text = setting->second;
+    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), limit);
+    if (fault != std::errc{} || end != text.data() + text.size() || limit < 1 || limit > 32767)
+      throw ConfigError("--codec", "fixed16: limit=" + text + " is no whole number from 1 to 32767");
+  }
+  return std::make_unique<Fixed16>(limit);
 }
 
 }  // namespace starling

@@ -19,6 +19,7 @@
 #include "starling/run/strategies.h"
 #include "starling/spec/batch_share.h"
 #include "starling/spec/mesh.h"
+#include "starling/spec/read_keys.h"
 
 namespace starling {
 namespace {
@@ -106,7 +107,7 @@ bool is_cut(const std::string& text, int stages) {
 
 int64_t measured_samples(const RunSpec& spec) {
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
-  if (!is_pipeline(spec))
+  if (!has_stages(spec))
     return std::max<int64_t>(1, spec.train.global_batch / mesh.replica / spec.train.accumulate);
   return std::max<int64_t>(1, spec.train.global_batch / mesh.replica / pipeline_schedule(spec).micro_batches);
 }
@@ -122,7 +123,7 @@ Batch first_samples(const Source& source, int64_t count) {
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
                      const Choices& earlier, Group& group, const Clock& clock) {
   // Every rank reads the schedule, so that every rank throws the errors of a wrong one.
-  const int stages = is_pipeline(spec) ? pipeline_schedule(spec).stages() : 0;
+  const int stages = has_stages(spec) ? pipeline_schedule(spec).stages() : 0;
   std::string text;
   if (group.rank() == 0) {
     Choices choices = earlier;

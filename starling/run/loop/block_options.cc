@@ -5,6 +5,7 @@
 #include "starling/parallel/replica/replica.h"
 #include "starling/run/choice/choices.h"
 #include "starling/run/strategies.h"
+#include "starling/spec/read_keys.h"
 
 namespace starling {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 // With an optimizer of the program, sharded parameters are gathered when they are used
 // (zero/parameter_unit.h).
 bool cuts_at_blocks(const RunSpec& spec, const FitOptions& options) {
-  return is_pipeline(spec) ||
+  return has_stages(spec) ||
          (spec.train.shard == Shard::kParameters && !options.optimizer() && options.groups().empty());
 }
 
