@@ -40,9 +40,9 @@ class TwoBuilds(Tree):
     """bench/two_builds on programs that print a speed."""
 
     def program(self, name, *speeds):
-        """Writes a program that prints the next of `speeds` in each run, and the last one from then on."""
+        """Writes a program that prints the speed of a step, then the next of `speeds`, and the last one from then on."""
         lines = "".join(f'[ "$n" -gt {i + 1} ] || {{ echo "speed 1,{speed:03}"; exit 0; }}\n' for i, speed in enumerate(speeds[:-1]))
-        self.write(name, f'#!/bin/sh\necho run >>"$0.runs"\nn=$(wc -l <"$0.runs")\n{lines}echo "speed 1,{speeds[-1]:03}"\n')
+        self.write(name, f'#!/bin/sh\necho speed 7\necho run >>"$0.runs"\nn=$(wc -l <"$0.runs")\n{lines}echo "speed 1,{speeds[-1]:03}"\n')
         (self.root / name).chmod(0o755)
         return str(self.root / name)
 
