@@ -7,7 +7,7 @@ import subprocess
 import termios
 import time
 
-from program import SMALL, STARLING, ProgramTest, environment, main, ranks_of, recorded_events, wait_for_step
+from program import SMALL, STARLING, ProgramTest, environment, last_step, main, ranks_of, wait_for_step
 
 
 class PausedReader(ProgramTest):
@@ -25,10 +25,7 @@ class PausedReader(ProgramTest):
         while time.monotonic() < end:
             self.assertIsNone(process.poll(), "the run has ended")
             time.sleep(0.1)
-        wait_for_step(self.path("run"), self.last_step() + 100)
-
-    def last_step(self):
-        return max((e["step"] for e in recorded_events(self.path("run")) if e.get("event") == "step"), default=0)
+        wait_for_step(self.path("run"), last_step(self.path("run")) + 100)
 
     def test_a_pipe_that_nobody_reads(self):
         process = self.start(subprocess.PIPE, "--json")

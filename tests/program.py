@@ -144,6 +144,11 @@ def recorded_events(run_dir, newest=None):
     return events_of(written[begin:written.rfind(b"\n") + 1].decode("utf-8"))
 
 
+def last_step(run_dir):
+    """Returns the last step whose event is recorded, or 0."""
+    return max((e["step"] for e in recorded_events(run_dir) if e.get("event") == "step"), default=0)
+
+
 def wait_for_step(run_dir, step, timeout=120):
     """Waits until the run in run_dir has recorded `step`."""
     end = time.monotonic() + timeout

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from program import BUILD, SMALL, STARLING, ProgramTest, environment, main, ranks_of, recorded_events, wait_for_step
+from program import BUILD, SMALL, STARLING, ProgramTest, environment, last_step, main, ranks_of, recorded_events, wait_for_step
 
 FIT_PROGRAM = str(BUILD / "tests" / "fit_program")
 LIBRARY = BUILD / "tests" / "libstalled_disk.so"
@@ -40,7 +40,7 @@ class StalledDisk(ProgramTest):
         self.stalled.touch()
         process = self.start("/checkpoints", "--set", "checkpoint.every=50")
         wait_for_step(self.path("run"), 60)
-        step = self.last_step()
+        step = last_step(self.path("run"))
         self.lives_for(process, 12)
         wait_for_step(self.path("run"), step + 51)
         self.assertFalse(self.checkpoints())
@@ -62,17 +62,17 @@ class StalledDisk(ProgramTest):
         process = self.start("/events.jsonl")
         wait_for_step(self.path("run"), 10)
         self.stalled.touch()
-        step, quiet, end = self.last_step(), 0, time.monotonic() + 60
+        step, quiet, end = last_step(self.path("run")), 0, time.monotonic() + 60
         while quiet < 20:  # what was being written is written
             self.assertLess(time.monotonic(), end)
             time.sleep(0.1)
-            now = self.last_step()
+            now = last_step(self.path("run"))
             step, quiet = now, quiet + 1 if now == step else 0
         self.lives_for(process, 12)
-        self.assertEqual(self.last_step(), step)
+        self.assertEqual(last_step(self.path("run")), step)
         self.stalled.unlink()
         end = time.monotonic() + 60
-        while self.last_step() <= step + 50:
+        while last_step(self.path("run")) <= step + 50:
             self.assertIsNone(process.poll())
             self.assertLess(time.monotonic(), end)
             time.sleep(0.1)
@@ -121,9 +121,6 @@ class StalledDisk(ProgramTest):
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, err)
         self.assertEqual(self.checkpoints(), ["step-000004", "step-000008"])
-
-    def last_step(self):
-        return max((e["step"] for e in recorded_events(self.path("run")) if e.get("event") == "step"), default=0)
 
     def checkpoints(self):
         folder = pathlib.Path(self.path("run/checkpoints"))

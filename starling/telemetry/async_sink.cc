@@ -69,10 +69,10 @@ void AsyncSink::flush() {
   const uint64_t ticket = ++flush_wanted_;
   wake_.notify_one();
   if (stalled_) return;
-  const bool patient = options_.patience == Nanoseconds{0};
-  const Nanoseconds longest = patient ? std::chrono::seconds(10) : options_.patience;
+  const bool limited = options_.patience > Nanoseconds{0};
+  const Nanoseconds longest = limited ? options_.patience : std::chrono::seconds(10);
   const bool done = done_.wait_for(lock, longest, [&] { return flush_done_ >= ticket; });
-  stalled_ = !done && !patient;
+  stalled_ = limited && !done;
 }
 
 void AsyncSink::deliver(const Item& item) {

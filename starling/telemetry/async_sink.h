@@ -18,10 +18,9 @@ namespace starling {
 
 struct AsyncSinkOptions {
   size_t capacity = 4096;  // events that may be queued before further StepDone events are dropped
-  // The longest time that emit() waits for the delivery of an event other than StepDone. It keeps the output
-  // of the inner sink above what the program prints next. It is also the longest time of flush(). After one
-  // wait in vain, neither waits again until the queue is empty. 0: emit() never waits, and flush() at most 10
-  // s.
+  // The longest time that emit() waits for the delivery of an event other than StepDone, and that flush()
+  // waits. It keeps the output of the inner sink above what the program prints next. After one wait in vain,
+  // neither waits again until the queue is empty. 0: emit() never waits. flush() then waits up to 10 s.
   Nanoseconds patience{0};
   bool progress = false;  // show_progress() reaches the inner sink.
   // The end of the warning "5 steps are missing from …". Empty: there is no warning.
