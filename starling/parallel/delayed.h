@@ -39,7 +39,7 @@ class Delayed final : public Strategy {
   Replica& evaluated() override { return inner_.evaluated(); }
   int64_t whole_parameters() override { return inner_.whole_parameters(); }
   StrategyStats strategy_stats() override { return inner_.strategy_stats(); }
-  uint64_t bytes_from_servers() override { return inner_.bytes_from_servers(); }
+  std::vector<uint64_t> bytes_from_servers() override { return inner_.bytes_from_servers(); }
   Recoverable* recoverable() override { return inner_.recoverable(); }
   Traced* traced() override { return inner_.traced(); }
   OwnLoop* own_loop() override { return inner_.own_loop(); }

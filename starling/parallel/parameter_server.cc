@@ -369,8 +369,8 @@ StrategyState ParameterServer::own_state() {
   return state;
 }
 
-uint64_t ParameterServer::bytes_from_servers() {
-  return with_client([](auto& client) { return client.bytes_received(); });
+std::vector<uint64_t> ParameterServer::bytes_from_servers() {
+  return with_client([](auto& client) { return client.received_by_shard(); });
 }
 
 std::set<int> ParameterServer::lost_ranks() {

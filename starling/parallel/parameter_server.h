@@ -101,7 +101,7 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   // divided by those means. cached_reads counts the reads that this worker answered from its cache.
   // residual_norm is the norm of the push codec's error feedback, if any.
   StrategyStats strategy_stats() override;
-  uint64_t bytes_from_servers() override;
+  std::vector<uint64_t> bytes_from_servers() override;
   Replica& evaluated() override { return replica_.replica(); }
   Recoverable* recoverable() override { return this; }
   // Returns the parameters and buffers of this worker. The optimizer's states are on the servers.

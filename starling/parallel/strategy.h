@@ -21,6 +21,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "starling/data/source.h"
 #include "starling/parallel/replica/replica.h"
@@ -149,8 +150,8 @@ class Strategy {
   virtual int64_t whole_parameters() { return parameter_count(evaluated()); }
   // Returns the strategy statistics. Collective.
   virtual StrategyStats strategy_stats() { return {}; }
-  // Returns the number of bytes that servers have sent to this rank so far. 0 without servers.
-  virtual uint64_t bytes_from_servers() { return 0; }
+  // Returns how many bytes each server has sent to this rank so far, by server. Empty without servers.
+  virtual std::vector<uint64_t> bytes_from_servers() { return {}; }
 
   // Returns this strategy's optional ability, or null if the strategy does not have it.
   virtual Recoverable* recoverable() { return nullptr; }

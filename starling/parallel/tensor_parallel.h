@@ -70,7 +70,7 @@ class TensorParallel final : public Strategy {
   // transformer also has layer_elements, the elements moved for one layer, and layer_formula, 8 b s h (t −
   // 1)/t. The formula stands for four all-reduces of b samples, s tokens and width h.
   StrategyStats strategy_stats() override;
-  uint64_t bytes_from_servers() override { return exchange_->bytes_from_servers(); }
+  std::vector<uint64_t> bytes_from_servers() override { return exchange_->bytes_from_servers(); }
   Traced* traced() override { return exchange_->traced(); }
   OwnLoop* own_loop() override { return exchange_->own_loop(); }
 

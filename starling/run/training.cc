@@ -54,12 +54,16 @@ LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t f
 
 namespace {
 
-// Makes the gather for what ranks report to each other. Workers of servers may be lost one by one while all
-// other workers go on, so they use no group for it.
+// Returns true if the ranks are workers of servers that may be lost or finish one by one while all other
+// workers go on. They share no collective at the end.
+bool leave_one_by_one(const RunSpec& spec, const RunEnvironment& environment) {
+  return goes_on_after_loss(spec) && has_servers(spec) && environment.store != nullptr;
+}
+
+// Makes the gather for what ranks report to each other.
 std::unique_ptr<RankGather> rank_gather_of(const RunSpec& spec, const RunEnvironment& environment,
                                            const std::function<void()>& lead) {
-  if (!has_servers(spec) || !goes_on_after_loss(spec) || environment.store == nullptr)
-    return std::make_unique<GroupGather>(environment.group);
+  if (!leave_one_by_one(spec, environment)) return std::make_unique<GroupGather>(environment.group);
   return std::make_unique<StoreGather>(*environment.store, environment.group.rank(), environment.group.size(),
                                        environment.rendezvous.group.timeout, lead);
 }
@@ -102,10 +106,6 @@ class Training {
   bool cut() const { return !has_whole_models(spec_); }
   // True if the strategy answers a loss by a new generation, which takes over its state.
   bool can_take_over() const { return goes_on_after_loss(spec_) && !has_servers(spec_); }
-  // True if the ranks are workers of servers, which leave one by one.
-  bool retires() const {
-    return goes_on_after_loss(spec_) && has_servers(spec_) && environment_->store != nullptr;
-  }
   std::vector<int> members() const {
     return environment_->membership.ranks.empty() ? full_membership(environment_->group.size()).ranks
                                                   : environment_->membership.ranks;
@@ -174,9 +174,7 @@ class Generation final : public TrainHooks {
   void take_frozen();
   StrategyState with_frozen(StrategyState state);
   void lead();
-  // Ends a run whose ranks finish together, or a run whose workers leave one by one.
-  void finish_together(const RunResult& result);
-  void finish_alone(const RunResult& result);
+  StrategyState final_state();
   std::exception_ptr finish(const RunResult& result);
   std::map<std::string, std::string> metadata(const RunResult& result) const;
   void wait_until_saved();
@@ -186,6 +184,7 @@ class Generation final : public TrainHooks {
   Training& run_;
   const RunSpec& spec_;
   const RunEnvironment& environment_;
+  const bool one_by_one_;  // see leave_one_by_one()
   const MeshGroups axes_;
   std::unique_ptr<Group> norm_group_;
   CarriedState carried_;
@@ -266,6 +265,7 @@ Generation::Generation(Training& run)
     : run_(run),
       spec_(run.spec_),
       environment_(*run.environment_),
+      one_by_one_(leave_one_by_one(spec_, environment_)),
       axes_(spec_, environment_),
       norm_group_(norm_group_of(spec_, axes_)),
       model_(carried_.watch(run.model_factory(norm_group_.get()))),
@@ -294,7 +294,7 @@ Generation::Generation(Training& run)
       rank_gather_(rank_gather_of(spec_, environment_, [this] { lead(); })),
       evaluators_(axes_.evaluators()) {
   carried_.find_replica();
-  if (carried_.any() && run.retires()) {
+  if (carried_.any() && one_by_one_) {
     throw ConfigError("train.on_failure",
                       "the workers of servers leave one by one, so a checkpoint cannot have the tensors that "
                       "the module carries; use \"stop\"");
@@ -436,7 +436,7 @@ StrategyState Generation::with_frozen(StrategyState state) {
 void Generation::save_checkpoint(int64_t step, bool must) {
   CheckpointState checkpoint = checkpoint_of(with_frozen(strategy_.state()));
   // Workers that leave one by one share no collective for the states of their generators.
-  if (!run_.retires())
+  if (!one_by_one_)
     checkpoint.ranks = generators_of_ranks(spec_, environment_.world_rank(), environment_.group);
   carried_.save(spec_, environment_.world_rank(), environment_.group, checkpoint.ranks);
   checkpoint.total_steps = run_.length_.total_steps;
@@ -450,7 +450,7 @@ StrategyStats Generation::statistics() {
   StrategyStats stats = with_shuffle(strategy_.strategy_stats(), run_.own_, axes_.replicas(),
                                      to_seconds(environment_.clock.now() - begin_));
   // This is collective, so it is skipped if a worker may be missing.
-  if (delayed_ && (!run_.retires() || strategy_.recoverable()->lost_ranks().empty()))
+  if (delayed_ && (!one_by_one_ || strategy_.recoverable()->lost_ranks().empty()))
     stats.merge(delayed_->times(environment_.group));
   return stats;
 }
@@ -471,20 +471,15 @@ Takeover Generation::after_loss(int64_t step) {
 }
 
 void Generation::leave() {
-  if (!run_.retires()) return;
+  if (!one_by_one_) return;
   strategy_.consensus();  // the last request to the servers: each worker now has the whole model
   strategy_.recoverable()->leave();
 }
 
-void Generation::finish_together(const RunResult& result) {
-  strategy_.consensus();
-  if (result.interrupted) wait_until_saved();
-  run_.folder_->finish([&] { return with_frozen(strategy_.state()); }, result.interrupted, metadata(result));
-}
-
-void Generation::finish_alone(const RunResult& result) {
-  run_.folder_->finish([&] { return with_frozen(shown(strategy_.evaluated())); }, result.interrupted,
-                       metadata(result));
+// Returns the trained model. Ranks that leave one by one have the whole model since leave(). All others must
+// have called consensus(), and this call is collective among them.
+StrategyState Generation::final_state() {
+  return with_frozen(one_by_one_ ? shown(strategy_.evaluated()) : strategy_.state());
 }
 
 // Returns what model.safetensors says about the weights.
@@ -511,7 +506,11 @@ void Generation::wait_until_saved() {
 // writes. The run then reports its result before it ends with this error.
 std::exception_ptr Generation::finish(const RunResult& result) {
   try {
-    run_.retires() ? finish_alone(result) : finish_together(result);
+    if (!one_by_one_) {
+      strategy_.consensus();
+      if (result.interrupted) wait_until_saved();
+    }
+    run_.folder_->finish([&] { return final_state(); }, result.interrupted, metadata(result));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCheckpoint) throw;
     return std::current_exception();
@@ -520,8 +519,7 @@ std::exception_ptr Generation::finish(const RunResult& result) {
 }
 
 TensorMap Generation::trained_model() {
-  // The workers of servers share no collective at the end, and each of them has the whole model.
-  const StrategyState state = with_frozen(run_.retires() ? shown(strategy_.evaluated()) : strategy_.state());
+  const StrategyState state = final_state();
   const at::ScalarType type = spec_.train.precision == Precision::kFp64 ? at::kDouble : at::kFloat;
   TensorMap trained;
   for (const auto* tensors : {&state.parameters, &state.buffers}) {
@@ -530,7 +528,7 @@ TensorMap Generation::trained_model() {
       trained[name] = copy.is_floating_point() ? copy.to(type) : copy;
     }
   }
-  if (!run_.retires()) broadcast_tensors(environment_.group, trained);
+  if (!one_by_one_) broadcast_tensors(environment_.group, trained);
   return trained;
 }
 
@@ -562,7 +560,7 @@ RunResult Generation::train_to_the_end() {
   run_.folder_->write_result(result);
   environment_.sink.flush();
   rank_gather_->reported();
-  if (result.interrupted && !run_.retires()) barrier(environment_.group);  // see wait_until_saved()
+  if (result.interrupted && !one_by_one_) barrier(environment_.group);  // see wait_until_saved()
   if (run_.can_take_over() && environment_.store != nullptr)
     leave_membership(*environment_.store, environment_.world_rank());
   if (unwritten) std::rethrow_exception(unwritten);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -407,8 +408,14 @@ uint64_t ServerClient<T>::bytes_sent() const {
 
 template <typename T>
 uint64_t ServerClient<T>::bytes_received() const {
-  uint64_t bytes = 0;
-  for (const Shard& s : shards_) bytes += s.link->received();
+  const std::vector<uint64_t> bytes = received_by_shard();
+  return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
+}
+
+template <typename T>
+std::vector<uint64_t> ServerClient<T>::received_by_shard() const {
+  std::vector<uint64_t> bytes;
+  for (const Shard& s : shards_) bytes.push_back(s.link->received());
   return bytes;
 }
 

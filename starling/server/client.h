@@ -154,6 +154,8 @@ class ServerClient {
   uint64_t bytes_sent() const;
   // Returns the bytes of all heads and bodies that this worker has received.
   uint64_t bytes_received() const;
+  // Returns bytes_received() of each shard, by shard.
+  std::vector<uint64_t> received_by_shard() const;
   // Returns the traffic of the worker's groups with the servers.
   TrafficCount traffic() const;
 

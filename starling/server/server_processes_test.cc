@@ -150,6 +150,8 @@ void work(const Job& job, const Quadratic& problem, int worker, Store& store) {
   }
   store.put(key("x", worker), text_of(whole.data(), kFlat * 8));
   store.put(key("pushes", worker), text_of(client.pushes().data(), kServers * 8));
+  const std::vector<uint64_t> received = client.received_by_shard();
+  store.put(key("received", worker), text_of(received.data(), kServers * 8));
   client.goodbye();
 }
 
@@ -158,6 +160,7 @@ void serve(const Job& job, int shard, Store& store) {
   const auto events = encode_events(report.events), stats = encode_stats(report.stats);
   store.put(key("events", shard), text_of(events.data(), events.size() * 8));
   store.put(key("stats", shard), text_of(stats.data(), stats.size() * 8));
+  store.put(key("sent", shard), text_of(&report.bytes_sent, 8));
   std::string lost;
   for (const LostWorker& l : report.lost) lost += std::to_string(l.worker) + ": " + l.reason + "\n";
   store.put(key("gone", shard), lost);
@@ -169,6 +172,7 @@ struct Outcome {
   std::vector<ServerTableStats> stats;
   std::vector<std::string> lost;
   std::vector<std::vector<uint64_t>> bytes, pushes;
+  std::vector<uint64_t> sent, received;  // by shard: as the server counts, and as its workers count together
 };
 
 Outcome run(const Job& job, const Quadratic& problem) {
@@ -189,11 +193,17 @@ Outcome run(const Job& job, const Quadratic& problem) {
     out.x.push_back(killed ? Values{} : x_of(get<double>(store, key("x", w))));
     out.bytes.push_back(killed ? std::vector<uint64_t>{} : get<uint64_t>(store, key("bytes", w)));
     out.pushes.push_back(killed ? std::vector<uint64_t>{} : get<uint64_t>(store, key("pushes", w)));
+    if (killed) continue;
+    const auto received = get<uint64_t>(store, key("received", w));
+    out.received.resize(kServers);
+    std::transform(received.begin(), received.end(), out.received.begin(), out.received.begin(),
+                   std::plus<>());
   }
   for (int s = 0; s < kServers; ++s) {
     out.events.push_back(decode_events(get<int64_t>(store, key("events", s)), "server"));
     out.stats.push_back(decode_stats(get<int64_t>(store, key("stats", s)), "server"));
     out.lost.push_back(store.get(key("gone", s), milliseconds(30'000)));
+    out.sent.push_back(get<uint64_t>(store, key("sent", s))[0]);
   }
   return out;
 }
@@ -263,6 +273,8 @@ TEST(ServerProcesses, SynchronousEqualsOneProcess) {
     EXPECT_EQ(bytes[2], bytes[1]);  // the count of the windows
     EXPECT_EQ(bytes[3], 0u);
   }
+  EXPECT_EQ(out.received, out.sent);
+  EXPECT_NE(out.sent[0], out.sent[1]);  // the servers hold parts of unequal size
 }
 
 TEST(ServerProcesses, StaleSynchronousEqualsAReplayAndKeepsItsBound) {

@@ -33,26 +33,28 @@ double peak_rss_mb() {
 
 // RankSummary is what each rank contributes to the summary of a run.
 struct RankSummary {
-  double bytes_sent = 0;          // in the whole run
-  double peak_rss_mb = 0;         // resident memory
-  double step_bytes = 0;          // bytes sent between the start and the end of steps
-  double bytes_from_servers = 0;  // servers are no ranks, so their workers report these bytes
+  double bytes_sent = 0;   // in the whole run
+  double peak_rss_mb = 0;  // resident memory
+  double step_bytes = 0;   // bytes sent between the start and the end of steps
   double test_loss = 0;  // of the last evaluation, over the test samples whose results this rank has received
   double test_samples = 0;
   double test_weight = 0;                                     // of test_loss
   double compute_s = 0, exposed_comm_s = 0, data_wait_s = 0;  // as in StepDone, of the whole run
 
   static constexpr double RankSummary::* kFields[] = {
-      &RankSummary::bytes_sent,         &RankSummary::peak_rss_mb, &RankSummary::step_bytes,
-      &RankSummary::bytes_from_servers, &RankSummary::test_loss,   &RankSummary::test_samples,
-      &RankSummary::test_weight,        &RankSummary::compute_s,   &RankSummary::exposed_comm_s,
-      &RankSummary::data_wait_s};
+      &RankSummary::bytes_sent, &RankSummary::peak_rss_mb,    &RankSummary::step_bytes,
+      &RankSummary::test_loss,  &RankSummary::test_samples,   &RankSummary::test_weight,
+      &RankSummary::compute_s,  &RankSummary::exposed_comm_s, &RankSummary::data_wait_s};
+  // The bytes that each server has sent to this rank. Servers are no ranks, so their workers report them.
+  std::vector<double> from_servers;
   // Of the last evaluation, in the order of FitOptions::metrics(): the values, and what each is a mean over.
   std::vector<double> metrics, metric_weights;
 
   std::vector<double> numbers() const {
     std::vector<double> all;
     for (const auto field : kFields) all.push_back(this->*field);
+    all.push_back(static_cast<double>(from_servers.size()));
+    all.insert(all.end(), from_servers.begin(), from_servers.end());
     all.insert(all.end(), metrics.begin(), metrics.end());
     all.insert(all.end(), metric_weights.begin(), metric_weights.end());
     return all;
@@ -61,7 +63,9 @@ struct RankSummary {
     RankSummary summary;
     size_t next = 0;
     for (const auto field : kFields) summary.*field = numbers.at(next++);
-    const auto first = numbers.begin() + static_cast<ptrdiff_t>(next);
+    const auto servers = numbers.begin() + static_cast<ptrdiff_t>(next) + 1;
+    const auto first = servers + static_cast<ptrdiff_t>(numbers.at(next));
+    summary.from_servers.assign(servers, first);
     const auto middle = first + (numbers.end() - first) / 2;
     summary.metrics.assign(first, middle);
     summary.metric_weights.assign(middle, numbers.end());
@@ -375,7 +379,7 @@ class Loop {
     own.bytes_sent = static_cast<double>(progress_.bytes_sent + group_sent());
     own.peak_rss_mb = peak_rss_mb();
     own.step_bytes = static_cast<double>(progress_.step_sent);
-    own.bytes_from_servers = static_cast<double>(bytes_from_servers_);
+    own.from_servers.assign(bytes_from_servers_.begin(), bytes_from_servers_.end());
     own.test_loss = test.loss;
     own.test_samples = static_cast<double>(test.samples);
     own.test_weight = test.loss_weight;
@@ -422,7 +426,8 @@ class Loop {
   // missing if no bytes were sent.
   void add_up_ranks(const RankSummaries& all) {
     RunResult& result = progress_.result;
-    double sent = 0, pulled = 0, most = 0, ranks = 0;
+    double sent = 0, most = 0, ranks = 0;
+    std::vector<double> by_servers;  // the bytes that each server has sent to all ranks
     result.bytes_sent = 0;
     result.peak_rss_mb.clear();
     std::vector<int>& lost = result.lost_ranks;
@@ -433,17 +438,20 @@ class Loop {
         continue;
       }
       ++ranks;
-      result.bytes_sent += static_cast<uint64_t>(all[r]->bytes_sent + all[r]->bytes_from_servers);
+      result.bytes_sent += static_cast<uint64_t>(all[r]->bytes_sent);
       result.peak_rss_mb.push_back(all[r]->peak_rss_mb);
       sent += all[r]->step_bytes;
-      pulled += all[r]->bytes_from_servers;
       most = std::max(most, all[r]->step_bytes);
+      by_servers.resize(std::max(by_servers.size(), all[r]->from_servers.size()));
+      for (size_t s = 0; s < all[r]->from_servers.size(); ++s) by_servers[s] += all[r]->from_servers[s];
     }
-    // Each server holds a part of the keys and sends that part of the pulled bytes.
-    const auto servers = pulled > 0 ? static_cast<double>(spec_.exchange.servers) : 0;
-    if (servers > 0) most = std::max(most, pulled / servers);
-    const double mean = (sent + pulled) / (ranks + servers);
-    result.strategy["step_bytes"] = sent + pulled;
+    for (const double bytes : by_servers) {
+      result.bytes_sent += static_cast<uint64_t>(bytes);
+      sent += bytes;
+      most = std::max(most, bytes);
+    }
+    const double mean = sent / (ranks + static_cast<double>(by_servers.size()));
+    result.strategy["step_bytes"] = sent;
     if (mean > 0) result.strategy["bytes_balance"] = most / mean;
   }
 
@@ -473,7 +481,7 @@ class Loop {
   int lost_ = 0;
   bool stop_asked_ = false;  // the callback of this rank asked to stop, and the ranks have not agreed yet
   const bool saves_on_request_ = saves_on_request(spec_);
-  uint64_t bytes_from_servers_ = 0;
+  std::vector<uint64_t> bytes_from_servers_;
 };
 
 }  // namespace

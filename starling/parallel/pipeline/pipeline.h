@@ -111,7 +111,7 @@ class Pipeline final : public Strategy, public Traced {
   // empty on all other ranks. On one host, times count from the start of the earliest action of any rank.
   // Clocks of several hosts differ, so there each rank counts from the start of its own first action.
   std::vector<MeasuredAction> gather_timeline() override;
-  uint64_t bytes_from_servers() override { return exchange_->bytes_from_servers(); }
+  std::vector<uint64_t> bytes_from_servers() override { return exchange_->bytes_from_servers(); }
   Traced* traced() override { return this; }
   const Schedule& schedule() const override { return options_.schedule; }
 
