@@ -13,7 +13,6 @@ std::string describe(const Operation& o) {
       return fmt::format("{} ({} bytes {} from rank {})", head, o.bytes, name_of(o.type), o.root);
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kReduce:
       return fmt::format("{} ({} of {} bytes {})", head, name_of(o.op), o.bytes, name_of(o.type));
     case CollectiveKind::kAllToAll:
       return fmt::format("{} ({})", head, name_of(o.type));

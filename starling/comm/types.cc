@@ -66,12 +66,6 @@ const char* name_of(CollectiveKind kind) {
       return "send";
     case CollectiveKind::kRecv:
       return "recv";
-    case CollectiveKind::kReduce:
-      return "reduce";
-    case CollectiveKind::kGather:
-      return "gather";
-    case CollectiveKind::kScatter:
-      return "scatter";
   }
   return "unknown collective";
 }

@@ -56,10 +56,7 @@ enum class CollectiveKind : uint8_t {
   kAllGather,
   kAllToAll,
   kSend,
-  kRecv,
-  kReduce,
-  kGather,
-  kScatter
+  kRecv
 };
 // Returns the name used in messages, for example "all-reduce".
 const char* name_of(CollectiveKind kind);

@@ -207,7 +207,7 @@ std::optional<Recording> parse_recording(std::span<const std::byte> file) {
     out.groups.push_back(text_of(header.names[i]));
   for (Record record : records) {
     const bool known = record.number > 0 && record.state <= RecordState::kFailed &&
-                       record.kind <= CollectiveKind::kScatter && record.type <= DataType::kInt64 &&
+                       record.kind <= CollectiveKind::kRecv && record.type <= DataType::kInt64 &&
                        record.op <= ReduceOp::kBitXor && record.group < out.groups.size();
     if (!known) continue;
     record.began_ns = sum_of_times(record.began_ns, to_wall);
