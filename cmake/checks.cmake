@@ -32,6 +32,20 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT STARLING_SANITIZE)
   set_tests_properties(install_test PROPERTIES LABELS processes TIMEOUT 600 PROCESSORS 2)
 endif()
 
+# starling_preloaded(NAME SOURCE) makes a library for LD_PRELOAD, tests/libNAME.so of the build.
+function(starling_preloaded name source)
+  add_library(${name} MODULE ${source})
+  target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS})
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests" PREFIX lib)
+endfunction()
+
+# Starts programs with libtorch many times after they were loaded once. Sanitizers want to be loaded first.
+if(NOT STARLING_TORCH_FREE AND NOT STARLING_SANITIZE)
+  starling_preloaded(warm_start tests/warm_start/library.c)
+  add_executable(warm_run tests/warm_start/run.cc)
+  set_target_properties(warm_run PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+endif()
+
 # Tests of the launcher as a process. Its ranks are a small program, launcher_child.
 add_executable(launcher_child tests/launcher_child.cc)
 target_link_libraries(launcher_child PRIVATE starling_launch starling_spec)
@@ -72,9 +86,7 @@ if(TARGET starling)
   set(names smoke)
   if(NOT STARLING_SANITIZE)
     # A library for stalled_disk_test, and users' programs for own_program_test, fit_test, loop_test, nest_test, blocks_test and device_test.
-    add_library(stalled_disk MODULE tests/stalled_disk.c)
-    target_link_libraries(stalled_disk PRIVATE ${CMAKE_DL_LIBS})
-    set_target_properties(stalled_disk PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests" PREFIX lib)
+    starling_preloaded(stalled_disk tests/stalled_disk.c)
     foreach(program own_program fit_program loop_program nest_program blocks_program device_program)
       add_executable(${program} tests/${program}.cc)
       target_link_libraries(${program} PRIVATE starling_run)

@@ -1,5 +1,6 @@
 """Runs the program `starling` for the tests, with real processes, real sockets and a time limit."""
 import array
+import contextlib
 import json
 import math
 import os
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+import warm_process
 
 BUILD = pathlib.Path(os.environ.get("STARLING_BUILD", "build/release")).resolve()
 STARLING = str(BUILD / "starling")
@@ -54,17 +57,32 @@ def places_of_ranks(ranks):
 COPIES = ["--set", "launch.start=fork"]
 
 
-class Started(subprocess.Popen):
-    """A process whose output goes to files, so that it never waits for a reader."""
+class Started:
+    """A process whose output goes to files, so that it never waits for a reader. It is started warm where that is possible."""
 
-    def __init__(self, words, **options):
+    def __init__(self, words, cwd, env):
         self.files = [tempfile.TemporaryFile() for _ in range(2)]  # pylint: disable=consider-using-with
-        super().__init__(words, stdout=self.files[0], stderr=self.files[1], **options)
+        self.process = None
+        if warm_process.can_start(words, env):
+            with contextlib.suppress(OSError), open(os.devnull, "rb") as nothing:
+                self.process = warm_process.WarmProcess(words, [f.fileno() for f in (nothing, *self.files)], cwd, env)
+        if self.process is None:
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1], cwd=cwd, env=env)
 
-    def communicate(self, input=None, timeout=None):
+    def __getattr__(self, name):
+        return getattr(self.process, name)
+
+    def communicate(self, timeout=None):
         """Waits for the process. Returns what it and the processes that it started have written."""
-        self.wait(timeout)
+        self.process.wait(timeout)
         return tuple(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in self.files)
+
+    def end(self):
+        """Kills the process if it runs, and forgets what it has written."""
+        self.process.kill()
+        self.process.wait()
+        for file in self.files:
+            file.close()
 
 
 class ProgramTest(unittest.TestCase):
@@ -77,10 +95,13 @@ class ProgramTest(unittest.TestCase):
 
     def run_program(self, *args, status=0, timeout=240, env=None, program=STARLING):
         """Runs the program to its end, checks its exit status and returns (events, stderr)."""
-        done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, timeout=timeout, cwd=self.dir,
-                              env=env or environment())
-        self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
-        return events_of(done.stdout), done.stderr
+        process = Started([program, *map(str, args)], self.dir, env or environment())
+        try:
+            out, err = process.communicate(timeout)
+        finally:
+            process.end()
+        self.assertEqual(process.returncode, status, f"{args}\nstdout: {out[-3000:]}\nstderr: {err[-3000:]}")
+        return events_of(out), err
 
     def train(self, *args, **options):
         return self.run_program("train", "--json", "--run-dir", self.path("run"), *args, **options)
@@ -88,8 +109,11 @@ class ProgramTest(unittest.TestCase):
     def start(self, *args, env=None, piped=False):
         """Starts the program. If `piped`, the test reads its output as it comes, and must read all of it."""
         words, options = [STARLING, *map(str, args)], {"cwd": self.dir, "env": env or environment()}
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) if piped else \
-            Started(words, **options)
+        if not piped:
+            process = Started(words, **options)
+            self.addCleanup(process.end)
+            return process
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
         self.addCleanup(self.end, process)
         return process
 
