@@ -46,8 +46,7 @@ constexpr size_t size_of(DataType type) {
 const char* name_of(DataType type);
 // Returns the name used in messages and tables, for example "sum" or "bitwise and".
 const char* name_of(ReduceOp op);
-// The kind of an operation. Errors and the records of the flight recorder name it. No Group carries out
-// kReduce, kGather and kScatter.
+// The kind of an operation. Errors and the records of the flight recorder name it.
 enum class CollectiveKind : uint8_t {
   kBarrier,
   kBroadcast,
