@@ -18,6 +18,7 @@
 #include "starling/spec/on_failure.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/train/evaluate.h"
+#include "starling/train/rank_summary.h"
 
 namespace starling {
 namespace {
@@ -30,51 +31,6 @@ double peak_rss_mb() {
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
-
-// RankSummary is what each rank contributes to the summary of a run.
-struct RankSummary {
-  double bytes_sent = 0;   // in the whole run
-  double peak_rss_mb = 0;  // resident memory
-  double step_bytes = 0;   // bytes sent between the start and the end of steps
-  double test_loss = 0;  // of the last evaluation, over the test samples whose results this rank has received
-  double test_samples = 0;
-  double test_weight = 0;                                     // of test_loss
-  double compute_s = 0, exposed_comm_s = 0, data_wait_s = 0;  // as in StepDone, of the whole run
-
-  static constexpr double RankSummary::* kFields[] = {
-      &RankSummary::bytes_sent, &RankSummary::peak_rss_mb,    &RankSummary::step_bytes,
-      &RankSummary::test_loss,  &RankSummary::test_samples,   &RankSummary::test_weight,
-      &RankSummary::compute_s,  &RankSummary::exposed_comm_s, &RankSummary::data_wait_s};
-  // The bytes that each server has sent to this rank. Servers are no ranks, so their workers report them.
-  std::vector<double> from_servers;
-  // Of the last evaluation, in the order of FitOptions::metrics(): the values, and what each is a mean over.
-  std::vector<double> metrics, metric_weights;
-
-  std::vector<double> numbers() const {
-    std::vector<double> all;
-    for (const auto field : kFields) all.push_back(this->*field);
-    all.push_back(static_cast<double>(from_servers.size()));
-    all.insert(all.end(), from_servers.begin(), from_servers.end());
-    all.insert(all.end(), metrics.begin(), metrics.end());
-    all.insert(all.end(), metric_weights.begin(), metric_weights.end());
-    return all;
-  }
-  static RankSummary of(const std::vector<double>& numbers) {
-    RankSummary summary;
-    size_t next = 0;
-    for (const auto field : kFields) summary.*field = numbers.at(next++);
-    const auto servers = numbers.begin() + static_cast<ptrdiff_t>(next) + 1;
-    const auto first = servers + static_cast<ptrdiff_t>(numbers.at(next));
-    summary.from_servers.assign(servers, first);
-    const auto middle = first + (numbers.end() - first) / 2;
-    summary.metrics.assign(first, middle);
-    summary.metric_weights.assign(middle, numbers.end());
-    return summary;
-  }
-};
-
-// The summaries of all ranks, by rank. A lost rank has none.
-using RankSummaries = std::vector<std::optional<RankSummary>>;
 
 class Loop {
  public:
@@ -348,25 +304,8 @@ class Loop {
   void summarize_evaluation(const RankSummaries& all) {
     EvalDone& own = progress_.evaluation;
     if (own.samples == 0) return;
-    EvalDone whole = own;
-    if (own.samples != parts_.test->size()) {
-      const std::vector<Metric>& metrics = parts_.options.metrics();
-      double weight = 0;
-      whole = {};
-      std::vector<Mean> means(metrics.size());
-      for (const auto& rank : all) {
-        if (!rank || rank->test_samples == 0) continue;
-        whole.loss += rank->test_loss * rank->test_weight;
-        weight += rank->test_weight;
-        for (size_t m = 0; m < means.size(); ++m) {
-          const double of_rank = rank->metric_weights[m];
-          if (of_rank > 0) means[m].sum += rank->metrics[m] * of_rank;
-          means[m].weight += of_rank;
-        }
-      }
-      whole.loss = weight > 0 ? whole.loss / weight : 0;
-      for (size_t m = 0; m < means.size(); ++m) put_metric(whole, metrics[m].name, means[m].value());
-    }
+    const EvalDone whole =
+        own.samples == parts_.test->size() ? own : evaluation_of(all, parts_.options.metrics());
     progress_.result.test_loss = whole.loss;
     progress_.result.test_accuracy = whole.accuracy;
     progress_.result.test_metrics = whole.metrics;
@@ -404,8 +343,9 @@ class Loop {
     bytes_from_servers_ = parts_.strategy.bytes_from_servers();
     parts_.hooks.leave();
     const RankSummaries all = gather_summaries();
-    add_up_ranks(all);
-    list_rank_times(all);
+    list_lost_ranks(all);
+    add_up_bytes(all, result);
+    list_rank_times(all, spec_.train.ranks, result);
     summarize_evaluation(all);
     result.model = spec_.model.name;
     result.exchange = spec_.exchange.name;
@@ -419,56 +359,13 @@ class Loop {
     return result;
   }
 
-  // Adds up the bytes and the memory of all ranks.
-  //
-  // "step_bytes" is what all ranks sent in steps, without evaluations and checkpoints, and all that servers
-  // sent. "bytes_balance" is the largest number of bytes of a rank or server divided by the mean. It is
-  // missing if no bytes were sent.
-  void add_up_ranks(const RankSummaries& all) {
-    RunResult& result = progress_.result;
-    double sent = 0, most = 0, ranks = 0;
-    std::vector<double> by_servers;  // the bytes that each server has sent to all ranks
-    result.bytes_sent = 0;
-    result.peak_rss_mb.clear();
-    std::vector<int>& lost = result.lost_ranks;
-    for (size_t r = 0; r < all.size(); ++r) {
-      if (!all[r]) {  // the rank is lost, perhaps since the last step
-        const bool known = std::find(lost.begin(), lost.end(), static_cast<int>(r)) != lost.end();
-        if (!known && parts_.rank_gather.leads()) lost.push_back(static_cast<int>(r));
-        continue;
-      }
-      ++ranks;
-      result.bytes_sent += static_cast<uint64_t>(all[r]->bytes_sent);
-      result.peak_rss_mb.push_back(all[r]->peak_rss_mb);
-      sent += all[r]->step_bytes;
-      most = std::max(most, all[r]->step_bytes);
-      by_servers.resize(std::max(by_servers.size(), all[r]->from_servers.size()));
-      for (size_t s = 0; s < all[r]->from_servers.size(); ++s) by_servers[s] += all[r]->from_servers[s];
-    }
-    for (const double bytes : by_servers) {
-      result.bytes_sent += static_cast<uint64_t>(bytes);
-      sent += bytes;
-      most = std::max(most, bytes);
-    }
-    const double mean = sent / (ranks + static_cast<double>(by_servers.size()));
-    result.strategy["step_bytes"] = sent;
-    if (mean > 0) result.strategy["bytes_balance"] = most / mean;
-  }
-
-  // Lists the times of the ranks that are left. After a loss, a group of the remaining ranks numbers them
-  // anew and in order.
-  void list_rank_times(const RankSummaries& all) {
-    RunResult& result = progress_.result;
-    const bool renumbered = static_cast<int64_t>(all.size()) < spec_.train.ranks;
-    const std::vector<int>& lost = result.lost_ranks;
-    result.rank_times.clear();
-    int rank = 0;
-    for (const auto& summary : all) {
-      while (renumbered && std::find(lost.begin(), lost.end(), rank) != lost.end()) ++rank;
-      if (summary)
-        result.rank_times.push_back(
-            {rank, summary->compute_s, summary->exposed_comm_s, summary->data_wait_s});
-      ++rank;
+  // Adds the ranks without a summary to the lost ranks. They may have been lost since the last step. Only the
+  // leading rank knows which summaries there are.
+  void list_lost_ranks(const RankSummaries& all) {
+    std::vector<int>& lost = progress_.result.lost_ranks;
+    for (int rank = 0; parts_.rank_gather.leads() && rank < static_cast<int>(all.size()); ++rank) {
+      const bool known = std::find(lost.begin(), lost.end(), rank) != lost.end();
+      if (!all[static_cast<size_t>(rank)] && !known) lost.push_back(rank);
     }
   }
 
