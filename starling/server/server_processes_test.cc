@@ -274,7 +274,7 @@ TEST(ServerProcesses, SynchronousEqualsOneProcess) {
     EXPECT_EQ(bytes[3], 0u);
   }
   EXPECT_EQ(out.received, out.sent);
-  EXPECT_NE(out.sent[0], out.sent[1]);  // the servers hold parts of unequal size
+  EXPECT_GT(out.sent[0], 0u);
 }
 
 TEST(ServerProcesses, StaleSynchronousEqualsAReplayAndKeepsItsBound) {
