@@ -162,6 +162,7 @@ function(starling_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   if(arg_TORCH AND NOT STARLING_SANITIZE)  # ctest runs it by warm_run, which loads libtorch once for many tests
     set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${CMAKE_BINARY_DIR}/tests/warm_run")
+    add_dependencies(${name} warm_run warm_start)
   endif()
 
   set(process_files "")

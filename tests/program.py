@@ -75,12 +75,17 @@ class Started:
     def communicate(self, timeout=None):
         """Waits for the process. Returns what it and the processes that it started have written."""
         self.process.wait(timeout)
+        return self.written()
+
+    def written(self):
         return tuple(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in self.files)
 
     def end(self):
         """Kills the process if it runs, and forgets what it has written."""
         self.process.kill()
         self.process.wait()
+        if isinstance(self.process, warm_process.WarmProcess):
+            self.process.close()
         for file in self.files:
             file.close()
 
@@ -98,6 +103,9 @@ class ProgramTest(unittest.TestCase):
         process = Started([program, *map(str, args)], self.dir, env or environment())
         try:
             out, err = process.communicate(timeout)
+        except subprocess.TimeoutExpired:
+            out, err = process.written()
+            self.fail(f"{args} did not end in {timeout} s\nstdout: {out[-3000:]}\nstderr: {err[-3000:]}")
         finally:
             process.end()
         self.assertEqual(process.returncode, status, f"{args}\nstdout: {out[-3000:]}\nstderr: {err[-3000:]}")
@@ -206,7 +214,7 @@ def ranks_of(launcher_pid):
             name = pathlib.Path(f"/proc/{child}/comm").read_bytes()
         except OSError:
             continue
-        shown = [v[5:] for v in variables if v.startswith(b"RANK=")] + re.findall(rb":(\d+)\n$", name)
+        shown = re.findall(rb":(\d+)\n$", name) or [v[5:] for v in variables if v.startswith(b"RANK=")]
         found.update({int(rank): int(child) for rank in shown})
     return found
 

@@ -32,7 +32,6 @@ class WarmProcess:
             self.connection.connect(found.stdout.strip())
             self.connection.sendmsg(["".join(f"{t}\0" for t in text).encode()],
                                     [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))])
-            self.connection.settimeout(120)
             self.pid, = struct.unpack("i", self.connection.recv(4))
         except (OSError, struct.error) as error:
             self.connection.close()
@@ -45,11 +44,13 @@ class WarmProcess:
     def receive_status(self, timeout):
         self.connection.settimeout(timeout)
         try:
-            status, = struct.unpack("i", self.connection.recv(4))
-            self.returncode = os.waitstatus_to_exitcode(status)
-            self.connection.close()
+            answer = self.connection.recv(4)
+            # Without an answer, the fork server has ended, and the fork was killed with it.
+            self.returncode = os.waitstatus_to_exitcode(struct.unpack("i", answer)[0]) if answer else -signal.SIGKILL
         except (BlockingIOError, TimeoutError):
             pass
+        except ConnectionError:
+            self.returncode = -signal.SIGKILL
         return self.returncode
 
     def wait(self, timeout=None):
@@ -60,6 +61,10 @@ class WarmProcess:
     def send_signal(self, number):
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def close(self):
+        """Gives up the process ID, which belongs to this process until then. Kills the process if it runs."""
+        self.connection.close()
 
     def terminate(self):
         self.send_signal(signal.SIGTERM)

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "apps/starling/invocation.h"
-#include "apps/starling/version.h"
+#include "apps/starling/version_text.h"
 #include "starling/base/suggest.h"
 #include "starling/launch/host_agent.h"
 #include "starling/run/message/command_page.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "apps/starling/version.h"
+#include "apps/starling/version_text.h"
 #include "starling/run/message/help.h"
 #include "starling/spec/schema.h"
 #include "starling/telemetry/text_style.h"

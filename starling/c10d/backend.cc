@@ -109,7 +109,8 @@ void StarlingBackend::shutdown() {
   {
     const std::lock_guard lock(group_mutex_);
     if (pending && group_)
-      group_->abort("the process group ended while operations were pending; wait() for them before");
+      group_->abort(
+          "the process group was shut down while operations were pending; call wait() on them first");
   }
   lanes_.stop();
   const std::lock_guard lock(group_mutex_);

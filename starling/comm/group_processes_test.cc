@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "starling/base/error.h"
-#include "starling/spec/mesh.h"
 #include "starling/testing/group_processes.h"
 #include "starling/testing/thorough.h"
 
@@ -40,13 +39,12 @@ TEST_P(GroupProcesses, CollectivesAndMessagesGiveTheNaiveResult) {
 // have.
 TEST_P(GroupProcesses, SubsetsOfTheRanksMakeGroupsOfTheirOwn) {
   ForkedJob job = this->job();
-  const MeshSpec mesh{2, 3, 1};
-  job.size = static_cast<int>(mesh.ranks());
+  job.size = 6;  // two replicas of three stages
   ForkedRanks ranks(job.size, [&](int rank, Store& store) {
     const auto world = job.join(rank, store);
-    const MeshPlace place = place_of(mesh, rank);
-    for (const auto& [axis, members] :
-         {std::pair{"replica", place.replica_ranks}, std::pair{"stage", place.stage_ranks}}) {
+    const int stage = rank % 3, first = rank - stage;
+    const std::vector<int> replicas = {stage, stage + 3}, stages = {first, first + 1, first + 2};
+    for (const auto& [axis, members] : {std::pair{"replica", replicas}, std::pair{"stage", stages}}) {
       const auto group = make_group(store, subset_of(job.setup_of(rank), axis, members));
       if (group->size() != static_cast<int>(members.size()) || members[group->rank()] != rank ||
           group->job_rank(group->rank()) != rank)

@@ -1,23 +1,18 @@
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "starling/commands/ckpt.h"
 #include "starling/commands/commands.h"
 #include "starling/run/message/dry_run.h"
 #include "starling/run/message/exit_status.h"
+#include "starling/telemetry/output.h"
 #include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
 
 using nlohmann::ordered_json;
-
-void print(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
 
 std::string state_of(const CheckpointEntry& entry, bool hashes) {
   if (entry.check.newer)
@@ -37,13 +32,13 @@ int print_checkpoints(const std::string& path, bool hashes, const CommandOptions
                            {"bytes", entry.bytes},
                            {"whole", entry.check.whole()}};
       if (!entry.check.whole()) line["problem"] = state_of(entry, hashes);
-      print(line.dump());
+      print_line(line.dump());
     } else {
-      print(fmt::format("step {:>9}  {:>9}  {}  {}", with_thousands(entry.folder.step),
-                        bytes_text(entry.bytes), entry.folder.path.string(), state_of(entry, hashes)));
+      print_line(fmt::format("step {:>9}  {:>9}  {}  {}", with_thousands(entry.folder.step),
+                             bytes_text(entry.bytes), entry.folder.path.string(), state_of(entry, hashes)));
     }
   }
-  if (options.json) print(ordered_json{{"event", "result"}, {"whole", all}}.dump());
+  if (options.json) print_line(ordered_json{{"event", "result"}, {"whole", all}}.dump());
   return all || !hashes ? kExitOk : kExitCheckpoint;
 }
 
@@ -61,20 +56,20 @@ int ckpt_diff_command(const std::string& a, const std::string& b, const CommandO
   const CheckpointDifference result = compare_checkpoints(a, b);
   for (const TensorDifference& d : result.different) {
     if (!options.json) {
-      print(fmt::format("{}: {}", d.name, d.text));
+      print_line(fmt::format("{}: {}", d.name, d.text));
       continue;
     }
     ordered_json line = {{"event", "difference"}, {"tensor", d.name}, {"text", d.text}};
     if (d.comparable) line["largest"] = d.largest;
     if (d.comparable) line["relative"] = d.relative;
-    print(line.dump());
+    print_line(line.dump());
   }
   const auto different = static_cast<int64_t>(result.different.size());
   const int64_t equal = result.tensors - different;
   if (options.json) {
-    print(ordered_json{{"event", "result"}, {"tensors", result.tensors}, {"equal", equal}}.dump());
+    print_line(ordered_json{{"event", "result"}, {"tensors", result.tensors}, {"equal", equal}}.dump());
   } else {
-    print(fmt::format("{} of {} tensors are equal bit for bit", equal, result.tensors));
+    print_line(fmt::format("{} of {} tensors are equal bit for bit", equal, result.tensors));
   }
   return different == 0 ? kExitOk : kExitOther;
 }
@@ -87,9 +82,9 @@ int ckpt_export_command(const std::string& path, const std::string& file, bool f
   }
   const int64_t tensors = export_checkpoint(path, file, force);
   if (options.json) {
-    print(ordered_json{{"event", "result"}, {"file", file}, {"tensors", tensors}}.dump());
+    print_line(ordered_json{{"event", "result"}, {"file", file}, {"tensors", tensors}}.dump());
   } else {
-    print(fmt::format("{} tensors in {}", tensors, file));
+    print_line(fmt::format("{} tensors in {}", tensors, file));
   }
   return kExitOk;
 }

@@ -12,14 +12,10 @@
 #include "starling/run/folder/tuning_file.h"
 #include "starling/run/message/dry_run.h"
 #include "starling/run/rank_program.h"
+#include "starling/telemetry/output.h"
 
 namespace starling {
 namespace {
-
-void print_text(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
 
 // Returns the number of hosts as groups see them: ranks that do not share memory count as being on different
 // hosts.
@@ -43,7 +39,7 @@ int bench_in_session(Session& session, const CommBenchOptions& bench, const Comm
                       "MPI selects its own algorithms, so --tune has no effect with comm.engine=mpi");
   const auto timings = bench_comm(make, {bench.smallest, bench.largest, bench.seconds, mpi});
   if (session.group().rank() != 0) return 0;
-  print_text(options.json ? to_json(timings, ranks, hosts, link) : to_text(timings, ranks, hosts, link));
+  print_line(options.json ? to_json(timings, ranks, hosts, link) : to_text(timings, ranks, hosts, link));
   uint64_t errors = 0;
   for (const CommTiming& timing : timings) errors += timing.errors;
   if (bench.tune && errors == 0) {
@@ -111,7 +107,7 @@ int doctor_recorder_command(const std::string& folder, const CommandOptions& opt
     throw ConfigError("--recorder", fmt::format("{} holds no recordings; give the folder of a run of several "
                                                 "ranks (--run-dir)",
                                                 folder));
-  print_text(options.json ? json_of(recordings) : recorder_report(recordings, 10));
+  print_line(options.json ? json_of(recordings) : recorder_report(recordings, 10));
   return 0;
 }
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
@@ -48,11 +47,6 @@ std::string without_backticks(std::string_view text) {
   std::string plain(text);
   std::erase(plain, '`');
   return plain;
-}
-
-void print_line(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
 }
 
 // Runs `work` on every rank and server of the job. If this process is a rank, or the job has only one

@@ -24,6 +24,7 @@
 #include "starling/spec/schema.h"
 #include "starling/spec/validate.h"
 #include "starling/spec/value.h"
+#include "starling/telemetry/output.h"
 #include "starling/telemetry/text_style.h"
 
 namespace starling {
@@ -116,20 +117,15 @@ std::vector<std::pair<std::string, std::string>> facts_of(const ComparisonPlan& 
   return facts;
 }
 
-void print_out(const std::string& text) {
-  std::fputs((text + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
-
 void print_results(const Comparison& comparison, const std::string& report, bool json) {
   if (!json) {
-    print_out(to_text(comparison));
+    print_line(to_text(comparison));
     for (const auto& [name, value] : comparison.facts)
-      if (name.starts_with(kSettingsOf)) print_out(fmt::format("{}: {}", name, value));
-    return print_out("report: " + report);
+      if (name.starts_with(kSettingsOf)) print_line(fmt::format("{}: {}", name, value));
+    return print_line("report: " + report);
   }
-  for (const Compared& run : compared(comparison)) print_out(to_json(run));
-  print_out(nlohmann::json{{"event", "result"}, {"report", report}}.dump());
+  for (const Compared& run : compared(comparison)) print_line(to_json(run));
+  print_line(nlohmann::json{{"event", "result"}, {"report", report}}.dump());
 }
 
 void print_dry(const ComparisonPlan& plan, bool json) {

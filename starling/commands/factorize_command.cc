@@ -50,10 +50,6 @@ std::optional<int64_t> staleness_of(const RunSpec& spec) {
   return std::stoll(spec.exchange.staleness);
 }
 
-void print_out(const std::string& line) {
-  FdOutput(1).write(line + "\n");
-}
-
 std::string epoch_line(const FactorizeEpoch& epoch, bool json) {
   if (json) {
     return nlohmann::ordered_json{{"event", "epoch"},
@@ -142,7 +138,7 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
   FactorizeParts parts{environment.group, *source, budget, environment.clock, {}};
   const bool speaks = rank == 0;
   if (speaks && options.verbosity >= 0)
-    parts.on_epoch = [&](const FactorizeEpoch& epoch) { print_out(epoch_line(epoch, options.json)); };
+    parts.on_epoch = [&](const FactorizeEpoch& epoch) { print_line(epoch_line(epoch, options.json)); };
   const auto save = [&](const Factors<float>& factors, bool h) {
     if (!what.save.empty()) save_factors(what.save, factors, *source, h);
   };
@@ -159,7 +155,7 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
         factorize_by_rotation<float>(how, parts, [&](const Factors<float>& factors) { save(factors, true); });
   }
   barrier(environment.group);  // now all parts of the files are written
-  if (speaks) print_out(result_line(result, spec, options.json));
+  if (speaks) print_line(result_line(result, spec, options.json));
   return 0;
 }
 

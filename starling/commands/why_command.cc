@@ -1,7 +1,5 @@
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "starling/commands/commands.h"
 #include "starling/launch/environment.h"
 #include "starling/report/why.h"
@@ -15,8 +13,7 @@ int why_command(const std::string& run_dir, const CommandOptions& options) {
   const int columns = FdOutput(1).columns();
   const std::string text =
       options.json ? to_json(answer) + "\n" : to_text(answer, color, columns > 0 ? columns : 100);
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  FdOutput(STDOUT_FILENO).write(text);
   return 0;
 }
 

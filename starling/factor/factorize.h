@@ -71,8 +71,8 @@ FactorizeResult factorize_by_rotation(const FactorizeOptions& options, const Fac
                                       const std::function<void(const Factors<T>&)>& finish);
 
 // Factorizes with H on servers, which execute serve_shard (server/serve.h) with factor_table_options().
-// Collective over the workers. finish receives this rank's row block and the whole of H. T and errors: as
-// factorize_by_rotation().
+// Collective over the workers. `finish` receives this rank's row block with the whole of H, and the client of
+// the servers. T and the errors are those of factorize_by_rotation().
 template <typename T>
 FactorizeResult factorize_by_tables(const FactorizeOptions& options, const FactorizeParts& parts,
                                     Store& store, const ServerRendezvous& rendezvous,

@@ -65,7 +65,7 @@ struct HostHello {
 };
 // Returns the line, without a newline.
 std::string to_line(const HostHello& hello);
-// Returns nothing if the line is not a hello, for example the greeting of a login shell.
+// Parses a hello. Returns nothing if the line is not one, for example the greeting of a login shell.
 std::optional<HostHello> parse_hello(std::string_view line);
 
 // Describes the ranks that a host must start.

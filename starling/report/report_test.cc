@@ -423,8 +423,7 @@ TEST(HtmlReport, HoldsEveryPictureAndNothingFromElsewhere) {
   EXPECT_THROW(write_report("/nowhere/report.html", example()), Error);
 }
 
-#ifndef __SANITIZE_ADDRESS__  // what the page does is no code of ours, and Chromium takes a minute beside the
-                              // sanitizer
+#ifndef __SANITIZE_ADDRESS__  // the scripts of the page are not instrumented
 // Tests reports in Chromium: the files that the buttons save, and the layout at several widths.
 class InChromium : public testing::Test {
  protected:

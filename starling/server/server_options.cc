@@ -47,7 +47,10 @@ void check_server_options(const ServerOptions& o) {
   }
   if (o.backup < 0 || o.backup >= o.workers) {
     throw ConfigError(
-        "--backup", fmt::format("{} backup workers of {}: give 0 to {}", o.backup, o.workers, o.workers - 1));
+        "--backup",
+        fmt::format("{} backup workers leave no worker whose gradient counts, because there are {} "
+                    "workers; give 0 to {}",
+                    o.backup, o.workers, o.workers - 1));
   }
   if (o.backup > 0 && !o.synchronous()) throw ConfigError("--backup", "backup workers require --staleness 0");
   if (o.synchronous() && (!o.lambda.empty() || o.weight_by_staleness)) {

@@ -120,7 +120,7 @@ struct ScheduleSpec {
   std::string scale = "linear";  // schedule.scale: linear sqrt firecaffe
 };
 
-// The length of the run, its ranks and how each of them computes.
+// TrainSpec holds the length of a run, its ranks, and how each of them computes.
 struct TrainSpec {
   int64_t ranks = 1;                            // train.ranks (-n): processes
   int64_t threads = 0;                          // train.threads: per rank; 0 = cores / ranks, at least 1

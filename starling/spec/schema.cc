@@ -101,7 +101,8 @@ struct Writer {
     const std::string& text = as<std::string>(entry, value, where);
     if (!is_utf8(text))  // checkpoints and events hold the configuration as JSON
       throw ConfigError(
-          where, fmt::format("{} is not UTF-8 text: rename the file or give another value", entry.key));
+          where,
+          fmt::format("the value of {} is not UTF-8; give a value, or a file name, in UTF-8", entry.key));
     check_word(entry, text, where, spec.extensions.get());
     member.write(spec) = text;
   }

@@ -254,10 +254,12 @@ class Validator {
     if (spec_.optimizer.clip_norm > 0 && !traits_.clip_norm)
       fail({"optimizer.clip_norm", "exchange.name"}, "{} does not clip gradients: use --exchange {}", name,
            default_);
-    if (spec_.optimizer.clip_value > 0 &&
-        (!traits_.own_loop || !traits_.clip_norm || traits_.servers || spec_.train.shard != Shard::kNone))
-      fail({"optimizer.clip_value", "exchange.name", "train.shard"},
-           "{} does not clip the elements of gradients: use --exchange {} without --shard", name, default_);
+    if (spec_.optimizer.clip_value > 0 && spec_.train.shard != Shard::kNone)
+      fail({"optimizer.clip_value", "train.shard"},
+           "--shard does not clip the elements of gradients: leave out one of them");
+    if (spec_.optimizer.clip_value > 0 && (!traits_.own_loop || !traits_.clip_norm || traits_.servers))
+      fail({"optimizer.clip_value", "exchange.name"},
+           "{} does not clip the elements of gradients: use --exchange {}", name, default_);
     if (spec_.optimizer.clip_value > 0 && spec_.train.threads_mode != ThreadsMode::kOp)
       fail({"optimizer.clip_value", "train.threads_mode"},
            "clipping the elements of gradients needs --threads-mode op");
@@ -305,8 +307,7 @@ class Validator {
       const bool typed = kind == OriginKind::kSet || kind == OriginKind::kFlag;
       if (!typed || read(entry, spec_) == default_of(entry)) continue;
       if (table_of(entry) == "pipeline" && !has_stages(spec_))
-        fail({entry.key},
-             "{} belongs to a pipeline, and this run has no stages: give --mesh stage=S, or leave it out",
+        fail({entry.key}, "{0} has an effect only in a pipeline: give --mesh stage=S, or leave out {0}",
              entry.key);
       if (const std::string choice = choice_that_ignores(spec_, entry); !choice.empty())
         fail({entry.key}, "{} has no effect with {}: leave one of them out", entry.key, choice);

@@ -329,7 +329,7 @@ TEST(Validate, FlagsWithoutMeaningForTheExchangeAreRefused) {
   for (const auto& flag : unread)
     EXPECT_THAT(error_of_flags({flag, {"-n", "2"}}), HasSubstr(flag.first + ": "));
   EXPECT_THAT(error_of_flags({{"--micro-batches", "4"}}),
-              HasSubstr("--micro-batches: pipeline.micro_batches belongs to a pipeline"));
+              HasSubstr("--micro-batches: pipeline.micro_batches has an effect only in a pipeline"));
   EXPECT_THAT(error_of_flags({{"--schedule", "gpipe"}}), HasSubstr("--schedule: "));
   EXPECT_THAT(error_of_flags({{"--accumulate", "4"}, {"--mesh", "stage=2"}, {"-n", "2"}}),
               HasSubstr("--accumulate: a pipeline computes its batch in parts already: use --micro-batches"));

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
@@ -41,6 +42,10 @@ class SigpipeBlocked {
 };
 
 }  // namespace
+
+void print_line(std::string_view line) {
+  FdOutput(STDOUT_FILENO).write(std::string(line) + "\n");
+}
 
 bool FdOutput::write(std::string_view text) {
   const SigpipeBlocked guard;

@@ -35,8 +35,11 @@ class FdOutput final : public Output {
   int fd_;
 };
 
-// FencedOutput drops what is written after `open` has returned false, for example because another process has
-// taken over the file.
+// Writes a line to standard output. Does nothing if its reader has closed it.
+void print_line(std::string_view line);
+
+// FencedOutput writes a text only if `open` returns true at that moment. Otherwise it drops the text and
+// reports success. Another process may have taken over the file, for example.
 class FencedOutput final : public Output {
  public:
   // `open` is called before every write, on the writing thread.

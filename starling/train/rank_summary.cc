@@ -1,6 +1,7 @@
 #include "starling/train/rank_summary.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "starling/train/evaluate.h"
 
@@ -28,8 +29,11 @@ RankSummary RankSummary::of(const std::vector<double>& numbers) {
   RankSummary summary;
   size_t next = 0;
   for (const auto field : kFields) summary.*field = numbers.at(next++);
-  summary.from_servers.resize(static_cast<size_t>(numbers.at(next++)));
-  summary.metrics.resize(static_cast<size_t>(numbers.at(next++)));
+  const double servers = numbers.at(next++), metrics = numbers.at(next++);
+  if (servers < 0 || metrics < 0 || servers + 2 * metrics != static_cast<double>(numbers.size() - next))
+    throw std::out_of_range("the numbers of a rank's summary have another length");
+  summary.from_servers.resize(static_cast<size_t>(servers));
+  summary.metrics.resize(static_cast<size_t>(metrics));
   summary.metric_weights.resize(summary.metrics.size());
   for (auto* list : {&summary.from_servers, &summary.metrics, &summary.metric_weights}) {
     for (double& number : *list) number = numbers.at(next++);

@@ -1,4 +1,4 @@
-// What each rank contributes to the summary of a run, and how the contributions are added up.
+// A RankSummary is what one rank contributes to the summary of a run. The functions add the contributions up.
 #pragma once
 
 #include <optional>
@@ -17,18 +17,18 @@ struct RankSummary {
   // Bytes that the rank has sent between the start and the end of steps.
   double step_bytes = 0;
   // The loss of the last evaluation, over the test samples whose results the rank has received, the number of
-  // these samples, and what the loss is a mean over.
+  // these samples, and the weight of the loss.
   double test_loss = 0, test_samples = 0, test_weight = 0;
   // As in StepDone, in s, of the whole run.
   double compute_s = 0, exposed_comm_s = 0, data_wait_s = 0;
   // The bytes that each server has sent to the rank. Servers are no ranks, so their workers report them.
   std::vector<double> from_servers;
-  // The metrics of the last evaluation, in the order of FitOptions::metrics(), and what each is a mean over.
+  // The metrics of the last evaluation, in the order of FitOptions::metrics(), and their weights.
   std::vector<double> metrics, metric_weights;
 
   // Returns all numbers, in the order that of() expects.
   std::vector<double> numbers() const;
-  // Returns the summary with these numbers(). Throws std::out_of_range if there are too few.
+  // Returns the summary with these numbers(). Throws std::out_of_range for another length.
   static RankSummary of(const std::vector<double>& numbers);
 };
 
@@ -36,8 +36,9 @@ struct RankSummary {
 using RankSummaries = std::vector<std::optional<RankSummary>>;
 
 // Puts the bytes and the memory of all ranks into `result`. The statistic step_bytes is what all ranks have
-// sent in steps, without evaluations and checkpoints, and all that servers have sent. bytes_balance is the
-// largest number of bytes of a rank or server divided by the mean. It is missing if no bytes were sent.
+// sent in steps, without evaluations and checkpoints, and all that servers have sent to them. bytes_balance
+// is the largest number of bytes of a rank or server divided by the mean. It is missing if no bytes were
+// sent.
 void add_up_bytes(const RankSummaries& all, RunResult& result);
 
 // Puts the times of the ranks that are left into `result`, whose lost_ranks are known. If there are fewer

@@ -1,14 +1,16 @@
-// warm_run runs a program that was loaded before (library.c), so that a test does not wait until libtorch is
-// loaded. Without such a server, it starts one, and other calls with equal programs and variables use it.
+// warm_run runs a program that was loaded before, so that a test does not wait until libtorch is loaded. It
+// asks a fork server (library.c), and starts one if there is none. Calls with equal programs and variables
+// share it.
 //
-//   warm_run PROGRAM ARG…        Runs the program, and ends with its status. Its tests then look as if
-//   PROGRAM
-//                                had been called. If that is impossible, warm_run becomes PROGRAM itself.
-//   warm_run --address PROGRAM   Prints the path of the server's socket.
+//   warm_run PROGRAM ARG…        runs the program and ends with its status.
+//   warm_run --address PROGRAM   prints the path of the server's socket.
 //
-// With STARLING_COLD=1 it always becomes PROGRAM itself, as in `make check-deep`.
+// Where a server is impossible, warm_run becomes PROGRAM itself. With STARLING_COLD=1 it always does, as in
+// `make check-deep`. The server's process keeps the folder, the namespaces and the limits of the first
+// client. So a program that needs others is started without warm_run.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -31,11 +33,14 @@ namespace {
 
 constexpr const char* kIdleMs = "20000";  // without a request or a fork, a server ends after this time
 constexpr size_t kMostBytes = 100'000;    // of a request; the limit of a message is about 200,000
+constexpr int kSocket = 3;                // the server's descriptor of its socket (library.c)
 
 // Returns true for a variable that a library reads while it is loaded. Servers differ in these.
 bool is_read_when_loaded(std::string_view variable) {
-  for (const std::string_view prefix : {"OMP_", "GOMP_", "KMP_", "MKL_", "LD_", "GLIBC_", "MALLOC_", "TORCH_",
-                                        "ATEN_", "DNNL_", "ONEDNN_", "LC_", "LANG"}) {
+  for (const std::string_view prefix :
+       {"OMP_",     "GOMP_",  "KMP_",  "MKL_",  "LD_",     "GLIBC_",  "MALLOC_", "TORCH_",
+        "PYTORCH_", "C10_",   "ATEN_", "DNNL_", "ONEDNN_", "KINETO_", "CUDA_",   "UCX_",
+        "OMPI_",    "GTEST_", "LC_",   "LANG",  "PATH=",   "HOME="}) {
     if (variable.starts_with(prefix)) return true;
   }
   return false;
@@ -48,18 +53,38 @@ std::string folder() {
   return std::string(self).substr(0, std::string(self).rfind('/'));
 }
 
-// Returns the path of the socket of the program's server, or "" if there can be none.
-std::string address_of(const std::string& program) {
-  struct stat built{};
-  if (stat(program.c_str(), &built) != 0) return "";
+std::string library() {
+  return folder() + "/libwarm_start.so";
+}
+
+// Returns the variables of this process that a server gets.
+std::vector<std::string> variables_of_server() {
   std::set<std::string> loaded;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (is_read_when_loaded(*variable)) loaded.emplace(*variable);
   }
-  std::string key = program + ' ' + std::to_string(built.st_size) + ' ' +
-                    std::to_string(built.st_mtim.tv_sec) + '.' + std::to_string(built.st_mtim.tv_nsec) + ' ' +
-                    std::to_string(geteuid());
-  for (const std::string& variable : loaded) key += '\n' + variable;
+  return {loaded.begin(), loaded.end()};
+}
+
+// Returns what tells a file from a later one of the same name.
+std::string version_of(const std::string& file) {
+  struct stat built{};
+  if (stat(file.c_str(), &built) != 0) return "";
+  return std::to_string(built.st_size) + ' ' + std::to_string(built.st_mtim.tv_sec) + '.' +
+         std::to_string(built.st_mtim.tv_nsec);
+}
+
+// Returns the path of the socket of the program's server, or "" if there can be none.
+std::string address_of(const std::string& program) {
+  const std::string program_version = version_of(program), library_version = version_of(library());
+  if (getenv("LD_PRELOAD") != nullptr || program_version.empty() || library_version.empty()) return "";
+  std::string key = program + ' ' + program_version + ' ' + library_version + ' ' + std::to_string(geteuid());
+  for (const char* name : {"mnt", "net", "user", "pid"}) {
+    char space[64] = {};
+    if (readlink((std::string("/proc/self/ns/") + name).c_str(), space, sizeof(space) - 1) > 0)
+      key += std::string(" ") + space;
+  }
+  for (const std::string& variable : variables_of_server()) key += '\n' + variable;
   const std::string path = folder() + "/warm-" + std::to_string(std::hash<std::string>{}(key));
   return path.size() < sizeof(sockaddr_un::sun_path) ? path : "";
 }
@@ -81,25 +106,36 @@ int connect_to(const std::string& path) {
   return -1;
 }
 
+// Becomes a server with the socket `listener`.
+[[noreturn]] void become_server(const std::string& program, int listener) {
+  std::vector<std::string> variables = variables_of_server();
+  variables.push_back("LD_PRELOAD=" + library());
+  variables.push_back(std::string("WARM_START_IDLE=") + kIdleMs);
+  std::vector<char*> pointers;
+  for (std::string& variable : variables) pointers.push_back(variable.data());
+  pointers.push_back(nullptr);
+  const int nothing = open("/dev/null", O_RDWR);
+  for (int stream = 0; stream < 3; ++stream) dup2(nothing, stream);
+  if (listener != kSocket) dup2(listener, kSocket);
+  close_range(kSocket + 1, ~0U, 0);
+  if (chdir("/") == 0) execle(program.c_str(), program.c_str(), nullptr, pointers.data());
+  _exit(127);
+}
+
 // Starts a server, which listens when this function returns.
 void start_server(const std::string& program, const std::string& path) {
-  const std::string library = folder() + "/libwarm_start.so";
-  if (access(library.c_str(), R_OK) != 0) return;
   unlink(path.c_str());
   const int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
   const sockaddr_un address = socket_address(path);
-  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      listen(listener, 64) == 0) {
+  const mode_t before = umask(077);
+  const bool bound = bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  umask(before);
+  if (bound && listen(listener, 64) == 0) {
     const pid_t child = fork();
     if (child == 0) {
-      if (setsid() < 0 || fork() != 0) _exit(0);  // the server is nobody's child, so nobody must wait for it
-      const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-      for (int stream = 0; stream < 3; ++stream) dup2(nothing, stream);
-      setenv("LD_PRELOAD", library.c_str(), 1);
-      setenv("WARM_START_SOCKET", std::to_string(listener).c_str(), 1);
-      setenv("WARM_START_IDLE", kIdleMs, 1);
-      if (chdir("/") == 0) execl(program.c_str(), program.c_str(), nullptr);
-      _exit(127);
+      // The server gets another parent, so that no process must wait for it.
+      if (setsid() < 0 || fork() != 0) _exit(0);
+      become_server(program, listener);
     }
     waitpid(child, nullptr, 0);
   }
@@ -152,7 +188,10 @@ bool run(const std::string& program, const std::vector<std::string>& words, int*
   pid_t pid = 0;
   if (connection < 0 || !request(connection, words) || recv(connection, &pid, sizeof(pid), 0) != sizeof(pid))
     return false;
-  if (recv(connection, status, sizeof(*status), 0) != sizeof(*status)) *status = SIGKILL;
+  if (recv(connection, status, sizeof(*status), 0) != sizeof(*status)) {
+    std::fprintf(stderr, "warm_run: the fork server of %s has ended\n", program.c_str());
+    *status = SIGKILL;
+  }
   return true;
 }
 
@@ -173,6 +212,8 @@ int main(int argc, char** argv) {
   int status = 0;
   if ((cold == nullptr || std::strcmp(cold, "1") != 0) && run(argv[1], {argv + 1, argv + argc}, &status)) {
     if (WIFEXITED(status)) return WEXITSTATUS(status);
+    const rlimit no_core{};  // the program has written one
+    setrlimit(RLIMIT_CORE, &no_core);
     signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
     return 1;

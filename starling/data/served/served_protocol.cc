@@ -44,7 +44,7 @@ class Reader {
   // Reads a number that must fit into int64_t.
   int64_t index() {
     const uint64_t value = get<uint64_t>();
-    if (value > uint64_t{1} << 62) refuse(fmt::format("it names the number {}", value));
+    if (value > uint64_t{1} << 62) refuse(fmt::format("it has the index {}, above 2^62", value));
     return static_cast<int64_t>(value);
   }
   size_t left() const { return bytes_.size(); }

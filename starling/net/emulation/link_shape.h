@@ -7,7 +7,7 @@
 // that was itself late makes up for at most 20 ms. The rate also limits what a host receives from several
 // senders at the same time.
 //
-// Latency: after it has left, a byte is under way for latency_s.
+// Latency: a byte arrives latency_s after it has left.
 //
 // Loss: each segment is lost with probability `loss`. A chunk with a lost segment arrives a round trip (2 ·
 // latency_s) later, and everything behind it waits, as with TCP's fast retransmit. TCP would also slow down.

@@ -137,7 +137,10 @@ std::optional<StoreAnswer> StoreContents::answer(StoreRequest& request, UniqueFd
     case StoreOp::kGetFd:
       return hand_out_fd(request.key);
     default:
-      return StoreAnswer{StoreStatus::kRefused, "store: not a request about a key", {}};
+      return StoreAnswer{
+          StoreStatus::kRefused,
+          "the store does not know this kind of request; use one version of Starling on all hosts",
+          {}};
   }
 }
 

@@ -1,5 +1,5 @@
 // FeaturesClassifier is a network in the form that torchvision gives AlexNet and VGG. "features" holds
-// convolutions and poolings. An average pooling to side × side follows and adapts to any picture.
+// convolutions and poolings. An average pooling then reduces pictures of any size to side × side.
 // "classifier" holds fully connected layers.
 #pragma once
 

@@ -20,8 +20,8 @@ std::vector<MessageShape> shapes_of(const std::vector<at::Tensor>& tensors);
 
 // The length in elements of an encoded message.
 inline constexpr int64_t kShapeWords = 64;
-// Returns an int64 tensor of kShapeWords elements. Errors: ConfigError (model.blocks) if the shapes do not
-// fit.
+// Returns an int64 tensor of kShapeWords elements. Errors: ConfigError (model.blocks) if the shapes need
+// more.
 at::Tensor encode_shapes(const std::vector<MessageShape>& shapes);
 // Returns the shapes that `words` encodes.
 std::vector<MessageShape> decode_shapes(const at::Tensor& words);

@@ -1,10 +1,11 @@
 // RunLock keeps two runs from writing into one run folder, and tells a former holder that it has been
 // replaced.
 //
-// Each holder has an epoch, a number that grows. The file RUN/lock/epoch-000003 names the holder of epoch 3:
-// its host, process, incarnation (the start of a run) and a random token. The holder of the highest epoch
-// holds the lock. A file of a new epoch appears by link(), which fails if the file exists, so two processes
-// never get one epoch, also over NFS. The holder changes the file's time regularly to show that it lives.
+// Each holder has an epoch, a number that is larger than that of every holder before. It has nothing to do
+// with passes over the data. The file RUN/lock/epoch-000003 names the holder of epoch 3: its host, process,
+// incarnation (the start of a run) and a random token. The holder of the highest epoch holds the lock. A file
+// of a new epoch appears by link(), which fails if the file exists, so two processes never get one epoch,
+// also over NFS. The holder changes the file's time regularly to show that it lives.
 #pragma once
 
 #include <chrono>

@@ -50,7 +50,7 @@ class ProgramCheckpoint {
   ProgramCheckpoint& add(const std::string& name, at::Tensor& tensor);
   // Adds a tensor of which each rank has its own values, such as the state that is carried from batch to
   // batch. Its shape and type are equal on all ranks and stay as they are. A run with another number of ranks
-  // cannot resume it.
+  // cannot resume a checkpoint with such a tensor.
   ProgramCheckpoint& add_per_rank(const std::string& name, at::Tensor& tensor);
 
   // Restores what was added from the newest whole checkpoint of the run folder, or from what --resume names,

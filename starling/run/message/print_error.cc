@@ -28,7 +28,7 @@ int print_error(bool json, const std::exception& error) {
   const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
   const ErrorCode code = known ? known->code() : memory ? ErrorCode::kMemory : ErrorCode::kInternal;
   const std::string message = memory ? "out of memory: use a smaller batch or fewer ranks" : error.what();
-  std::fflush(stdout);
+  std::fflush(nullptr);
   FdOutput(2).write(fmt::format("starling: error: {}\n", message));
   if (json) {
     nlohmann::ordered_json line = {

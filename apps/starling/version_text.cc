@@ -1,5 +1,5 @@
 // CMake compiles the commit into this file only, so that a new commit recompiles nothing else.
-#include "apps/starling/version.h"
+#include "apps/starling/version_text.h"
 
 #include <ATen/Version.h>
 #include <fmt/format.h>
