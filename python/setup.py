@@ -24,11 +24,13 @@ FILES = {
     "nn": "layers/gradient_slot model",
     "server": "service_settings",
     "optim": "finite sum_of_squares update_rule",
-    "parallel": "admm central all_reduce/all_reduce all_reduce/all_reduce_update all_reduce/host_reducer all_reduce/make_all_reduce "
-                "all_reduce/network_reducer all_reduce/weight_sum exchange_makers gossip local_sgd loop_device loop_strategy parallel_sgd replica/batch_parts "
+    "parallel": "all_reduce/all_reduce all_reduce/all_reduce_update all_reduce/host_reducer all_reduce/make_all_reduce "
+                "all_reduce/network_reducer all_reduce/weight_sum replica/batch_parts "
                 "replica/broadcast_tensor replica/coded_mean replica/default_generator replica/flat_layout replica/flat_memory replica/flat_replica "
                 "replica/model_parts replica/own_gradients replica/replica replica/replica_hash replica/replica_strategy replica/thread_team zero/sharded_optimizer",
 }
+# Every file of starling/parallel itself may be an exchange for own loops, but for these.
+NOT_FOR_OWN_LOOPS = {"delayed", "hybrid", "parameter_server", "tensor_parallel"}
 
 
 def sources(layer, together):
@@ -39,6 +41,9 @@ def sources(layer, together):
     folder = ROOT / "starling" / layer
     if layer in FILES:
         files = [folder / f"{name}.cc" for name in FILES[layer].split()]
+        if layer == "parallel":
+            exchanges = (f for f in folder.glob("*.cc") if not f.stem.endswith("_test") and f.stem not in NOT_FOR_OWN_LOOPS)
+            files = sorted({*files, *exchanges}, key=str)
     else:
         files = sorted((f for f in folder.rglob("*.cc") if not f.name.endswith("_test.cc")), key=str)
     for first in range(0, len(files), together):

@@ -178,8 +178,14 @@ std::string exchange_of(const RunSpec& spec) {
 Schedule pipeline_schedule(const RunSpec& spec) {
   constexpr std::string_view kFile = "file:";
   const PipelineSpec& pipeline = spec.pipeline;
-  if (std::string_view(pipeline.schedule).starts_with(kFile))
-    return read_schedule(pipeline.schedule.substr(kFile.size()));
+  if (std::string_view(pipeline.schedule).starts_with(kFile)) {
+    const Schedule schedule = read_schedule(pipeline.schedule.substr(kFile.size()));
+    if (schedule.micro_batches != pipeline.micro_batches)
+      throw ConfigError("pipeline.micro_batches",
+                        fmt::format("the schedule has {} micro-batches, not {}: give --micro-batches {}",
+                                    schedule.micro_batches, pipeline.micro_batches, schedule.micro_batches));
+    return schedule;
+  }
   const bool layers = spec.train.threads_mode == ThreadsMode::kLayer;
   const int64_t ranks = layers ? spec.train.threads : parse_mesh(spec.train.mesh, spec.train.ranks).stage;
   const int chunks = pipeline.schedule == "interleaved" ? static_cast<int>(pipeline.chunks) : 1;

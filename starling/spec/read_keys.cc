@@ -1,5 +1,7 @@
 #include "starling/spec/read_keys.h"
 
+#include <fmt/format.h>
+
 #include "starling/spec/enum_words.h"
 #include "starling/spec/mesh.h"
 #include "starling/spec/strategy_table.h"
@@ -31,6 +33,13 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
       (hash || key == "train.bucket_mb" ||
        (key == "optimizer.share" && spec.optimizer.share != OptimizerShare::kSharded)))
     return "--hybrid " + spec.train.hybrid;
+  const bool of_buckets = hash || key == "train.bucket_mb" || key == "optimizer.share";
+  if (exchange.buckets && spec.optimizer.clip_value > 0 && of_buckets) return "optimizer.clip_value";
+  // Loops of a program's own shard parameters in buckets, all others block by block.
+  if (spec.train.shard == Shard::kParameters && key == "train.bucket_mb" && spec.model.name != kUserModel)
+    return "--shard parameters";
+  if (key == "exchange.every" && exchange.reads("rounds") && spec.exchange.rounds > 0)
+    return fmt::format("--rounds {}", spec.exchange.rounds);
   if (spec.train.shard != Shard::kNone && hash) return "--shard " + to_string(spec.train.shard);
   if (key == "pipeline.chunks" && has_stages(spec) && spec.pipeline.schedule != "interleaved")
     return "--schedule " + spec.pipeline.schedule;

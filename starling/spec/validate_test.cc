@@ -368,6 +368,12 @@ TEST(Validate, KeysThatAnotherChoiceMakesMeaninglessAreRefused) {
   EXPECT_THAT(with({{"--codec", "1bit"}, {"--set", "train.hash_every=7"}}),
               HasSubstr("no effect with --codec"));
   EXPECT_EQ(with({{"--codec", "1bit"}, {"--set", "train.hash_every=0"}}), "");
+  EXPECT_EQ(with({{"--set", "optimizer.clip_value=1"}, {"--set", "train.bucket_mb=3"}}),
+            "--set: train.bucket_mb has no effect with optimizer.clip_value: leave one of them out");
+  EXPECT_THAT(with({{"--shard", "parameters"}, {"--set", "train.bucket_mb=3"}}),
+              HasSubstr("no effect with --shard parameters"));
+  EXPECT_THAT(with({{"--exchange", "parallel-sgd"}, {"--rounds", "2"}, {"--every", "3"}}),
+              HasSubstr("--every: exchange.every has no effect with --rounds 2"));
   EXPECT_THAT(with({{"--codec", "1bit"}, {"--set", "optimizer.share=replicated"}}),
               HasSubstr("no effect with"));
   EXPECT_THAT(with({{"--hybrid", "fc1"}, {"--set", "train.hash_every=3"}}),

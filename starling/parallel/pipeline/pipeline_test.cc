@@ -327,7 +327,7 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
   ranks.wait_all();
 }
 
-TEST(PipelineTest, FingerprintTimelineAndWhatTheRanksHold) {
+TEST(PipelineTest, StatisticsTimelineAndWhatTheRanksHold) {
   const Task task = gpt_task();
   ForkedRanks ranks(2, [&](int rank, Store& store) {
     at::set_num_threads(1);  // fork does not copy the thread team of the parent process

@@ -88,7 +88,7 @@ double ScheduleExecutor::evaluate(const Batch& batch, int64_t step) {
   return result_.loss / schedule_.micro_batches;
 }
 
-TableResult ScheduleExecutor::run(const Batch& batch, int64_t step, std::function<void()> after_backward) {
+ScheduleResult ScheduleExecutor::run(const Batch& batch, int64_t step, std::function<void()> after_backward) {
   this->begin(batch, step);
   after_backward_ = std::move(after_backward);
   timeline_.clear();

@@ -26,7 +26,7 @@
 namespace starling {
 
 // The result of one rank's part of a step.
-struct TableResult {
+struct ScheduleResult {
   double loss = 0;    // mean over the micro-batches; only on the rank of the last stage
   double busy_s = 0;  // time in forward and backward
   double wait_s = 0;  // time spent in receiving and in waiting for the last sends
@@ -50,7 +50,7 @@ class ScheduleExecutor {
   // after_backward is called after each backward of a stage; it may take the gradients away. Errors:
   // ConfigError (--micro-batches) for an indivisible batch; Error(kNumeric) for a loss that is not finite;
   // CommError.
-  TableResult run(const Batch& batch, int64_t step, std::function<void()> after_backward);
+  ScheduleResult run(const Batch& batch, int64_t step, std::function<void()> after_backward);
   // Runs only the forwards of the schedule, without gradients. Returns the mean loss, only on the rank of the
   // last stage. Collective.
   double evaluate(const Batch& batch, int64_t step);
@@ -103,7 +103,7 @@ class ScheduleExecutor {
   int64_t step_ = 0;
   std::function<void()> after_backward_;
   std::map<std::pair<int, int>, Cell> cells_;  // by micro-batch and chunk
-  TableResult result_;
+  ScheduleResult result_;
   std::vector<MeasuredAction> timeline_;
 };
 

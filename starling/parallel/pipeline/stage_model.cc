@@ -46,7 +46,7 @@ at::ScalarType sum_type(const at::Tensor& parameter) {
 }
 
 // The autograd node behind the loss. It returns the gradients that the schedule has already computed.
-struct TableBackward final : torch::autograd::Node {
+struct ScheduleBackward final : torch::autograd::Node {
   torch::autograd::variable_list gradients;
   torch::autograd::variable_list apply(torch::autograd::variable_list&& of_loss) override {
     const double scale = of_loss.at(0).item<double>();
@@ -218,7 +218,7 @@ at::Tensor StageModel::loss_of(const Batch& batch) {
   sums_.assign(places_.size(), {});
   result_ = run_->run(batch, step_, [this] { add_to_sums(); });
   const Nanoseconds start = clock_.now();
-  auto backward = c10::make_intrusive<TableBackward>();
+  auto backward = c10::make_intrusive<ScheduleBackward>();
   backward->gradients = take_gradients();
   exchange_notices();
   wait_s_ = result_.wait_s + to_seconds(clock_.now() - start);

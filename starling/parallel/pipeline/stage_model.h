@@ -96,7 +96,7 @@ class StageModel {
   int live_activations() const { return live_; }
 
   // This rank's result of the last step.
-  const TableResult& result() const { return result_; }
+  const ScheduleResult& result() const { return result_; }
   // The notices of the last step, by rank.
   const std::vector<StageNotice>& notices() const { return notices_; }
   // This rank's actions in the last step.
@@ -138,7 +138,7 @@ class StageModel {
   Model part_;
   Tensors inputs_;  // between forward and loss
   std::unique_ptr<ScheduleExecutor> run_;
-  TableResult result_;
+  ScheduleResult result_;
   StageNotice own_notice_;
   std::vector<StageNotice> notices_;
   double wait_s_ = 0;
