@@ -44,9 +44,9 @@ class CompressedSgd final : public ReplicaStrategy {
 
   // Returns parameter_bytes and the statistics of CodedMean::tell.
   StrategyStats strategy_stats() override {
-    StrategyStats print = {{"parameter_bytes", static_cast<double>(replica_.bytes())}};
-    mean_.tell(print);
-    return print;
+    StrategyStats stats = {{"parameter_bytes", static_cast<double>(replica_.bytes())}};
+    mean_.tell(stats);
+    return stats;
   }
 
  protected:

@@ -219,13 +219,13 @@ void Hybrid::load_state(const StrategyState& state) {
 }
 
 StrategyStats Hybrid::strategy_stats() {
-  StrategyStats print;
+  StrategyStats stats;
   double model = 0, data = 0, data_elements = 0;
   for (const auto& [layer, traffic] : traffic_) {
     if (layer == kDataParallel) {
       data = traffic.bytes;
     } else {
-      print["model_parallel/" + layer] = traffic.bytes;
+      stats["model_parallel/" + layer] = traffic.bytes;
       model += traffic.bytes;
     }
   }
@@ -237,13 +237,13 @@ StrategyStats Hybrid::strategy_stats() {
   double held = 0, whole = 0;
   for (const size_t size : replica_.sizes()) held += static_cast<double>(size);
   for (const NamedTensor& w : whole_.parameters) whole += static_cast<double>(w.tensor.numel());
-  print["model_parallel_layers"] = static_cast<double>(options_.layers.size());
-  print["model_parallel_bytes"] = model;
-  print["data_parallel_bytes"] = data;
-  print["data_parallel_formula"] = 2 * data_elements * element * (p - 1) / p;
-  print["held_bytes"] = held * element;
-  print["whole_bytes"] = whole * element;
-  return print;
+  stats["model_parallel_layers"] = static_cast<double>(options_.layers.size());
+  stats["model_parallel_bytes"] = model;
+  stats["data_parallel_bytes"] = data;
+  stats["data_parallel_formula"] = 2 * data_elements * element * (p - 1) / p;
+  stats["held_bytes"] = held * element;
+  stats["whole_bytes"] = whole * element;
+  return stats;
 }
 
 }  // namespace starling

@@ -78,13 +78,13 @@ void LocalSgd::measured_average(StepReport& report) {
 StrategyStats LocalSgd::strategy_stats() {
   double sums[2] = {before_, after_};
   if (group_.size() > 1) all_reduce(group_, sums, 2, DataType::kFp64, ReduceOp::kAvg);
-  StrategyStats print = {{"every", static_cast<double>(every_)}, {"rounds", rounds_}};
+  StrategyStats stats = {{"every", static_cast<double>(every_)}, {"rounds", rounds_}};
   if (measured_ > 0) {
-    print["loss_before_averaging"] = sums[0] / measured_;
-    print["loss_after_averaging"] = sums[1] / measured_;
+    stats["loss_before_averaging"] = sums[0] / measured_;
+    stats["loss_after_averaging"] = sums[1] / measured_;
   }
-  if (coded_) coded_->tell(print);
-  return print;
+  if (coded_) coded_->tell(stats);
+  return stats;
 }
 
 std::unique_ptr<Strategy> make_local_sgd(const ExchangeParts& parts) {

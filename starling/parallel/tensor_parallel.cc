@@ -161,7 +161,7 @@ void TensorParallel::load_state(const StrategyState& state) {
 }
 
 StrategyStats TensorParallel::strategy_stats() {
-  StrategyStats print = exchange_->strategy_stats();
+  StrategyStats stats = exchange_->strategy_stats();
   double all = 0, in_layers = 0;
   std::set<std::string> layers;  // of this rank; a pipeline stage has only some
   for (const auto& [name, traffic] : traffic_) {
@@ -172,16 +172,16 @@ StrategyStats TensorParallel::strategy_stats() {
     layers.insert(name.substr(0, name.find('.', prefix.size())));
   }
   const double t = group_.size();
-  print["tensor_ranks"] = t;
-  print["tensor_elements"] = all;
-  print["whole_parameters"] = static_cast<double>(whole_parameters_);
-  print["held_parameters"] = static_cast<double>(parameter_count(evaluated()));
+  stats["tensor_ranks"] = t;
+  stats["tensor_elements"] = all;
+  stats["whole_parameters"] = static_cast<double>(whole_parameters_);
+  stats["held_parameters"] = static_cast<double>(parameter_count(evaluated()));
   if (!layers.empty()) {
-    print["layer_elements"] = in_layers / static_cast<double>(layers.size());
-    print["layer_formula"] =
+    stats["layer_elements"] = in_layers / static_cast<double>(layers.size());
+    stats["layer_formula"] =
         8 * static_cast<double>(tokens_) * static_cast<double>(sharding_.width) * (t - 1) / t;
   }
-  return print;
+  return stats;
 }
 
 }  // namespace starling

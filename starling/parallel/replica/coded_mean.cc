@@ -49,7 +49,7 @@ void CodedMean::load_state(const at::Tensor& state) {
   all_reduce_.load_state(values_of(state.to(at::kFloat).contiguous()));
 }
 
-void CodedMean::tell(StrategyStats& print) const {
+void CodedMean::tell(StrategyStats& stats) const {
   const double times = times_ > 0 ? times_ : 1;
   const double own = static_cast<double>(all_reduce_.sent()) / times;
   double sum = own, largest = own;
@@ -58,11 +58,11 @@ void CodedMean::tell(StrategyStats& print) const {
     all_reduce(group_, &largest, 1, DataType::kFp64, ReduceOp::kMax);
   }
   const double mean = sum / group_.size();
-  print["message_bytes"] = mean;
-  if (mean > 0) print["compression"] = all_reduce_.plain() / times / mean;
-  print["message_balance"] = mean > 0 ? largest / mean : 1;
-  print["by_reduce_scatter"] = static_cast<double>(all_reduce_.scattered()) / times;
-  if (const auto norm = all_reduce_.residual_norm()) print["residual_norm"] = *norm;
+  stats["message_bytes"] = mean;
+  if (mean > 0) stats["compression"] = all_reduce_.plain() / times / mean;
+  stats["message_balance"] = mean > 0 ? largest / mean : 1;
+  stats["by_reduce_scatter"] = static_cast<double>(all_reduce_.scattered()) / times;
+  if (const auto norm = all_reduce_.residual_norm()) stats["residual_norm"] = *norm;
 }
 
 }  // namespace starling

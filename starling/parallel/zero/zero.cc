@@ -294,7 +294,7 @@ StrategyStats Zero::strategy_stats() {
                                 options_.stage)
                    .total();
   }
-  StrategyStats print = {{"stage", options_.stage},
+  StrategyStats stats = {{"stage", options_.stage},
                          {"parameters", psi},
                          {"padding", padding},
                          {"parameter_bytes", parameters},
@@ -308,11 +308,11 @@ StrategyStats Zero::strategy_stats() {
                                                                    options_.replica.accumulate)}};
   if (options_.memory != nullptr) {
     const auto activations = static_cast<double>(peak_.activations);
-    print["peak_bytes"] = static_cast<double>(peak_.peak);
-    print["activation_bytes"] = activations;
-    print["peak_formula"] = formula + print["temporary_bytes"] + activations;
+    stats["peak_bytes"] = static_cast<double>(peak_.peak);
+    stats["activation_bytes"] = activations;
+    stats["peak_formula"] = formula + stats["temporary_bytes"] + activations;
   }
-  return print;
+  return stats;
 }
 
 std::unique_ptr<Strategy> make_zero(const ExchangeParts& parts) {

@@ -97,16 +97,16 @@ OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const MeshGrou
   return own;
 }
 
-std::map<std::string, double> with_shuffle(std::map<std::string, double> print, const OwnSamples& own,
+std::map<std::string, double> with_shuffle(std::map<std::string, double> stats, const OwnSamples& own,
                                            Group& group, double run_s) {
-  if (!own.shuffle.samples) return print;
+  if (!own.shuffle.samples) return stats;
   double sums[2] = {static_cast<double>(own.shuffle.moved), static_cast<double>(own.shuffle.bytes)};
   all_reduce(group, sums, 2, DataType::kFp64, ReduceOp::kSum);
-  print["samples_moved"] = sums[0];
-  print["shuffle_bytes"] = sums[1];
-  print["shuffle_s"] = own.shuffle.seconds;
-  print["shuffle_share"] = own.shuffle.seconds / (own.shuffle.seconds + run_s);
-  return print;
+  stats["samples_moved"] = sums[0];
+  stats["shuffle_bytes"] = sums[1];
+  stats["shuffle_s"] = own.shuffle.seconds;
+  stats["shuffle_share"] = own.shuffle.seconds / (own.shuffle.seconds + run_s);
+  return stats;
 }
 
 std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, int rank,
