@@ -14,13 +14,15 @@
 #include "starling/factor/factorize.h"
 #include "starling/factor/npy.h"
 #include "starling/server/serve.h"
+#include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
 
 namespace starling {
 namespace {
 
 bool by_tables(const RunSpec& spec) {
-  return spec.exchange.name == "parameter-server";
+  const ExchangeTraits& exchange = exchange_traits(spec);
+  return exchange.servers && exchange.lockstep == Lockstep::kByStaleness;
 }
 
 FactorizeOptions factor_options(const RunSpec& spec, const FactorizeSpec& what) {
@@ -101,7 +103,7 @@ void save_factors(const std::string& folder, const Factors<float>& factors, cons
 
 void check_factorize(const RunSpec& spec, const FactorizeSpec& what) {
   const std::string& name = spec.exchange.name;
-  if (name != "all-reduce" && name != "parameter-server")
+  if (name != exchange_table().front().name && !by_tables(spec))  // the first row is the default
     throw ConfigError("--exchange",
                       fmt::format("factorize rotates blocks through the ranks, or keeps H on servers "
                                   "(--exchange parameter-server); \"{}\" is neither",
