@@ -1,4 +1,4 @@
-// The file timeline.json of a run: what the ranks of a pipeline did in the last step.
+// Gathers what the ranks of a pipeline did in the last step. report/timeline.h writes it into timeline.json.
 #pragma once
 
 #include "starling/parallel/pipeline/traced.h"

@@ -1,4 +1,4 @@
-#include "starling/run/folder/timeline_file.h"
+#include "starling/run/folder/gather_timeline.h"
 
 #include <vector>
 
