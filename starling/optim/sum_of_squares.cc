@@ -3,22 +3,13 @@
 #include <vector>
 
 #include "starling/base/isa_dispatch.h"
+#include "starling/optim/widen.h"
 
 namespace starling {
 namespace {
 
 constexpr size_t kBlock = 1024;
 constexpr size_t kLanes = 16;  // independent sums, so that additions do not depend on each other
-
-STARLING_INLINE float widen(float x) {
-  return x;
-}
-STARLING_INLINE double widen(double x) {
-  return x;
-}
-STARLING_INLINE float widen(Bf16 x) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
-}
 
 template <typename G>
 struct ChunkSquares {

@@ -5,26 +5,15 @@
 #include "starling/base/suggest.h"
 #include "starling/optim/stream_copy.h"
 #include "starling/optim/update_step.h"
+#include "starling/optim/widen.h"
 
 namespace starling {
 namespace {
 
 constexpr size_t kBlock = 1024;  // elements; a block stays in the first-level cache between two loops
 
-STARLING_INLINE float widen(float x) {
-  return x;
-}
-STARLING_INLINE double widen(double x) {
-  return x;
-}
-STARLING_INLINE float widen(Bf16 x) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
-}
-
 STARLING_INLINE Bf16 narrow(float x) {
-  const uint32_t u = __builtin_bit_cast(uint32_t, x);
-  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  return Bf16{static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded)};
+  return to_bf16(x);
 }
 STARLING_INLINE Bf16 narrow(double x) {
   return narrow(static_cast<float>(x));

@@ -137,6 +137,8 @@ float bf16_to_float(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
+// A NaN keeps its upper bits, as in the vector kernels. to_bf16() of base makes every NaN 0x7fc0, as PyTorch
+// does.
 uint16_t float_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40u);
