@@ -160,6 +160,8 @@ TEST(RunLock, AProcessThatIsEndingGetsTime) {
 // Another process with the number of a dead holder is not the holder.
 TEST(RunLock, ANumberThatIsUsedAgainIsNotTheHolder) {
   const TempDir run;
+  // The kernel counts the start of a process in ticks of 10 ms, so the holder must start in another tick.
+  std::this_thread::sleep_for(milliseconds(20));
   const HolderProcess holder(run.path());
   const fs::path file = run.path() / "lock" / "epoch-000001";
   std::string text = read_bytes(file);
