@@ -22,7 +22,7 @@ class Blocks(ProgramTest):
         """Runs the program, in a new run folder unless `keep`. Returns (stdout, stderr)."""
         if not keep:
             shutil.rmtree(self.path("run"), ignore_errors=True)
-        done = subprocess.run(self.words(args), capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        done = self.completed(self.words(args))
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
         return done.stdout, done.stderr
 

@@ -96,7 +96,7 @@ class EqualToTheCpu(Device):
             shutil.rmtree(self.path("run"), ignore_errors=True)
         at = args.index("--")
         words = [PROGRAM, *COPIES, "--run-dir", self.path("run"), *map(str, args[:at]), "--", "--own-loop", *ALONE, *map(str, args[at + 1:])]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        done = self.completed(words)
         self.assertEqual(done.returncode, status, f"{args}\n{done.stdout}\n{done.stderr}")
         return done.stdout + done.stderr
 

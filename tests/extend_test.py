@@ -5,10 +5,9 @@ import math
 import pathlib
 import re
 import shutil
-import subprocess
 
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, environment, main, recorded_events, result_of
+from program import BUILD, ProgramTest, main, recorded_events, result_of
 
 FIXED = ["--set", "train.gemm=mkl", "--set", "data.order=sequential", "--set", "optimizer.momentum=0", "--lr", "0.25"]
 
@@ -40,8 +39,7 @@ class Extend(ProgramTest):
     def example(self, name, *args, status=0, fixed=FIXED):
         """Runs an example to its end with the flags `fixed` and `args`. Returns (stdout, stderr)."""
         shutil.rmtree(self.path("run"), ignore_errors=True)
-        done = subprocess.run([str(BUILD / "examples" / f"extend_{name}"), *fixed, "--run-dir", self.path("run"), *map(str, args)],
-                              capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        done = self.completed([str(BUILD / "examples" / f"extend_{name}"), *fixed, "--run-dir", self.path("run"), *map(str, args)])
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
         return done.stdout, done.stderr
 

@@ -3,11 +3,10 @@ import pathlib
 import re
 import shutil
 import struct
-import subprocess
 import zlib
 
 from own_program_test import tensors_of
-from program import BUILD, ProgramTest, distance, environment, events_of, main, result_of, some
+from program import BUILD, ProgramTest, distance, events_of, main, result_of, some
 
 PROGRAM = str(BUILD / "tests" / "fit_program")
 FIXED = ["--set", "train.gemm=mkl", "--global-batch", "8"]
@@ -18,7 +17,7 @@ class Fit(ProgramTest):
         """Runs the program in a new run folder. Returns (stdout, stderr)."""
         shutil.rmtree(self.path("run"), ignore_errors=True)
         words = [*FIXED, "--run-dir", self.path("run"), *args]
-        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        done = self.completed([PROGRAM, *map(str, words)])
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
         return done.stdout, done.stderr
 
@@ -77,7 +76,7 @@ class TorchScript(Fit):
         self.fit("--steps", 8, "--save", self.path("whole.safetensors"), "--", "--script", "script")
         self.fit("--steps", 4, "--set", "checkpoint.every=4", "--", "--script", "script")
         words = [*FIXED, "--run-dir", self.path("run"), "--steps", 8, "--save", self.path("resumed.safetensors"), "--", "--script", "script"]
-        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        done = self.completed([PROGRAM, *map(str, words)])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("step-000004", done.stdout)
         self.assertEqual(tensors_of(self.path("resumed.safetensors")), tensors_of(self.path("whole.safetensors")))

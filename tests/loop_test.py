@@ -22,7 +22,7 @@ class Loop(ProgramTest):
             shutil.rmtree(self.path("run"), ignore_errors=True)
         at = args.index("--") if "--" in args else len(args)
         words = [PROGRAM, *COPIES, "--run-dir", self.path("run"), *map(str, args[:at]), "--", *map(str, args[at + 1:])]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        done = self.completed(words)
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
         logs = sorted(pathlib.Path(self.path("run/log")).glob("rank-[1-9]*"))
         return done.stdout + "".join(log.read_text(encoding="utf-8") for log in logs), done.stderr

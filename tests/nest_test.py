@@ -4,10 +4,9 @@ import pathlib
 import re
 import shutil
 import struct
-import subprocess
 
 from own_program_test import tensors_of
-from program import BUILD, COPIES, ProgramTest, environment, events_of, main, result_of, some
+from program import BUILD, COPIES, ProgramTest, events_of, main, result_of, some
 
 PROGRAM = str(BUILD / "tests" / "nest_program")
 STEPS = 6
@@ -26,7 +25,7 @@ class Nest(ProgramTest):
         if not keep:
             shutil.rmtree(self.path("run"), ignore_errors=True)
         words = [*COPIES, "--set", "train.gemm=mkl", "--run-dir", self.path("run"), *args]
-        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        done = self.completed([PROGRAM, *map(str, words)])
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
         return done.stdout, done.stderr
 

@@ -28,7 +28,7 @@ def tensors_of(path):
 class OwnProgram(ProgramTest):
     def own(self, *args, status=0):
         """Runs the program to its end. Returns (stdout, stderr)."""
-        done = subprocess.run([OWN, *map(str, args)], capture_output=True, text=True, timeout=240, cwd=self.dir, env=environment())
+        done = self.completed([OWN, *map(str, args)])
         self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
         return done.stdout, done.stderr
 

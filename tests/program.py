@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -100,16 +99,21 @@ class ProgramTest(unittest.TestCase):
 
     def run_program(self, *args, status=0, timeout=240, env=None, program=STARLING):
         """Runs the program to its end, checks its exit status and returns (events, stderr)."""
-        process = Started([program, *map(str, args)], self.dir, env or environment())
+        done = self.completed([program, *map(str, args)], timeout, env)
+        self.assertEqual(done.returncode, status, f"{args}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
+        return events_of(done.stdout), done.stderr
+
+    def completed(self, words, timeout=240, env=None):
+        """Runs a program to its end. Returns the same as subprocess.run()."""
+        process = Started(words, self.dir, env or environment())
         try:
             out, err = process.communicate(timeout)
         except subprocess.TimeoutExpired:
             out, err = process.written()
-            self.fail(f"{args} did not end in {timeout} s\nstdout: {out[-3000:]}\nstderr: {err[-3000:]}")
+            self.fail(f"{words} did not end in {timeout} s\nstdout: {out[-3000:]}\nstderr: {err[-3000:]}")
         finally:
             process.end()
-        self.assertEqual(process.returncode, status, f"{args}\nstdout: {out[-3000:]}\nstderr: {err[-3000:]}")
-        return events_of(out), err
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def train(self, *args, **options):
         return self.run_program("train", "--json", "--run-dir", self.path("run"), *args, **options)
