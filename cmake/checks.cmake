@@ -39,7 +39,8 @@ function(starling_preloaded name source)
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests" PREFIX lib)
 endfunction()
 
-# Starts programs with libtorch many times after they were loaded once. A sanitizer's runtime would have to be loaded first.
+# Starts programs with libtorch many times after they were loaded once. A sanitizer's runtime would have to be
+# loaded first.
 if(NOT STARLING_TORCH_FREE AND NOT STARLING_SANITIZE)
   starling_preloaded(warm_start tests/warm_start/library.c)
   add_executable(warm_run tests/warm_start/run.cc)

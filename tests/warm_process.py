@@ -32,9 +32,10 @@ class WarmProcess:
             self.connection.connect(found.stdout.strip())
             self.connection.sendmsg(["".join(f"{t}\0" for t in text).encode()],
                                     [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))])
+            self.connection.settimeout(60)
             self.pid, = struct.unpack("i", self.connection.recv(4))
         except (OSError, struct.error) as error:
-            self.connection.close()
+            self.connection.close()  # the server then kills a fork that it makes late
             raise OSError(errno.ECONNREFUSED, f"no server of {words[0]}: {error}") from error
 
     def poll(self):

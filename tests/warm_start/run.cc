@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -181,14 +182,21 @@ bool request(int connection, const std::vector<std::string>& words) {
   return sendmsg(connection, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
-// Runs the program in the server. Returns false if no server took the request.
+// Receives a number within `seconds`, or without a limit if that is 0.
+bool receive(int connection, time_t seconds, int* number) {
+  const timeval limit{seconds, 0};
+  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  return recv(connection, number, sizeof(*number), 0) == sizeof(*number);
+}
+
+// Runs the program in the server. Returns false if no server took the request. The program may run as long as
+// it likes: ctest ends this process when the test's time is over, and the server then kills the program.
 bool run(const std::string& program, const std::vector<std::string>& words, int* status) {
   const std::string path = address_of(program);
   const int connection = path.empty() ? -1 : server_of(program, path);
   pid_t pid = 0;
-  if (connection < 0 || !request(connection, words) || recv(connection, &pid, sizeof(pid), 0) != sizeof(pid))
-    return false;
-  if (recv(connection, status, sizeof(*status), 0) != sizeof(*status)) {
+  if (connection < 0 || !request(connection, words) || !receive(connection, 60, &pid)) return false;
+  if (!receive(connection, 0, status)) {
     std::fprintf(stderr, "warm_run: the fork server of %s has ended\n", program.c_str());
     *status = SIGKILL;
   }
