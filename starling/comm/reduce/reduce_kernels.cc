@@ -6,8 +6,9 @@
 #include <cstring>
 #include <limits>
 
+#include "starling/base/bfloat16.h"
 #include "starling/base/check.h"
-#include "starling/comm/reduce/reduce_kernels_select.h"
+#include "starling/comm/reduce/reduce_loop.h"
 
 namespace starling {
 
@@ -38,6 +39,35 @@ Reduction prepared(const Reduction& job) {
     if (reinterpret_cast<uintptr_t>(to) % 64 != 0) out.stream = false;
   }
   return out;
+}
+
+using namespace reduce_loop;
+
+template <typename Lane, typename Op, int P>
+void reduce_with(const Reduction& job, Isa isa) {
+  dispatch(isa, [&job]() STARLING_INLINE_LAMBDA { reduce_all<Lane, Op, P>(job); });
+}
+
+// Reduces elements of one type. prepared() has replaced kAvg. Only sums have loops for two sources.
+template <typename Lane>
+void reduce_lane(const Reduction& job, Isa isa) {
+  using Element = std::remove_reference_t<decltype(typename Lane::Wide{}[0])>;
+  if constexpr (std::is_integral_v<Element>) {
+    if (job.op == ReduceOp::kBitAnd) return reduce_with<Lane, BitAnd, 0>(job, isa);
+    if (job.op == ReduceOp::kBitOr) return reduce_with<Lane, BitOr, 0>(job, isa);
+    if (job.op == ReduceOp::kBitXor) return reduce_with<Lane, BitXor, 0>(job, isa);
+  }
+  switch (job.op) {
+    case ReduceOp::kMin:
+      return reduce_with<Lane, Min, 0>(job, isa);
+    case ReduceOp::kMax:
+      return reduce_with<Lane, Max, 0>(job, isa);
+    case ReduceOp::kProduct:
+      return reduce_with<Lane, Product, 0>(job, isa);
+    default:
+      if (job.sources.size() == 2 && job.destinations.size() <= 2) return reduce_with<Lane, Sum, 2>(job, isa);
+      return reduce_with<Lane, Sum, 0>(job, isa);
+  }
 }
 
 template <typename T>
@@ -93,20 +123,26 @@ void naive_plain(const Reduction& job) {
 void reduce(const Reduction& job, Isa isa) {
   const Reduction ready = prepared(job);
   if (ready.count == 0) return;
-  const bool two = ready.sources.size() == 2;
-  ReduceKernel kernel = nullptr;
-  switch (isa) {
-    case Isa::kAvx512:
-      kernel = reduce_kernel_avx512(ready.type, ready.op, two);
-      break;
-    case Isa::kAvx2:
-      kernel = reduce_kernel_avx2(ready.type, ready.op, two);
-      break;
-    case Isa::kBaseline:
-      kernel = reduce_kernel_portable(ready.type, ready.op, two);
-      break;
+  switch (ready.type) {
+    case DataType::kFp32:
+      return reduce_lane<PlainLane<float, 16>>(ready, isa);
+    case DataType::kFp64:
+      return reduce_lane<PlainLane<double, 8>>(ready, isa);
+    case DataType::kBf16:
+      return reduce_lane<Bf16Lane>(ready, isa);
+    case DataType::kFp16:
+      return reduce_lane<Fp16Lane>(ready, isa);
+    case DataType::kInt8:
+      return reduce_lane<ShortLane<int8_t>>(ready, isa);
+    case DataType::kUint8:
+      return reduce_lane<ShortLane<uint8_t>>(ready, isa);
+    case DataType::kInt16:
+      return reduce_lane<ShortLane<int16_t>>(ready, isa);
+    case DataType::kInt32:
+      return reduce_lane<PlainLane<int32_t, 16>>(ready, isa);
+    case DataType::kInt64:
+      return reduce_lane<PlainLane<int64_t, 8>>(ready, isa);
   }
-  kernel(ready);
 }
 
 void reduce_naive(const Reduction& job) {
@@ -134,7 +170,7 @@ void reduce_naive(const Reduction& job) {
 }
 
 float bf16_to_float(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  return to_fp32(Bf16{bits});
 }
 
 // A NaN keeps its upper bits, as in the vector kernels. to_bf16() of base makes every NaN 0x7fc0, as PyTorch

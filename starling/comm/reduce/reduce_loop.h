@@ -1,6 +1,22 @@
-// The reduction loop. Each of reduce_kernels_{portable,avx2,avx512}.cc includes it once, inside a namespace
-// of its own and under its own `#pragma GCC target`. The compiler maps the vectors of 64 bytes below to the
-// vectors of that instruction set.
+// The reduction loop, which dispatch() (base/isa_dispatch.h) compiles once for each instruction set. The
+// compiler maps the vectors of 64 bytes below to the vectors of that instruction set. Only reduce_kernels.cc
+// includes this file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "starling/base/isa_dispatch.h"
+#include "starling/comm/reduce/reduce_kernels.h"
+
+// The functions below exchange vectors by value and are all inlined, so no ABI applies to these vectors.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace starling::reduce_loop {
 
 template <typename E, int N>
 struct VectorOf {
@@ -13,20 +29,18 @@ typedef Vector<float, 16> F16;
 typedef Vector<int32_t, 16> I16;
 typedef Vector<uint32_t, 16> U16;
 
-#define STARLING_INLINE __attribute__((always_inline)) static inline
-
 // PlainLane loads and stores blocks of kCount elements at any alignment.
 template <typename E, int N>
 struct PlainLane {
   using Wide = Vector<E, N>;
   static constexpr size_t kCount = N;
   static constexpr size_t kBytes = N * sizeof(E);
-  STARLING_INLINE Wide load(const std::byte* p) {
+  STARLING_INLINE static Wide load(const std::byte* p) {
     Wide v;
     __builtin_memcpy(&v, p, kBytes);
     return v;
   }
-  STARLING_INLINE Vector<E, N> narrow(const Wide& v) { return v; }
+  STARLING_INLINE static Vector<E, N> narrow(const Wide& v) { return v; }
 };
 
 // ShortLane accumulates 8- and 16-bit integers in 32 bits.
@@ -35,24 +49,26 @@ struct ShortLane {
   using Wide = I16;
   static constexpr size_t kCount = 16;
   static constexpr size_t kBytes = 16 * sizeof(E);
-  STARLING_INLINE Wide load(const std::byte* p) {
+  STARLING_INLINE static Wide load(const std::byte* p) {
     Vector<E, 16> v;
     __builtin_memcpy(&v, p, kBytes);
     return __builtin_convertvector(v, I16);
   }
-  STARLING_INLINE Vector<E, 16> narrow(const Wide& v) { return __builtin_convertvector(v, Vector<E, 16>); }
+  STARLING_INLINE static Vector<E, 16> narrow(const Wide& v) {
+    return __builtin_convertvector(v, Vector<E, 16>);
+  }
 };
 
 struct Bf16Lane {
   using Wide = F16;
   static constexpr size_t kCount = 16;
   static constexpr size_t kBytes = 32;
-  STARLING_INLINE Wide load(const std::byte* p) {
+  STARLING_INLINE static Wide load(const std::byte* p) {
     Vector<uint16_t, 16> v;
     __builtin_memcpy(&v, p, kBytes);
     return (F16)(__builtin_convertvector(v, U16) << 16);
   }
-  STARLING_INLINE Vector<uint16_t, 16> narrow(const Wide& f) {
+  STARLING_INLINE static Vector<uint16_t, 16> narrow(const Wide& f) {
     const U16 bits = (U16)f;
     const U16 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const U16 quiet = (bits >> 16) | 0x40u;
@@ -66,7 +82,7 @@ struct Fp16Lane {
   using Wide = F16;
   static constexpr size_t kCount = 16;
   static constexpr size_t kBytes = 32;
-  STARLING_INLINE Wide load(const std::byte* p) {
+  STARLING_INLINE static Wide load(const std::byte* p) {
     Vector<uint16_t, 16> v;
     __builtin_memcpy(&v, p, kBytes);
     const U16 half = __builtin_convertvector(v, U16);
@@ -79,7 +95,7 @@ struct Fp16Lane {
     bits = (exponent == (U16{} + 0x0f800000u)) ? special : bits;
     return (F16)(bits | ((half & 0x8000u) << 16));
   }
-  STARLING_INLINE Vector<uint16_t, 16> narrow(const Wide& f) {
+  STARLING_INLINE static Vector<uint16_t, 16> narrow(const Wide& f) {
     const U16 all = (U16)f;
     const U16 sign = all & 0x80000000u;
     const U16 bits = all ^ sign;
@@ -112,46 +128,46 @@ struct Wrapping<Vector<int64_t, 8>> {
 
 struct Sum {
   template <typename W>
-  STARLING_INLINE W apply(const W& a, const W& b) {
+  STARLING_INLINE static W apply(const W& a, const W& b) {
     using U = typename Wrapping<W>::type;
     return (W)((U)a + (U)b);
   }
 };
 struct Product {
   template <typename W>
-  STARLING_INLINE W apply(const W& a, const W& b) {
+  STARLING_INLINE static W apply(const W& a, const W& b) {
     using U = typename Wrapping<W>::type;
     return (W)((U)a * (U)b);
   }
 };
 struct Min {
   template <typename W>
-  STARLING_INLINE W apply(const W& a, const W& b) {
+  STARLING_INLINE static W apply(const W& a, const W& b) {
     return ((b < a) | (b != b)) ? b : a;
   }
 };
 struct Max {
   template <typename W>
-  STARLING_INLINE W apply(const W& a, const W& b) {
+  STARLING_INLINE static W apply(const W& a, const W& b) {
     return ((b > a) | (b != b)) ? b : a;
   }
 };
 
 struct BitAnd {
   template <typename W>
-  STARLING_INLINE W apply(const W& a, const W& b) {
+  STARLING_INLINE static W apply(const W& a, const W& b) {
     return a & b;
   }
 };
 struct BitOr {
   template <typename W>
-  STARLING_INLINE W apply(const W& a, const W& b) {
+  STARLING_INLINE static W apply(const W& a, const W& b) {
     return a | b;
   }
 };
 struct BitXor {
   template <typename W>
-  STARLING_INLINE W apply(const W& a, const W& b) {
+  STARLING_INLINE static W apply(const W& a, const W& b) {
     return a ^ b;
   }
 };
@@ -195,7 +211,7 @@ STARLING_INLINE void stream_store(std::byte* to, const V& v) {
 
 // Reduces the last, incomplete block with the same arithmetic, through copies that are filled with zeros.
 template <typename Lane, typename Op>
-static void reduce_tail(const Reduction& job, size_t offset, size_t bytes) {
+STARLING_INLINE void reduce_tail(const Reduction& job, size_t offset, size_t bytes) {
   const int p = static_cast<int>(job.sources.size());
   std::byte padded[Lane::kBytes] = {};
   const void* one = padded;
@@ -228,12 +244,12 @@ STARLING_INLINE void side_by_side(bool two_pages, size_t bytes, const Block& blo
 // Reduces two sources to one or two destinations. The addresses are local variables that stay in registers,
 // because the compiler must assume that a store of bytes changes an array of addresses.
 template <typename Lane, typename Op>
-static void reduce_two(const Reduction& job, size_t bytes) {
+STARLING_INLINE void reduce_two(const Reduction& job, size_t bytes) {
   const void* const sources[2] = {job.sources[0], job.sources[1]};
   auto* const first = static_cast<std::byte*>(job.destinations.front());
   auto* const last = static_cast<std::byte*>(job.destinations.back());
   const int divisor = job.divisor;
-  side_by_side<Lane::kBytes>(job.pages_side_by_side, bytes, [&](size_t at) __attribute__((always_inline)) {
+  side_by_side<Lane::kBytes>(job.pages_side_by_side, bytes, [&](size_t at) STARLING_INLINE_LAMBDA {
     const auto v = Lane::narrow(reduce_block<Lane, Op, 2>(sources, 2, at, divisor));
     __builtin_memcpy(first + at, &v, Lane::kBytes);
     if (last != first) __builtin_memcpy(last + at, &v, Lane::kBytes);
@@ -244,21 +260,22 @@ static void reduce_two(const Reduction& job, size_t bytes) {
 // would evict each other from the first-level cache.
 constexpr int kSideBySide = 4;
 
-// Reduces P sources, or any number of them if P is 0. Sums, which training needs, have loops that write
-// around the caches and loops that work on two pages side by side. Every other operation has one plain loop,
-// because each further loop is compiled for nine types and three instruction sets.
+// Reduces P sources, or any number of them if P is 0. P is 2 for at most two destinations only. Sums, which
+// training needs, have loops that write around the caches and loops that work on two pages side by side.
+// Every other operation has one plain loop, because each further loop is compiled for nine types and three
+// instruction sets.
 template <typename Lane, typename Op, int P>
-static void reduce_all(const Reduction& job) {
+STARLING_INLINE void reduce_all(const Reduction& job) {
   const void* const* sources = job.sources.data();
   void* const* destinations = job.destinations.data();
   const int p = P > 0 ? P : static_cast<int>(job.sources.size());
   const int q = static_cast<int>(job.destinations.size());
   const size_t whole = job.count / Lane::kCount * Lane::kBytes;
   const size_t rest = job.count % Lane::kCount * (Lane::kBytes / Lane::kCount);
-  const auto reduced = [&](size_t at) __attribute__((always_inline)) {
+  const auto reduced = [&](size_t at) STARLING_INLINE_LAMBDA {
     return Lane::narrow(reduce_block<Lane, Op, P>(sources, p, at, job.divisor));
   };
-  const auto block = [&](size_t at) __attribute__((always_inline)) {
+  const auto block = [&](size_t at) STARLING_INLINE_LAMBDA {
     const auto v = reduced(at);
     for (int d = 0; d < q; ++d) {
       __builtin_memcpy(static_cast<std::byte*>(destinations[d]) + at, &v, Lane::kBytes);
@@ -275,7 +292,6 @@ static void reduce_all(const Reduction& job) {
     _mm_sfence();
 #endif
   } else if constexpr (P == 2) {
-    if (q > 2) return reduce_all<Lane, Op, 0>(job);
     reduce_two<Lane, Op>(job, whole);
   } else {
     side_by_side<Lane::kBytes>(job.pages_side_by_side && p <= kSideBySide, whole, block);
@@ -283,54 +299,4 @@ static void reduce_all(const Reduction& job) {
   if (rest > 0) reduce_tail<Lane, Op>(job, whole, rest);
 }
 
-// Returns the kernel for P sources, or for any number of them if P is 0.
-template <typename Lane, int P>
-static ReduceKernel select_operation(ReduceOp op) {
-  // Only sums have a kernel for two sources.
-  if constexpr (P > 0) {
-    if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return reduce_all<Lane, Sum, P>;
-    return select_operation<Lane, 0>(op);
-  } else {
-    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(typename Lane::Wide{}[0])>>) {
-      if (op == ReduceOp::kBitAnd) return reduce_all<Lane, BitAnd, P>;
-      if (op == ReduceOp::kBitOr) return reduce_all<Lane, BitOr, P>;
-      if (op == ReduceOp::kBitXor) return reduce_all<Lane, BitXor, P>;
-    }
-    switch (op) {
-      case ReduceOp::kMin:
-        return reduce_all<Lane, Min, P>;
-      case ReduceOp::kMax:
-        return reduce_all<Lane, Max, P>;
-      case ReduceOp::kProduct:
-        return reduce_all<Lane, Product, P>;
-      default:
-        return reduce_all<Lane, Sum, P>;
-    }
-  }
-}
-
-template <int P>
-static ReduceKernel select_type(DataType type, ReduceOp op) {
-  switch (type) {
-    case DataType::kFp64:
-      return select_operation<PlainLane<double, 8>, P>(op);
-    case DataType::kBf16:
-      return select_operation<Bf16Lane, P>(op);
-    case DataType::kFp16:
-      return select_operation<Fp16Lane, P>(op);
-    case DataType::kInt8:
-      return select_operation<ShortLane<int8_t>, P>(op);
-    case DataType::kUint8:
-      return select_operation<ShortLane<uint8_t>, P>(op);
-    case DataType::kInt16:
-      return select_operation<ShortLane<int16_t>, P>(op);
-    case DataType::kInt32:
-      return select_operation<PlainLane<int32_t, 16>, P>(op);
-    case DataType::kInt64:
-      return select_operation<PlainLane<int64_t, 8>, P>(op);
-    default:
-      return select_operation<PlainLane<float, 16>, P>(op);
-  }
-}
-
-#undef STARLING_INLINE
+}  // namespace starling::reduce_loop
