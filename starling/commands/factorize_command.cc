@@ -137,7 +137,7 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
         "--ranks", fmt::format("{} ranks for {} rows and {} columns: some would have none; use fewer", ranks,
                                source->rows(), source->columns()));
   MemoryBudget budget(static_cast<size_t>(what.memory_limit_mb * 1e6));
-  FactorizeParts parts{environment.group, *source, budget, environment.clock, {}};
+  FactorizeParts parts{environment.group, *source, budget, environment.process.clock, {}};
   const bool speaks = rank == 0;
   if (speaks && options.verbosity >= 0)
     parts.on_epoch = [&](const FactorizeEpoch& epoch) { print_line(epoch_line(epoch, options.json)); };

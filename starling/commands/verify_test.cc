@@ -49,7 +49,7 @@ VerifyReport verify_three_ranks(const decltype(AllReduceOptions::on_bucket)& on_
       const GroupSetup some = subset_of(all, name, ranks);
       return some.size == 1 ? make_single_group(some.options) : make_group(*self.store, some);
     };
-    const RunEnvironment environment{*group, subgroup, sink, clock, stop};
+    const RunEnvironment environment{*group, subgroup, {sink, clock, stop}};
     const VerifyReport own = verify(spec, factory, data, environment, rank == 1 ? on_bucket : nullptr);
     if (rank == 0) report = own;
   });

@@ -58,7 +58,7 @@ ModelFactory on_run_device(const RunSpec& spec, const RunEnvironment& environmen
   const at::Device device = run_device(spec, environment.group.local_rank());
   if (device.is_cpu()) return factory;
   if (environment.leads()) {
-    environment.sink.emit(
+    environment.process.sink.emit(
         Message{Severity::kInfo, environment.group.rank(),
                 fmt::format("rank {} computes on {} (experimental); parameters are updated in host memory",
                             environment.group.rank(), device.str())});

@@ -2,22 +2,19 @@
 // one for each generation of the group, and it is passed down by reference.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "starling/base/clock.h"
 #include "starling/base/error.h"
 #include "starling/comm/group.h"
 #include "starling/launch/local_cores.h"
 #include "starling/net/store/store.h"
 #include "starling/server/server_rendezvous.h"
 #include "starling/telemetry/event.h"
-#include "starling/telemetry/sink.h"
-#include "starling/train/run_requests.h"
+#include "starling/train/process_services.h"
 
 namespace starling {
 
@@ -59,10 +56,7 @@ struct RunEnvironment {
   // (spec/mesh.h) needs. `ranks` is ascending and contains this rank; empty means all ranks. Collective over
   // `ranks`. Disjoint groups may use one name at the same time.
   std::function<std::unique_ptr<Group>(const std::string& name, const std::vector<int>& ranks)> make_group;
-  EventSink& sink;  // of this rank; only the rank that leads shows progress and writes files
-  const Clock& clock;
-  const std::atomic<bool>& stop;    // set if the run is to end after the step (run/stop_signal.h)
-  RunRequests* requests = nullptr;  // that signals bring to this process; null: none
+  ProcessServices process;
   KeptRun kept = {};
   RunMembership membership = {};
   // The store of the job. Null if the process is alone, and if MPI connects the ranks and there are no

@@ -127,9 +127,11 @@ void end_interrupted(RunState& state) {
     text += fmt::format(" To go on where it stopped: {}", environment.kept.resume.command);
   if (!state.loop_saved)
     text += " Nothing was saved, because the program adds no checkpoint.step() to its loop.";
-  if (environment.leads()) environment.sink.emit(Message{Severity::kInfo, environment.group.rank(), text});
-  environment.sink.flush();
-  const int signal = environment.requests != nullptr ? environment.requests->signal.load() : 0;
+  if (environment.leads())
+    environment.process.sink.emit(Message{Severity::kInfo, environment.group.rank(), text});
+  environment.process.sink.flush();
+  const int signal =
+      environment.process.requests != nullptr ? environment.process.requests->signal.load() : 0;
   const int status = 128 + (signal != 0 ? signal : SIGTERM);  // as interrupted_status()
   // No rank leaves before the leading rank has written its checkpoint.
   if (environment.group.size() > 1) barrier(environment.group);

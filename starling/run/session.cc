@@ -488,10 +488,7 @@ RunEnvironment Session::run_environment() {
                              [this](const std::string& name, const std::vector<int>& ranks) {
                                return ranks.empty() ? make_named_group(name) : make_subgroup(name, ranks);
                              },
-                             *sink_,
-                             clock_,
-                             stop_.flag(),
-                             &stop_.requests()};
+                             {*sink_, clock_, stop_.flag(), &stop_.requests()}};
   environment.kept.folder = run_dir_;
   environment.kept.resume = resume_hint(argv_, spec_, environment_, run_dir_);
   environment.kept.incarnation = incarnation_;

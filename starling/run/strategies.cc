@@ -42,10 +42,11 @@ ExchangeParts parts_of(const StrategyParts& parts, const ModelFactory& factory, 
   FlatReplicaOptions replica = replica_options(parts.spec, parts.choices);
   replica.rank = parts.environment.world_rank();
   replica.parts = shared;
-  replica.optimizer = parts.optimizer;
+  replica.optimizer = parts.program.optimizer;
   if (part) replica.channels_last = false;  // stages send each other contiguous tensors
   const RunEnvironment& environment = parts.environment;
-  ExchangeParts result{parts.spec, factory, group, environment.clock, replica, part, parts.total_steps};
+  ExchangeParts result{parts.spec, factory,          group, environment.process.clock, replica,
+                       part,       parts.total_steps};
   result.servers = {environment.store, environment.rendezvous, environment.group.rank(),
                     parts.axes.place().replica == 0};
   result.on_bucket = parts.on_bucket;
@@ -84,7 +85,7 @@ PipelineOptions pipeline_options(const StrategyParts& parts) {
   return options;
 }
 
-// Returns the parts of a stage whose layers are divided too. They tell which rank counts which parameters of
+// Returns the parts of a stage whose layers are sharded too. They tell which rank counts which parameters of
 // a replica.
 ModelParts joined(const MeshGroups& axes, ModelParts stage, const ModelParts& slice) {
   if (slice.group == nullptr) return stage;
@@ -105,7 +106,7 @@ std::unique_ptr<Strategy> pipeline(const StrategyParts& parts, const ModelFactor
   options.tells_exchange = exchange_of(parts.spec) != "none";
   options.share_tied = has_servers(parts.spec) || parts.spec.exchange.codec != "none";
   options.counting = {&axes.stages(), &axes.replicas()};
-  return std::make_unique<Pipeline>(factory, options, axes.stages(), parts.environment.clock,
+  return std::make_unique<Pipeline>(factory, options, axes.stages(), parts.environment.process.clock,
                                     [&](const ModelFactory& part, const StageModel& stage) {
                                       ExchangeParts own = parts_of(parts, part, axes.replicas(),
                                                                    joined(axes, stage.parts(), slice), true);
@@ -128,9 +129,9 @@ std::unique_ptr<Strategy> tensor_parallel(const StrategyParts& parts) {
   std::vector<Group*> counting = {&axes.tensors()};
   if (axes.mesh().stage == 1) counting.push_back(&axes.replicas());
   return std::make_unique<TensorParallel>(
-      parts.factory, axes.tensors(), counting, parts.environment.clock,
+      parts.factory, axes.tensors(), counting, parts.environment.process.clock,
       [&](const ModelFactory& part, const ModelParts& slice) { return of_replica(parts, part, slice); },
-      parts.spec.train.hash_every, parts.tensor_plan);
+      parts.spec.train.hash_every, parts.program.tensor_plan);
 }
 
 std::unique_ptr<Strategy> hybrid(const StrategyParts& parts) {
@@ -139,7 +140,7 @@ std::unique_ptr<Strategy> hybrid(const StrategyParts& parts) {
   options.replica = replica_options(parts.spec, parts.choices);
   options.replica.rank = parts.environment.world_rank();
   return std::make_unique<Hybrid>(parts.factory, make_update_rule(parts.spec.optimizer), options,
-                                  parts.environment.group, parts.environment.clock);
+                                  parts.environment.group, parts.environment.process.clock);
 }
 
 }  // namespace
@@ -182,8 +183,9 @@ Schedule pipeline_schedule(const RunSpec& spec) {
     const Schedule schedule = read_schedule(pipeline.schedule.substr(kFile.size()));
     if (schedule.micro_batches != pipeline.micro_batches)
       throw ConfigError("pipeline.micro_batches",
-                        fmt::format("the schedule has {} micro-batches, not {}: give --micro-batches {}",
-                                    schedule.micro_batches, pipeline.micro_batches, schedule.micro_batches));
+                        fmt::format("the schedule {} has {} micro-batches, not {}: give --micro-batches {}",
+                                    pipeline.schedule.substr(kFile.size()), schedule.micro_batches,
+                                    pipeline.micro_batches, schedule.micro_batches));
     return schedule;
   }
   const bool layers = spec.train.threads_mode == ThreadsMode::kLayer;
@@ -266,7 +268,7 @@ class Services {
     const ServeReport report = serve_shard(*environment_.store, place, shard_, options, type);
     const std::lock_guard lock(mutex_);
     for (const LostWorker& lost : report.lost)
-      environment_.sink.emit(
+      environment_.process.sink.emit(
           Message{Severity::kWarning, shard_,
                   fmt::format("server {}: worker {} was lost ({}); the other workers continue", shard_,
                               lost.worker, lost.reason)});
@@ -292,7 +294,7 @@ int serve(const RunSpec& spec, int shard, const RunEnvironment& environment) {
 std::unique_ptr<Strategy> make_strategy(const StrategyParts& parts) {
   if (parts.spec.train.threads_mode == ThreadsMode::kLayer) {
     return std::make_unique<LayerPerCore>(parts.factory, make_update_rule(parts.spec.optimizer),
-                                          pipeline_options(parts), parts.environment.clock);
+                                          pipeline_options(parts), parts.environment.process.clock);
   }
   if (parts.spec.train.hybrid != "none") return hybrid(parts);
   if (parts.axes.mesh().tensor > 1) return tensor_parallel(parts);

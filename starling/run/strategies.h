@@ -21,6 +21,13 @@
 
 namespace starling {
 
+// What the user's program decides itself.
+struct ProgramParts {
+  OwnOptimizerMaker optimizer = {};    // empty: the optimizer of the configuration
+  TensorPlan tensor_plan = {};         // empty: layers are sharded by their own rules
+  std::function<Batch()> sample = {};  // reads samples on which the plan is checked
+};
+
 // The inputs of make_strategy(). Everything that they refer to must outlive the strategy.
 struct StrategyParts {
   const RunSpec& spec;
@@ -32,9 +39,7 @@ struct StrategyParts {
   OnBucket on_bucket;                           // tests only
   std::vector<std::string> hybrid_layers = {};  // names of the model-parallel layers (train.hybrid)
   Batch held_out = {};                          // own_samples(): this rank's samples on which nobody trains
-  OwnOptimizerMaker optimizer = {};             // of the user's program; empty: that of the configuration
-  TensorPlan tensor_plan = {};                  // of the user's program
-  std::function<Batch()> sample = {};           // reads samples on which the plan is checked
+  ProgramParts program = {};
 };
 
 // Parses the names of the spec's codecs. Errors: ConfigError if a name is not a codec.
@@ -45,7 +50,7 @@ void check_codecs(const RunSpec& spec);
 std::string exchange_of(const RunSpec& spec);
 
 // Returns the schedule of a pipeline. Errors: ConfigError that names the file and line of a schedule that
-// cannot be read.
+// cannot be read. Also ConfigError if a file has another number of micro-batches than the spec.
 Schedule pipeline_schedule(const RunSpec& spec);
 
 // Makes the strategy of the run. Collective. Errors: ConfigError if the spec's settings contradict each other

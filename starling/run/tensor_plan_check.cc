@@ -52,12 +52,12 @@ Computed computed(const Replica& replica, const Tensors& inputs) {
   return result;
 }
 
-// Computes the divided model. Its errors name the plan.
-Computed divided(const Replica& part, const Tensors& inputs) {
+// Computes the sharded model. Its errors name the plan.
+Computed sharded(const Replica& part, const Tensors& inputs) {
   try {
     return computed(part, inputs);
   } catch (const c10::Error& error) {
-    throw ConfigError(kPlan, fmt::format("the divided model cannot be computed: {}; {}",
+    throw ConfigError(kPlan, fmt::format("the sharded model cannot be computed: {}; {}",
                                          error.what_without_backtrace(), kRemedy));
   }
 }
@@ -105,18 +105,18 @@ std::string gradient_difference(const Computed& whole, const Computed& part, con
     const double distance = norm_of(a - part.gradients.at(name));
     if (distance <= allowed) continue;
     return fmt::format(
-        "computes another gradient of {}, which lies between divided layers or is of one of them", name);
+        "computes another gradient of {}, which lies between sharded layers or is of one of them", name);
   }
   return {};
 }
 
-// Throws on all ranks of the axis if the divided model differs on one of them.
+// Throws on all ranks of the axis if the sharded model differs on one of them.
 void require_none(const std::string& differs, Group& group) {
   double any = differs.empty() ? 0 : 1;
   all_reduce(group, &any, 1, DataType::kFp64, ReduceOp::kMax);
   if (any == 0) return;
   const std::string what = differs.empty() ? "computes other outputs or gradients on another rank" : differs;
-  throw ConfigError(kPlan, fmt::format("the divided model {}; {}", what, kRemedy));
+  throw ConfigError(kPlan, fmt::format("the sharded model {}; {}", what, kRemedy));
 }
 
 // Refuses parts that draw different numbers of random numbers, for example for masks of different sizes. The
@@ -132,7 +132,7 @@ void require_same_generators(const Replica& part, const Tensors& inputs, uint64_
   all_gather(group, &own, all.data(), 1, DataType::kInt64);
   if (std::all_of(all.begin(), all.end(), [&](int64_t other) { return other == own; })) return;
   throw ConfigError(kPlan,
-                    "the parts of the divided model draw different numbers of random numbers, so that the "
+                    "the parts of the sharded model draw different numbers of random numbers, so that the "
                     "copies of other layers would drift apart; leave out the dropout between a layer by "
                     "columns and a layer by rows, or gather the outputs (kGathered)");
 }
@@ -140,21 +140,21 @@ void require_same_generators(const Replica& part, const Tensors& inputs, uint64_
 }  // namespace
 
 void check_tensor_plan(const StrategyParts& parts) {
-  if (parts.tensor_plan.empty()) return;
+  if (parts.program.tensor_plan.empty()) return;
   const KeptGenerator kept;  // the computation may draw random numbers
   const at::ScalarType type = parts.spec.train.precision == Precision::kFp64 ? at::kDouble : at::kFloat;
   const uint64_t seed = parts.spec.train.seed;
-  TensorGroup group(parts.axes.tensors(), parts.environment.clock);
+  TensorGroup group(parts.axes.tensors(), parts.environment.process.clock);
   ModelSharding sharding;
   const auto made = [&] {
     Model model = parts.factory();
-    sharding = shard_model(model, group, parts.tensor_plan);
+    sharding = shard_model(model, group, parts.program.tensor_plan);
     return model;
   };
   const Replica whole = make_replica(parts.factory, type, seed), part = make_replica(made, type, seed);
   for (const Replica* replica : {&whole, &part}) replica->model.module->eval();
-  const Tensors inputs = inputs_of(whole.model, parts.sample(), type, /*channels_last=*/false);
-  const Computed expected = computed(whole, inputs), actual = divided(part, inputs);
+  const Tensors inputs = inputs_of(whole.model, parts.program.sample(), type, /*channels_last=*/false);
+  const Computed expected = computed(whole, inputs), actual = sharded(part, inputs);
   std::string differs = difference(expected.outputs, actual.outputs);
   if (differs.empty()) differs = gradient_difference(expected, actual, sharding, group);
   require_none(differs, parts.axes.tensors());

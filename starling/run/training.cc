@@ -83,7 +83,7 @@ class Training {
            const RunEnvironment& environment, const FitOptions& options, TensorMap* trained)
       : spec_(spec), factory_(factory), data_(data), options_(options), trained_(trained) {
     environment_.emplace(environment);
-    start_of_run_ = environment.clock.now();
+    start_of_run_ = environment.process.clock.now();
     if (!options.tensor_plan().empty()) plain_.emplace();
   }
 
@@ -257,8 +257,8 @@ Strategy& delayed_or(std::optional<Delayed>& delayed, Strategy& made, const RunS
   const Emulation emulation = parse_emulation(spec.train.emulate);
   if (!emulation.any()) return made;
   const double equal = static_cast<double>(spec.train.global_batch) / static_cast<double>(spec.train.ranks);
-  return delayed.emplace(made, emulation, environment.world_rank(), spec.train.seed, environment.clock,
-                         has_unequal_shares(spec) ? equal : 0);
+  return delayed.emplace(made, emulation, environment.world_rank(), spec.train.seed,
+                         environment.process.clock, has_unequal_shares(spec) ? equal : 0);
 }
 
 Generation::Generation(Training& run)
@@ -271,24 +271,23 @@ Generation::Generation(Training& run)
       model_(carried_.watch(run.model_factory(norm_group_.get()))),
       made_([&] {
         if (!run.begun_) {
-          run.own_ = own_samples(spec_, run.data_, axes_, environment_.clock);
+          run.own_ = own_samples(spec_, run.data_, axes_, environment_.process.clock);
           run.own_.shares = known_parts(spec_, run.choices_);
           run.length_ = train_length(spec_, *run.data_.train);
           run.length_.first_step = run.folder_->first_step();
         }
-        return make_strategy(
-            {spec_,
-             run.choices_,
-             model_,
-             run.length_.total_steps,
-             environment_,
-             axes_,
-             {},
-             run.hybrid_,
-             run.own_.held_out,
-             own_optimizer_of(run.options_, spec_),
-             run.options_.tensor_plan(),
-             [&run] { return first_samples(*run.data_.train, measured_samples(run.spec_)); }});
+        return make_strategy({spec_,
+                              run.choices_,
+                              model_,
+                              run.length_.total_steps,
+                              environment_,
+                              axes_,
+                              {},
+                              run.hybrid_,
+                              run.own_.held_out,
+                              {own_optimizer_of(run.options_, spec_), run.options_.tensor_plan(), [&run] {
+                                 return first_samples(*run.data_.train, measured_samples(run.spec_));
+                               }}});
       }()),
       strategy_(delayed_or(delayed_, *made_, spec_, environment_)),
       rank_gather_(rank_gather_of(spec_, environment_, [this] { lead(); })),
@@ -318,9 +317,10 @@ void Generation::resume_carried() {
       !carried_.load(spec_, environment_.world_rank(), *resumed,
                      run_device(spec_, environment_.group.local_rank())) &&
       environment_.leads()) {
-    environment_.sink.emit(Message{Severity::kWarning, environment_.group.rank(),
-                                   "the checkpoint does not have the tensors that the module carries on "
-                                   "exactly these ranks; they begin anew"});
+    environment_.process.sink.emit(
+        Message{Severity::kWarning, environment_.group.rank(),
+                "the checkpoint does not have the tensors that the module carries on "
+                "exactly these ranks; they begin anew"});
   }
   keep_carried(run_.length_.first_step);
 }
@@ -340,8 +340,8 @@ void Generation::begin() {
   run_.begun_ = true;
   RunStarted event = run_started(spec_, *run_.data_.train, run_.length_, run_.choices_, environment_,
                                  strategy_.whole_parameters());
-  event.startup_s = to_seconds(environment_.clock.now() - run_.start_of_run_);
-  environment_.sink.emit(event);
+  event.startup_s = to_seconds(environment_.process.clock.now() - run_.start_of_run_);
+  environment_.process.sink.emit(event);
   begin_measurement();
 }
 
@@ -349,7 +349,7 @@ void Generation::begin_measurement() {
   if (!measures_shares(spec_, run_.choices_, environment_.group)) return;
   shares_.emplace(shares_of_members(spec_, run_.own_.shares, run_.members()), least_samples(spec_),
                   environment_.group);
-  if (environment_.leads()) environment_.sink.emit(ShareMeasurement::begins());
+  if (environment_.leads()) environment_.process.sink.emit(ShareMeasurement::begins());
 }
 
 void Generation::step_done(int64_t step, const StepReport& report) {
@@ -358,7 +358,7 @@ void Generation::step_done(int64_t step, const StepReport& report) {
   const std::vector<int64_t> all = shares_of_ranks(spec_, shares_->shares(), run_.members());
   run_.own_.shares.assign(all.begin(), all.end());
   run_.loader_ = own_loader(step);
-  if (environment_.leads()) environment_.sink.emit(shares_->message());
+  if (environment_.leads()) environment_.process.sink.emit(shares_->message());
   if (!shares_->done()) return;
   run_.choices_["share"] = shares_text(all);
   shares_.reset();
@@ -396,11 +396,11 @@ void Generation::take_over() {
 
   if (group.rank() == 0) lead();
   RanksLost lost{step, run_.just_lost_, group.size(), 0};
-  lost.seconds = to_seconds(environment_.clock.now() - progress.last_end);
+  lost.seconds = to_seconds(environment_.process.clock.now() - progress.last_end);
   std::vector<int>& ranks = progress.result.lost_ranks;
   ranks.insert(ranks.end(), run_.just_lost_.begin(), run_.just_lost_.end());
   progress.result.recovery_s += lost.seconds;
-  if (environment_.leads()) environment_.sink.emit(lost);
+  if (environment_.leads()) environment_.process.sink.emit(lost);
   begin_measurement();
 }
 
@@ -418,8 +418,8 @@ void Generation::lead() {
   if (!environment_.membership.lead || !environment_.membership.lead()) return;
   TrainLength from_here = run_.length_;
   from_here.first_step = run_.progress_.result.steps;
-  environment_.sink.emit(run_started(spec_, *run_.data_.train, from_here, run_.choices_, environment_,
-                                     strategy_.whole_parameters()));
+  environment_.process.sink.emit(run_started(spec_, *run_.data_.train, from_here, run_.choices_, environment_,
+                                             strategy_.whole_parameters()));
 }
 
 void Generation::take_frozen() {
@@ -448,7 +448,7 @@ void Generation::save_checkpoint(int64_t step, bool must) {
 
 StrategyStats Generation::statistics() {
   StrategyStats stats = with_shuffle(strategy_.strategy_stats(), run_.own_, axes_.replicas(),
-                                     to_seconds(environment_.clock.now() - begin_));
+                                     to_seconds(environment_.process.clock.now() - begin_));
   // This is collective, so it is skipped if a worker may be missing.
   if (delayed_ && (!one_by_one_ || strategy_.recoverable()->lost_ranks().empty()))
     stats.merge(delayed_->times(environment_.group));
@@ -533,20 +533,17 @@ TensorMap Generation::trained_model() {
 }
 
 RunResult Generation::train_to_the_end() {
-  begin_ = environment_.clock.now();
+  begin_ = environment_.process.clock.now();
   TrainParts parts{strategy_,
                    *this,
                    run_.loader_,
                    run_.data_.test.get(),
                    environment_.group,
                    *rank_gather_,
-                   environment_.sink,
-                   environment_.clock,
-                   environment_.stop,
+                   environment_.process,
                    close_first_,
                    nullptr,
-                   run_.options_,
-                   environment_.requests};
+                   run_.options_};
   if (run_.cut()) parts.evaluators = &evaluators_;
   RunResult result = train(spec_, run_.length_, parts, run_.progress_);
   result.exchange = exchange_of(spec_);
@@ -556,9 +553,9 @@ RunResult Generation::train_to_the_end() {
   if (result.interrupted && run_.folder_->saved(result.steps)) result.resume = environment_.kept.resume;
   if (strategy_.traced() != nullptr && result.steps > result.first_step)
     run_.folder_->write_timeline(gather_timeline(*strategy_.traced()));
-  if (environment_.leads()) environment_.sink.emit(result);
+  if (environment_.leads()) environment_.process.sink.emit(result);
   run_.folder_->write_result(result);
-  environment_.sink.flush();
+  environment_.process.sink.flush();
   rank_gather_->reported();
   if (result.interrupted && !one_by_one_) barrier(environment_.group);  // see wait_until_saved()
   if (run_.can_take_over() && environment_.store != nullptr)
@@ -579,7 +576,7 @@ std::vector<std::string> hybrid_layers_of(const RunSpec& spec, const SyncedModel
         "--hybrid LAYER,…");
   const HybridChoice choice =
       choose_hybrid(spec, factory(ModelHooks{}), data.info(), environment.group.size());
-  environment.sink.emit(Message{Severity::kInfo, environment.group.rank(), "hybrid: " + choice.why});
+  environment.process.sink.emit(Message{Severity::kInfo, environment.group.rank(), "hybrid: " + choice.why});
   return choice.layers;
 }
 

@@ -37,7 +37,7 @@ class Loop {
   Loop(const RunSpec& spec, const TrainLength& length, const TrainParts& parts, TrainProgress& progress)
       : spec_(spec), length_(length), parts_(parts), progress_(progress) {
     if (!progress_.start) {
-      progress_.start = progress_.last_end = parts.clock.now();
+      progress_.start = progress_.last_end = parts.process.clock.now();
       progress_.last_save = *progress_.start;
       progress_.closed_step = length.first_step;
       progress_.result.steps = progress_.result.first_step = length.first_step;
@@ -72,13 +72,13 @@ class Loop {
   // Returns the requests of this rank. Only the rank that leads reads the clock, so that the ranks need not
   // have equal clocks.
   unsigned own_requests() {
-    const RunRequests* asked = parts_.requests;
-    unsigned own = parts_.stop.load(std::memory_order_relaxed) ? kInterrupt : 0u;
+    const RunRequests* asked = parts_.process.requests;
+    unsigned own = parts_.process.stop.load(std::memory_order_relaxed) ? kInterrupt : 0u;
     if (stop_asked_ || (asked != nullptr && asked->end.load(std::memory_order_relaxed))) own |= kEnd;
     if (!saves_on_request_) return own;
     const double due_s = 60 * spec_.checkpoint.minutes;
     const bool due = due_s > 0 && parts_.rank_gather.leads() &&
-                     to_seconds(parts_.clock.now() - progress_.last_save) >= due_s &&
+                     to_seconds(parts_.process.clock.now() - progress_.last_save) >= due_s &&
                      parts_.hooks.ready_to_save();
     if (due || (asked != nullptr && asked->save.load(std::memory_order_relaxed))) own |= kSave;
     return own;
@@ -87,7 +87,7 @@ class Loop {
   // Returns the requests of all ranks. The strategy has told every rank after the same step that there are
   // some. Collective.
   unsigned agree_on_requests(int64_t step) {
-    RunRequests* asked = parts_.requests;
+    RunRequests* asked = parts_.process.requests;
     const unsigned own = own_requests();
     if (asked != nullptr && (own & kSave) != 0) asked->save = false;
     const double signal = asked != nullptr ? asked->signal.load(std::memory_order_relaxed) : 0;
@@ -108,7 +108,7 @@ class Loop {
 
   // Says why a resumed run trains nothing.
   void say_nothing_is_left() {
-    parts_.sink.emit(Message{
+    parts_.process.sink.emit(Message{
         Severity::kWarning, -1,
         fmt::format("the run already has {} steps, and {} are asked for: nothing is left to train. Give "
                     "--steps above {} (or more --epochs) to train further, or --resume never to start anew",
@@ -142,7 +142,7 @@ class Loop {
   }
 
   StepReport one_step(int64_t step) {
-    const Nanoseconds begin = parts_.clock.now();
+    const Nanoseconds begin = parts_.process.clock.now();
     const uint64_t sent_before = group_sent();
     const double lr = lr_of(step - 1), factor = lr_factor(step - 1);
     StepDone done;
@@ -150,11 +150,11 @@ class Loop {
     while (report.redo) {
       progress_.bytes_sent += report.bytes_sent;
       progress_.step_sent += report.bytes_sent;
-      take_over(report, step - 1, step - 1, to_seconds(parts_.clock.now() - begin));
+      take_over(report, step - 1, step - 1, to_seconds(parts_.process.clock.now() - begin));
       report = attempt(step, lr, factor, done.data_wait_s);
     }
 
-    progress_.last_end = parts_.clock.now();
+    progress_.last_end = parts_.process.clock.now();
     done.step_s = to_seconds(progress_.last_end - begin);
     const double usual_s = progress_.times.recent();
     progress_.times.add(done.step_s);
@@ -180,22 +180,22 @@ class Loop {
     progress_.bytes_sent += report.bytes_sent;
     progress_.step_sent += report.bytes_sent + group_sent() - sent_before;
     if (report.lost > lost_) take_over(report, step - 1, step, std::max(0.0, done.step_s - usual_s));
-    parts_.sink.emit(done);
+    parts_.process.sink.emit(done);
     return report;
   }
 
   // Lets the strategy continue after a loss and reports it. `undisturbed` is the last step before the loss,
   // `made` the last step that was taken. `waited_s` is the time that the loss has cost so far.
   void take_over(const StepReport& report, int64_t undisturbed, int64_t made, double waited_s) {
-    const Nanoseconds begin = parts_.clock.now();
+    const Nanoseconds begin = parts_.process.clock.now();
     lost_ = report.lost;
     const Takeover takeover = parts_.hooks.after_loss(made);
-    const double seconds = waited_s + to_seconds(parts_.clock.now() - begin);
+    const double seconds = waited_s + to_seconds(parts_.process.clock.now() - begin);
     RanksLost lost{undisturbed, takeover.lost, takeover.left, seconds};
     std::vector<int>& all = progress_.result.lost_ranks;
     all.insert(all.end(), lost.ranks.begin(), lost.ranks.end());
     progress_.result.recovery_s += lost.seconds;
-    parts_.sink.emit(lost);
+    parts_.process.sink.emit(lost);
   }
 
   // Does what is due after a step: a checkpoint, an evaluation.
@@ -216,10 +216,10 @@ class Loop {
 
   // `must`: the checkpoint is not skipped if an earlier one is still being written.
   void save(int64_t step, bool must) {
-    const Nanoseconds begin = progress_.last_save = parts_.clock.now();
+    const Nanoseconds begin = progress_.last_save = parts_.process.clock.now();
     parts_.strategy.consensus();
     parts_.hooks.save_checkpoint(step, must);
-    const double seconds = to_seconds(parts_.clock.now() - begin);
+    const double seconds = to_seconds(parts_.process.clock.now() - begin);
     progress_.unreported_save_s += seconds;
     progress_.result.checkpoint_s += seconds;
   }
@@ -227,7 +227,7 @@ class Loop {
   void end_epoch(int64_t step, bool last) {
     const bool calls = static_cast<bool>(parts_.options.callback());
     if (parts_.test == nullptr && !calls) return;
-    const Nanoseconds begin = parts_.clock.now();
+    const Nanoseconds begin = parts_.process.clock.now();
     parts_.strategy.consensus();
     const bool whole = parts_.test == nullptr || evaluate_now(step, last, begin);
     if (calls && whole) call_back(step, last);
@@ -288,14 +288,14 @@ class Loop {
     const bool whole = last || !evaluates_alone(spec_);
     EvalDone done = evaluate(parts_.strategy.evaluated(), *parts_.test, batch, parts_.options.metrics(),
                              sharers, step, [&](int64_t samples, int64_t of) {
-                               parts_.sink.show_progress({step, samples, of});
-                               return whole || !parts_.stop.load(std::memory_order_relaxed);
+                               parts_.process.sink.show_progress({step, samples, of});
+                               return whole || !parts_.process.stop.load(std::memory_order_relaxed);
                              });
-    done.seconds = to_seconds(parts_.clock.now() - begin);
+    done.seconds = to_seconds(parts_.process.clock.now() - begin);
     progress_.result.evaluation_s += done.seconds;
     if (done.samples < 0) return false;
     progress_.evaluation = done;
-    parts_.sink.emit(done);
+    parts_.process.sink.emit(done);
     return true;
   }
 
@@ -351,7 +351,7 @@ class Loop {
     result.exchange = spec_.exchange.name;
     result.ranks = spec_.train.ranks;
     result.params = parts_.strategy.whole_parameters();
-    result.wall_s = to_seconds(parts_.clock.now() - *progress_.start);
+    result.wall_s = to_seconds(parts_.process.clock.now() - *progress_.start);
     const bool even = exchange_traits(spec_).lockstep == Lockstep::kEveryStep;
     const double step_s = even ? progress_.times.overall() : progress_.times.mean();
     result.samples_per_s = step_s > 0 ? static_cast<double>(spec_.train.global_batch) / step_s : 0;

@@ -2,7 +2,6 @@
 // (parallel/strategy.h).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,10 +17,9 @@
 #include "starling/parallel/replica/replica.h"
 #include "starling/parallel/strategy.h"
 #include "starling/spec/run_spec.h"
-#include "starling/telemetry/sink.h"
 #include "starling/train/fit_options.h"
+#include "starling/train/process_services.h"
 #include "starling/train/rank_gather.h"
-#include "starling/train/run_requests.h"
 #include "starling/train/step_times.h"
 
 namespace starling {
@@ -87,17 +85,13 @@ struct TrainParts {
   const Source* test = nullptr;     // null: no evaluation
   Group& group;
   RankGather& rank_gather;
-  EventSink& sink;  // of this rank; silent on a rank that does not lead
-  const Clock& clock;
-  const std::atomic<bool>&
-      stop;  // set by SIGTERM, SIGINT or SIGHUP; the run saves and ends, without a test, after an agreed step
+  const ProcessServices& process;
   // True if a rank was lost before all ranks had finished evaluation and checkpoint of length.first_step.
   // They come first then.
   bool close_first = false;
   // The ranks that divide the samples of an evaluation; null stands for rank_gather.
   RankGather* evaluators = nullptr;
-  const FitOptions& options;        // metrics and the callback after each epoch
-  RunRequests* requests = nullptr;  // of this process; null: there are none
+  const FitOptions& options;  // metrics and the callback after each epoch
 };
 
 // Returns the number of steps that the configuration asks for. An epoch has the whole global batches of

@@ -1,7 +1,7 @@
 // Choices that Starling makes when a run starts (design decision 4). By default they do not depend on a
-// measurement, except the cut of a pipeline that encodes nothing and draws no random numbers of libtorch's:
-// it does not change what is learned. Rank 0 makes them once and sends them to all ranks. Checkpoints record
-// them, and a resumed run takes them from its checkpoint.
+// measurement. The exception is the cut of a pipeline that encodes nothing and draws no random numbers of
+// libtorch's. This cut does not change what is learned. Rank 0 makes the choices once and sends them to all
+// ranks. Checkpoints record them, and a resumed run takes them from its checkpoint.
 #pragma once
 
 #include <map>
@@ -27,8 +27,8 @@ using Choices = std::map<std::string, std::string>;
 Choices make_choices(const RunSpec& spec, const ModelFactory& factory, const Batch& sample,
                      const Choices& earlier, Group& group, const Clock& clock);
 
-// Returns the samples that a rank computes at once: one of the train.accumulate parts of its share of a step,
-// or a micro-batch in a pipeline.
+// Returns the number of samples that a rank computes at once. These samples are one of the train.accumulate
+// parts of its share of a step, or a micro-batch in a pipeline.
 int64_t measured_samples(const RunSpec& spec);
 
 // Returns the first `count` samples of a source, or all of them if there are fewer.

@@ -1,8 +1,8 @@
 // ShareMeasurement divides the samples of a step by the measured speed of the ranks (data.share = "auto").
 //
 // The ranks measure their own computation in two rounds of steps. After each round they agree on new shares.
-// The second round corrects the first one, because the time of a step also has a part that does not depend on
-// the number of samples. The shares then stay as they are.
+// The time of a step also has a part that does not depend on the number of samples. The second round
+// therefore corrects the first one. The shares then stay as they are.
 #pragma once
 
 #include <cstdint>
@@ -62,10 +62,10 @@ std::vector<int64_t> shares_by_speed(const std::vector<int64_t>& shares, const s
 // hold the shares of an earlier start.
 bool measures_shares(const RunSpec& spec, const Choices& choices, const Group& group);
 
-// Returns the parts of all ranks by which a run begins: those of the list in data.share, or those that
-// `choices` holds of an earlier start under "auto". Empty if there are none, or if those of the earlier start
-// are for another number of ranks or lack a lost rank. Errors: ConfigError if the list has another number of
-// parts than the run has ranks.
+// Returns the parts of all ranks by which a run begins. These are the parts of the list in data.share. Under
+// "auto", they are those that `choices` holds of an earlier start. Empty if there are none, or if those of
+// the earlier start are for another number of ranks or lack a lost rank. Errors: ConfigError if the list has
+// another number of parts than the run has ranks.
 std::vector<double> known_parts(const RunSpec& spec, const Choices& choices);
 
 // Takes the shares of rank 0 as choices["share"] and `parts`, under data.share = "auto". A loss may have come

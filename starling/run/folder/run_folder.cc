@@ -32,7 +32,7 @@ void write_text(const fs::path& path, const std::string& text) {
 }
 
 void warn(const RunEnvironment& environment, const std::string& text) {
-  environment.sink.emit(Message{Severity::kWarning, environment.group.rank(), text});
+  environment.process.sink.emit(Message{Severity::kWarning, environment.group.rank(), text});
 }
 
 // Renames the checkpoints of an earlier run. Otherwise they would count as checkpoints of the new run.
@@ -102,8 +102,8 @@ RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
       environment_(environment),
       path_(environment.kept.folder),
       lineage_{environment.kept.incarnation, environment.kept.incarnation, 0, {}},
-      sink_(environment.sink),
-      clock_(environment.clock),
+      sink_(environment.process.sink),
+      clock_(environment.process.clock),
       lock_epoch_(environment.kept.lock_epoch),
       require_lock_(environment.kept.require_lock) {
   std::string found;
@@ -118,7 +118,7 @@ RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
   if (found.empty()) return;
   lineage_ = continued(resumed_->lineage, resumed_->step, environment.kept.incarnation, 0);
   if (environment.group.rank() != 0) return;
-  environment.sink.emit(
+  environment.process.sink.emit(
       Message{Severity::kInfo, 0, fmt::format("resuming after step {} from {}", resumed_->step, found)});
   if (path_.empty() || !is_inside_run(path_, found)) return;
   set_aside_above(path_, resumed_->step, [this](const std::string& text) { warn(environment_, text); });

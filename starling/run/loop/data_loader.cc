@@ -143,7 +143,7 @@ DataLoader Run::loader(std::shared_ptr<const Source> source, int64_t batch) {
       const RunEnvironment& environment = state_->own_loop();
       require_same_data({source, nullptr}, environment.group, "Run::loader");
       const MeshGroups& axes = state_->own_axes();
-      const OwnSamples own = own_samples(spec, {source, nullptr}, axes, environment.clock);
+      const OwnSamples own = own_samples(spec, {source, nullptr}, axes, environment.process.clock);
       state->source = own.source;
       state->options = options_of(spec, own, axes, batch);
       if (!own.parts.empty()) state->samples = state->options.global_batch * axes.mesh().replica;

@@ -132,7 +132,7 @@ void tell_begin(RunState& state, int64_t parameters, const std::string& where) {
   const RunSpec& spec = state.resolved();
   const int ranks = environment.group.size();
   const auto tell = [&](std::string text) {
-    environment.sink.emit(Message{Severity::kInfo, -1, std::move(text)});
+    environment.process.sink.emit(Message{Severity::kInfo, -1, std::move(text)});
   };
   const int64_t tensors = parse_mesh(spec.train.mesh, spec.train.ranks).tensor;
   const std::string mesh = tensors == 1 ? "" : fmt::format(", tensor axis of {}", tensors);
@@ -156,8 +156,8 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
     if (!state.session) print_loop(state, model);
     const RunEnvironment& environment = state.own_loop();
     const LoopPlace place{environment.group,
-                          environment.clock,
-                          environment.stop,
+                          environment.process.clock,
+                          environment.process.stop,
                           state.loop,
                           {environment.store, environment.rendezvous},
                           state.sharded ? state.sharded->sharding_of(module) : nullptr};
@@ -244,12 +244,15 @@ void Run::make_equal(const std::shared_ptr<torch::nn::Module>& module, const Ten
     if (parse_mesh(spec.train.mesh, spec.train.ranks).tensor == 1) return;
     require_own_loop(spec);
     if (!state.sharded)
-      state.sharded = std::make_unique<ShardedModules>(
-          state.own_axes(), environment.clock, spec.train.hash_every, [&state] { report_fault(state); });
-    const auto warn = [&](const char* text) { environment.sink.emit(Message{Severity::kWarning, -1, text}); };
+      state.sharded =
+          std::make_unique<ShardedModules>(state.own_axes(), environment.process.clock, spec.train.hash_every,
+                                           [&state] { report_fault(state); });
+    const auto warn = [&](const char* text) {
+      environment.process.sink.emit(Message{Severity::kWarning, -1, text});
+    };
     if (!plan.empty() && !has_rows(plan))
       warn(
-          "the plan of Run::replicate() divides layers by columns and none by rows: a part of the program "
+          "the plan of Run::replicate() shards layers by columns and none by rows: a part of the program "
           "must "
           "take the part of the outputs that each rank computes. Otherwise add the layer by rows that "
           "follows, "

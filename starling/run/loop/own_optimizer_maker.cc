@@ -69,12 +69,12 @@ std::vector<OptimizerParamGroup> groups_of(const std::vector<ParameterGroup>& gr
 }
 
 // An optimizer that is not elementwise would compute another update from a part of a tensor.
-std::shared_ptr<OwnOptimizer> checked(std::shared_ptr<OwnOptimizer> optimizer, bool divided) {
-  if (divided && !optimizer->elementwise()) {
+std::shared_ptr<OwnOptimizer> checked(std::shared_ptr<OwnOptimizer> optimizer, bool sharded) {
+  if (sharded && !optimizer->elementwise()) {
     throw ConfigError(
         "train.mesh",
         "the program's optimizer is none of libtorch's that update each element by itself (SGD, "
-        "Adam, AdamW, Adagrad, RMSprop), so it cannot train divided layers: leave out tensor, "
+        "Adam, AdamW, Adagrad, RMSprop), so it cannot train sharded layers: leave out tensor, "
         "or use one of them");
   }
   return optimizer;
@@ -109,12 +109,12 @@ OwnOptimizerMaker own_optimizer_of(const FitOptions& options, const RunSpec& spe
   }
   require_own_optimizer(spec);
   if (options.optimizer()) {
-    const bool divided = parse_mesh(spec.train.mesh, spec.train.ranks).tensor > 1;
-    return [make = options.optimizer(), divided](const std::vector<NamedTensor>& parameters) {
+    const bool sharded = parse_mesh(spec.train.mesh, spec.train.ranks).tensor > 1;
+    return [make = options.optimizer(), sharded](const std::vector<NamedTensor>& parameters) {
       std::vector<at::Tensor> tensors;
       tensors.reserve(parameters.size());
       for (const NamedTensor& p : parameters) tensors.push_back(p.tensor);
-      return checked(adapt_optimizer(make(std::move(tensors))), divided);
+      return checked(adapt_optimizer(make(std::move(tensors))), sharded);
     };
   }
   return [groups = options.groups(), spec = spec.optimizer](const std::vector<NamedTensor>& parameters) {

@@ -192,7 +192,7 @@ void ProgramCheckpoint::State::warn_without_steps() {
   const bool stepped =
       std::any_of(trained.begin(), trained.end(), [](const Trained& t) { return t.strategy.steps() > 0; });
   if (stepped || steps == 0 || std::exchange(warned, true)) return;
-  run.own_loop().sink.emit(
+  run.own_loop().process.sink.emit(
       Message{Severity::kWarning, -1,
               "no DistributedOptimizer has made a step so far, so the ranks have exchanged nothing: call its "
               "step() in place of that of your own optimizer"});
@@ -203,12 +203,12 @@ void ProgramCheckpoint::State::write(bool must) {
   require_use();
   warn_without_steps();
   if (steps == 0 && run.most_steps > 0 && !std::exchange(warned, true))
-    run.own_loop().sink.emit(Message{
+    run.own_loop().process.sink.emit(Message{
         Severity::kWarning, -1,
         fmt::format("ProgramCheckpoint::step() was not called in {} steps, so no checkpoint was written when "
                     "it was due, and this one counts as that of step 0: call it after each step",
                     run.most_steps)});
-  last_save = run.own_loop().clock.now();
+  last_save = run.own_loop().process.clock.now();
   folder->save_checkpoint(gather(), must);
 }
 
@@ -216,9 +216,10 @@ bool ProgramCheckpoint::State::asked() {
   if (steps % kStepsBetweenLooks != 0) return false;
   const RunEnvironment& environment = run.own_loop();
   const double due_s = 60 * run.resolved().checkpoint.minutes;
-  const bool due =
-      due_s > 0 && folder->ready_to_save() && to_seconds(environment.clock.now() - last_save) >= due_s;
-  const bool requested = environment.requests != nullptr && environment.requests->save.exchange(false);
+  const bool due = due_s > 0 && folder->ready_to_save() &&
+                   to_seconds(environment.process.clock.now() - last_save) >= due_s;
+  const bool requested =
+      environment.process.requests != nullptr && environment.process.requests->save.exchange(false);
   double asks = due || requested ? 1 : 0;
   if (environment.group.size() > 1) all_reduce(environment.group, &asks, 1, DataType::kFp64, ReduceOp::kSum);
   return asks > 0;
@@ -370,7 +371,7 @@ ProgramCheckpoint Run::checkpoint() {
     if (state_->session) {
       state->spec = loop_spec(state_->resolved(), state_->origins);
       state->folder = std::make_unique<RunFolder>(*state->spec, state_->own_loop());
-      state->last_save = state_->own_loop().clock.now();
+      state->last_save = state_->own_loop().process.clock.now();
     }
     return ProgramCheckpoint(std::move(state));
   });

@@ -73,7 +73,7 @@ void ShardedModules::require_whole(const torch::nn::Module& module) const {
       if (sharding->contains(*part))
         throw ConfigError(
             "Run::replicate",
-            "the module contains layers that an earlier call has divided; make one module of all "
+            "the module contains layers that an earlier call has sharded; make one module of all "
             "parts that share layers, and call it once");
     }
   }
@@ -94,7 +94,7 @@ LoopSharding* ShardedModules::sharding_of(const torch::nn::Module& module) const
     if (sharding->contains(module))
       throw ConfigError(
           "DistributedOptimizer",
-          "the module is a part of one that Run::replicate() has divided; pass the whole module, "
+          "the module is a part of one that Run::replicate() has sharded; pass the whole module, "
           "and an optimizer of the parameters that it trains");
   }
   return nullptr;
