@@ -15,6 +15,7 @@
 #include "starling/spec/config.h"
 #include "starling/spec/describe.h"
 #include "starling/spec/print.h"
+#include "starling/spec/strategy_table.h"
 #include "starling/testing/temp_dir.h"
 
 namespace starling {
@@ -144,8 +145,7 @@ TEST(Cli, BashCompletesCommandsFlagsAndWords) {
   EXPECT_EQ(completed("starling train --exch"), "--exchange\n");
   EXPECT_EQ(completed("starling train --exchange p"), "parallel-sgd parameter-server\n");
   EXPECT_EQ(completed("starling train --exchange = gos"), "gossip\n");  // bash splits --exchange=gos at "="
-  EXPECT_EQ(completed("starling train --exchange ''"),
-            "all-reduce central local-sgd parallel-sgd admm gossip parameter-server downpour\n");
+  EXPECT_EQ(completed("starling train --exchange ''"), std::string(exchange_names()) + "\n");
   EXPECT_EQ(completed("starling eval --exch"), "\n");
   EXPECT_EQ(completed("starling -c job.toml con"), "config\n");
   EXPECT_EQ(completed("starling config ''"), "show schema explain\n");
@@ -171,6 +171,13 @@ TEST(Cli, WritesManualPagesAndScripts) {
       read_bytes(share.path() / "man/man1/starling.1"),
       AllOf(HasSubstr(".TH STARLING 1 "), HasSubstr(".BR starling\\-train (1)"), HasSubstr("EXIT STATUS")));
   EXPECT_THAT(read_bytes(share.path() / "man/man1/starling-config-show.1"), HasSubstr("\\-\\-lr RATE"));
+  const TempDir none;
+  const Outcome planned = run({"manual", "--dry-run", "--json", none.path().string()});
+  EXPECT_EQ(nlohmann::json::parse(planned.out)["dry_run"], true);
+  EXPECT_TRUE(std::filesystem::is_empty(none.path()));
+  const auto result = nlohmann::json::parse(run({"manual", "--json", none.path().string()}).out);
+  EXPECT_EQ(result["event"], "result");
+  EXPECT_GT(result["files"], 20);
   expect_refused({"completion", "tcsh"}, "starling completion: \"tcsh\" is unknown: use bash, zsh or fish");
 }
 

@@ -62,7 +62,7 @@ class Verify(ProgramTest):
         cases = [("lenet5", 4, *parts, "--exchange", "parameter-server", "--servers", 2), ("gpt", 2, *parts, *clip),
                  ("mlp", 2, "--accumulate", 2, "--threads", 2, "--threads-mode", "batch"), ("gpt", 3, *parts, "--shard", "optimizer", *clip),
                  ("gpt", 3, *parts, "--shard", "gradients", *clip), ("lenet5", 2, *parts, "--set", "optimizer.clip_value=0.01"),
-                 ("gpt", 3, *parts, "--shard", "parameters", *clip), ("gpt", 4, *parts, "--mesh", "replica=2,tensor=2"),
+                 ("gpt", 3, *parts, "--shard", "parameters", *clip), ("mlp", 3, "--shard", "gradients", "--set", "optimizer.clip_value=0.01"), ("gpt", 4, *parts, "--mesh", "replica=2,tensor=2"),
                  ("mlp", 3, *parts, "--exchange", "central")]
         for model, ranks, *way in some(cases, 5):
             with self.subTest(model=model, ranks=ranks, way=way):

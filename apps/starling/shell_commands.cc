@@ -3,13 +3,18 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "apps/starling/completion.h"
 #include "apps/starling/invocation.h"
 #include "apps/starling/manual.h"
 #include "starling/base/error.h"
 #include "starling/run/message/command_page.h"
+#include "starling/run/message/dry_run.h"
 #include "starling/run/message/exit_status.h"
+#include "starling/telemetry/output.h"
 
 namespace starling {
 namespace {
@@ -30,13 +35,28 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
   if (!file) throw ConfigError(path.string(), "the file cannot be written");
 }
 
-// Writes what `make install` puts below share/: manual pages and completion scripts.
-void write_share(const CommandPage& root, const std::filesystem::path& share) {
+// Returns what `make install` puts below share/, by path: manual pages and completion scripts.
+std::map<std::filesystem::path, std::string> share_files(const CommandPage& root) {
+  std::map<std::filesystem::path, std::string> files;
   for (const CommandPage* page : all_pages(root))
-    write_file(share / "man" / "man1" / (manual_name(*page) + ".1"), manual_page(*page, root));
-  write_file(share / "bash-completion" / "completions" / "starling", bash_completion(root));
-  write_file(share / "zsh" / "site-functions" / "_starling", zsh_completion(root));
-  write_file(share / "fish" / "vendor_completions.d" / "starling.fish", fish_completion(root));
+    files["man/man1/" + manual_name(*page) + ".1"] = manual_page(*page, root);
+  files["bash-completion/completions/starling"] = bash_completion(root);
+  files["zsh/site-functions/_starling"] = zsh_completion(root);
+  files["fish/vendor_completions.d/starling.fish"] = fish_completion(root);
+  return files;
+}
+
+int write_manual(const CommandPage& root, const std::filesystem::path& share, const CommandOptions& options) {
+  const auto files = share_files(root);
+  if (options.dry_run) {
+    print_dry_run(fmt::format("writes {} files below {}", files.size(), share.string()), options.json);
+    return kExitOk;
+  }
+  for (const auto& [path, text] : files) write_file(share / path, text);
+  if (options.json)
+    print_line(
+        nlohmann::ordered_json{{"event", "result"}, {"dir", share.string()}, {"files", files.size()}}.dump());
+  return kExitOk;
 }
 
 }  // namespace
@@ -61,10 +81,7 @@ void add_shell_commands(CLI::App& app, Invocation& invocation) {
   CLI::App& manual = add_command(
       app, invocation,
       {.name = "manual", .group = "", .summary = "Write manual pages and completion scripts below a folder"},
-      [&app, &invocation] {
-        write_share(page_of(app), invocation.manual_dir);
-        return kExitOk;
-      });
+      [&app, &invocation] { return write_manual(page_of(app), invocation.manual_dir, invocation.options); });
   manual.add_option("DIR", invocation.manual_dir, "Folder, laid out like share/")->required()->type_name("");
 }
 

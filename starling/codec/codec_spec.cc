@@ -179,15 +179,21 @@ CodecSpec parse_codec(const std::string& word, const std::string& where, const E
   return spec;
 }
 
+bool keeps_state(const CodecSpec& spec) {
+  if (spec.error_feedback || spec.kind == CodecKind::kAdded) return true;  // only an added codec itself knows
+  return traits_of(spec).state && !(spec.kind == CodecKind::kLowRank && spec.form == LowRankForm::kPca);
+}
+
 CodecSpec parse_weight_codec(const std::string& word, const std::string& where, const Extensions* added) {
   CodecSpec spec = parse_codec(word, where, added);
   if (spec.kind == CodecKind::kLowRank && word.find("form=") == std::string::npos)
     spec.form = LowRankForm::kPca;
   if (!traits_of(spec).weights || (spec.kind == CodecKind::kLowRank && spec.form == LowRankForm::kPowerSgd)) {
     throw ConfigError(
-        where, fmt::format("{} encodes changes from one message to the next, but weights must be complete in "
-                           "each message: use one of {}; lowrank with form=pca",
-                           word, codec_list(true, false)));
+        where,
+        fmt::format("{} is no codec for weights, which must be complete in each message: use one of {}; "
+                    "lowrank with form=pca",
+                    word, codec_list(true, false)));
   }
   for (const char* setting : {"feedback=on", "correction=on"}) {
     if (word.find(setting) == std::string::npos) continue;

@@ -67,6 +67,9 @@ const std::vector<std::string>& codec_names();
 // Returns the name of the codec.
 std::string name_of(const CodecSpec& spec);
 
+// Returns true if a codec of this spec may keep a state between messages (codec.h).
+bool keeps_state(const CodecSpec& spec);
+
 // Parses a word. where: the name of the setting in errors, for example "--codec". added: the codecs of the
 // program; may be null. Errors: ConfigError that tells which words or which range are allowed.
 CodecSpec parse_codec(const std::string& word, const std::string& where = "--codec",

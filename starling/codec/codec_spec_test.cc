@@ -59,6 +59,14 @@ TEST(CodecSpec, Settings) {
 }
 
 // Momentum correction is on where error feedback is, for codecs of lists.
+TEST(CodecSpec, StateBetweenMessages) {
+  for (const char* with :
+       {"1bit", "prune", "fp16:feedback=on", "lowrank", "lowrank:form=power-sgd,feedback=off"})
+    EXPECT_TRUE(keeps_state(parse_codec(with))) << with;
+  for (const char* without : {"none", "fp16", "int8", "1bit:feedback=off", "lowrank:form=pca,feedback=off"})
+    EXPECT_FALSE(keeps_state(parse_codec(without))) << without;
+}
+
 TEST(CodecSpec, MomentumCorrectionNeedsErrorFeedback) {
   EXPECT_TRUE(parse_codec("prune").momentum_correction);
   EXPECT_TRUE(parse_codec("threshold:tau=1").momentum_correction);

@@ -28,6 +28,7 @@ struct OneProcess {
   double lr = 0.05;
   double clip = 0;  // the largest norm of the gradients; 0: no limit
   uint64_t seed = 0;
+  double clip_value = 0;  // the largest magnitude of an element of the gradients; 0: no limit
 };
 
 // Returns the parameters by name after steps 1 … `steps` on batch_of(step).
@@ -44,6 +45,9 @@ inline std::map<std::string, at::Tensor> train_one_process(const ModelFactory& f
     const at::Tensor input = batch.input.is_floating_point() ? batch.input.to(at::kDouble) : batch.input;
     for (NamedTensor& p : replica.parameters) p.tensor.mutable_grad().reset();
     backward(replica.model, input, batch.target);
+    for (NamedTensor& p : replica.parameters) {
+      if (options.clip_value > 0) p.tensor.mutable_grad().clamp_(-options.clip_value, options.clip_value);
+    }
     double squares = 0;
     for (NamedTensor& p : replica.parameters) squares += p.tensor.grad().square().sum().item<double>();
     const double norm = std::sqrt(squares);

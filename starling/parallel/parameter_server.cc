@@ -16,6 +16,7 @@
 #include "starling/server/server_stats.h"
 #include "starling/server/service_settings.h"
 #include "starling/spec/on_failure.h"
+#include "starling/spec/strategy_table.h"
 
 namespace starling {
 namespace {
@@ -32,12 +33,6 @@ TensorShape shape_of(const std::vector<int64_t>& sizes) {
   const auto count = static_cast<size_t>(c10::multiply_integers(sizes));
   const size_t rows = sizes.size() >= 2 ? static_cast<size_t>(sizes[0]) : 1;
   return {rows, count / std::max<size_t>(1, rows)};
-}
-
-// Returns whether the codec of pushes keeps a state between pushes.
-bool has_state(const CodecSpec& codec) {
-  if (codec.kind == CodecKind::kAdded) return true;  // only the codec itself knows
-  return codec.error_feedback || (codec.kind == CodecKind::kLowRank && codec.form == LowRankForm::kPowerSgd);
 }
 
 // The state of each worker's push codec.
@@ -419,7 +414,7 @@ std::string ParameterServer::push_state_name(int worker) {
 
 // Adds the states of the push codecs to `state`. Collective over the workers.
 void ParameterServer::put_push_states(StrategyState& state) {
-  if (!has_state(options_.server.push_codec)) return;
+  if (!keeps_state(options_.server.push_codec)) return;
   PushStates states;
   states[worker_] = with_client([](auto& client) { return client.push_state(); });
   if (workers_ != nullptr && (!options_.survives_losses || lost_ranks().empty())) {
@@ -496,8 +491,9 @@ std::unique_ptr<Strategy> make_parameter_server(const ExchangeParts& parts) {
   ParameterServerOptions options;
   options.server = server_options(parts.spec);
   options.replica = parts.replica;
-  options.n_push = parts.spec.exchange.push_every;
-  options.n_fetch = parts.spec.exchange.fetch_every;
+  const ExchangeTraits& traits = exchange_traits(parts.spec);
+  if (traits.reads("push_every")) options.n_push = parts.spec.exchange.push_every;
+  if (traits.reads("fetch_every")) options.n_fetch = parts.spec.exchange.fetch_every;
   options.keys = parts.keys;
   options.loads = servers.loads;
   options.survives_losses = goes_on_after_loss(parts.spec);

@@ -8,6 +8,7 @@
 #include "starling/report/accepted_flags.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/mesh.h"
+#include "starling/spec/strategy_table.h"
 #include "starling/telemetry/text_style.h"
 
 namespace starling {
@@ -189,7 +190,8 @@ Candidates slow_servers(const TimeAccount& a, double share) {
 // The exchange of rounds: fewer rounds.
 Candidates slow_rounds(const TimeAccount& a, double share, const std::string& why) {
   Candidates out;
-  const int64_t every = a.spec->exchange.every, rounds = a.spec->exchange.rounds;
+  const int64_t every = a.spec->exchange.every;
+  const int64_t rounds = exchange_traits(*a.spec).reads("rounds") ? a.spec->exchange.rounds : 0;
   if (rounds > 1)
     out.push_back({share, fmt::format("--rounds {}", rounds / 2),
                    why + fmt::format(" The run has {} rounds, and may have fewer.", rounds)});

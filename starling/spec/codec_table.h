@@ -14,7 +14,8 @@ struct CodecTraits {
   std::string_view name = {};      // The word of --codec.
   std::string_view settings = "";  // The keys of its word, separated by spaces, besides "feedback".
   bool error_feedback = false;     // Whether error feedback is on unless the word turns it off.
-  bool weights = true;   // Whether a message is complete by itself, so that servers can send weights.
+  bool state = false;    // Whether it keeps a state between messages besides that of error feedback.
+  bool weights = true;   // Whether servers can send weights: each message has all values, nearly.
   bool momentum = true;  // false: a recipe's momentum m becomes 0, and its rate lr becomes lr / (1 − m).
   // Whether the momentum can come before the codec (codec/momentum_correction.h).
   bool momentum_correction = false;

@@ -1,6 +1,6 @@
-// Reads the options of a command line: -c FILE, --set key=value, the flags of the schema, and the options
-// that do not belong to the configuration. The program `starling` and programs of users (starling::init)
-// share this code.
+// Reads the options of a command line. The options are -c FILE, --set key=value, the flags of the schema, and
+// those that do not belong to the configuration. The program `starling` and programs of users
+// (starling::init) share this code.
 #pragma once
 
 #include <memory>
@@ -77,7 +77,8 @@ struct ProgramLine {
 };
 
 // Throws ConfigError for a key that the user wrote and that does not apply to a program that brings its own
-// model, and its own data unless its command line chooses the data (Extensions::takes_data).
+// model and data. The keys of data apply if the program's command line chooses the data
+// (Extensions::takes_data).
 void refuse_what_the_program_brings(const Config& config);
 
 // Throws ConfigError if the command line chooses the data of this program, and neither the user nor the

@@ -67,11 +67,12 @@ struct SourceRequest {
 // ConfigError for a wrong path, DataError for data that cannot be read.
 using SourceOpener = std::function<DataSets(const SourceRequest& request)>;
 
-// Reduces `count` elements of `data` in place over the positions of `team` (comm/network/remote_team.h): one
-// rank per host, or per rank where ranks do not share memory. `elements` (comm/collective/elements.h) says
-// how elements are combined; only the step that makes the final result applies the divisor. All positions
-// must end with equal bits. Any thread may call it: one call at a time for a group, and calls for several
-// groups at once. Errors: those of RemoteTeam::move(), which the function lets pass.
+// Reduces `count` elements of `data` in place over the positions of `team` (comm/network/remote_team.h). The
+// team has one rank of each host, or every rank if ranks do not share memory. `elements`
+// (comm/collective/elements.h) says how elements are combined; only the step that makes the final result
+// applies the divisor. All positions must end with equal bits. Any thread may call it: one call at a time for
+// a group, and calls for several groups at once. Errors: those of RemoteTeam::move(), which the function lets
+// pass.
 using AllReduceAlgorithm =
     std::function<void(RemoteTeam& team, void* data, size_t count, const Elements& elements)>;
 
@@ -136,8 +137,11 @@ class Extensions {
   // The rows of the all-reduces.
   const std::vector<std::shared_ptr<const AddedAllReduce>>& all_reduces() const { return all_reduces_; }
 
-  // Throws ConfigError for a row that cannot be used: without a function, with a name that is no word or that
-  // another row or Starling has, or with a trait that a program cannot give. init() and join() call it.
+  // Throws ConfigError for a row that cannot be used. init() and join() call it. A row cannot be used in
+  // these cases:
+  // - The row has no function.
+  // - Its name is no word, or another row or Starling has the name.
+  // - It has a trait that a program cannot give.
   void check() const;
 
  private:

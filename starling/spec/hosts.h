@@ -25,8 +25,8 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
 std::vector<HostSlots> hosts_of(const LaunchSpec& spec);
 
 // If hosts are named and train.ranks is not set, sets train.ranks to the number of slots minus the number of
-// servers, and applies the recipes to the new number. Must be called only in the process that launches ranks,
-// because other hosts may not have the hostfile.
+// servers. Then applies the recipes to the new number. Must be called only in the process that launches
+// ranks, because other hosts may not have the hostfile.
 void count_ranks(Config& config);
 
 // Divides `processes` among the hosts. Hosts are filled in order, and hosts without processes are left out.

@@ -24,7 +24,9 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
   }
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
   const bool hash = key == "train.hash_every" && spec.train.hash_every > 0 && mesh.tensor == 1;
-  if (exchange.buckets && (hash || key == "train.bucket_mb" || key == "optimizer.share")) {
+  const bool of_buckets = hash || key == "train.bucket_mb" || key == "optimizer.share";
+  const bool shards = spec.train.shard != Shard::kNone;
+  if (exchange.buckets && of_buckets) {
     if (spec.exchange.codec != "none") return "--codec " + spec.exchange.codec;
     if (spec.train.threads_mode == ThreadsMode::kLayer) return "--threads-mode layer";
     if (mesh.stage > 1 && mesh.replica == 1) return "--mesh " + spec.train.mesh;
@@ -33,14 +35,15 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
       (hash || key == "train.bucket_mb" ||
        (key == "optimizer.share" && spec.optimizer.share != OptimizerShare::kSharded)))
     return "--hybrid " + spec.train.hybrid;
-  const bool of_buckets = hash || key == "train.bucket_mb" || key == "optimizer.share";
-  if (exchange.buckets && spec.optimizer.clip_value > 0 && of_buckets) return "optimizer.clip_value";
-  // Loops of a program's own shard parameters in buckets, all others block by block.
+  if (exchange.buckets && of_buckets && spec.optimizer.clip_value > 0 && !shards)
+    return "optimizer.clip_value";
+  // Starling's loop shards parameters block by block. A loop of the program's own shards them in buckets, and
+  // it is not known here which of the two a program has.
   if (spec.train.shard == Shard::kParameters && key == "train.bucket_mb" && spec.model.name != kUserModel)
     return "--shard parameters";
   if (key == "exchange.every" && exchange.reads("rounds") && spec.exchange.rounds > 0)
     return fmt::format("--rounds {}", spec.exchange.rounds);
-  if (spec.train.shard != Shard::kNone && hash) return "--shard " + to_string(spec.train.shard);
+  if (shards && hash) return "--shard " + to_string(spec.train.shard);
   if (key == "pipeline.chunks" && has_stages(spec) && spec.pipeline.schedule != "interleaved")
     return "--schedule " + spec.pipeline.schedule;
   return "";

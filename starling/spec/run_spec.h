@@ -152,18 +152,18 @@ struct TrainSpec {
 // How replicas agree on the parameters.
 struct ExchangeSpec {
   std::string name = "all-reduce";  // exchange.name (--exchange): a name in spec/exchanges.inc
-  int64_t every = 8;   // exchange.every: local-sgd, parallel-sgd, admm: steps per synchronization round
+  int64_t every = 8;                // exchange.every (--every): steps per synchronization round
   int64_t rounds = 0;  // exchange.rounds (--rounds): parallel-sgd: number of rounds; 0 = by exchange.every
-  double block_momentum = 0;                    // exchange.block_momentum: local-sgd, admm
+  double block_momentum = 0;                    // exchange.block_momentum: of the agreed parameters
   std::string combine = "average";              // exchange.combine (--combine): parallel-sgd: average best
   CentralMode central = CentralMode::kSharded;  // exchange.central (--central): sharded master
   std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
   double rho = 0.1;                             // exchange.rho: admm: penalty
-  // exchange.codec (--codec): all-reduce, local-sgd, servers: NAME[:KEY=VALUE,…], docs/reference/codecs.md
+  // exchange.codec (--codec): NAME[:KEY=VALUE,…], docs/reference/codecs.md
   std::string codec = "none";
-  // exchange.pull_codec: parameter-server, downpour: compression of weights that a server sends
+  // exchange.pull_codec (--pull-codec): compression of weights that a server sends
   std::string pull_codec = "none";
-  int64_t servers = 1;  // exchange.servers (--servers): parameter-server, downpour: number of server shards
+  int64_t servers = 1;          // exchange.servers (--servers): number of server shards
   std::string staleness = "0";  // exchange.staleness (--staleness): parameter-server: 0, a bound, or inf
   int64_t backup = 0;           // exchange.backup (--backup): slowest workers that each step ignores
   std::string reduction_order = "fixed";  // exchange.reduction_order: parameter-server: fixed arrival

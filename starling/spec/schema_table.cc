@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "starling/spec/codec_table.h"
@@ -335,83 +338,83 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .doc = "How replicas agree on the parameters. `starling strategies` describes the choices.",
    .allowed = kExchangeNames, .flags = "--exchange", .placeholder = "NAME"},
   {.key = "exchange.every", .member = at<kExchange, &ExchangeSpec::every>(), .section = Section::kParallel,
-   .doc = "local-sgd, parallel-sgd, admm: steps per synchronization round.",
+   .doc = "steps per synchronization round.",
    .unit = "steps", .range = at_least(1), .flags = "--every", .placeholder = "H"},
   {.key = "exchange.block_momentum", .member = at<kExchange, &ExchangeSpec::block_momentum>(),
    .section = Section::kParallel,
-   .doc = "local-sgd, admm: momentum of the agreed parameters from one synchronization round to the next "
-          "(local-sgd: BMUF). 0: none.",
+   .doc = "momentum of the agreed parameters from one synchronization round to the next (with local-sgd: "
+          "BMUF). 0: none.",
    .range = below(0, 1)},
   {.key = "exchange.rounds", .member = at<kExchange, &ExchangeSpec::rounds>(), .section = Section::kParallel,
-   .doc = "parallel-sgd: number of synchronization rounds in the run. 1 combines the models once, at the "
+   .doc = "number of synchronization rounds in the run. 1 combines the models once, at the "
           "end. 0 uses exchange.every.",
    .unit = "rounds", .range = at_least(0), .flags = "--rounds", .placeholder = "R"},
   {.key = "exchange.combine", .member = at<kExchange, &ExchangeSpec::combine>(),
    .section = Section::kParallel,
-   .doc = "parallel-sgd: how the models of the ranks are combined.",
+   .doc = "how the models of the ranks are combined.",
    .allowed = "average best", .flags = "--combine", .placeholder = "HOW"},
   {.key = "exchange.central", .member = at<kExchange, &ExchangeSpec::central>(),
    .section = Section::kParallel,
-   .doc = "central: rank 0 updates the only copy of the parameters (master), or each rank updates its "
+   .doc = "rank 0 updates the only copy of the parameters (master), or each rank updates its "
           "shard (sharded).",
    .allowed = words_of(CentralMode{}), .flags = "--central", .placeholder = "HOW"},
   {.key = "exchange.graph", .member = at<kExchange, &ExchangeSpec::graph>(), .section = Section::kParallel,
-   .doc = "gossip: graph that connects neighbors.",
+   .doc = "graph that connects neighbors.",
    .allowed = "ring torus exponential", .flags = "--graph", .placeholder = "NAME"},
   {.key = "exchange.rho", .member = at<kExchange, &ExchangeSpec::rho>(), .section = Section::kParallel,
-   .doc = "admm: penalty on the distance to the consensus.",
+   .doc = "penalty on the distance to the consensus.",
    .range = above(0)},
   {.key = "exchange.codec", .member = at<kExchange, &ExchangeSpec::codec>(), .section = Section::kParallel,
-   .doc = "Compression of gradients (all-reduce, servers) or of parameter changes (local-sgd): ",
+   .doc = "compression of gradients, or with local-sgd of parameter changes: ",
    .suggestions = kCodecNames,
    .flags = "--codec", .placeholder = "NAME[:KEY=VALUE]"},
   {.key = "exchange.pull_codec", .member = at<kExchange, &ExchangeSpec::pull_codec>(),
    .section = Section::kParallel,
-   .doc = "parameter-server, downpour: compression of the parameters that a server sends: ",
+   .doc = "compression of the parameters that a server sends: ",
    .suggestions = kWeightCodecNames,
    .flags = "--pull-codec", .placeholder = "NAME[:KEY=VALUE]"},
   {.key = "exchange.servers", .member = at<kExchange, &ExchangeSpec::servers>(),
    .section = Section::kParallel,
-   .doc = "parameter-server, downpour: number of server shards. Each shard is a process in addition to the "
+   .doc = "number of server shards. Each shard is a process in addition to the "
           "ranks.",
    .unit = "processes", .range = within(1, 4096), .flags = "--servers", .placeholder = "S"},
   {.key = "exchange.staleness", .member = at<kExchange, &ExchangeSpec::staleness>(),
    .section = Section::kParallel,
-   .doc = "parameter-server: how many steps old a parameter may be when a worker reads it: 0 (synchronous), "
+   .doc = "how many steps old a parameter may be when a worker reads it: 0 (synchronous), "
           "a number, or inf.",
    .flags = "--staleness", .placeholder = "0|S|inf"},
   {.key = "exchange.backup", .member = at<kExchange, &ExchangeSpec::backup>(), .section = Section::kParallel,
-   .doc = "parameter-server, staleness 0: number of slowest workers whose gradients each step ignores.",
+   .doc = "number of slowest workers whose gradients each step ignores, with staleness 0.",
    .unit = "workers", .range = at_least(0), .flags = "--backup", .placeholder = "B"},
   {.key = "exchange.reduction_order", .member = at<kExchange, &ExchangeSpec::reduction_order>(),
    .section = Section::kParallel,
-   .doc = "parameter-server, staleness 0: gradients are added in rank order (fixed), which gives the bits "
-          "of all-reduce, or as they arrive (arrival).",
+   .doc = "with staleness 0, gradients are added in rank order (fixed), which gives the bits of all-reduce, "
+          "or as they arrive (arrival).",
    .allowed = "fixed arrival", .flags = "--reduction-order", .placeholder = "HOW"},
   {.key = "exchange.staleness_weight", .member = at<kExchange, &ExchangeSpec::staleness_weight>(),
    .section = Section::kParallel,
-   .doc = "parameter-server, staleness above 0: divide each update by 1 + its staleness."},
+   .doc = "divide each update by 1 + its staleness, with a staleness above 0."},
   {.key = "exchange.worker_weights", .member = at<kExchange, &ExchangeSpec::worker_weights>(),
    .section = Section::kParallel,
-   .doc = "parameter-server (staleness above 0), downpour: factor of the learning rate for the pushes of "
-          "each worker, one number per worker. Empty: 1 divided by the number of workers.",
+   .doc = "factor of the learning rate for the pushes of each worker, one number per worker, with a "
+          "staleness above 0. Empty: 1 divided by the number of workers.",
    .range = above(0)},
   {.key = "exchange.push_every", .member = at<kExchange, &ExchangeSpec::push_every>(),
    .section = Section::kParallel,
-   .doc = "downpour: steps per push. The gradients of these steps are added up.",
+   .doc = "steps per push. The gradients of these steps are added up.",
    .unit = "steps", .range = at_least(1)},
   {.key = "exchange.fetch_every", .member = at<kExchange, &ExchangeSpec::fetch_every>(),
    .section = Section::kParallel,
-   .doc = "downpour: steps per pull.",
+   .doc = "steps per pull.",
    .unit = "steps", .range = at_least(1)},
   {.key = "exchange.adaptive_rho", .member = at<kExchange, &ExchangeSpec::adaptive_rho>(),
    .section = Section::kParallel,
-   .doc = "admm: adapt the penalty to the residuals (Boyd et al. 2011, section 3.4.1)."},
+   .doc = "adapt the penalty to the residuals (Boyd et al. 2011, section 3.4.1)."},
 
   {.key = "pipeline.schedule", .member = at<kPipeline, &PipelineSpec::schedule>(),
    .section = Section::kParallel,
    .doc = "Order in which micro-batches pass through the stages: naive, gpipe, 1f1b, interleaved, or "
-          "file:PATH with a table.",
+          "file:PATH with a table, which has pipeline.micro_batches micro-batches.",
    .suggestions = "naive gpipe 1f1b interleaved",
    .flags = "--schedule", .placeholder = "NAME"},
   {.key = "pipeline.micro_batches", .member = at<kPipeline, &PipelineSpec::micro_batches>(),
@@ -509,18 +512,31 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
 });
 // clang-format on
 
-// Adds the words of the tables of exchanges and codecs. The docs of the codecs' keys end with their lists.
+// Returns the names of the exchanges that read the key, with ": " behind them. Returns an empty text for a
+// key that does not belong to the exchange.
+std::string readers_of(const SchemaEntry& entry) {
+  std::string names;
+  if (table_of(entry) != "exchange" || leaf_of(entry) == "name") return names;
+  for (const ExchangeTraits& exchange : exchange_table()) {
+    if (exchange.reads(leaf_of(entry))) names += (names.empty() ? "" : ", ") + std::string(exchange.name);
+  }
+  return names + ": ";
+}
+
+// Adds the words of the tables of exchanges and codecs. The docs of an exchange's keys begin with the names
+// of the exchanges, and those of the codecs' keys end with the names of the codecs.
 std::vector<SchemaEntry> with_table_words() {
-  static std::array<std::string, 2> codec_docs;
+  static std::deque<std::string> docs;
   std::vector<SchemaEntry> entries(kTable.begin(), kTable.end());
   for (SchemaEntry& entry : entries) {
+    std::string doc = readers_of(entry) + std::string(entry.doc);
     if (entry.allowed == kExchangeNames) entry.allowed = exchange_names();
-    if (entry.suggestions != kCodecNames && entry.suggestions != kWeightCodecNames) continue;
-    const bool weights = entry.suggestions == kWeightCodecNames;
-    std::string& doc = codec_docs[weights ? 1 : 0];
-    doc = std::string(entry.doc) + codec_list(weights, true) + ".";
-    entry.doc = doc;
-    entry.suggestions = codec_words(weights);
+    if (entry.suggestions == kCodecNames || entry.suggestions == kWeightCodecNames) {
+      const bool weights = entry.suggestions == kWeightCodecNames;
+      doc += codec_list(weights, true) + ".";
+      entry.suggestions = codec_words(weights);
+    }
+    entry.doc = docs.emplace_back(std::move(doc));
   }
   return entries;
 }

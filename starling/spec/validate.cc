@@ -61,14 +61,6 @@ class Validator {
     return fmt::format("{}", fmt::join(names, ", "));
   }
 
-  // Refuses the key exchange.<key> if it is set and the exchange does not read it.
-  void belongs(bool set, std::string_view key) const {
-    if (!set || traits_.reads(key)) return;
-    const std::string full = fmt::format("exchange.{}", key);
-    fail({full, "exchange.name"}, "{} belongs to {}, not to \"{}\"", full,
-         names_of([&](const ExchangeTraits& e) { return e.reads(key); }), traits_.name);
-  }
-
   bool from_recipe(std::string_view key) const {
     const auto origin = origins_.find(key);
     return origin != origins_.end() && origin->second.kind == OriginKind::kRecipe;
@@ -254,10 +246,7 @@ class Validator {
     if (spec_.optimizer.clip_norm > 0 && !traits_.clip_norm)
       fail({"optimizer.clip_norm", "exchange.name"}, "{} does not clip gradients: use --exchange {}", name,
            default_);
-    if (spec_.optimizer.clip_value > 0 && spec_.train.shard != Shard::kNone)
-      fail({"optimizer.clip_value", "train.shard"},
-           "--shard does not clip the elements of gradients: leave out one of them");
-    if (spec_.optimizer.clip_value > 0 && (!traits_.own_loop || !traits_.clip_norm || traits_.servers))
+    if (spec_.optimizer.clip_value > 0 && !traits_.clip_value)
       fail({"optimizer.clip_value", "exchange.name"},
            "{} does not clip the elements of gradients: use --exchange {}", name, default_);
     if (spec_.optimizer.clip_value > 0 && spec_.train.threads_mode != ThreadsMode::kOp)
@@ -269,7 +258,6 @@ class Validator {
     if (spec_.train.precision == Precision::kBf16 && !traits_.bf16)
       fail({"train.precision", "exchange.name"},
            "{} trains in fp32 or fp64: use --precision fp32, or --exchange {} for bf16", name, default_);
-    belongs(exchange.rounds > 0, "rounds");
     unread();
     codecs();
     server();
@@ -383,15 +371,12 @@ class Validator {
            "{} backup workers of {} ranks leave no other worker: use fewer", exchange.backup,
            spec_.train.ranks);
     const auto weights = static_cast<int64_t>(exchange.worker_weights.size());
-    belongs(weights > 0, "worker_weights");
     if (weights > 0 && weights != spec_.train.ranks && traits_.reads("worker_weights"))
       fail({"exchange.worker_weights", "train.ranks"},
            "{} weights for {} workers: give one number per worker", weights, spec_.train.ranks);
     if (weights > 0 && s == "0" && traits_.lockstep == Lockstep::kByStaleness)
       fail({"exchange.worker_weights", "exchange.staleness"},
            "weights of workers need --staleness above 0 or inf: at 0 the gradients of a step are averaged");
-    belongs(exchange.push_every > 1, "push_every");
-    belongs(exchange.fetch_every > 1, "fetch_every");
   }
 
   void mesh() const {

@@ -2,11 +2,11 @@
 // whole range has memory only while the parameters are used (ZeRO stage 3, arXiv 1910.02054).
 //
 // GatherOnUse finds the uses. It is a callback of libtorch that sees the arguments of each operation of this
-// thread before the operation runs, in forward, in backward and between them. If an argument lies in the
-// memory of a unit, the unit is gathered first. So the model may be any module that computes by operations of
-// libtorch. Code that reads a parameter through data_ptr() must call an operation on it before, for example
-// detach(). The pointer is valid until the next operation on another parameter. libtorch throws for an access
-// to a parameter that has no memory.
+// thread before the operation runs. It sees the operations in forward, in backward and between them. If an
+// argument lies in the memory of a unit, the unit is gathered first. So the model may be any module that
+// computes by operations of libtorch. Code that reads a parameter through data_ptr() must call an operation
+// on it before, for example detach(). The pointer is valid until the next operation on another parameter.
+// libtorch throws for an access to a parameter that has no memory.
 //
 // A unit that an operation uses stays whole until the operation ends. Of the other units, those that were
 // used last stay whole, up to a number. All ranks must use their parameters in the same order, which is

@@ -26,8 +26,9 @@ class ShardedOptimizer final : public ReplicaStrategy {
   ShardedOptimizer(const ModelFactory& factory, UpdateRule rule, FlatReplicaOptions options, Group& group,
                    const Clock& clock);
 
-  // Returns parameter_bytes, shard_elements, the number of elements that this rank updates, and
-  // gradient_elements, the number of gradient elements that this rank held while its optimizer updated.
+  // Returns parameter_bytes, shard_elements and gradient_elements. `shard_elements` is the number of elements
+  // that this rank updates. `gradient_elements` is the number of gradient elements that this rank held while
+  // its optimizer updated.
   StrategyStats strategy_stats() override;
 
  protected:

@@ -190,6 +190,10 @@ StepReport Zero::update() {
   report.loss = agreement.loss;
   report.stop = agreement.stop;
   double scale = 1.0 / group_.size();
+  if (options_.replica.clip_value > 0) {
+    // The units hold sums over the ranks, and the limit is for their mean.
+    for (auto& unit : units_) unit->clip_elements(options_.replica.clip_value / scale);
+  }
   if (options_.replica.clip_norm > 0) {
     double squares = 0;
     for (const auto& unit : units_)

@@ -150,6 +150,35 @@ TEST(Zero, MakesTheUpdatesOfOneProcess) {
   for (const auto& [name, difference] : all) EXPECT_LE(difference, 1e-10) << name;
 }
 
+// The limit is small enough to change most elements of this model's gradients.
+TEST(Zero, ClipsTheElementsOfTheMeanGradient) {
+  constexpr double kLimit = 1e-3;
+  constexpr int kSteps = 3;
+  const Numbers all = on_ranks(3, [](Group& group, Store&) {
+    const auto batches = [](int64_t step) { return batch_of(false, step); };
+    const Named expected =
+        train_one_process(mlp(), batches, optimizer_of("sgd"), kSteps, {.lr = kLr, .clip_value = kLimit});
+    const Named free = one_process(mlp(), false, "sgd", 0, kSteps);
+    const SystemClock clock;
+    Numbers result;
+    for (int stage = 1; stage <= 3; ++stage) {
+      ZeroOptions limited = options(stage);
+      limited.replica.clip_value = kLimit;
+      Zero zero(mlp(), rule("sgd"), limited, group, clock);
+      train(zero, group, false, 1, kSteps);
+      const StrategyState state = zero.state();
+      if (group.rank() != 0) continue;
+      result["clipped" + std::to_string(stage)] = largest_difference(state.parameters, expected).difference;
+      result["free" + std::to_string(stage)] = largest_difference(state.parameters, free).difference;
+    }
+    return result;
+  });
+  for (int stage = 1; stage <= 3; ++stage) {
+    EXPECT_LE(all.at("clipped" + std::to_string(stage)), 1e-10) << stage;
+    EXPECT_GE(all.at("free" + std::to_string(stage)), 1e-4) << stage;
+  }
+}
+
 TEST(Zero, HoldsAndMovesWhatTheFormulaSays) {
   const Numbers all = on_ranks(kRanks, [](Group& group, Store&) {
     const SystemClock clock;

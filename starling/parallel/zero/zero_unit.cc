@@ -220,6 +220,10 @@ bool ZeroUnit::apply_typed(double scale, const Step& step) {
   return rule_.apply(args, step.lr, step.index);
 }
 
+void ZeroUnit::clip_elements(double limit) {
+  own_gradient_.clamp_(-limit, limit);
+}
+
 bool ZeroUnit::apply(double scale, const Step& step) {
   if (is_mixed()) return apply_typed<float, Bf16>(scale, step);
   if (type_ == at::kDouble) return apply_typed<double, double>(scale, step);

@@ -90,6 +90,9 @@ class ZeroUnit {
   // Stage 3: frees the gathered parameters.
   void release();
 
+  // Sets each element of this rank's share of the gradient that is larger than `limit` in magnitude to
+  // ±limit. Call it after the last reduce() of a step.
+  void clip_elements(double limit);
   // Returns this rank's share of the gradient. It refers to this unit and to `replica`.
   GradientShare gradient_share(const Replica& replica) const;
   // Applies the update rule to this rank's share. Returns whether the share of the gradient is finite.
