@@ -147,6 +147,18 @@ class CheckLayers(Tree):
         self.write("starling/comm/options.h", "#pragma once\n")
         self.assertIn("another layer has a header of the same name: starling/comm/options.h", self.check()[1])
 
+    def test_refuses_a_header_of_a_program_with_the_name_of_one_of_a_layer(self):
+        self.write("starling/net/options.h", "#pragma once\n")
+        self.write("apps/program/options.h", "#pragma once\n")
+        self.assertIn("starling/net/options.h:1: another layer has a header of the same name: apps/program/options.h",
+                      self.check()[1])
+
+    def test_compares_the_table_of_layers_with_the_arrows(self):
+        self.write("docs/design/layers.md", "| Layer | Contents | May include |\n|---|---|---|\n| `comm` | groups | net |\n| `base` | errors | – |\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("docs/design/layers.md", "| `comm` | groups | net, base |\n")
+        self.assertIn("docs/design/layers.md:1: comm may include: net", self.check()[1])
+
     def test_holds_folders_of_a_layer_to_their_arrows(self):
         self.write("starling/net/tcp/a.cc", '#include "starling/net/store/x.h"\n#include "starling/net/endpoint.h"\n')
         self.assertIn("starling/net/tcp/a.cc:1: net/tcp includes starling/net/store/x.h", self.check()[1])

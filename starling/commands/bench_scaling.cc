@@ -194,7 +194,6 @@ std::string to_json(const ScalingPoint& p) {
 }
 
 int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options) {
-  const auto write_line = [](const std::string& line) { FdOutput(1).write(line + "\n"); };
   const std::vector<Series> all = series_of(spec, scaling);
   for (const Series& series : all) parse_emulation(series.emulate);
   if (scaling.counts.empty() || scaling.counts.front() != 1 ||
@@ -214,19 +213,19 @@ int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const Command
             ? fmt::format("the computation of a step is EMULATED: {:g} ms{}, by sleeping", scaling.compute_ms,
                           scaling.strong ? " divided among the ranks" : " on each rank")
             : "the computation is real";
-    write_line(fmt::format("{} samples {}, {} steps; {}; the exchange is real", scaling.batch,
+    print_line(fmt::format("{} samples {}, {} steps; {}; the exchange is real", scaling.batch,
                            scaling.strong ? "over all ranks" : "per rank", scaling.steps, computation));
-    write_line(scaling_heading());
+    print_line(scaling_heading());
   }
   std::vector<ScalingPoint> points;
   for (const Series& series : all) {
     for (const int64_t ranks : scaling.counts) {
       points.push_back(measure_point(spec, scaling, series, ranks, folder.path()));
       judge_scaling(points);
-      write_line(options.json ? to_json(points.back()) : to_text(points.back()));
+      print_line(options.json ? to_json(points.back()) : to_text(points.back()));
     }
   }
-  if (options.json) write_line(end_of_list(points.size()));
+  if (options.json) print_line(end_of_list(points.size()));
   return 0;
 }
 

@@ -45,7 +45,8 @@ std::string scaling_heading();
 std::string to_json(const ScalingPoint& point);
 
 // Runs all points and prints one line for each. Returns 0. Errors: ConfigError for numbers of ranks that do
-// not rise from 1 to at most 64; those of last_result_of(), with the run's own message, if a run fails.
+// not rise from 1 to at most 64. If a run fails, the errors are those of last_result_of(), with the run's own
+// message.
 int bench_scaling(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options);
 
 }  // namespace starling

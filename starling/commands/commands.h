@@ -1,7 +1,7 @@
 // The commands of the program `starling` as functions. Each executes one command with a validated
-// configuration. It returns the exit status: 0 for success, or 1 for an expected failure, such as a `verify`
-// above its tolerance, unless its comment names another one. Other failures are exceptions (base/error.h),
-// which the program turns into a message and an exit status.
+// configuration. It returns the exit status. 0 means success. 1 means an expected failure, such as a `verify`
+// above its tolerance. If a command returns another status, its comment names that status. Other failures are
+// exceptions (base/error.h), which the program turns into a message and an exit status.
 #pragma once
 
 #include <string>
@@ -39,8 +39,8 @@ int sample_command(const RunSpec& spec, const std::string& vocabulary, const Sam
 // tolerance.
 int verify_command(const RunSpec& spec, const CommandOptions& options);
 // Starts train.ranks copies of a program on the hosts that the run names, or on this host
-// (docs/how-to/several-hosts.md), and exchange.servers more for an exchange that has servers. The first
-// element of `program` is its name or path. Returns the exit status of the job.
+// (docs/how-to/several-hosts.md). For an exchange that has servers, it starts exchange.servers more. The
+// first element of `program` is its name or path. Returns the exit status of the job.
 int launch_command(const RunSpec& spec, const std::vector<std::string>& program,
                    const CommandOptions& options);
 // Examines this machine and prints the result (commands/doctor.h).

@@ -22,10 +22,6 @@
 namespace starling {
 namespace {
 
-void put_line(const std::string& line) {
-  FdOutput(1).write(line + "\n");
-}
-
 // Returns the address of a named interface, or an address unchanged.
 std::string interface_address(const std::string& interface) {
   if (interface.empty()) return "127.0.0.1";
@@ -138,9 +134,9 @@ int serve_data(const RunSpec& spec, const DataServeOptions& serve, const Command
   if (key_file.empty()) local.emplace(identity.key, parse_host_port(listener->address()).port);
   const DataServer server({spec.data.source, parts}, std::move(listener), how, clock);
   if (options.verbosity >= 0)
-    put_line(greeting(spec.data.source, parts, server.address(), key_file, options.json));
+    print_line(greeting(spec.data.source, parts, server.address(), key_file, options.json));
   while (!stop.flag()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (options.verbosity >= 0) put_line(farewell(server.counts(), options.json));
+  if (options.verbosity >= 0) print_line(farewell(server.counts(), options.json));
   return 0;
 }
 

@@ -45,7 +45,9 @@ void check_server_options(const ServerOptions& o) {
         "--staleness",
         fmt::format("{} is no staleness; give 0 (synchronous), a larger number, or inf", *o.staleness));
   }
-  if (o.backup < 0 || o.backup >= o.workers) {
+  if (o.backup < 0)
+    throw ConfigError("--backup", fmt::format("{} is no number of backup workers; give 0 or more", o.backup));
+  if (o.backup >= o.workers) {
     throw ConfigError(
         "--backup",
         fmt::format("{} backup workers leave no worker whose gradient counts, because there are {} "

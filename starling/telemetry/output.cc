@@ -43,8 +43,8 @@ class SigpipeBlocked {
 
 }  // namespace
 
-void print_line(std::string_view line) {
-  FdOutput(STDOUT_FILENO).write(std::string(line) + "\n");
+bool print_line(std::string_view line) {
+  return FdOutput(STDOUT_FILENO).write(std::string(line) + "\n");
 }
 
 bool FdOutput::write(std::string_view text) {

@@ -35,8 +35,9 @@ class FdOutput final : public Output {
   int fd_;
 };
 
-// Writes a line to standard output. Does nothing if its reader has closed it.
-void print_line(std::string_view line);
+// Writes a line to standard output at once, so call it before or after text that stdio buffers is flushed.
+// Returns false as Output::write() does. Also returns false if a non-blocking reader takes nothing for 10 s.
+bool print_line(std::string_view line);
 
 // FencedOutput writes a text only if `open` returns true at that moment. Otherwise it drops the text and
 // reports success. Another process may have taken over the file, for example.

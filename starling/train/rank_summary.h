@@ -16,8 +16,8 @@ struct RankSummary {
   double peak_rss_mb = 0;
   // Bytes that the rank has sent between the start and the end of steps.
   double step_bytes = 0;
-  // The loss of the last evaluation, over the test samples whose results the rank has received, the number of
-  // these samples, and the weight of the loss.
+  // `test_loss` is the loss of the last evaluation, over the test samples whose results the rank has
+  // received. `test_samples` is the number of these samples. `test_weight` is the weight of the loss.
   double test_loss = 0, test_samples = 0, test_weight = 0;
   // As in StepDone, in s, of the whole run.
   double compute_s = 0, exposed_comm_s = 0, data_wait_s = 0;
@@ -41,12 +41,13 @@ using RankSummaries = std::vector<std::optional<RankSummary>>;
 // sent.
 void add_up_bytes(const RankSummaries& all, RunResult& result);
 
-// Puts the times of the ranks that are left into `result`, whose lost_ranks are known. If there are fewer
-// summaries than `ranks`, those of the run's start, a group of the remaining ranks has numbered them anew and
-// in order.
+// Puts the times of the ranks that are left into `result`. Call it after result.lost_ranks is complete.
+// `ranks` is the number of ranks at the start of the run. Fewer summaries mean that the remaining ranks were
+// renumbered in order.
 void list_rank_times(const RankSummaries& all, int64_t ranks, RunResult& result);
 
-// Returns the evaluation over the samples of the ranks that are left.
+// Returns the loss, the accuracy and the metrics over the samples of the ranks that are left. Sets no other
+// field. The loss is 0 without samples. Each summary must have as many metrics and weights as `metrics`.
 EvalDone evaluation_of(const RankSummaries& all, const std::vector<Metric>& metrics);
 
 }  // namespace starling

@@ -21,17 +21,32 @@ RankSummary moved(double step_bytes, std::vector<double> from_servers = {}) {
 }
 
 TEST(RankSummary, ItsNumbersMakeAnEqualOne) {
-  RankSummary summary = moved(5, {1, 2, 3});
+  RankSummary summary;
+  summary.bytes_sent = 1;
+  summary.peak_rss_mb = 2;
+  summary.step_bytes = 3;
   summary.test_loss = 4;
-  summary.data_wait_s = 6;
+  summary.test_samples = 5;
+  summary.test_weight = 6;
+  summary.compute_s = 7;
+  summary.exposed_comm_s = 8;
+  summary.data_wait_s = 9;
+  summary.from_servers = {10, 11, 12};
   summary.metrics = {0.5, 0.25};
   summary.metric_weights = {8, 9};
   const RankSummary other = RankSummary::of(summary.numbers());
-  EXPECT_EQ(other.numbers(), summary.numbers());
+  EXPECT_EQ(other.bytes_sent, 1);
+  EXPECT_EQ(other.peak_rss_mb, 2);
+  EXPECT_EQ(other.step_bytes, 3);
+  EXPECT_EQ(other.test_loss, 4);
+  EXPECT_EQ(other.test_samples, 5);
+  EXPECT_EQ(other.test_weight, 6);
+  EXPECT_EQ(other.compute_s, 7);
+  EXPECT_EQ(other.exposed_comm_s, 8);
+  EXPECT_EQ(other.data_wait_s, 9);
   EXPECT_EQ(other.from_servers, summary.from_servers);
   EXPECT_EQ(other.metrics, summary.metrics);
   EXPECT_EQ(other.metric_weights, summary.metric_weights);
-  EXPECT_EQ(other.data_wait_s, 6);
   std::vector<double> numbers = summary.numbers();
   numbers.pop_back();
   EXPECT_THROW(RankSummary::of(numbers), std::out_of_range);
@@ -63,8 +78,15 @@ TEST(RankSummary, TimesHaveTheRanksOfTheStart) {
   result.lost_ranks = {1};
   list_rank_times({moved(1), std::nullopt, moved(2)}, 3, result);  // workers of servers keep their ranks
   EXPECT_THAT(ranks_of(result), ElementsAre(0, 2));
-  list_rank_times({moved(1), moved(2)}, 3, result);  // a group of the remaining ranks
-  EXPECT_THAT(ranks_of(result), ElementsAre(0, 2));
+  RankSummary timed = moved(2);
+  timed.compute_s = 7;
+  timed.exposed_comm_s = 8;
+  timed.data_wait_s = 9;
+  list_rank_times({moved(1), timed}, 3, result);  // a group of the remaining ranks
+  ASSERT_THAT(ranks_of(result), ElementsAre(0, 2));
+  EXPECT_EQ(result.rank_times[1].compute_s, 7);
+  EXPECT_EQ(result.rank_times[1].exposed_comm_s, 8);
+  EXPECT_EQ(result.rank_times[1].data_wait_s, 9);
 }
 
 // A metric may be a mean over something else than the loss, such as the tokens of one kind.

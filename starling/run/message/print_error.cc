@@ -34,7 +34,7 @@ int print_error(bool json, const std::exception& error) {
     nlohmann::ordered_json line = {
         {"event", "error"}, {"time", unix_time_s()}, {"code", code_word(code)}, {"message", message}};
     if (known && known->rank() >= 0) line["rank"] = known->rank();
-    FdOutput(1).write(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    print_line(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   return exit_status(code);
 }
