@@ -155,7 +155,7 @@ class OwnOptimizer(Blocks):
             self.killed_and_resumed("-n", 2, *way, model=["deep", *plan, "--adam"])
 
     def test_refusals(self):
-        self.refused("it cannot train divided layers", *self.TENSOR, "--", "--model", "deep", *self.PLAN, "--own")
+        self.refused("it cannot train sharded layers", *self.TENSOR, "--", "--model", "deep", *self.PLAN, "--own")
         self.refused('no parameter is left that matches "layer.*"; the first parameter is "embed.weight"', *STAGES, "--", "--model", "deep",
                      "--groups", "--no-match")
         self.refused("servers make the updates of a program's own optimizer for whole models", *STAGES, "--exchange", "parameter-server", "--",
@@ -197,7 +197,7 @@ class Refused(Blocks):
     def test_a_layer_that_is_registered_twice(self):
         for way in (STAGES, ZERO):
             self.refused('"1.weight" and "3.weight" are one parameter; register a layer once', *way, "--", "--model", "twice")
-        self.refused("the layers 1 and 3 are one module, which ranks cannot divide", "--mesh", "tensor=2", "--", "--model", "twice", "--cut",
+        self.refused("the layers 1 and 3 are one module, which cannot be sharded", "--mesh", "tensor=2", "--", "--model", "twice", "--cut",
                      "3=gathered")
 
     def test_parts_of_a_batch_in_a_pipeline(self):
@@ -243,7 +243,7 @@ class Tensor(Blocks):
     def test_each_rank_holds_its_part(self):
         out, _ = self.blocks("--json", "--steps", 2, "-n", 2, *self.TWO, "--", "--model", "deep", "--cut", self.PLAN)
         strategy = result_of(events_of(out))["strategy"]
-        # Of the 3 · (10 · 20 + 20 + 20 · 10) parameters of these layers that are divided, a rank holds one half.
+        # Of the 3 · (10 · 20 + 20 + 20 · 10) parameters of these layers that are sharded, a rank holds one half.
         self.assertEqual(strategy["whole_parameters"] - strategy["held_parameters"], 3 * 420 / 2)
 
     def test_a_killed_run_resumes_to_the_same_bits(self):
@@ -257,19 +257,19 @@ class Tensor(Blocks):
                               ("fc9=row", '"fc9" matches no fully connected layer that an earlier pattern leaves; the layers are embed, '
                                           "layers.0.fc1, layers.0.fc2"),
                               ("head=column", "] instead of [8, 5]; a layer by columns is followed by"),
-                              ("layers.*.fc1=column", "the divided model cannot be computed"),
-                              ("embed=column", "the divided model cannot be computed"),
+                              ("layers.*.fc1=column", "the sharded model cannot be computed"),
+                              ("embed=column", "the sharded model cannot be computed"),
                               ("layers.0.fc1=column,layers.0.fc2=column", "the layer layers.0.fc2 takes 20 features and gets 10")):
             with self.subTest(plan=plan):
                 self.refused(message, *self.TWO, "--", "--model", "deep", "--cut", plan)
 
     def test_different_random_numbers(self):
-        self.refused("the parts of the divided model draw different numbers of random numbers", *self.TWO, "--", "--model", "noisy", "--cut",
+        self.refused("the parts of the sharded model draw different numbers of random numbers", *self.TWO, "--", "--model", "noisy", "--cut",
                      "first=column,second=row")
 
     def test_a_parameter_between_divided_layers(self):
         """Its outputs are those of one process, but each rank sees a part of its gradient."""
-        self.refused("the divided model computes another gradient of 1.weight, which lies between divided layers", *self.TWO, "--", "--model",
+        self.refused("the sharded model computes another gradient of 1.weight, which lies between sharded layers", *self.TWO, "--", "--model",
                      "sloped", "--cut", "0=column,2=row")
         self.compare(["sloped", "--cut", "0=gathered,2=row"], [(2, self.TWO)])
 

@@ -476,8 +476,8 @@ class Resume(Loop):
         self.assertIn("--run-dir", out + err)
         self.assertEqual(process.returncode, 130, out + err)
         steps = [int(p.name[5:]) for p in pathlib.Path(self.path("run/checkpoints")).glob("step-*")]
-        divided = ["--divide"] if "--divide" in own else []
-        again, _ = self.loop("-n", 2, *way, "--", *divided, "--checkpoint", "--epochs", 1, fresh=False)
+        sharded = ["--divide"] if "--divide" in own else []
+        again, _ = self.loop("-n", 2, *way, "--", *sharded, "--checkpoint", "--epochs", 1, fresh=False)
         self.assertIn(f"resumed after step {max(steps)} position {max(steps)}", again)
         return out, err
 
@@ -538,8 +538,8 @@ class Faults(Loop):
                 (["--", "--fault", "twice", "--checkpoint"], 2, ["'sum' is added twice"]),
                 (["--", "--frozen", "--unfreeze"], 2, ["first.weight", "make a new optimizer"]),
                 (["-n", 2, "--mesh", "replica=1,stage=2"], 2, ["train.mesh", "an own loop computes all layers on each rank", "Run::fit()"]),
-                (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--optimizer", "lbfgs"], 2, ["train.mesh", "cannot train divided layers"]),
-                (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--fault", "nested"], 2, ["Run::replicate", "an earlier call has divided"]),
+                (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--optimizer", "lbfgs"], 2, ["train.mesh", "cannot train sharded layers"]),
+                (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--fault", "nested"], 2, ["Run::replicate", "an earlier call has sharded"]),
                 (["-n", 2, "--mesh", "tensor=2", "--", "--divide", "--fault", "columns"], 1, ["none by rows", "kGathered", "mat1 and mat2"]),
                 (["-n", 2, "--mesh", "tensor=2", "--exchange", "parameter-server", "--", "--divide"], 2, ["--exchange", "with a tensor axis"]),
                 (["-n", 2, "--shard", "parameters", "--", "--optimizer", "lbfgs"], 2, ["train.shard", "needs all elements of a parameter"]),

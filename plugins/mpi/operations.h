@@ -19,8 +19,9 @@ MPI_Datatype mpi_type(DataType type);
 // MpiOperations holds an MPI operation for each type and reduce operation.
 //
 // MPI's own operations are used if their results equal those of our kernels (comm/reduce/reduce_kernels.h).
-// The kernels become operations of MPI in two cases: 16-bit floats, which MPI does not have, and minimum and
-// maximum of floats, for which our kernels return NaN if either value is NaN.
+// The kernels become operations of MPI in two cases. The first case is 16-bit floats, which MPI does not
+// have. The second case is minimum and maximum of floats, for which our kernels return NaN if either value is
+// NaN.
 class MpiOperations {
  public:
   MpiOperations() = default;

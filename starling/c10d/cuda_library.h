@@ -13,8 +13,8 @@ struct CudaLibrary {
 };
 
 // Loads libtorch_cuda.so if the host has a driver. The library stays loaded until the process ends. Returns
-// an empty text, or why it was not loaded: there is no driver, torch has no CUDA code, or a library that the
-// code needs is missing.
+// an empty text, or the reason why the library was not loaded. The reason is a missing driver, a torch
+// without CUDA code, or the absence of a library that this code needs.
 //
 // Call it before the process asks torch about CUDA for the first time, for example by torch::manual_seed().
 // torch keeps the first answer. A process that has loaded the library before gains nothing and loses nothing.

@@ -29,8 +29,8 @@
 // On several hosts with several ranks each, a group moves some of these bytes within a host. There the arrays
 // of averaging codecs are all-reduced, which sends fewer bytes between hosts.
 //
-// If a momentum is given, lists have momentum correction (momentum_correction.h): the velocity takes the
-// place of v, and it becomes 0 where the rank's own message has a value.
+// If a momentum is given, lists have momentum correction (momentum_correction.h). The velocity then takes the
+// place of v. The velocity becomes 0 where the rank's own message has a value.
 //
 // docs/reference/codecs.md has the table of bytes, and tests compare the table with Group::traffic().
 #pragma once
@@ -81,8 +81,9 @@ class CompressedAllReduce {
   // The 2-norm of what this rank's error feedback holds, or nothing if there is none.
   std::optional<double> residual_norm() const;
 
-  // Returns the state for a checkpoint: the codec's values, the residual e, and the residual f filled up with
-  // zeros to the length of the longest part, or the velocity. All ranks return equally many values.
+  // Returns the state for a checkpoint. The state holds the codec's values, the residual e, and the residual
+  // f or the velocity. Zeros fill up f to the length of the longest part. All ranks return equally many
+  // values.
   std::vector<float> state() const;
   // Loads a state. States of earlier versions lack f and the velocity; these values then become zeros.
   // Errors: Error(kCheckpoint) if the number of values does not fit.

@@ -1,5 +1,5 @@
-// MomentumCorrection moves the momentum of SGD in front of a codec that sends few values per step (Lin, Han,
-// Mao, Wang, Dally: "Deep Gradient Compression", ICLR 2018, sections 3.1 and 3.2).
+// MomentumCorrection moves the momentum of SGD in front of a codec that sends few values per step. Source:
+// Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression", ICLR 2018, sections 3.1 and 3.2.
 //
 //   u := m u + g
 //   x := u + r
@@ -8,7 +8,7 @@
 //   u := 0 where a value was sent
 //
 // r is the residual of error_feedback.h. m is the momentum, and u is 0 at first. The sum over all steps of
-// what is sent, plus r, is the sum of all u. If every value were sent and u were never set to 0, the receiver
+// what is sent, plus r, is the sum of all u. If every value were sent and u never became 0, the receiver
 // would get the velocity of momentum m for the mean of the gradients.
 //
 // Momentum behind the codec fails, because it multiplies values that leave the residual late. Setting u to 0

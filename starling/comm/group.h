@@ -72,8 +72,8 @@ struct GroupOptions {
   std::string tuning;        // the text of a tuning file (choice/tuning.h), which counts on rank 0 only
   std::string link = "tcp";  // the name of the network between the hosts in choice/tuning.h
   std::shared_ptr<FlightRecorder> recorder;  // records every operation of this rank; may be null
-  // Called once per wait after a tenth of the timeout, with a text such as "rank 2 (node-b) did not enter
-  // barrier #7 within 6 s; …". Any thread may call it.
+  // Called once per wait after a tenth of the timeout. The argument is a text such as "rank 2 (node-b) did
+  // not enter barrier #7 within 6 s; …". Any thread may call it.
   std::function<void(const std::string&)> warn;
 };
 
@@ -138,7 +138,7 @@ class Group {
   }
   // Reduces `data` in place, element by element. All ranks get the same bits.
   // Within a host, the values of an element are added in rank order. Tensors of 256 KB and more in windows
-  // are an exception on several NUMA nodes: they are added within each node first, then over the nodes.
+  // are an exception on several NUMA nodes. They are added within each node first, then over the nodes.
   // Then the sums of the hosts are added in the order of the hosts. The order may differ if an algorithm is
   // named or tuned, or if there are more than 16 hosts.
   // bf16 and fp16 values are added in fp32. Some algorithms between hosts round in every step

@@ -20,9 +20,9 @@
 namespace starling {
 
 // An inbox holds at most `limit` bytes of messages that no thread has asked for, or one longer message. While
-// it is full, this rank takes nothing more from the peer: the peer's send() waits, because the socket or the
-// ring in shared memory is full. A message that a thread awaits goes straight into that thread's memory and
-// does not count.
+// the inbox is full, this rank takes nothing more from the peer. The peer's send() then waits, because the
+// socket or the ring in shared memory is full. A message that a thread awaits goes straight into that
+// thread's memory and does not count.
 
 // InboxMessage is one complete message.
 struct InboxMessage {

@@ -29,8 +29,8 @@ std::string describe(const Operation& operation);
 // not happen, for example "rank 2 (node-b) did not enter barrier #7".
 std::string late_warning(const std::string& what, std::chrono::milliseconds timeout);
 
-// Returns the message of the CommError if two ranks are in different collectives: "collectives differ: rank 0
-// (node-a) is in …, rank 1 (node-b) in …; …".
+// Returns the message of the CommError if two ranks are in different collectives. The message reads
+// "collectives differ: rank 0 (node-a) is in …, rank 1 (node-b) in …; …".
 std::string mismatch_message(const std::string& rank_a, const Operation& a, const std::string& rank_b,
                              const Operation& b);
 

@@ -7,7 +7,7 @@
 namespace starling {
 
 // Returns the number of samples of each rank. The numbers add up to `samples` and are proportional to `parts`
-// up to rounding by the largest remainder; of equal remainders, that of the lower rank wins. A rank that
+// up to rounding by the largest remainder. Of equal remainders, that of the lower rank wins. A rank that
 // would have fewer than `least` samples has `least`, and the ranks that have most above their part give them.
 // If there are fewer than `least` samples per rank, `least` does not count. All parts are above 0, and there
 // is at least one.

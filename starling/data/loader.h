@@ -37,7 +37,7 @@ struct LoaderOptions {
   int64_t first_step = 0;  // number of global batches already used, for a resumed run
 };
 
-// An endless sequence of batches. After the last whole global batch of an epoch, the next epoch begins; the
+// An endless sequence of batches. After the last whole global batch of an epoch, the next epoch begins. The
 // remainder of the epoch is left out unless the options ask for it. Not thread-safe: one thread calls next().
 class Loader {
  public:
@@ -74,9 +74,9 @@ Batch read_positions(const Source& source, const LoaderOptions& options, int64_t
 ConfigError too_few_samples(const Source& source, int64_t global_batch);
 
 // Checks the options against the source. Errors: ConfigError if the batch is not a multiple of the ranks,
-// unless `unequal` or `parts` allows that, or if it has fewer samples than there are ranks. ConfigError also
-// if the source holds fewer samples than a global batch, unless `remainder` is true, and for a number that is
-// out of range.
+// unless `unequal` or `parts` allows that. ConfigError if the batch has fewer samples than there are ranks.
+// ConfigError also if the source holds fewer samples than a global batch, unless `remainder` is true, and for
+// a number that is out of range.
 void check_loader_options(const Source& source, const LoaderOptions& options);
 
 // Makes the loader of one rank. Errors: those of check_loader_options().

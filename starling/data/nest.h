@@ -1,7 +1,7 @@
 // Nests of tensors: what a user's data set, model and loss pass to each other if one tensor is not enough.
 //
-// A nest is a tensor, or a std::pair, std::tuple, std::array or std::vector of nests, or a struct of at most
-// eight public members that are nests:
+// A nest is a tensor, or a std::pair, std::tuple, std::array or std::vector of nests. A struct of at most
+// eight public members that are nests is a nest, too:
 //
 //   struct Words { at::Tensor ids, lengths; };
 //   struct Output { at::Tensor image, mean, log_variance; };

@@ -48,7 +48,7 @@ Sample sample_of(const Example& example) {
 // tensors or nests of tensors (starling/data/nest.h), or a Sample. `collate` makes batches of examples that
 // are not stacked: stacked() or padded(), for example.
 //
-// One thread at a time reads. Transforms must compute the same for the same sample each time: a transform
+// One thread at a time reads. Transforms must compute the same for the same sample each time. A transform
 // that draws random numbers makes the ranks and a resumed run see different samples. The samples are read in
 // the order that the run asks for, so the data set needs no sampler and no loader of libtorch's.
 //

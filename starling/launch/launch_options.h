@@ -113,9 +113,9 @@ struct RankThreads {
 RankThreads rank_threads(const LaunchOptions& options, const std::vector<Cpu>& cpus);
 
 // Forks the ranks of this host for options.forks, if copies can replace processes that execute the program.
-// Otherwise returns no copies: if this process has several threads, if the ranks run on other hosts or
-// execute options.program, or if OpenMP must read how threads wait. options.environment is ::environ. Errors:
-// those of RankForks.
+// Otherwise returns no copies. Copies cannot replace such processes if this process has several threads, or
+// if OpenMP must read how threads wait. Copies also cannot replace them if the ranks run on other hosts or
+// execute options.program. options.environment is ::environ. Errors: those of RankForks.
 RankForks fork_ranks(const LaunchOptions& options);
 
 // Returns the environment of rank `index` of this host. It is options.environment without the variables of an

@@ -17,8 +17,9 @@ namespace starling {
 //   "rank 1: TEXT (2 other ranks said the same)"
 //
 // Later repetitions are counted, and finish() prints how many there were. Lines are equal if they differ only
-// in trailing white space, or in the time and the thread of a glog prefix such as "[W1121 01:02:03.456789 12
-// f.cc:7]". After `most_lines` different lines, further lines are in the logs only. Not thread-safe.
+// in trailing white space, or in the severity, the time and the thread of a glog prefix. An example of such a
+// prefix is "[W1121 01:02:03.456789 12 f.cc:7]". After `most_lines` different lines, further lines are in the
+// logs only. Not thread-safe.
 class MessageFold {
  public:
   using Print = std::function<void(const std::string& line)>;

@@ -1,4 +1,4 @@
-// Finds the blocks (nn/model.h) of a module that does not define them: the children of a
+// Finds the blocks (nn/model.h) of a module that does not define them. The blocks are the children of a
 // torch::nn::Sequential, or submodules in the order in which forward() calls them.
 #pragma once
 

@@ -15,9 +15,10 @@
 // damaged copy. All-reduce, which has double-buffered memory (parallel/replica/flat_memory.h), does not. In
 // return, each host holds the parameters only once.
 //
-// In each step, a rank publishes its gradients to the ranks that reduce them, and the parameters that it
-// updates to all other ranks (TrafficCount in comm/group.h). In mode `sharded` that is 2 (p − 1)/p |W| bytes
-// per rank. In mode `master` it is (p − 1) |W| on rank 0 and |W| on every other rank.
+// In each step, a rank publishes its gradients to the ranks that reduce them. It publishes the parameters
+// that it updates to all other ranks (TrafficCount in comm/group.h). In mode `sharded` these are
+// 2 (p − 1)/p |W| bytes per rank. In mode `master` they are (p − 1) |W| on rank 0 and |W| on every other
+// rank.
 #pragma once
 
 #include <memory>

@@ -7,9 +7,9 @@
 // replica/coded_mean.h. With more than two ranks, codecs whose decoded parts can be added encode this mean
 // again: codec/compressed_all_reduce.h.) The exchange begins after backward, so the two do not overlap.
 //
-// Momentum correction (Lin et al., "Deep Gradient Compression", ICLR 2018; codec/momentum_correction.h): if
-// the codec's spec asks for it, each rank applies SGD's momentum m and weight decay λ before it encodes, and
-// U is SGD without both. Each rank clips its own gradient, to √p times the limit of their mean:
+// Momentum correction (Lin et al., "Deep Gradient Compression", ICLR 2018; codec/momentum_correction.h). If
+// the codec's spec asks for it, each rank applies SGD's momentum m and weight decay λ before it encodes. U is
+// then SGD without both. Each rank clips its own gradient, to √p times the limit of their mean:
 //
 //   u_k ← m u_k + clip(g_k) + λ w,   w ← w − lr · 1/p Σ_k decode(encode(u_k + r_k)),
 //   r_k ← u_k + r_k − decode(encode(u_k + r_k)),   u_k ← 0 where rank k has sent a value

@@ -191,13 +191,13 @@ LoopStrategy::LoopStrategy(const RunSpec& spec, const LoopPlace& place, LoopMode
   if (place.sharding == nullptr && parse_mesh(spec_.train.mesh, spec_.train.ranks).tensor > 1)
     throw ConfigError("train.mesh",
                       "the layers of the module are whole on each rank; pass the module to Run::replicate(), "
-                      "which divides them, before you make its optimizer");
+                      "which shards them, before you make its optimizer");
   if (place.sharding != nullptr) {
     if (!optimizer_->elementwise())
       throw ConfigError(
           "train.mesh",
           "the optimizer is none of libtorch's that update each element by itself (SGD, Adam, "
-          "AdamW, Adagrad, RMSprop), so it cannot train divided layers: leave out tensor, or use "
+          "AdamW, Adagrad, RMSprop), so it cannot train sharded layers: leave out tensor, or use "
           "one of them");
     place.sharding->begin_equal(model_);
   }

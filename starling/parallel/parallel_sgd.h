@@ -9,9 +9,10 @@
 //   several rounds  the ranks continue from the combined weights (iterative parameter mixing;
 //                   McDonald et al., NAACL 2010)
 //
-// combine = average takes the mean of the weights. combine = best takes the weights of the rank whose model
-// has the smallest loss on the held-out samples of all ranks, on which no rank trains (model selection). The
-// driver gets these samples at the first combination and computes the loss of each model on them.
+// combine = average takes the mean of the weights. combine = best is model selection. It takes the weights of
+// the rank whose model has the smallest loss on the held-out samples of all ranks. No rank trains on the
+// held-out samples. The driver gets these samples at the first combination and computes the loss of each
+// model on them.
 //
 // A round moves (p − 1) |W| bytes to the driver and (p − 1) |W| bytes back, all through one rank.
 #pragma once

@@ -274,10 +274,10 @@ TEST(TensorParallelStrategy, WorksUnderEveryExchangeOfReplicas) {
       };
       result.merge(differences_of(make, {{"zero" + std::to_string(stage), task}}, 2, here));
     }
-    for (const auto& [divided, name] :
+    for (const auto& [sharded, name] :
          {std::pair{true, "central_divided"}, std::pair{false, "central_master"}})
       result.merge(
-          differences_of(flat_exchange<Central>(divided), {{name, with(gpt(), "adam", 0)}}, 2, here));
+          differences_of(flat_exchange<Central>(sharded), {{name, with(gpt(), "adam", 0)}}, 2, here));
     // Exchanges whose replicas differ are compared with the exchange of whole models (exchange_test.cc checks
     // its equations). The optimizer is not Adam: the gradients of the keys' biases are zero, and Adam turns
     // their rounding errors into steps, which grow with ADMM's penalty.
@@ -290,11 +290,11 @@ TEST(TensorParallelStrategy, WorksUnderEveryExchangeOfReplicas) {
         {"parallel_sgd_average", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kAverage, Batch{})},
         {"parallel_sgd_best", flat_exchange<ParallelSgd>(int64_t{2}, Combine::kBest, held_out)}};
     for (const auto& [name, make] : exchanges) {
-      const auto divided = tensor_parallel(plain, here, make);
-      train(*divided, plain, here.replica->rank(), 2, 1, kSteps);
+      const auto sharded = tensor_parallel(plain, here, make);
+      train(*sharded, plain, here.replica->rank(), 2, 1, kSteps);
       std::unique_ptr<Strategy> whole = make(plain, plain.factory, *here.replica, here.clock, {});
       train(*whole, plain, here.replica->rank(), 2, 1, kSteps);
-      const StrategyState state = divided->state(), expected = whole->state();
+      const StrategyState state = sharded->state(), expected = whole->state();
       if (here.rank == 0) result[name] = difference(state, expected.parameters);
     }
     return result;
@@ -307,14 +307,14 @@ TEST(TensorParallelStrategy, StateIsOfWholeTensors) {
   const Task task = with(gpt(), "adam", 0);
   const Numbers all = on_mesh(2, 2, [&](Here& here) {
     const Named expected = one_process(task, 5);
-    const auto divided = tensor_parallel(task, here, all_reduce);
-    train(*divided, task, here.replica->rank(), 2, 1, 2);
+    const auto sharded = tensor_parallel(task, here, all_reduce);
+    train(*sharded, task, here.replica->rank(), 2, 1, 2);
     std::unique_ptr<Strategy> whole = all_reduce(task, task.factory, here.world, here.clock, {});
-    whole->load_state(shared(divided->state(), here.world, task));
+    whole->load_state(shared(sharded->state(), here.world, task));
     train(*whole, task, here.rank, 4, 3, 4);
-    divided->load_state(shared(whole->state(), here.world, task));
-    train(*divided, task, here.replica->rank(), 2, 5, 5);
-    const StrategyState state = divided->state();
+    sharded->load_state(shared(whole->state(), here.world, task));
+    train(*sharded, task, here.replica->rank(), 2, 5, 5);
+    const StrategyState state = sharded->state();
     return here.rank == 0 ? Numbers{{"difference", difference(state, expected)}} : Numbers{};
   });
   EXPECT_LE(all.at("difference"), 1e-10);
@@ -437,12 +437,12 @@ TEST(Hybrid, MovesWhatTheFormulaSays) {
   EXPECT_EQ(all.at("model_parallel/fc2"), 8 * (2 * n * 120 + n * 84));
   EXPECT_EQ(all.at("model_parallel_bytes"), all.at("model_parallel/fc1") + all.at("model_parallel/fc2"));
   const double shared = 6 * 25 + 6 + 16 * 6 * 25 + 16 + 84 * 10 + 10,
-               divided = fc1_in * 120 + 120 + 120 * 84 + 84;
+               sharded = fc1_in * 120 + 120 + 120 * 84 + 84;
   EXPECT_EQ(all.at("data_parallel_bytes"), all.at("data_parallel_formula"));
   EXPECT_GE(all.at("data_parallel_formula"), 8 * shared);
   EXPECT_LE(all.at("data_parallel_formula"), 8 * (shared + 6 * 64));  // with the padding between tensors
-  EXPECT_EQ(all.at("whole_bytes"), 8 * (shared + divided));
-  EXPECT_EQ(all.at("held_bytes"), 8 * (shared + divided / 2));
+  EXPECT_EQ(all.at("whole_bytes"), 8 * (shared + sharded));
+  EXPECT_EQ(all.at("held_bytes"), 8 * (shared + sharded / 2));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // A pipeline schedule as data: for each rank, the ordered list of its actions in one step.
 //
 // A model is cut into stages = ranks · chunks consecutive parts. Rank r holds the stages chunk · ranks + r,
-// one per chunk, so that stage s + 1 always lies on the next rank (in a circle). The batch of a step is cut
+// one per chunk. Stage s + 1 therefore always lies on the next rank (in a circle). The batch of a step is cut
 // into micro-batches. For each stage s of a rank and each micro-batch, the actions are
 //
 //   RA  receive the activation of stage s − 1                   (not on stage 0)

@@ -7,9 +7,9 @@
 
 namespace starling {
 
-// Returns true if `starling train` accepts `flags` in addition to the configuration `spec`: each flag exists,
-// its value is allowed, and validate() throws nothing for the result. `flags` is a command line whose words
-// hold no spaces.
+// Returns true if `starling train` accepts `flags` in addition to the configuration `spec`. It accepts them
+// if each flag exists, its value is allowed, and validate() throws nothing for the result. `flags` is a
+// command line whose words hold no spaces.
 bool accepts_flags(const RunSpec& spec, const std::string& flags);
 
 // Returns `text` as one word of a POSIX shell: unchanged if the shell reads it unchanged, otherwise between

@@ -42,8 +42,9 @@ bool has_points(const LineChart& chart);
 std::string short_number(double value);
 
 // Returns the ticks of an axis from `low` to `high`. On a linear axis they are the multiples of a step, which
-// is 1, 2 or 5 times a power of ten. On a logarithmic axis they are at 1, 2 or 5 times a power of ten, or
-// only at the powers of ten if the axis is longer than 2.5 decades. `low` must be above 0 there.
+// is 1, 2 or 5 times a power of ten. On a logarithmic axis they are at 1, 2 or 5 times a power of ten. If the
+// axis is longer than 2.5 decades, they are only at the powers of ten. `low` must be above 0 on a logarithmic
+// axis.
 std::vector<double> ticks(double low, double high, Scale scale);
 
 }  // namespace starling

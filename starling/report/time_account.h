@@ -1,5 +1,5 @@
-// TimeAccount divides the wall-clock time of a run into categories, names the rank that the other ranks
-// waited for, and estimates what one process would have taken.
+// TimeAccount divides the wall-clock time of a run into categories. It names the rank that the other ranks
+// waited for. It estimates what one process would have taken.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,7 @@ int launch_program(const RunSpec& spec, const RankProgram& program, const Enviro
 
 // Returns the exit status of a rank whose run was interrupted: 128 + the signal, or 128 + SIGTERM if the
 // signal is not known. If our launcher started the rank, the function also tells the launcher that the rank
-// ends in order, and the launcher determines the status of the program.
+// ends in order. The launcher then determines the status of the program.
 int interrupted_status(const Environment& environment, const RunResult& result);
 
 // Starts the ranks, or makes the session of this rank and calls `work` with it. Returns the exit status. A

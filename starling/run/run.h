@@ -45,8 +45,9 @@ class ProcessGroup;
 
 namespace starling {
 
-// The loss of a batch. A function converts to it that takes the output of the model and the target of the
-// batch, several of them, or nests of them (call_on_batch() in starling/data/nest.h). It returns
+// The loss of a batch. A function converts to a Loss if it takes the output of the model and the target of
+// the batch. It may also take several of them, or nests of them (call_on_batch() in starling/data/nest.h).
+// The function returns
 //
 //   at::Tensor     the mean over the samples, a scalar;
 //   WeightedLoss   a sum and a weight, for a mean over tokens or another mean with weights.
@@ -83,16 +84,16 @@ class Loss : public ModelLoss {
   }
 };
 
-// Returns a module as a model: its forward function takes the inputs of a batch (call_forward() in
-// starling/data/nest.h) and returns a tensor or a nest of tensors. If the class has a member
+// Returns a module as a model. The module's forward function takes the inputs of a batch (call_forward() in
+// starling/data/nest.h). It returns a tensor or a nest of tensors. If the class has a member
 //
 //   static constexpr int kExactInputs[] = {1};
 //
 // the inputs of these numbers, from 0, keep their floating-point type. All other floating-point inputs are
 // converted to the type in which the run computes. Integers always stay integers.
 //
-// A class that carries tensors from batch to batch, such as the hidden state of a recurrent network, names
-// them in a member function, so that checkpoints keep them:
+// A class may carry tensors from batch to batch, such as the hidden state of a recurrent network. Such a
+// class names them in a member function, so that checkpoints keep them:
 //
 //   std::map<std::string, at::Tensor*> carried() { return {{"hidden", &hidden}}; }
 //
@@ -252,16 +253,16 @@ class Run {
   // name or a shape.
   //
   // With --mesh tensor=T, T ranks compute each batch together, and each of them then keeps its parts of the
-  // layers. `plan` names torch::nn::Linear layers and says how each is divided:
+  // layers. `plan` names torch::nn::Linear layers and says how each is sharded:
   //
   //   auto net = run.replicate(std::make_shared<Net>(), {{"fc1", starling::kColumn}, {"fc2",
   //   starling::kRow}});
   //
-  // Layers of Starling's own are divided without a plan, and all other layers stay whole. Make the optimizer
+  // Layers of Starling's own are sharded without a plan, and all other layers stay whole. Make the optimizer
   // afterwards, because it updates the parts. The passes of the module are collective over the T ranks, and
-  // the run must outlive them. Unlike fit(), the loop does not compare the divided module with the whole one.
+  // the run must outlive them. Unlike fit(), the loop does not compare the sharded module with the whole one.
   // Modules that share layers must be one module. Without --mesh tensor=T the plan is not read. Errors:
-  // ConfigError for a pattern that matches no layer, and for a module with layers that are divided already.
+  // ConfigError for a pattern that matches no layer, and for a module with layers that are sharded already.
   template <typename Net>
   std::shared_ptr<Net> replicate(std::shared_ptr<Net> net, const TensorPlan& plan = {}) {
     make_equal(net, plan);
@@ -330,9 +331,9 @@ class Run {
 //
 // In a process that starts the ranks (-n N) it does not return: the process exits with their status. In a
 // server process it does not return either: the process exits when the workers have finished. --help and
-// --version print their text and end the process with status 0. A wrong configuration, an unknown flag and a
-// flag for the model or the data of `starling train`, such as --data, end the process with a message and
-// status 2.
+// --version print their text and end the process with status 0. A wrong configuration or an unknown flag ends
+// the process with a message and status 2. A flag for the model or the data of `starling train`, such as
+// --data, also ends it with a message and status 2.
 //
 // `settings` are the program's own values of configuration keys. Files, --set and flags override them. An
 // unknown key or a value that the key cannot have ends the process with status 2.

@@ -125,8 +125,8 @@ class Session {
 int64_t servers_of(const RunSpec& spec);
 
 // Returns the folder of the run: STARLING_RUN_DIR, else run.dir, else runs/<date>-<time>-<model>. Our
-// launcher sets STARLING_RUN_DIR. The last one is made here, with a number behind it if the folder exists, so
-// that runs that begin in one second have different folders.
+// launcher sets STARLING_RUN_DIR. The last one is made here. If the folder exists, a number follows its name,
+// so that runs that begin in one second have different folders.
 std::string run_folder_of(const RunSpec& spec, const Environment& environment);
 // Returns the folder of the ranks' flight recorders.
 std::filesystem::path recorder_folder(const std::string& run_dir);

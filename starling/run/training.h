@@ -30,8 +30,9 @@ std::vector<std::string> hybrid_layers_of(const RunSpec& spec, const SyncedModel
                                           const Source& data, const RunEnvironment& environment);
 
 // Trains as the spec says and returns the summary, complete on rank 0. Collective. If `trained` is not null,
-// it receives the parameters and buffers at the end, by name and whole, on every rank: fp64 in a run in fp64,
-// and fp32 otherwise. Every rank must then pass it. Errors: ConfigError if the ranks have different data.
+// it receives the parameters and buffers at the end, by name and whole, on every rank. They are fp64 in a run
+// in fp64, and fp32 otherwise. Every rank must then pass `trained`. Errors: ConfigError if the ranks have
+// different data.
 RunResult run_training(const RunSpec& spec, const SyncedModelFactory& factory, const DataSets& data,
                        const RunEnvironment& environment, const FitOptions& options = {},
                        TensorMap* trained = nullptr);

@@ -7,12 +7,12 @@
 //   client.goodbye();
 //
 // Bytes: a step with push and pull takes step_bytes(). These are 2 · |W| · sizeof(T) + 3 · 56 bytes per
-// shard, heads included, summed over the shards on which this worker owns something. With codecs, their
-// encoded_bytes() take the place of |W| · sizeof(T); they are an upper bound if messages vary in length. A
-// shard on which the worker owns nothing receives nothing in a step.
+// shard, heads included. They are summed over the shards on which this worker owns something. With codecs,
+// their encoded_bytes() take the place of |W| · sizeof(T); they are an upper bound if messages vary in
+// length. A shard on which the worker owns nothing receives nothing in a step.
 //
 // Client cache (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server",
-// NIPS 2013, section 3): with a bound s of the staleness, a worker keeps what a shard has sent. A shard's
+// NIPS 2013, section 3). With a bound s of the staleness, a worker keeps what a shard has sent. A shard's
 // answer at clock c with staleness d contains every worker's updates of clocks below r = c - d. A read at
 // clock c is answered from the cache if r >= c - s, and otherwise by the shard. All partitions of a shard are
 // pulled together, so they have one age. A cached read also contains the worker's own updates since:

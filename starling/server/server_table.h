@@ -21,8 +21,8 @@
 //   not synchronous:  w ← U(w, g; lr λ_k / (1 + τ))    for each g of worker k; 1 + τ: weight_by_staleness
 //   synchronous:      w ← U(w, mean_k g_k; lr)
 //
-// τ of a partition is the number of updates that other workers have made to it since worker k read it (Zhang
-// et al., "Staleness-aware Async-SGD", IJCAI 2016).
+// τ of a partition is the number of updates that other workers have made to it since worker k read it.
+// Source: Zhang et al., "Staleness-aware Async-SGD", IJCAI 2016.
 //
 // U is the update rule (optim/update_rule.h). The mean is over samples: g_k counts n_k times if it is the
 // mean gradient of n_k samples. For a weighted loss, n_k is the weight of worker k's samples.

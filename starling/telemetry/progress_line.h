@@ -15,10 +15,11 @@ struct ProgressScale {
   bool color = false;
 };
 
-// Returns "step 128/640  20 %  loss 0.3127  4,210 samples/s  waiting 3.1 %  slowest rank 1  ETA 12 s" in at
-// most `columns` columns (0: no limit). Fields are left out in this order until the line fits: times of the
-// step, learning rate, epoch, slowest rank, percentage, waiting time, samples/s, ETA. Step and loss are
-// truncated last. The waiting time is (exposed communication + data wait) / step time.
+// Returns a line of at most `columns` columns (0: no limit). An example is
+// "step 128/640  20 %  loss 0.3127  4,210 samples/s  waiting 3.1 %  slowest rank 1  ETA 12 s". Fields are
+// left out in this order until the line fits: times of the step, learning rate, epoch, slowest rank,
+// percentage, waiting time, samples/s, ETA. Step and loss are truncated last. The waiting time is
+// (exposed communication + data wait) / step time.
 std::string progress_line(const StepDone& step, const ProgressScale& scale, int columns);
 
 }  // namespace starling

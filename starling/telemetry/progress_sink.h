@@ -29,8 +29,9 @@ struct ProgressOptions {
 };
 
 // ProgressSink redraws the live line at most ten times per second. Plain lines are written for the first and
-// the last step, and after a tenth of the run if the last line is 0.5 s old. Other plain lines are at least
-// max(2 s, 5 % of the elapsed time) apart, so that a long run does not fill a disk.
+// the last step. A plain line is also written after each tenth of the run if the last line is 0.5 s old.
+// Other plain lines are at least max(2 s, 5 % of the elapsed time) apart, so that a long run does not fill a
+// disk.
 class ProgressSink final : public EventSink {
  public:
   ProgressSink(std::unique_ptr<Output> output, const Clock& clock, const ProgressOptions& options);

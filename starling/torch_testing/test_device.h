@@ -4,9 +4,9 @@
 //
 // - The host cannot access the memory of the device: an access ends the process by SIGSEGV. Only kernels and
 //   copies can. Fresh memory holds NaN.
-// - Streams are lazy. A copy or the result of a kernel takes effect when a thread waits for it: for its
-//   stream, for an event behind it, or in a blocking copy to the host. So a missing wait gives stale or NaN
-//   values in every run, and not in a few of them.
+// - Streams are lazy. A copy or the result of a kernel takes effect when a thread waits for it. The thread
+//   waits for the stream, for an event behind the work, or in a blocking copy to the host. So a missing wait
+//   gives stale or NaN values in every run, and not in a few of them.
 // - A kernel computes with what its own stream has written. It sees what another stream writes only if an
 //   event orders the streams.
 //

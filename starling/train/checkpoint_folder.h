@@ -62,9 +62,9 @@ using Say = std::function<void(const std::string& text)>;
 // The largest number of levels in the JSON files of a checkpoint.
 constexpr int kDeepestJson = 8;
 
-// Renames every checkpoint above `step`, because a run goes on after `step` and will write these steps anew:
-// a damaged one to damaged-step-N, any other to aside-step-N. Says each new name. Errors: Error
-// (kCheckpoint).
+// Renames every checkpoint above `step`, because a run goes on after `step` and will write these steps anew.
+// A damaged checkpoint becomes damaged-step-N, and any other checkpoint becomes aside-step-N. Says each new
+// name. Errors: Error (kCheckpoint).
 void set_aside_above(const std::filesystem::path& run_dir, int64_t step, const Say& say);
 
 // Removes the folders that killed writers have left behind: temporary ones, and those that they were

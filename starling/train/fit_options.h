@@ -1,5 +1,6 @@
-// What a program asks of the training loop beside its configuration: metrics on the test data, a callback
-// after every epoch, its own optimizer, schedule and groups of parameters, and how ranks divide the model.
+// FitOptions holds what a program asks of the training loop beside its configuration. The program can ask for
+// metrics on the test data, a callback after every epoch, and its own optimizer, schedule and groups of
+// parameters. It can also say how ranks shard the model.
 //
 //   starling::FitOptions options;
 //   options.metric("accuracy", starling::top1);
@@ -120,7 +121,7 @@ BlockForward block_forward(std::string pattern, Function forward) {
           }};
 }
 
-// Returns how blocks are computed whose names match `pattern`: by the forward function of Class, which is the
+// Returns how blocks are computed whose names match `pattern`: by the forward function of Class. Class is the
 // class of their modules or of a holder of such a module.
 template <typename Class>
 BlockForward block_forward(std::string pattern) {
@@ -161,8 +162,9 @@ class FitOptions {
   // its loss is NaN.
   //
   // Every rank must have a callback and calls it with equal values. The other ranks wait for the slowest
-  // callback, comm.timeout_s at most. A run with servers that continues after a loss is the exception: only
-  // the rank that reports the run calls it there, and all ranks stop some steps later, at the same step.
+  // callback, comm.timeout_s at most. A run with servers that continues after a loss is the exception. There,
+  // only the rank that reports the run calls the callback. All ranks then stop some steps later, at the same
+  // step.
   template <typename Callback>
   FitOptions& on_epoch(Callback callback) {
     if constexpr (std::is_void_v<std::invoke_result_t<Callback&, const EpochState&, const Evaluation&>>) {
@@ -178,11 +180,11 @@ class FitOptions {
   }
 
   // Updates by an optimizer of libtorch's, or of the program's own, in place of that of the configuration.
-  // `make` is called once on each rank, with the parameters that the rank holds: those of its stage of a
-  // pipeline, or its parts of divided layers. The learning rate is that of the optimizer, times schedule().
-  // The exchange must be one of those that DistributedOptimizer can use (docs/how-to/own-loop.md). With
-  // divided layers, it must be one of libtorch's that update each element by itself. Its state is a part of
-  // checkpoints.
+  // `make` is called once on each rank, with the parameters that the rank holds. These are the parameters of
+  // its stage of a pipeline, or its parts of sharded layers. The learning rate is that of the optimizer,
+  // times schedule(). The exchange must be one of those that DistributedOptimizer can use
+  // (docs/how-to/own-loop.md). With sharded layers, the optimizer must be one of libtorch's that update each
+  // element by itself. Its state is a part of checkpoints.
   FitOptions& optimizer(OptimizerMaker make);
   // Gives the parameters whose names match `pattern` (* stands for any characters) settings of their own. If
   // several patterns match a name, the first one counts. The update is then that of torch::optim's SGD, Adam,
@@ -201,7 +203,7 @@ class FitOptions {
   FitOptions& accumulate(int64_t parts);
 
   // Names the blocks of the model, at which --mesh stage=S and --shard parameters cut it, in the order in
-  // which forward() computes them. A pattern is the name of a submodule, with * for any characters; it stands
+  // which forward() computes them. A pattern is the name of a submodule, with * for any characters. It stands
   // for all submodules that match, in the order of their registration. A submodule of a match is a part of
   // it. The blocks together must be the forward function of the model, which fit() compares on some samples.
   // Without patterns, the blocks are the children of the torch::nn::Sequential. A module with one Sequential
@@ -221,13 +223,13 @@ class FitOptions {
     blocks_.forwards.push_back(block_forward(std::move(pattern), std::move(forward)));
     return *this;
   }
-  // Says how --mesh tensor=T divides fully connected layers, torch::nn::Linear or starling::Linear:
+  // Says how --mesh tensor=T shards fully connected layers, torch::nn::Linear or starling::Linear:
   //
   //   options.tensor_plan({{"*.fc1", starling::kColumn}, {"*.fc2", starling::kRow}});
   //
   // A pattern is a layer's name with * for any characters, and the first one that matches counts. Only
   // elementwise functions without parameters may lie between a layer by columns and the next layer by rows.
-  // fit() compares outputs and gradients of the divided model and the whole one on some samples.
+  // fit() compares outputs and gradients of the sharded model and the whole one on some samples.
   FitOptions& tensor_plan(TensorPlan plan);
 
   // What blocks() and block() were given.

@@ -9,7 +9,7 @@
 //   starling::weights::write_file("copy.pt", {{"fc.bias", Dtype::kF32, {10}, [&] { return bias.data(); }}});
 //
 // The readers treat a file as hostile. They check sizes, depth and offsets before they allocate. The pickle
-// in a .pt file is parsed and never executed: only the operations of a state_dict are known, and every other
+// in a .pt file is parsed and never executed. Only the operations of a state_dict are known. Every other
 // global is refused by its name. Formats: https://github.com/huggingface/safetensors ("Format") and
 // https://docs.pytorch.org/docs/stable/notes/serialization.html.
 #ifndef STARLING_WEIGHTS_FILE_H_

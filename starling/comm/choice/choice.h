@@ -1,7 +1,8 @@
 // Choice: which algorithm carries out a collective between the hosts of a group.
 //
-// It takes the first of these: the algorithm that the configuration names, the algorithm that tuning found
-// fastest, the cheapest algorithm by the cost formulas on the measured link.
+// It takes the algorithm that the configuration names. Without a name, it takes the algorithm that tuning
+// found fastest. Without tuning, an all-to-all is pairwise. Every other collective then takes the cheapest
+// algorithm by the cost formulas on the measured link.
 //
 // Without a name or tuning, a measurement never changes a result. Up to kRankOrderRanks hosts, the choice has
 // only algorithms that add in rank order (direct, bruck, star), whose results have equal bits. Among more

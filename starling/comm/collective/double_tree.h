@@ -10,9 +10,9 @@
 // therefore sends and receives about N/2 bytes four times, and all links are busy both ways. For many
 // segments the cost is close to 2 N β, with a logarithmic number of α.
 // Use it for large tensors among many ranks.
-// A rank at depth d sends segment s upward in step s + H - d + 1 and downward in step s + H + d + 1, counted
-// from 1. Values are added as (lower child ⊕ own) ⊕ upper child, so all ranks get the same bits. Each
-// rank rounds 16-bit floats.
+// A rank at depth d sends segment s upward in step s + H - d + 1. It sends segment s downward in step
+// s + H + d + 1. Steps are counted from 1, and segments from 0. Values are added as (lower child ⊕ own) ⊕
+// upper child, so all ranks get the same bits. Each rank rounds 16-bit floats.
 // Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009.
 #pragma once
 

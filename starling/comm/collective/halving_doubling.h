@@ -7,8 +7,8 @@
 // Halving (reduce-scatter): at the distances q/2, q/4 … 1 a rank gives its partner half of the range that it
 // still holds. It adds the partner's values to the half that it keeps.
 // Doubling (all-gather): the same pairs exchange their results in reverse order.
-// If p is not a power of two, each of the first p - q even ranks gives its tensor to the next rank before the
-// halving. That rank returns the result after the doubling.
+// If q < p, each of the first p - q even ranks gives its tensor to the next rank before the halving. That
+// rank returns the result after the doubling.
 // Use the algorithm for middle sizes among many ranks. If q = p, it sends as few bytes as the ring, in a
 // logarithmic number of steps.
 // Sums are taken in pairs: all ranks get the same bits, but the order is not rank order. 16-bit floats are

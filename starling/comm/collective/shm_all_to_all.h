@@ -3,7 +3,7 @@
 //
 // First the ranks show the p × p sizes in their control blocks. If sender and receiver disagree, all ranks
 // get a CommError. In windows it takes two synchronizations, staged one per chunk. A chunk has p parts. If a
-// rank receives N bytes, then T = 2 α + 2 N β in windows and T = 2 α + 4 N β staged.
+// rank receives N bytes, then T = 2 α + 2 N β in windows. Staged, a rank takes T = 2 α + 4 N β.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,9 @@
 
 namespace starling {
 
-// Returns a record as text: "all-reduce #57 (sum of 4096 bytes fp32)", "recv of 64 bytes with tag 3 from rank
-// 1", "a wait for rank 1 in shared memory (counter 3, value 57)".
+// Returns a record as text. A collective is for example "all-reduce #57 (sum of 4096 bytes fp32)". A message
+// is for example "recv of 64 bytes with tag 3 from rank 1". A wait in shared memory is for example "a wait
+// for rank 1 in shared memory (counter 3, value 57)".
 std::string describe(const Record& record);
 
 // Returns one line per rank that waits or that other ranks wait for. It is empty if no rank waits.

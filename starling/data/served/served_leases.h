@@ -1,6 +1,6 @@
 // LeaseTable decides which worker of a job trains on which mini-batch, for ranks that do not step together. A
-// batch is a ticket. Ticket t = 0, 1, 2 … is batch t mod n of epoch t / n, where n is the number of batches
-// per epoch. Everyone who knows the order (data/loader.h, sample_at) knows the samples of a ticket.
+// batch is a ticket. An epoch has n batches. Ticket t = 0, 1, 2 … is batch t mod n of epoch t / n. Everyone
+// who knows the order (data/loader.h, sample_at) knows the samples of a ticket.
 //
 // Exactly one worker settles each ticket. A ticket is given out again only if the worker that held it is gone
 // or has been silent for too long. From then on, that worker can no longer settle it. The table is pure logic

@@ -1,8 +1,8 @@
-// DataServer serves mini-batches to the ranks of jobs over the network: decoded 8-bit images and their
-// classes by index, blocks of a text, or rows of two tensors (served_store.h). If ranks do not step together,
-// it also hands out tickets (served_leases.h). The server listens at one address of this host and admits only
-// readers that prove its key. Reads are stateless, so a reader may reconnect after a broken connection.
-// Torch-free.
+// DataServer serves mini-batches to the ranks of jobs over the network. It serves decoded 8-bit images and
+// their classes by index, blocks of a text, or rows of two tensors (served_store.h, served_tensors.h). If
+// ranks do not step together, it also hands out tickets (served_leases.h). The server listens at one address
+// of this host and admits only readers that prove its key. Reads are stateless, so a reader may reconnect
+// after a broken connection. Torch-free.
 //
 //   DataServer server({"idx:/data/mnist", served_stores(open_idx("/data/mnist"))},
 //                     tcp_listen("127.0.0.1:0", {key, kServedJobId}, served_parties()), {}, clock);

@@ -17,8 +17,8 @@ namespace starling {
 
 // Returns the attention [n, t, width] of qkv [n, t, 3 width], which holds queries, keys and values side by
 // side. The d = width / heads numbers of a head lie together. The function is differentiable once. Kernels of
-// this library compute fp32 tensors on the CPU if t ≤ 512, if t is a multiple of 16, and if libtorch exports
-// the BLAS function sgemm_. ATen's scaled_dot_product_attention computes all other tensors.
+// this library compute fp32 tensors on the CPU if t ≤ 512 and t is a multiple of 16. They also require that
+// libtorch exports the BLAS function sgemm_. ATen's scaled_dot_product_attention computes all other tensors.
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads);
 
 // Returns the attention, computed with ATen's scaled_dot_product_attention. Tests compare against it.

@@ -1,5 +1,5 @@
-// The convolution layer of the models: libtorch's convolution, whose output channels several ranks may divide
-// among them.
+// The convolution layer of the models: libtorch's convolution, whose output channels may be sharded over
+// ranks among them.
 #pragma once
 
 #include <torch/nn/modules/conv.h>

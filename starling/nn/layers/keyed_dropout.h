@@ -19,10 +19,10 @@
 
 namespace starling {
 
-// Returns x [n, …] times the mask, for a floating-point x and 0 <= p < 1: dropped elements are 0, and all
-// other elements are divided by 1 - p. Row i belongs to the sample with key samples.keys[i]. `layer`
-// distinguishes the places of a model. Backward draws the mask again instead of storing it. There must be one
-// key for each row of x.
+// Returns x [n, …] times the mask, for a floating-point x and 0 <= p < 1. Dropped elements are 0. All other
+// elements are divided by 1 - p. Row i belongs to the sample with key samples.keys[i]. `layer` distinguishes
+// the places of a model. Backward draws the mask again instead of storing it. There must be one key for each
+// row of x.
 at::Tensor keyed_dropout(const at::Tensor& x, double p, const SampleKeys& samples, uint64_t layer);
 
 // Returns the mask, computed naively: 0 or 1 / (1 - p), with the shape and dtype of x. Tests compare against

@@ -1,4 +1,4 @@
-// The communication of a layer that several ranks divide among them (nn/tensor_parallel). The layer's
+// The communication of a layer that is sharded over several ranks (nn/tensor_parallel). The layer's
 // parameters are then this rank's part.
 #pragma once
 

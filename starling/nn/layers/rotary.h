@@ -21,7 +21,7 @@ struct RotaryTable {
 };
 
 // Returns [n, t, 3 heads d] for causal_attention(): the turned queries, the turned keys and the values side
-// by side. `q` is [n, t, heads d]. `k` and `v` are [n, t, kv d] for kv heads, of which each serves heads / kv
+// by side. `q` is [n, t, heads d]. `k` and `v` are [n, t, kv d] for kv heads. Each kv head serves heads / kv
 // neighboring queries (Ainslie et al., grouped queries, arXiv 2305.13245). t is at most the table's number of
 // tokens. Differentiable once in q, k and v.
 at::Tensor rotated_qkv(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

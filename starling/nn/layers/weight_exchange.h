@@ -1,4 +1,4 @@
-// The exchange of a torch::nn::Linear that several ranks divide among them, kept with its weight
+// The exchange of a torch::nn::Linear that is sharded over several ranks, kept with its weight
 // (nn/tensor_parallel/plain_linear.h).
 #pragma once
 

@@ -28,9 +28,9 @@ struct TensorFile {
 // file, the place and the remedy.
 TensorFile read_weights(const std::string& path);
 
-// Writes tensors atomically. The ending of `path` decides the format: .pt and .pth are read by torch.load,
-// .safetensors.index.json is written in shards of at most 5 GB, and other names are safetensors with the
-// metadata {"format": "pt"} that Hugging Face expects. Errors: as write_safetensors().
+// Writes tensors atomically. The ending of `path` decides the format. torch.load reads .pt and .pth files.
+// For .safetensors.index.json, the tensors are written in shards of at most 5 GB. Other names are safetensors
+// with the metadata {"format": "pt"} that Hugging Face expects. Errors: as write_safetensors().
 void write_weights(const std::string& path, const TensorMap& tensors);
 
 // Reads FILE.safetensors, or a sharded model by its FILE.safetensors.index.json. Errors: DataError that names

@@ -1,4 +1,4 @@
-// torch::nn::Linear layers that several ranks divide among them. The class knows nothing of ranks, and its
+// torch::nn::Linear layers that are sharded over several ranks. The class knows nothing of ranks, and its
 // forward function cannot be replaced. It computes x.matmul(weight.t()) if the module has no bias. So the
 // layer loses its bias, and the weight carries what else the layer must do. PlainLinears finds it there when
 // at::matmul is called with the transposed weight.

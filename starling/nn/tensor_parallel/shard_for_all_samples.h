@@ -1,5 +1,5 @@
 // Model-parallel layers inside a data-parallel run (Krizhevsky, One weird trick for parallelizing
-// convolutional neural networks, arXiv 1404.5997, scheme a). The ranks have different samples and divide a
+// convolutional neural networks, arXiv 1404.5997, scheme a). The ranks have different samples and shard a
 // fully connected layer by output feature. The layer gathers its inputs from all ranks. Each rank computes
 // its features of all samples, and sends each other rank the features of that rank's samples. For n samples
 // per rank, p ranks and a layer [in, out], each rank receives per step
@@ -22,7 +22,7 @@
 
 namespace starling {
 
-// Divides the named layers of a freshly made model. Every rank must have equally many samples. The gradients
+// Shards the named layers of a freshly made model. Every rank must have equally many samples. The gradients
 // of the layers' parameters are sums over the ranks of the gradients of each rank's mean loss. The group must
 // outlive the model. Errors: ConfigError (train.hybrid) for a name that is not a starling::Linear of the
 // model; the message lists those that are. ConfigError also for a name that occurs twice, and for a layer

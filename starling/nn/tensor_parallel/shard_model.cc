@@ -31,7 +31,7 @@ const std::string& ModelSharder::name_of(const torch::nn::Module& module) const 
 }
 
 void ModelSharder::check_not_sharded(const torch::nn::Module& layer) {
-  STARLING_CHECK(sharded_.insert(&layer).second, "layer {} is divided twice", name_of(layer));
+  STARLING_CHECK(sharded_.insert(&layer).second, "layer {} is sharded twice", name_of(layer));
 }
 
 void ModelSharder::cut(at::Tensor& parameter, int64_t dim, int64_t sections) {
@@ -39,10 +39,10 @@ void ModelSharder::cut(at::Tensor& parameter, int64_t dim, int64_t sections) {
   if (name == parameters_.end())
     throw ConfigError(
         "train.mesh",
-        "a layer that ranks divide has a weight or bias that is no parameter of the model; register it "
+        "a layer that is sharded has a weight or bias that is no parameter of the model; register it "
         "by register_parameter()");
   if (sharding.slices.contains(name->second)) {
-    throw ConfigError("train.mesh", fmt::format("{} is a parameter of several layers, and ranks can divide "
+    throw ConfigError("train.mesh", fmt::format("{} is a parameter of several layers, and ranks can shard "
                                                 "it for one layer only",
                                                 name->second));
   }
@@ -96,7 +96,7 @@ void ModelSharder::gathered(Conv2dImpl& layer) {
   const std::string& name = name_of(layer);
   if (layer.options.groups() != 1) {
     throw ConfigError("train.mesh", fmt::format("the convolution {} has {} groups; only convolutions of one "
-                                                "group can be divided by output channel",
+                                                "group can be sharded by output channel",
                                                 name, layer.options.groups()));
   }
   const int64_t outputs = layer.weight.size(0);
@@ -148,7 +148,7 @@ TensorFunction requires_features(std::string layer, int64_t features, TensorFunc
     if (x.size(-1) == features) return next ? next(x) : x;
     throw ConfigError(kPlan,
                       fmt::format("the layer {} takes {} features and gets {}, because the layers before "
-                                  "it are divided in another way; a layer by columns is followed by "
+                                  "it are sharded in another way; a layer by columns is followed by "
                                   "elementwise functions and a layer by rows",
                                   layer, features, x.size(-1)));
   };
@@ -166,7 +166,7 @@ LayerExchange ModelSharder::rows_of_any_input(const std::string& name, int64_t i
   return {enter, sum_region(group_, name), true};
 }
 
-void ModelSharder::divide(torch::nn::LinearImpl& layer, LayerCut cut_by) {
+void ModelSharder::shard_plain(torch::nn::LinearImpl& layer, LayerCut cut_by) {
   check_not_sharded(layer);
   const std::string& name = name_of(layer);
   const int64_t outputs = layer.weight.size(0), inputs = layer.weight.size(1);
@@ -184,16 +184,16 @@ void ModelSharder::divide(torch::nn::LinearImpl& layer, LayerCut cut_by) {
 void ModelSharder::divide_named(const std::string& name, torch::nn::Module& layer, LayerCut cut_by) {
   const std::vector<std::string> names = all_names(*model_.module, layer);
   if (names.size() > 1) {
-    throw ConfigError(kPlan, fmt::format("the layers {} are one module, which ranks cannot divide; leave it "
+    throw ConfigError(kPlan, fmt::format("the layers {} are one module, which cannot be sharded; leave it "
                                          "out of the plan, or register it once",
                                          fmt::join(names, " and ")));
   }
   if (is_sharded(layer)) {
-    throw ConfigError(kPlan, fmt::format("the layer {} is divided by the module that contains it "
+    throw ConfigError(kPlan, fmt::format("the layer {} is sharded by the module that contains it "
                                          "(TensorShardable); leave it out of the plan",
                                          name));
   }
-  if (auto* plain = dynamic_cast<torch::nn::LinearImpl*>(&layer)) return divide(*plain, cut_by);
+  if (auto* plain = dynamic_cast<torch::nn::LinearImpl*>(&layer)) return shard_plain(*plain, cut_by);
   auto& linear = dynamic_cast<LinearImpl&>(layer);
   if (cut_by == LayerCut::kColumn) return by_columns(linear);
   if (cut_by == LayerCut::kGathered) return gathered(linear);
@@ -239,7 +239,7 @@ ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& pl
   }
   if (sharder.sharding.slices.empty() && whole == WholeModel::kRefuse) {
     throw ConfigError("train.mesh",
-                      "the model has no layer that ranks could divide: name its torch::nn::Linear layers in "
+                      "the model has no layer that ranks could shard: name its torch::nn::Linear layers in "
                       "FitOptions::tensor_plan(), make layers starling::Linear and starling::Conv2d "
                       "(starling/nn/tensor_parallel/shard_model.h), or leave out the tensor axis");
   }

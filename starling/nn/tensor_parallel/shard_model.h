@@ -8,9 +8,9 @@
 //
 // regions.h defines f and g. A layer by columns, then elementwise functions, then a layer by rows costs one
 // all-reduce in forward and one in backward. Every starling::Linear (by output feature) and starling::Conv2d
-// (by output channel) is gathered, unless a TensorShardable module or a TensorPlan divides it in another way.
+// (by output channel) is gathered, unless a TensorShardable module or a TensorPlan shards it in another way.
 // Each rank holds all other layers whole (normalization, libtorch's own layers) and computes them alike.
-// Their gradients are equal on all ranks, bit for bit. A TensorPlan divides torch::nn::Linear layers by name,
+// Their gradients are equal on all ranks, bit for bit. A TensorPlan shards torch::nn::Linear layers by name,
 // too (plain_linear.h).
 #pragma once
 
@@ -48,10 +48,10 @@ struct ModelSharding {
   std::string transformer_prefix;
 };
 
-// What shard_model() does with a model without a layer that can be divided.
+// What shard_model() does with a model without a layer that can be sharded.
 enum class WholeModel { kRefuse, kAllow };
 
-// ModelSharder divides the layers of one model. Each layer may be divided once. Not thread-safe.
+// ModelSharder shards the layers of one model. Each layer may be sharded once. Not thread-safe.
 class ModelSharder {
  public:
   // The group must outlive the model.
@@ -61,28 +61,28 @@ class ModelSharder {
   int rank() const { return group_.rank(); }
   // The number of ranks in the group.
   int size() const { return group_.size(); }
-  // The group that divides the model.
+  // The group that shards the model.
   TensorGroup& group() { return group_; }
 
-  // Divides a layer by output feature. `sections` is the number of matrices that lie side by side in the
-  // outputs; each of them is divided separately.
+  // Shards a layer by output feature. `sections` is the number of matrices that lie side by side in the
+  // outputs; each of them is sharded separately.
   void by_columns(LinearImpl& layer, int64_t sections = 1);
-  // Divides layers that take one input by output feature. Returns the function that this input must pass
+  // Shards layers that take one input by output feature. Returns the function that this input must pass
   // once, before all of them. Its traffic is counted under `name`.
   TensorFunction by_columns(const std::vector<LinearImpl*>& layers, const std::string& name);
-  // Divides a layer by input feature.
+  // Shards a layer by input feature.
   void by_rows(LinearImpl& layer);
-  // Divides a layer by output feature and gathers its outputs.
+  // Shards a layer by output feature and gathers its outputs.
   void gathered(LinearImpl& layer);
-  // Divides a layer of libtorch's.
-  void divide(torch::nn::LinearImpl& layer, LayerCut cut);
-  // Divides the fully connected layers that the plan names. A layer by rows that gets whole inputs takes this
-  // rank's part of them. Errors: ConfigError for a pattern that matches no layer, for a layer that its module
-  // has divided, and for a layer that is registered in several places.
+  // Shards a layer of libtorch's.
+  void shard_plain(torch::nn::LinearImpl& layer, LayerCut cut);
+  // Shards the fully connected layers that the plan names. A layer by rows that gets whole inputs takes this
+  // rank's part of them. Errors: ConfigError for a pattern that matches no layer, and for a layer that its
+  // module has sharded. ConfigError also for a layer that is registered in several places.
   void by_plan(const TensorPlan& plan);
-  // Divides a convolution by output channel and gathers its outputs.
+  // Shards a convolution by output channel and gathers its outputs.
   void gathered(Conv2dImpl& layer);
-  // Divides layers that follow one another with elementwise functions between them: by columns, by rows, by
+  // Shards layers that follow one another with elementwise functions between them: by columns, by rows, by
   // columns, and so on. A last layer without a partner is gathered.
   void in_pairs(const std::vector<LinearImpl*>& layers);
   // Replaces a table by this rank's rows and returns the index of the first of them.
@@ -91,9 +91,9 @@ class ModelSharder {
   // Returns the name of a module in the model.
   const std::string& name_of(const torch::nn::Module& module) const;
 
-  // The model that is divided.
+  // The model that is sharded.
   Model& model() { return model_; }
-  // What has been divided so far.
+  // What has been sharded so far.
   ModelSharding sharding;
 
  private:
@@ -101,7 +101,7 @@ class ModelSharder {
   void cut_columns(LinearImpl& layer, int64_t sections);
   void cut(at::Tensor& parameter, int64_t dim, int64_t sections);
   bool is_sharded(const torch::nn::Module& layer) const { return sharded_.count(&layer) > 0; }
-  // The exchange of a layer by rows whose input is whole or divided.
+  // The exchange of a layer by rows whose input is whole or sharded.
   LayerExchange rows_of_any_input(const std::string& name, int64_t inputs);
   void divide_named(const std::string& name, torch::nn::Module& layer, LayerCut cut);
   friend ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan,
@@ -114,18 +114,18 @@ class ModelSharder {
   std::unordered_set<const torch::nn::Module*> sharded_;
 };
 
-// A module that knows the best division of the layers below it. Layers that shard() does not divide are
+// A module that knows the best sharding of the layers below it. Layers that shard() does not shard are
 // gathered.
 class TensorShardable {
  public:
   virtual ~TensorShardable() = default;
-  // Divides the layers below this module.
+  // Shards the layers below this module.
   virtual void shard(ModelSharder& sharder) = 0;
 };
 
 // Transforms `model` into this rank's part. `plan` names fully connected layers and says how each of them is
-// divided. The group must outlive the model. Errors: ConfigError if a layer has fewer outputs than there are
-// ranks, or if a convolution is grouped. ConfigError also if the model has no layer that can be divided,
+// sharded. The group must outlive the model. Errors: ConfigError if a layer has fewer outputs than there are
+// ranks, or if a convolution is grouped. ConfigError also if the model has no layer that can be sharded,
 // unless `whole` is kAllow. The errors of by_plan() apply, too.
 ModelSharding shard_model(Model& model, TensorGroup& group, const TensorPlan& plan = {},
                           WholeModel whole = WholeModel::kRefuse);

@@ -1,4 +1,4 @@
-// Embedding and loss for a vocabulary that is divided among ranks (Shoeybi et al., arXiv 1909.08053, section
+// Embedding and loss for a vocabulary that is sharded among ranks (Shoeybi et al., arXiv 1909.08053, section
 // 3). Each rank holds the rows [begin, begin + v) of the table.
 #pragma once
 

@@ -1,4 +1,4 @@
-// TensorGroup is a group of ranks that divide layers among them. It offers collectives on tensors, and counts
+// TensorGroup is a group of ranks over which layers are sharded. It offers collectives on tensors, and counts
 // per layer what these move.
 //
 // All ranks call the same operations in the same order: forward in the model's order, backward in the reverse

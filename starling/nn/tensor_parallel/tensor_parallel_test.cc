@@ -1,5 +1,5 @@
-// Tests tensor parallelism on real processes in fp64. The divided model computes the loss and the gradients
-// of the whole model, moves what the formula says, and refuses what cannot be divided.
+// Tests tensor parallelism on real processes in fp64. The sharded model computes the loss and the gradients
+// of the whole model, moves what the formula says, and refuses what cannot be sharded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
@@ -131,7 +131,7 @@ Model made(const ModelFactory& factory) {
   return model;
 }
 
-// Compares loss and gradients of the divided model with those of the whole model. Also checks that whole
+// Compares loss and gradients of the sharded model with those of the whole model. Also checks that whole
 // parameters have equal gradients on all ranks.
 Numbers compare(const Case& c, TensorGroup& group) {
   const Model whole = made(c.factory);
@@ -276,7 +276,7 @@ TEST(TensorParallel, LossOverADividedVocabularyIsCrossEntropy) {
   EXPECT_LE(all.at("gradient"), 1e-13);
 }
 
-// Each rank's samples go through a layer whose outputs are divided, and return with all outputs.
+// Each rank's samples go through a layer whose outputs are sharded, and return with all outputs.
 TEST(TensorParallel, SamplesGoToTheLayerAndComeBack) {
   const Numbers all = on_ranks(3, [](TensorGroup& group) {
     torch::manual_seed(4);
@@ -433,7 +433,7 @@ TEST(AllSamples, RefusesNamesThatAreNoFullyConnectedLayers) {
   EXPECT_THAT(refused({"fc2", "fc2"}), HasSubstr("twice"));
 }
 
-// Returns the message that dividing `c` among `size` ranks throws. Ranks exchange nothing before the check,
+// Returns the message that sharding `c` among `size` ranks throws. Ranks exchange nothing before the check,
 // so one process is enough.
 std::string refusal(const Case& c, int size) {
   class Ranks final : public Group {

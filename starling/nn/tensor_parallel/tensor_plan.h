@@ -1,4 +1,4 @@
-// How a program divides fully connected layers among the ranks of a tensor axis.
+// How a program shards fully connected layers among the ranks of a tensor axis.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ inline constexpr LayerCut kGathered = LayerCut::kGathered;  // of the outputs, f
 // The layers whose names match a pattern.
 struct LayerPlan {
   std::string pattern;  // with * for any characters
-  LayerCut cut;         // how these layers are divided
+  LayerCut cut;         // how these layers are sharded
 };
 
 // The division of a model. The first pattern that matches a layer counts.

@@ -1,6 +1,6 @@
-// TensorSlice describes how a parameter is divided among ranks. The ranks hold consecutive parts along one
+// TensorSlice describes how a parameter is sharded among ranks. The ranks hold consecutive parts along one
 // dimension, whose lengths differ by at most one entry. If several matrices lie side by side along that
-// dimension (query, key and value of an attention), each matrix is divided separately.
+// dimension (query, key and value of an attention), each matrix is sharded separately.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,7 +37,7 @@ struct TensorSlice {
   std::vector<int64_t> part_sizes(int size, int rank) const;
 };
 
-// The divided parameters of a model, by name. Every rank holds all other parameters whole.
+// The sharded parameters of a model, by name. Every rank holds all other parameters whole.
 using TensorSlices = std::map<std::string, TensorSlice>;
 
 }  // namespace starling

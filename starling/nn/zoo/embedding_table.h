@@ -13,10 +13,10 @@ namespace starling {
 class EmbeddingTable : public torch::nn::Module {
  public:
   EmbeddingTable(int64_t entries, int64_t width);
-  // Returns the vectors [n, t, width] of tokens [n, t] int64. If the table is divided, each rank finds the
+  // Returns the vectors [n, t, width] of tokens [n, t] int64. If the table is sharded, each rank finds the
   // vectors of its tokens, and the ranks add them.
   at::Tensor vectors_of(const at::Tensor& tokens) const;
-  // Divides the table by rows. Returns the first row of this rank.
+  // Shards the table by rows. Returns the first row of this rank.
   int64_t shard(ModelSharder& sharder);
 
   at::Tensor weight;
@@ -26,7 +26,7 @@ class EmbeddingTable : public torch::nn::Module {
   TensorFunction add_parts_;  // empty if the table is whole
 };
 
-// Makes the model's loss that of a divided vocabulary, of which this rank has the entries from `begin` on.
+// Makes the model's loss that of a sharded vocabulary, of which this rank has the entries from `begin` on.
 // Returns the function that the input of the output layer must pass.
 TensorFunction shard_vocabulary(ModelSharder& sharder, int64_t begin);
 

@@ -19,7 +19,7 @@ class FeaturesClassifier : public torch::nn::Module, public TensorShardable {
  public:
   // Returns the logits of pictures x [n, c, h, w].
   at::Tensor forward(const at::Tensor& x);
-  // Divides the classifier's layers in pairs.
+  // Shards the classifier's layers in pairs.
   void shard(ModelSharder& sharder) override { sharder.in_pairs(fully_connected_); }
   // Returns the blocks of the network, for stages.
   std::vector<Block> blocks() const;

@@ -81,7 +81,7 @@ class Attention : public torch::nn::Module, public TensorShardable {
     return c_proj_->forward(y.transpose(1, 2).reshape({n, t, width}));
   }
 
-  // Divides by whole heads: each rank computes the queries, keys and values of its heads and their part of
+  // Shards by whole heads: each rank computes the queries, keys and values of its heads and their part of
   // the projection.
   void shard(ModelSharder& sharder) override {
     if (heads_ % sharder.size() != 0) {
@@ -185,14 +185,14 @@ class Gpt : public torch::nn::Module, public TensorShardable {
   }
 
   // Returns the logits [n, t, vocabulary] of tokens [n, t] int64, for t up to model.tokens. If the vocabulary
-  // is divided, these are only this rank's logits, as the model's loss expects.
+  // is sharded, these are only this rank's logits, as the model's loss expects.
   at::Tensor forward(const at::Tensor& tokens) {
     check(tokens);
     return logits(transformer_->forward(tokens));
   }
 
-  // Divides the vocabulary of the embedding, and with it that of the head and the loss. Attention and
-  // feed-forward layers divide themselves.
+  // Shards the vocabulary of the embedding, and with it that of the head and the loss. Attention and
+  // feed-forward layers shard themselves.
   void shard(ModelSharder& sharder) override {
     Transformer& t = *transformer_;
     enter_head_ = shard_vocabulary(sharder, t.wte->shard(sharder));

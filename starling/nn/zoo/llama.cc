@@ -74,7 +74,7 @@ class LlamaAttention : public torch::nn::Module, public TensorShardable {
     return o_proj_->forward(causal_attention(rotated_qkv(q, k, v, *table_), q.size(2) / head_width_));
   }
 
-  // Divides by whole heads: each rank computes its keys and values, the queries that share them, and their
+  // Shards by whole heads: each rank computes its keys and values, the queries that share them, and their
   // part of the projection.
   void shard(ModelSharder& sharder) override {
     refuse_unless_divisible("model.heads", "heads", heads_, sharder.size());
@@ -176,14 +176,14 @@ class Llama : public torch::nn::Module, public TensorShardable {
   }
 
   // Returns the logits [n, t, vocabulary] of tokens [n, t] int64, for t up to model.tokens. If the vocabulary
-  // is divided, these are only this rank's logits, as the model's loss expects.
+  // is sharded, these are only this rank's logits, as the model's loss expects.
   at::Tensor forward(const at::Tensor& tokens) const {
     at::Tensor x = embed(tokens);
     for (const auto& layer : decoder_->layers) x = layer->forward(x);
     return logits(x);
   }
 
-  // Divides the vocabulary of the embedding, the head and the loss. Attention and feed-forward layers divide
+  // Shards the vocabulary of the embedding, the head and the loss. Attention and feed-forward layers shard
   // themselves.
   void shard(ModelSharder& sharder) override {
     const int64_t width = head_->weight.size(1), begin = decoder_->embed_tokens->shard(sharder);

@@ -58,11 +58,12 @@ struct BatchLoss {
 // model which samples it sees.
 BatchLoss batch_loss(const Model& model, const Batch& batch, at::ScalarType type, bool channels_last);
 
-// Returns what a rank multiplies its loss of a step by, so that the mean of the ranks' losses is the loss of
-// the whole step. For a loss without weights it is 1, because the loss is the mean of the rank's batch. If
-// ranks may have unequal shares, all_samples is the number of samples of all p ranks of the group. The factor
-// is then n p / all_samples, where n is this rank's samples. For a weighted loss it is p / W, where W is the
-// weight of all p ranks; the call is then collective. `group` may be null: this rank alone.
+// Returns the factor by which a rank multiplies its loss of a step. The mean of the ranks' losses is then the
+// loss of the whole step. For a loss without weights the factor is 1, because the loss is the mean of the
+// rank's batch. If ranks may have unequal shares, all_samples is the number of samples of all p ranks of the
+// group. The factor is then n p / all_samples, where n is this rank's samples. For a weighted loss it is
+// p / W, where W is the weight of all p ranks; the call is then collective. `group` may be null: this rank
+// alone.
 double share_factor(const BatchLoss& loss, Group* group, int64_t all_samples = 0);
 
 // Returns the number of elements of all parameters.

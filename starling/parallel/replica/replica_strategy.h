@@ -1,7 +1,7 @@
-// ReplicaStrategy is the base of exchanges that work on whole flat ranges (local SGD, parallel SGD, ADMM,
-// gossip, compressed SGD, and the forms of all-reduce and ZeRO for own optimizers). Each rank trains its own
-// FlatReplica. The ranks exchange flat ranges in every step, or from time to time in a synchronization round.
-// An algorithm defines what happens in a step and what the agreed model is.
+// ReplicaStrategy is the base of exchanges that work on whole flat ranges. These exchanges are local SGD,
+// parallel SGD, ADMM, gossip, compressed SGD, and, for own optimizers, all-reduce and ZeRO stages 1 and 2.
+// Each rank trains its own FlatReplica. The ranks exchange flat ranges in every step, or from time to time in
+// a synchronization round. An algorithm defines what happens in a step and what the agreed model is.
 #pragma once
 
 #include <map>
@@ -53,7 +53,8 @@ class ReplicaStrategy : public Strategy, public OwnLoop {
   // updates.
   virtual void exchange_gradients(bool /*whole*/) {}
   // Performs this rank's part of the step: the update and, if a round is due, the exchange. Returns true, on
-  // all ranks, if ranks may now agree whether to stop. If it never does, a request to stop has no effect.
+  // all ranks, if ranks may now agree whether to stop. The ranks then wait for each other. If it never
+  // returns true, a request to stop has no effect.
   virtual bool advance(StepReport& report) = 0;
   // Returns the agreed model. Collective.
   virtual at::Tensor agreed() = 0;

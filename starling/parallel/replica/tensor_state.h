@@ -21,8 +21,8 @@ std::map<std::string, at::Tensor> cut_state(const std::map<std::string, at::Tens
                                             const TensorSlices& slices, int size, int rank);
 
 // Returns whole tensors on rank 0 of the group whose ranks hold the parts. The other ranks send theirs. Names
-// are equal on all ranks. A tensor that does not have the sizes of a part (ADMM's penalty, under a
-// parameter's name) is no part and is equal on all ranks. Collective over the group.
+// are equal on all ranks. A tensor that does not have the sizes of a part is no part and is equal on all
+// ranks. An example is ADMM's penalty, which is under a parameter's name. Collective over the group.
 std::map<std::string, at::Tensor> join_state(const std::map<std::string, at::Tensor>& parts,
                                              const TensorSlices& slices, Group& group);
 

@@ -1,5 +1,5 @@
-// RunFolder is the folder of a run: its configuration, the checkpoint that the run resumes from, the
-// checkpoints that it writes, its trained weights and its result.
+// RunFolder is the folder of a run. It covers the configuration, the checkpoint that the run resumes from,
+// the checkpoints that the run writes, the trained weights and the result.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,8 @@ namespace starling {
 // Returns a checkpoint of the strategy's state. The other fields of the checkpoint are unset.
 CheckpointState checkpoint_of(const StrategyState& state);
 
-// Checks what a run needs before it changes its folder: that the file of --save can be written, and that the
-// checkpoint which --resume names is whole and of this configuration. Errors: ConfigError and Error
+// Checks what a run needs before it changes its folder. The folder of the --save file must be writable. The
+// checkpoint that --resume names must be whole and of this configuration. Errors: ConfigError and Error
 // (kCheckpoint) that name the flag or the checkpoint.
 void require_startable(const RunSpec& spec);
 

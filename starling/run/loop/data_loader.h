@@ -19,8 +19,9 @@ struct LoaderBatch {
   at::Tensor data;    // inputs [n, …]
   at::Tensor target;  // targets [n, …]; undefined if the data set has none
   at::Tensor keys;    // [n] int64, Batch::keys
-  // The samples of this rank that count. It is 0 at the end of an epoch with fewer samples than ranks left:
-  // the tensors then hold a sample of another rank, and DistributedOptimizer gives its gradient the weight 0.
+  // The number of samples of this rank that count. It is 0 at the end of an epoch with fewer samples than
+  // ranks left. The tensors then hold a sample of another rank, and DistributedOptimizer gives its gradient
+  // the weight 0.
   int64_t samples = 0;
   int64_t all_samples = 0;  // of all ranks
   // The inputs after `data`, if the data set has several.

@@ -42,7 +42,7 @@ class DistributedOptimizer {
   // its groups then hold these parts. With parameter servers, the servers make the updates of the optimizer,
   // at its present learning rate.
   //
-  // With --mesh tensor=T, the module must be one that Run::replicate() has divided, and the optimizer updates
+  // With --mesh tensor=T, the module must be one that Run::replicate() has sharded, and the optimizer updates
   // this rank's parts.
   //
   // With --shard parameters (ZeRO 3), each rank keeps a part of the parameters too. An operation of libtorch
@@ -59,7 +59,7 @@ class DistributedOptimizer {
   // Errors: ConfigError in these cases:
   // - The configuration asks for what an own loop cannot do, such as stages or bf16.
   // - The command line has a flag that the loop decides in code, such as --lr or --epochs.
-  // - Run::replicate() has not divided the module, and --mesh has a tensor axis.
+  // - Run::replicate() has not sharded the module, and --mesh has a tensor axis.
   // - The optimizer cannot be sharded, or the servers do not know it.
   // - The ranks have different models.
   // - The module is not on the device that --device names, or on several devices.
@@ -85,8 +85,8 @@ class DistributedOptimizer {
   // Exchanges with the other ranks and updates the parameters. Gradients may have been accumulated over
   // several backward passes: nothing is exchanged before step(). With --shard and --exchange central, and on
   // a device, step() frees the gradients. Ranks with different numbers of samples are weighted by these
-  // numbers if the batches come from Run::loader(). Collective. If the ranks have agreed to end the run and
-  // the program goes on without a DataLoader, a later step() ends the process as DataLoader does.
+  // numbers if the batches come from Run::loader(). Collective. After the ranks have agreed to end the run,
+  // the program may go on without a DataLoader. A later step() then ends the process as DataLoader does.
   //
   // A parameter that has a gradient on no rank is not updated, except by servers, to which it is pushed as
   // zeros. Servers that do not wait for all workers do not weight what they get. Errors: ConfigError that

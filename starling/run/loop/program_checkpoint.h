@@ -59,9 +59,10 @@ class ProgramCheckpoint {
   // Errors: Error(kCheckpoint) and ConfigError that name what does not fit.
   bool resume();
   // Counts a step of the loop. Call it after DistributedOptimizer::step(): gradients that are not used yet
-  // are not saved. Saves a checkpoint if one is due (checkpoint.every, checkpoint.minutes), if SIGUSR1 asks
-  // for one, and if the run is to end because of SIGTERM or Ctrl-C. The file is written by a thread. The time
-  // and SIGUSR1 count at every 16th step. Errors: ConfigError if no optimizer was added.
+  // are not saved. Saves a checkpoint if one is due (checkpoint.every, checkpoint.minutes), and if SIGUSR1
+  // asks for one. Also saves a checkpoint if the run is to end because of SIGTERM or Ctrl-C. The file is
+  // written by a thread. The time and SIGUSR1 count at every 16th step. Errors: ConfigError if no optimizer
+  // was added.
   void step();
   // Saves a checkpoint now, and waits until it is written. Also writes the weights to model.safetensors in
   // the run folder, and to the file of --save. Errors: Error(kCheckpoint), for example if the disk is full.

@@ -27,7 +27,7 @@ class MeshGroups {
   Group& replicas() const { return own_replicas_ ? *own_replicas_ : environment_.group; }
   // The pipeline of which this rank is a stage. A group of one rank if there are no stages.
   Group& stages() const { return *stages_; }
-  // The ranks that divide the layers of a replica, or of one of its stages. A group of one rank without a
+  // The ranks that shard the layers of a replica, or of one of its stages. A group of one rank without a
   // tensor axis.
   Group& tensors() const { return *tensors_; }
   // The ranks that together hold one replica. Only valid if the mesh has a stage axis and a tensor axis.
