@@ -53,7 +53,7 @@ class Verify(ProgramTest):
         self.check("mlp", 2, 5, "--set", "optimizer.share=replicated", "--optimizer", "adam", "--lr", "0.001")
 
     def test_shards(self):
-        self.check("lenet5", 2, 3, "--shard", "optimizer")
+        self.check("lenet5", 2, 3, "--shard", "optimizer", "--set", "optimizer.nesterov=true")
         self.check("mlp", 3, 5, "--shard", "gradients", "--optimizer", "adam", "--lr", "0.001")
         self.check("gpt", 3, 3, "--shard", "parameters", "--set", "optimizer.clip_norm=0.1")
 

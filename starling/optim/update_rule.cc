@@ -172,6 +172,8 @@ bool UpdateRule::apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t st
       return run(SgdPlainStep<T>(spec_, lr, step));
     case Kind::kSgd:
       return run(SgdStep<T>(spec_, lr, step));
+    case Kind::kNesterov:
+      return run(NesterovStep<T>(spec_, lr, step));
     case Kind::kAdam:
       return run(AdamStep<T, false>(spec_, lr, step));
     case Kind::kAdamW:
@@ -194,8 +196,8 @@ bool UpdateRule::apply(const UpdateArgs<double, double>& args, double lr, int64_
 
 UpdateRule::UpdateRule(const OptimizerSpec& spec, Isa isa) : spec_(spec), isa_(isa) {
   if (spec.name == "sgd") {
-    kind_ = spec.momentum == 0.0 ? Kind::kSgdPlain : Kind::kSgd;
-    if (kind_ == Kind::kSgd) names_ = {"momentum"};
+    kind_ = spec.momentum == 0.0 ? Kind::kSgdPlain : spec.nesterov ? Kind::kNesterov : Kind::kSgd;
+    if (kind_ != Kind::kSgdPlain) names_ = {"momentum"};
   } else if (spec.name == "adam" || spec.name == "adamw") {
     kind_ = spec.name == "adam" ? Kind::kAdam : Kind::kAdamW;
     names_ = {"exp_avg", "exp_avg_sq"};

@@ -4,6 +4,8 @@
 //   g    = gradient_scale * (gradients[0][i] + gradients[1][i] + …)
 //   sgd      dw := momentum dw - lr (g + weight_decay w);  w := w + dw (FireCaffe)
 //            State: dw ("momentum"), or none if momentum is 0.
+//            With nesterov, w := w + momentum dw - lr (g + weight_decay w) with the new dw (Sutskever et al.
+//            2013).
 //   adam     g := g + weight_decay w;  m := m + (1 - beta1)(g - m);  v := beta2 v + (1 - beta2) g²;
 //            w := w - lr / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) + eps) (torch.optim.Adam)
 //            State: m ("exp_avg"), v ("exp_avg_sq"). t is the step.
@@ -75,7 +77,7 @@ class UpdateRule {
   template <typename T, typename G>
   bool apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const;
 
-  enum class Kind { kSgdPlain, kSgd, kAdam, kAdamW, kAdaGrad };
+  enum class Kind { kSgdPlain, kSgd, kNesterov, kAdam, kAdamW, kAdaGrad };
   Kind kind_;
   OptimizerSpec spec_;
   Isa isa_;

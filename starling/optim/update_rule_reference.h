@@ -37,7 +37,7 @@ void reference_sgd(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double 
     const T previous = mu == T(0) ? T(0) : a.state[0][i];
     const T dw = mu * previous - rate * (g + omega * w);
     if (mu != T(0)) a.state_out[0][i] = dw;
-    a.parameter_out[i] = w + dw;
+    a.parameter_out[i] = spec.nesterov ? w + (mu * dw - rate * (g + omega * w)) : w + dw;
   }
 }
 

@@ -24,7 +24,10 @@ OptimizerSpec spec_of(const std::string& name, double momentum = 0.9, double wei
 }
 
 std::vector<OptimizerSpec> all_rules() {
-  return {spec_of("sgd"), spec_of("sgd", 0.0), spec_of("adam"), spec_of("adamw"), spec_of("adagrad")};
+  OptimizerSpec nesterov = spec_of("sgd");
+  nesterov.nesterov = true;
+  return {spec_of("sgd"),  spec_of("sgd", 0.0), nesterov,
+          spec_of("adam"), spec_of("adamw"),    spec_of("adagrad")};
 }
 
 float make_gradient(float x, float) {
@@ -132,6 +135,33 @@ TYPED_TEST(UpdateRuleTest, EqualsTheReference) {
           ASSERT_EQ(fast.half[i].bits, to_bf16(static_cast<float>(fast.w[i])).bits) << "element " << i;
         }
       }
+}
+
+// torch.optim.SGD(nesterov=True): g := g + weight_decay w; b := momentum b + g; w := w - lr (g + momentum b).
+TEST(UpdateRule, NesterovMovesAsInTorchWhileTheRateIsConstant) {
+  OptimizerSpec spec = spec_of("sgd");
+  spec.nesterov = true;
+  const UpdateRule rule = make_update_rule(spec);
+  double w = 1, change = 0, torch_w = 1, buffer = 0;
+  double* const state[] = {&change};
+  for (int64_t step = 1; step <= 20; ++step) {
+    const double gradient = std::sin(static_cast<double>(step));
+    const double* const gradients[] = {&gradient};
+    UpdateArgs<double, double> args;
+    args.gradients = gradients;
+    args.parameter = args.parameter_out = &w;
+    args.state = state;
+    args.state_out = state;
+    args.count = 1;
+    rule.apply(args, 0.05, step);
+    const double g = gradient + 0.01 * torch_w;
+    buffer = 0.9 * buffer + g;
+    torch_w -= 0.05 * (g + 0.9 * buffer);
+    ASSERT_NEAR(w, torch_w, 1e-14) << step;
+  }
+  EXPECT_NEAR(change, -0.05 * buffer, 1e-14);
+  spec.nesterov = false;
+  EXPECT_EQ(make_update_rule(spec).state_names(), rule.state_names());
 }
 
 TYPED_TEST(UpdateRuleTest, SplittingTheRangeChangesNoBit) {

@@ -47,6 +47,24 @@ struct SgdStep {
   }
 };
 
+// SGD with Nesterov's momentum.
+template <typename T>
+struct NesterovStep {
+  static constexpr int kStates = 1;
+  T lr, momentum, weight_decay;
+  NesterovStep(const OptimizerSpec& s, double rate, int64_t)
+      : lr(static_cast<T>(rate)),
+        momentum(static_cast<T>(s.momentum)),
+        weight_decay(static_cast<T>(s.weight_decay)) {}
+  // Updates one element.
+  STARLING_INLINE void operator()(T g, T& w, T* state) const {
+    const T fall = lr * (g + weight_decay * w);
+    const T change = momentum * state[0] - fall;
+    state[0] = change;
+    w = w + (momentum * change - fall);
+  }
+};
+
 // AdaGrad.
 template <typename T>
 struct AdaGradStep {

@@ -56,8 +56,8 @@ std::vector<std::vector<Number>> read_lists(std::istringstream& words) {
 
 std::string to_text(const ServiceSettings& s) {
   const OptimizerSpec& o = s.optimizer;
-  std::string rule = fmt::format("{} {} {} {} {} {} {} {} {}", name_of(s.type), o.name, o.lr, o.momentum,
-                                 o.weight_decay, o.beta1, o.beta2, o.eps, int{s.more});
+  std::string rule = fmt::format("{} {} {} {} {} {} {} {} {} {}", name_of(s.type), o.name, o.lr, o.momentum,
+                                 int{o.nesterov}, o.weight_decay, o.beta1, o.beta2, o.eps, int{s.more});
   if (s.torch.name.empty()) return rule;
   return fmt::format("{} {}{}{}", rule, s.torch.name, lists_of(s.torch.groups), lists_of(s.groups_of_shard));
 }
@@ -67,7 +67,8 @@ ServiceSettings service_settings_of(const std::string& text) {
   OptimizerSpec& o = s.optimizer;
   std::string type;
   std::istringstream words(text);
-  words >> type >> o.name >> o.lr >> o.momentum >> o.weight_decay >> o.beta1 >> o.beta2 >> o.eps >> s.more;
+  words >> type >> o.name >> o.lr >> o.momentum >> o.nesterov >> o.weight_decay >> o.beta1 >> o.beta2 >>
+      o.eps >> s.more;
   const bool whole = static_cast<bool>(words);
   if (words >> s.torch.name) {
     s.torch.groups = read_lists<double>(words);

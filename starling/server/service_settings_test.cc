@@ -17,6 +17,7 @@ ServiceSettings some_settings() {
   settings.optimizer.name = "adam";
   settings.optimizer.lr = 0.1;
   settings.optimizer.momentum = 1.0 / 3;
+  settings.optimizer.nesterov = true;
   settings.optimizer.weight_decay = 1e-300;
   settings.optimizer.beta1 = 0.875;
   settings.optimizer.beta2 = 0.9990000000000001;
@@ -30,6 +31,7 @@ TEST(ServiceSettings, EveryNumberKeepsItsValue) {
   EXPECT_EQ(read.type, DataType::kFp64);
   EXPECT_EQ(read.optimizer.name, "adam");
   EXPECT_EQ(read.optimizer.lr, settings.optimizer.lr);
+  EXPECT_TRUE(read.optimizer.nesterov);
   EXPECT_EQ(read.optimizer.momentum, settings.optimizer.momentum);
   EXPECT_EQ(read.optimizer.weight_decay, settings.optimizer.weight_decay);
   EXPECT_EQ(read.optimizer.beta1, settings.optimizer.beta1);
@@ -51,8 +53,8 @@ TEST(ServiceSettings, TheOptionsOfAnOptimizerKeepTheirValues) {
 }
 
 TEST(ServiceSettings, AnotherTextIsRefused) {
-  for (const char* text : {"", "fp32", "fp32 sgd x", "int64 sgd 1 1 1 1 1 1 0", "fp64 sgd 1 1 1 1 1 1",
-                           "fp64 sgd 1 1 1 1 1 1 0 rmsprop 1 2 0.5", "fp64 sgd 1 1 1 1 1 1 0 rmsprop"})
+  for (const char* text : {"", "fp32", "fp32 sgd x", "int64 sgd 1 1 1 1 1 1 1 0", "fp64 sgd 1 1 1 1 1 1 1",
+                           "fp64 sgd 1 1 1 1 1 1 1 0 rmsprop 1 2 0.5", "fp64 sgd 1 1 1 1 1 1 1 0 rmsprop"})
     EXPECT_THROW(service_settings_of(text), CommError) << text;
 }
 

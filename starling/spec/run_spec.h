@@ -97,6 +97,7 @@ struct OptimizerSpec {
   std::string name = "sgd";                      // optimizer.name: sgd adam adamw adagrad
   double lr = 0.05;                              // optimizer.lr
   double momentum = 0.9;                         // optimizer.momentum: sgd
+  bool nesterov = false;                         // optimizer.nesterov: sgd
   double weight_decay = 0.0;                     // optimizer.weight_decay
   double beta1 = 0.9;                            // optimizer.beta1
   double beta2 = 0.999;                          // optimizer.beta2

@@ -173,6 +173,10 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .section = Section::kOptimizer,
    .doc = "sgd: momentum µ in Δw := µΔw − lr(∂E + ωw).",
    .range = below(0, 1)},
+  {.key = "optimizer.nesterov", .member = at<kOptimizer, &OptimizerSpec::nesterov>(),
+   .section = Section::kOptimizer,
+   .doc = "sgd: Nesterov's momentum: w := w + µΔw − lr(∂E + ωw) with the new Δw (Sutskever et al. 2013), in "
+          "place of w := w + Δw."},
   {.key = "optimizer.weight_decay", .member = at<kOptimizer, &OptimizerSpec::weight_decay>(),
    .section = Section::kOptimizer,
    .doc = "Weight decay ω: added to the gradient (sgd, adam, adagrad) or applied to the weights directly "

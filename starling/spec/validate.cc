@@ -33,6 +33,7 @@ class Validator {
     model();
     source();
     schedule();
+    nesterov();
     exchange();
     files();
     return std::move(warnings_);
@@ -227,6 +228,18 @@ class Validator {
       fail({"schedule.min_lr", "optimizer.lr"}, "schedule.min_lr = {} is above optimizer.lr = {}",
            schedule.min_lr, spec_.optimizer.lr);
     }
+  }
+
+  void nesterov() const {
+    const OptimizerSpec& optimizer = spec_.optimizer;
+    if (!optimizer.nesterov) return;
+    if (optimizer.name != "sgd")
+      fail({"optimizer.nesterov", "optimizer.name"}, "{} has no momentum of Nesterov: use --optimizer sgd",
+           optimizer.name);
+    else if (optimizer.momentum == 0)
+      fail({"optimizer.nesterov", "optimizer.momentum"},
+           "Nesterov's momentum needs optimizer.momentum above 0; leave it out, or give --set "
+           "optimizer.momentum=0.9");
   }
 
   void exchange() const {

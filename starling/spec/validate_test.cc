@@ -347,6 +347,13 @@ TEST(Validate, FlagsWithoutMeaningForTheExchangeAreRefused) {
   EXPECT_EQ(error_of_flags({{"--micro-batches", "4"}, {"--mesh", "stage=2"}, {"-n", "2"}}), "");
 }
 
+TEST(Validate, NesterovNeedsMomentum) {
+  EXPECT_EQ(error_of({"optimizer.nesterov=true"}), "");
+  EXPECT_THAT(error_of({"optimizer.nesterov=true", "optimizer.name=adam"}), HasSubstr("use --optimizer sgd"));
+  EXPECT_THAT(error_of({"optimizer.nesterov=true", "optimizer.momentum=0"}),
+              HasSubstr("needs optimizer.momentum above 0"));
+}
+
 TEST(Validate, AFileMayHoldSettingsOfSeveralExchanges) {
   Config config;
   apply_toml(

@@ -31,7 +31,7 @@ std::unique_ptr<OptimizerOptions> options_of(const OptimizerSpec& spec, double l
   if (spec.name == "adamw") return adaptive<torch::optim::AdamWOptions>(spec, lr, weight_decay);
   if (spec.name == "adagrad") return adaptive<torch::optim::AdagradOptions>(spec, lr, weight_decay);
   auto options = std::make_unique<torch::optim::SGDOptions>(lr);
-  options->momentum(spec.momentum).weight_decay(weight_decay);
+  options->momentum(spec.momentum).nesterov(spec.nesterov).weight_decay(weight_decay);
   return options;
 }
 
