@@ -111,6 +111,12 @@ class CheckDocs(Tree):
         self.passes("starling/x.cc", "// docs/a.md#part\n")
         self.finds("starling/x.cc", "// docs/a.md#old\n", "x.cc:1: docs/a.md has no heading or anchor #old")
 
+    def test_fields_of_events(self):
+        self.write("starling/telemetry/to_json.cc", 'out["step"] = 1;\nall.push_back({{"rank", 1},\n  {"wait_s", 2}});\n')
+        self.passes("docs/reference/run-folder.md", "| `step` | `rank` | `wait_s` |\n")
+        self.finds("docs/reference/run-folder.md", "| `step` |\n", "to_json.cc:2: docs/reference/run-folder.md does not describe `rank`",
+                   "to_json.cc:3: docs/reference/run-folder.md does not describe `wait_s`")
+
     def test_allowed_names_shrink(self):
         self.write("tools/check_docs_names.txt", "# comment\n--theirs another program\nOtherName another project\n")
         self.passes("docs/a.md", "`--theirs` of `OtherName`\n")
