@@ -122,7 +122,8 @@ void print_results(const Comparison& comparison, const std::string& report, bool
     print_line(to_text(comparison));
     for (const auto& [name, value] : comparison.facts)
       if (name.starts_with(kSettingsOf)) print_line(fmt::format("{}: {}", name, value));
-    return print_line("report: " + report);
+    print_line("report: " + report);
+    return;
   }
   for (const Compared& run : compared(comparison)) print_line(to_json(run));
   print_line(nlohmann::json{{"event", "result"}, {"report", report}}.dump());

@@ -32,7 +32,7 @@ void RunState::tell_unsaved() const {
   if (!session || !loop_environment || std::uncaught_exceptions() > 0) return;
   if (!loop_told || has_fitted || has_saved || resolved().train.save.empty()) return;
   if (loop_environment->leads())
-    loop_environment->sink.emit(
+    loop_environment->process.sink.emit(
         Message{Severity::kWarning, -1,
                 fmt::format("--save {}: nothing was written, because the program's loop has not called "
                             "ProgramCheckpoint::save()",

@@ -207,7 +207,7 @@ void Training::prepare() {
   if (!options_.groups().empty()) require_groups_match(options_, *factory_(ModelHooks{})().module);
   hybrid_ = hybrid_layers_of(spec_, factory_, *data_.train, *environment_);
   choices_ = make_choices(spec_, factory_(ModelHooks{}), first_samples(*data_.train, measured_samples(spec_)),
-                          folder_->earlier_choices(), environment_->group, environment_->clock);
+                          folder_->earlier_choices(), environment_->group, environment_->process.clock);
   apply_choices(choices_);
   // Models of the zoo begin equal by the seed. A file of initial weights may differ from host to host.
   if (spec_.model.name != kUserModel && spec_.model.init.empty()) return;

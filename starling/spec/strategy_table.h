@@ -42,11 +42,11 @@ struct ExchangeTraits {
   bool batch_threads = false;        // train.threads_mode = "batch" is possible.
   bool sync_batch_norm = false;      // model.batch_norm = "sync" is possible.
   bool clip_norm = true;             // optimizer.clip_norm is possible.
-  bool clip_value = false;           // optimizer.clip_value is possible.
   bool bf16 = true;                  // train.precision = "bf16" is possible.
   bool shards = false;               // train.shard and train.hybrid are possible.
   bool buckets = false;              // It reads train.bucket_mb, train.hash_every and optimizer.share.
   bool unequal_shares = false;       // data.share is possible: ranks may have unequal numbers of samples.
+  bool clip_value = false;           // optimizer.clip_value is possible.
   bool own_loop = false;             // A program's own loop and its own optimizer are possible.
   std::string_view recipe =
       "";                     // Settings that it brings as defaults, "key=value" between spaces (recipes.h).

@@ -331,7 +331,7 @@ TEST(Validate, FlagsWithoutMeaningForTheExchangeAreRefused) {
   for (const auto& flag : unread)
     EXPECT_THAT(error_of_flags({flag, {"-n", "2"}}), HasSubstr(flag.first + ": "));
   const char* const sets[] = {"exchange.rounds=2", "exchange.push_every=3", "exchange.fetch_every=3",
-                              "exchange.worker_weights=0.5,0.5"};
+                              "exchange.worker_weights=[0.5,0.5]"};
   for (const char* set : sets)
     EXPECT_THAT(error_of_sets({"train.ranks=2", set}), HasSubstr("not to \"all-reduce\"")) << set;
   EXPECT_THAT(error_of_flags({{"--micro-batches", "4"}}),
