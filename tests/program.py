@@ -60,8 +60,8 @@ class Started:
     """A process whose output goes to files, so that it never waits for a reader. It is started warm where that is possible."""
 
     def __init__(self, words, cwd, env):
-        self.files = [tempfile.TemporaryFile() for _ in range(2)]  # pylint: disable=consider-using-with
         self.process = None
+        self.files = [tempfile.TemporaryFile() for _ in range(2)]  # pylint: disable=consider-using-with
         if warm_process.can_start(words, env):
             with contextlib.suppress(OSError), open(os.devnull, "rb") as nothing:
                 self.process = warm_process.WarmProcess(words, [f.fileno() for f in (nothing, *self.files)], cwd, env)
@@ -69,6 +69,9 @@ class Started:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1], cwd=cwd, env=env)
 
     def __getattr__(self, name):
+        """Returns an attribute of the process."""
+        if name == "process":  # the object was never initialized
+            raise AttributeError(name)
         return getattr(self.process, name)
 
     def communicate(self, timeout=None):
@@ -77,16 +80,22 @@ class Started:
         return self.written()
 
     def written(self):
-        return tuple(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in self.files)
+        """Returns (stdout, stderr) so far. Each byte that is not UTF-8 becomes U+FFFD."""
+        return tuple(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace") for file in self.files)
 
     def end(self):
-        """Kills the process if it runs, and forgets what it has written."""
-        self.process.kill()
-        self.process.wait()
-        if isinstance(self.process, warm_process.WarmProcess):
-            self.process.close()
-        for file in self.files:
-            file.close()
+        """Kills the process if it runs, and forgets what it has written.
+
+        Raises subprocess.TimeoutExpired if the process has not ended 60 s later.
+        """
+        try:
+            self.process.kill()
+            self.process.wait(60)
+        finally:
+            if isinstance(self.process, warm_process.WarmProcess):
+                self.process.close()
+            for file in self.files:
+                file.close()
 
 
 class ProgramTest(unittest.TestCase):
@@ -104,7 +113,13 @@ class ProgramTest(unittest.TestCase):
         return events_of(done.stdout), done.stderr
 
     def completed(self, words, timeout=240, env=None):
-        """Runs a program to its end. Returns the same as subprocess.run()."""
+        """Runs a program to its end, with an empty standard input. Returns a subprocess.CompletedProcess.
+
+        If the program runs longer than `timeout` seconds, the test fails and shows what the program has written.
+        stdout and stderr are texts with the program's own line ends. Each byte that is not UTF-8 becomes U+FFFD.
+        The texts end with the program. Processes that the program leaves behind may still write, and the method
+        does not wait for them.
+        """
         process = Started(words, self.dir, env or environment())
         try:
             out, err = process.communicate(timeout)

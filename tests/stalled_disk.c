@@ -1,5 +1,6 @@
-// A library for LD_PRELOAD that stands for a disk that stalls: while the file STALLED_DISK_WHILE exists, fsync()
-// and write() do not return for files whose path contains STALLED_DISK_PATH. tests/stalled_disk_test.py uses it.
+// A library for LD_PRELOAD that stands for a disk that stalls: while the file STALLED_DISK_WHILE exists,
+// fsync() and write() do not return for files whose path contains STALLED_DISK_PATH.
+// tests/stalled_disk_test.py uses it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -10,10 +10,15 @@ import subprocess
 
 BUILD = pathlib.Path(os.environ.get("STARLING_BUILD", "build/release")).resolve()
 CLIENT = BUILD / "tests/warm_run"
+MOST_BYTES = 100_000  # of a request, as in tests/warm_start/run.cc
+PATIENCE = 60  # seconds that a step of a start may take
 
 
 def can_start(words, env):
-    """Returns whether the program may be started warm. `make check-deep` sets STARLING_COLD=1 and loads each anew."""
+    """Returns whether the program may be started warm.
+
+    `make check-deep` sets STARLING_COLD=1, so that it loads each program anew.
+    """
     return (os.environ.get("STARLING_COLD") != "1" and CLIENT.exists() and "LD_PRELOAD" not in env
             and pathlib.Path(words[0]).is_relative_to(BUILD))
 
@@ -22,21 +27,41 @@ class WarmProcess:
     """A process with the methods of subprocess.Popen that tests use."""
 
     def __init__(self, words, streams, cwd, env):
-        """Starts the program with three file descriptors as its streams. Raises OSError if no server could start it."""
+        """Starts the program with three file descriptors as its streams.
+
+        Raises OSError if no server could start it.
+        """
         self.args = words
         self.returncode = None
-        found = subprocess.run([CLIENT, "--address", words[0]], capture_output=True, text=True, env=env, check=False)
+        self.pid = None
+        text = b"".join(os.fsencode(t) + b"\0" for t in (cwd, str(len(words)), *words, *(f"{k}={v}" for k, v in env.items())))
+        if len(text) > MOST_BYTES:
+            raise OSError(errno.E2BIG, f"a request of {len(text)} bytes to the server of {words[0]}")
         self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        text = [str(cwd), str(len(words)), *words, *(f"{k}={v}" for k, v in env.items())]
         try:
-            self.connection.connect(found.stdout.strip())
-            self.connection.sendmsg(["".join(f"{t}\0" for t in text).encode()],
-                                    [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))])
-            self.connection.settimeout(60)
-            self.pid, = struct.unpack("i", self.connection.recv(4))
-        except (OSError, struct.error) as error:
-            self.connection.close()  # the server then kills a fork that it makes late
+            self.begin(text, streams, env)
+        except (OSError, struct.error, subprocess.TimeoutExpired) as error:
             raise OSError(errno.ECONNREFUSED, f"no server of {words[0]}: {error}") from error
+        finally:
+            if self.pid is None:
+                self.connection.close()  # the server then kills the fork, if there is one
+
+    def begin(self, text, streams, env):
+        """Asks the server to run the program, and sets the process ID when the program begins.
+
+        The server waits for the last byte before it begins main(). So a program that is started cold after a
+        failure here does not run twice.
+        """
+        # warm_run itself gives up after 60 s.
+        found = subprocess.run([CLIENT, "--address", self.args[0]], capture_output=True, env=env, check=False, timeout=2 * PATIENCE)
+        # The limit of connect() and sendmsg(). With settimeout(), connect() would not wait while the queue is full.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
+        self.connection.connect(found.stdout.rstrip(b"\n"))
+        self.connection.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))])
+        self.connection.settimeout(PATIENCE)
+        pid, = struct.unpack("i", self.connection.recv(4))
+        self.connection.send(b"\0")
+        self.pid = pid
 
     def poll(self):
         """Returns the exit status, or None while the process runs."""
@@ -65,7 +90,10 @@ class WarmProcess:
 
     def close(self):
         """Gives up the process ID, which belongs to this process until then. Kills the process if it runs."""
+        self.poll()
         self.connection.close()
+        if self.returncode is None:
+            self.returncode = -signal.SIGKILL
 
     def terminate(self):
         self.send_signal(signal.SIGTERM)

@@ -5,9 +5,22 @@
 //   warm_run PROGRAM ARG…        runs the program and ends with its status.
 //   warm_run --address PROGRAM   prints the path of the server's socket.
 //
-// Where a server is impossible, warm_run becomes PROGRAM itself. With STARLING_COLD=1 it always does, as in
-// `make check-deep`. The server's process keeps the folder, the namespaces and the limits of the first
-// client. So a program that needs others is started without warm_run.
+// Where a server is impossible, or has not begun the program within 60 s, warm_run becomes PROGRAM itself.
+// With STARLING_COLD=1 it always does, as in `make check-deep`.
+//
+// The program gets the arguments, the environment, the folder and the standard streams of its own client.
+// While it is loaded, its folder is / and its streams are /dev/null. No signal is blocked. The program
+// belongs to a session without a terminal. Clients with different effective user IDs, or with different mnt,
+// net, user or pid namespaces, have different servers. A program has everything else from the client that
+// started its server:
+//
+// * the umask, the nice value, the scheduling policy, the I/O priority and the CPU affinity
+// * the cgroup, the uts, ipc, time and cgroup namespaces, and the root folder
+// * the resource limits (ulimit) and the score of the out-of-memory killer
+// * the real user ID, the groups, the capabilities and the filters of system calls
+// * the set of ignored signals, except that SIGCHLD is not ignored
+//
+// A program that needs other values is started without warm_run.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -18,6 +31,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdint>
@@ -28,6 +44,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -35,6 +52,22 @@ namespace {
 constexpr const char* kIdleMs = "20000";  // without a request or a fork, a server ends after this time
 constexpr size_t kMostBytes = 100'000;    // of a request; the limit of a message is about 200,000
 constexpr int kSocket = 3;                // the server's descriptor of its socket (library.c)
+
+// Returns the time until which a server must have begun the program. warm_run then gives up the server.
+std::chrono::steady_clock::time_point deadline() {
+  static const auto time = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  return time;
+}
+
+// Sets the socket's option SO_SNDTIMEO or SO_RCVTIMEO to the time that is left until the deadline.
+// SO_SNDTIMEO also limits connect(), which waits while the server's queue is full.
+void limit_time(int socket, int option) {
+  const auto left = deadline() - std::chrono::steady_clock::now();
+  // The limit 0 would mean no limit.
+  const auto ms = std::max<int64_t>(1, std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
+  const timeval limit{ms / 1000, ms % 1000 * 1000};
+  setsockopt(socket, SOL_SOCKET, option, &limit, sizeof(limit));
+}
 
 // Returns true for a variable that a library reads while it is loaded. Servers differ in these.
 bool is_read_when_loaded(std::string_view variable) {
@@ -97,13 +130,20 @@ sockaddr_un socket_address(const std::string& path) {
   return address;
 }
 
-// Returns a socket that is connected with the server, or -1 if there is none.
+// Returns a socket that is connected with the server. Returns -1 with errno EAGAIN if the server's queue was
+// full until the deadline, or -1 with another value if there is no server.
 int connect_to(const std::string& path) {
   const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  limit_time(connection, SO_SNDTIMEO);
   const sockaddr_un address = socket_address(path);
-  if (connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
-    return connection;
+  int status = 0;
+  do {
+    status = connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  } while (status != 0 && errno == EINTR);  // SIGCONT interrupts a call that has a time limit
+  if (status == 0) return connection;
+  const int reason = errno;
   close(connection);
+  errno = reason;
   return -1;
 }
 
@@ -119,6 +159,9 @@ int connect_to(const std::string& path) {
   for (int stream = 0; stream < 3; ++stream) dup2(nothing, stream);
   if (listener != kSocket) dup2(listener, kSocket);
   close_range(kSocket + 1, ~0U, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);  // the server needs SIGCHLD
   if (chdir("/") == 0) execle(program.c_str(), program.c_str(), nullptr, pointers.data());
   _exit(127);
 }
@@ -143,14 +186,28 @@ void start_server(const std::string& program, const std::string& path) {
   close(listener);
 }
 
+// Takes the lock. Returns false if the deadline passes before.
+bool take(int lock) {
+  while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return false;
+    if (std::chrono::steady_clock::now() > deadline()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
 // Returns a socket that is connected with a server of the program, or -1.
 int server_of(const std::string& program, const std::string& path) {
   int connection = connect_to(path);
-  if (connection >= 0) return connection;
+  if (connection >= 0 || errno == EAGAIN) return connection;
   const int lock = open((folder() + "/warm.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0 || flock(lock, LOCK_EX) != 0) return -1;
+  if (lock < 0) return -1;
+  if (!take(lock)) {
+    close(lock);
+    return -1;
+  }
   connection = connect_to(path);  // another process may have started it
-  if (connection < 0) {
+  if (connection < 0 && errno != EAGAIN) {
     start_server(program, path);
     connection = connect_to(path);
   }
@@ -182,11 +239,22 @@ bool request(int connection, const std::vector<std::string>& words) {
   return sendmsg(connection, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
-// Receives a number within `seconds`, or without a limit if that is 0.
-bool receive(int connection, time_t seconds, int* number) {
-  const timeval limit{seconds, 0};
-  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  return recv(connection, number, sizeof(*number), 0) == sizeof(*number);
+// Receives a number. Returns false if the server has ended or the time is over.
+bool receive(int connection, int* number) {
+  ssize_t bytes = 0;
+  do {
+    bytes = recv(connection, number, sizeof(*number), 0);
+  } while (bytes < 0 && errno == EINTR);  // as in connect_to()
+  return bytes == sizeof(*number);
+}
+
+// Asks the server to run the program. Returns false if the program will not run there. The server waits for
+// the byte before it begins main(), so a program whose client has given up never runs a second time.
+bool begin(int connection, const std::vector<std::string>& words) {
+  pid_t pid = 0;
+  limit_time(connection, SO_RCVTIMEO);
+  return request(connection, words) && receive(connection, &pid) &&
+         send(connection, "", 1, MSG_NOSIGNAL) == 1;
 }
 
 // Runs the program in the server. Returns false if no server took the request. The program may run as long as
@@ -194,9 +262,10 @@ bool receive(int connection, time_t seconds, int* number) {
 bool run(const std::string& program, const std::vector<std::string>& words, int* status) {
   const std::string path = address_of(program);
   const int connection = path.empty() ? -1 : server_of(program, path);
-  pid_t pid = 0;
-  if (connection < 0 || !request(connection, words) || !receive(connection, 60, &pid)) return false;
-  if (!receive(connection, 0, status)) {
+  if (connection < 0 || !begin(connection, words)) return false;
+  const timeval no_limit{};
+  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &no_limit, sizeof(no_limit));
+  if (!receive(connection, status)) {
     std::fprintf(stderr, "warm_run: the fork server of %s has ended\n", program.c_str());
     *status = SIGKILL;
   }
