@@ -171,7 +171,7 @@ TEST(Cli, WritesManualPagesAndScripts) {
       read_bytes(share.path() / "man/man1/starling.1"),
       AllOf(HasSubstr(".TH STARLING 1 "), HasSubstr(".BR starling\\-train (1)"), HasSubstr("EXIT STATUS")));
   EXPECT_THAT(read_bytes(share.path() / "man/man1/starling-config-show.1"), HasSubstr("\\-\\-lr RATE"));
-  const std::string commands = read_bytes("docs/reference/commands.md");
+  const std::string commands = read_bytes(STARLING_SOURCE_DIR "/docs/reference/commands.md");
   for (const auto& page : std::filesystem::directory_iterator(share.path() / "man/man1")) {
     std::string command = page.path().stem().string();
     std::replace(command.begin(), command.end(), '-', ' ');
