@@ -310,7 +310,7 @@ class Exchanges(ProgramTest):
                               (["--emulate", "slow"], "slow-rank=1:2x"),
                               (["--codec", "zip"], "codec"),
                               (["--pull-codec", "int8"], "exchange.pull_codec belongs to parameter-server, downpour"),
-                              (["--exchange", "parameter-server", "--pull-codec", "threshold", "-n", "2"], "weights must be complete in each message"),
+                              (["--exchange", "parameter-server", "--pull-codec", "threshold", "-n", "2"], "must be complete in each message"),
                               (["--exchange", "downpour", "--codec", "int8", "--precision", "fp64"], "fp32"),
                               (["--mesh", "stage=9", "-n", "9", "--micro-batches", "4"], "blocks")):
             with self.subTest(words=words):

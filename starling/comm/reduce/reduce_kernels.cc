@@ -41,35 +41,6 @@ Reduction prepared(const Reduction& job) {
   return out;
 }
 
-using namespace reduce_loop;
-
-template <typename Lane, typename Op, int P>
-void reduce_with(const Reduction& job, Isa isa) {
-  dispatch(isa, [&job]() STARLING_INLINE_LAMBDA { reduce_all<Lane, Op, P>(job); });
-}
-
-// Reduces elements of one type. prepared() has replaced kAvg. Only sums have loops for two sources.
-template <typename Lane>
-void reduce_lane(const Reduction& job, Isa isa) {
-  using Element = std::remove_reference_t<decltype(typename Lane::Wide{}[0])>;
-  if constexpr (std::is_integral_v<Element>) {
-    if (job.op == ReduceOp::kBitAnd) return reduce_with<Lane, BitAnd, 0>(job, isa);
-    if (job.op == ReduceOp::kBitOr) return reduce_with<Lane, BitOr, 0>(job, isa);
-    if (job.op == ReduceOp::kBitXor) return reduce_with<Lane, BitXor, 0>(job, isa);
-  }
-  switch (job.op) {
-    case ReduceOp::kMin:
-      return reduce_with<Lane, Min, 0>(job, isa);
-    case ReduceOp::kMax:
-      return reduce_with<Lane, Max, 0>(job, isa);
-    case ReduceOp::kProduct:
-      return reduce_with<Lane, Product, 0>(job, isa);
-    default:
-      if (job.sources.size() == 2 && job.destinations.size() <= 2) return reduce_with<Lane, Sum, 2>(job, isa);
-      return reduce_with<Lane, Sum, 0>(job, isa);
-  }
-}
-
 template <typename T>
 T naive_apply(ReduceOp op, T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -120,7 +91,41 @@ void naive_plain(const Reduction& job) {
 
 }  // namespace
 
+namespace reduce_loop {
+namespace {
+
+template <typename Lane, typename Op, int P>
+void reduce_with(const Reduction& job, Isa isa) {
+  dispatch(isa, [&job]() STARLING_INLINE_LAMBDA { reduce_all<Lane, Op, P>(job); });
+}
+
+// Reduces elements of one type. prepared() has replaced kAvg. Only sums have loops for two sources.
+template <typename Lane>
+void reduce_lane(const Reduction& job, Isa isa) {
+  using Element = std::remove_reference_t<decltype(typename Lane::Wide{}[0])>;
+  if constexpr (std::is_integral_v<Element>) {
+    if (job.op == ReduceOp::kBitAnd) return reduce_with<Lane, BitAnd, 0>(job, isa);
+    if (job.op == ReduceOp::kBitOr) return reduce_with<Lane, BitOr, 0>(job, isa);
+    if (job.op == ReduceOp::kBitXor) return reduce_with<Lane, BitXor, 0>(job, isa);
+  }
+  switch (job.op) {
+    case ReduceOp::kMin:
+      return reduce_with<Lane, Min, 0>(job, isa);
+    case ReduceOp::kMax:
+      return reduce_with<Lane, Max, 0>(job, isa);
+    case ReduceOp::kProduct:
+      return reduce_with<Lane, Product, 0>(job, isa);
+    default:
+      if (job.sources.size() == 2 && job.destinations.size() <= 2) return reduce_with<Lane, Sum, 2>(job, isa);
+      return reduce_with<Lane, Sum, 0>(job, isa);
+  }
+}
+
+}  // namespace
+}  // namespace reduce_loop
+
 void reduce(const Reduction& job, Isa isa) {
+  using namespace reduce_loop;
   const Reduction ready = prepared(job);
   if (ready.count == 0) return;
   switch (ready.type) {
