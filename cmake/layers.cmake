@@ -33,6 +33,8 @@ starling_layer(weights   SERIAL)
 starling_layer(spec      COLD SERIAL DEPS base)
 starling_layer(telemetry COLD DEPS base LIBS PkgConfig::sqlite3)
 starling_layer(net       DEPS base LIBS OpenSSL::SSL OpenSSL::Crypto)
+# The loop of reductions is compiled for each instruction set, with equal IEEE operations in all of them.
+set_source_files_properties(starling/comm/reduce/reduce_kernels.cc PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 starling_layer(comm      DEPS net)
 starling_layer(testing   DEPS comm)
 if(TARGET comm_test)

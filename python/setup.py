@@ -13,13 +13,15 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 BUILD = ROOT / "build" / "python"
-# Files per compiler run, for each layer, as in CMake's build. Kernels are compiled alone, because their names may be equal.
+# Files per compiler run, for each layer, as in CMake's build. Kernels are compiled alone, because their names
+# may be equal.
 TOGETHER = {"base": 5, "net": 5, "comm": 5, "c10d": 15, "spec": 6, "codec": 1, "optim": 1, "data": 1, "nn": 2, "server": 1, "parallel": 9}
 # Layers whose loops over many values are vectorized. GCC does it at this level.
 VECTORIZED = {"codec": "O3", "optim": "O3"}
-# The files of layers that are not compiled as a whole. STARLING_OWN_LOOPS_ONLY leaves out what needs other files.
+# The files of layers that are not compiled as a whole. STARLING_OWN_LOOPS_ONLY leaves out what needs other
+# files.
 FILES = {
-    "spec": "batch_share codec_table config device_refusal emulation enum_words extensions mesh on_failure read_keys recipes schema schema_table section strategy_table text_model validate value",
+    "spec": "batch_share codec_table config device_refusal emulation enum_words extensions mesh on_failure optimizer_refusal read_keys recipes schema schema_table section strategy_table text_model validate value",
     "data": "source",
     "nn": "layers/gradient_slot model",
     "server": "service_settings",

@@ -51,7 +51,12 @@ class Faults(ProgramTest):
     def test_a_gradient_that_is_not_finite_though_the_loss_is(self):
         # The gradient of the first layer is a product of the weights of all later layers, and overflows fp32.
         init = self.weights(1e-30, 1e20, 1e20)
-        for flags in (["-n", 1], ["-n", 2], ["-n", 2, "--set", "optimizer.clip_norm=1"], ["-n", 2, "--set", "comm.shared_memory=false"],
+        # Clipping the elements would make an infinity finite.
+        clipped = ["--set", "optimizer.clip_value=1"]
+        for flags in (["-n", 1, *clipped], ["-n", 2, *clipped], ["-n", 2, *clipped, "--shard", "gradients"],
+                      ["-n", 2, *clipped, "--shard", "parameters"], ["-n", 2, *clipped, "--hybrid", "fc2"],
+                      ["-n", 2, *clipped, "--exchange", "gossip"],
+                      ["-n", 1], ["-n", 2], ["-n", 2, "--set", "optimizer.clip_norm=1"], ["-n", 2, "--set", "comm.shared_memory=false"],
                       ["-n", 2, "--shard", "optimizer"], ["-n", 2, "--shard", "parameters"], ["-n", 2, "--exchange", "central"],
                       ["-n", 2, "--exchange", "local-sgd"], ["-n", 2, "--exchange", "gossip"],
                       ["-n", 2, "--exchange", "parameter-server"], ["-n", 2, "--exchange", "parameter-server", "--staleness", "inf"]):

@@ -49,13 +49,14 @@ std::map<std::filesystem::path, std::string> share_files(const CommandPage& root
 int write_manual(const CommandPage& root, const std::filesystem::path& share, const CommandOptions& options) {
   const auto files = share_files(root);
   if (options.dry_run) {
-    print_dry_run(fmt::format("writes {} files below {}", files.size(), share.string()), options.json);
+    print_dry_run(fmt::format("would write {} files below {}", files.size(), share.string()), options.json);
     return kExitOk;
   }
   for (const auto& [path, text] : files) write_file(share / path, text);
   if (options.json)
     print_line(
-        nlohmann::ordered_json{{"event", "result"}, {"dir", share.string()}, {"files", files.size()}}.dump());
+        nlohmann::ordered_json{{"event", "result"}, {"dir", share.string()}, {"files", files.size()}}.dump(
+            -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));  // a path may be no UTF-8
   return kExitOk;
 }
 

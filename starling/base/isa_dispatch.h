@@ -7,7 +7,7 @@
 #include "starling/base/isa.h"
 
 #define STARLING_INLINE inline __attribute__((always_inline))
-// The attribute of a lambda that is handed to dispatch_fused().
+// The attribute of a lambda that is handed to dispatch() or dispatch_fused(), or is called in such a lambda.
 #define STARLING_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace starling {
@@ -43,7 +43,7 @@ run_avx512_fused(const Work& work) {
 #endif
 
 // Calls work(), compiled for `isa` without fused multiply-adds. All instruction sets then give equal bits.
-// Call it only in files that cmake/layers.cmake compiles with the flags of kernels (-O3, no contraction).
+// Call it only in files that cmake/layers.cmake compiles without contraction (-ffp-contract=off).
 template <typename Work>
 void dispatch(Isa isa, const Work& work) {
 #if defined(__x86_64__)

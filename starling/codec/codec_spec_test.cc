@@ -58,7 +58,6 @@ TEST(CodecSpec, Settings) {
   EXPECT_EQ(to_word(pca), "lowrank:form=pca,rank=4,iterations=3,feedback=off");
 }
 
-// Momentum correction is on where error feedback is, for codecs of lists.
 TEST(CodecSpec, StateBetweenMessages) {
   for (const char* with :
        {"1bit", "prune", "fp16:feedback=on", "lowrank", "lowrank:form=power-sgd,feedback=off"})
@@ -67,6 +66,7 @@ TEST(CodecSpec, StateBetweenMessages) {
     EXPECT_FALSE(keeps_state(parse_codec(without))) << without;
 }
 
+// Momentum correction is on where error feedback is, for codecs of lists.
 TEST(CodecSpec, MomentumCorrectionNeedsErrorFeedback) {
   EXPECT_TRUE(parse_codec("prune").momentum_correction);
   EXPECT_TRUE(parse_codec("threshold:tau=1").momentum_correction);

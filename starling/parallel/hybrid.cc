@@ -125,7 +125,10 @@ StepReport Hybrid::update() {
     gradient.div_(group_.size());
   }
   const double limit = options_.replica.clip_value;
-  if (limit > 0) replica_.gradients().clamp_(-limit, limit);
+  if (limit > 0) {
+    replica_.check_gradients(step_.index);  // clipping would make an infinity finite
+    replica_.gradients().clamp_(-limit, limit);
+  }
   const double scale = clip_scale();
   if (scale != 1) replica_.gradients().mul_(scale);
   const double summing_s = layers_.seconds() - waited_before;

@@ -1,6 +1,7 @@
 #include "starling/spec/codec_table.h"
 
 #include "starling/spec/extensions.h"
+#include "starling/spec/strategy_table.h"
 
 namespace starling {
 namespace {
@@ -37,6 +38,14 @@ const CodecTraits* find_codec(std::string_view name) {
 const CodecTraits* find_codec(std::string_view name, const RunSpec& spec) {
   if (const auto added = find_added_codec(spec.extensions.get(), name)) return &added->traits;
   return find_codec(name);
+}
+
+bool corrects_momentum(const RunSpec& spec) {
+  const std::string_view word = spec.exchange.codec;
+  const CodecTraits* codec = find_codec(word.substr(0, word.find(':')), spec);
+  return codec != nullptr && codec->momentum_correction && exchange_traits(spec).momentum_correction &&
+         word.find("feedback=off") == std::string_view::npos &&
+         word.find("correction=off") == std::string_view::npos;
 }
 
 std::string_view codec_words(bool weights) {

@@ -28,6 +28,9 @@ std::span<const CodecTraits> codec_table();
 const CodecTraits* find_codec(std::string_view name);
 // Returns the codec with this name that the run can use, also one that its program adds, or null.
 const CodecTraits* find_codec(std::string_view name, const RunSpec& spec);
+// Returns true if the codec and the exchange of the run are such that the momentum of sgd comes before the
+// codec (codec/momentum_correction.h).
+bool corrects_momentum(const RunSpec& spec);
 // Returns the names of the codecs, separated by spaces. weights: only those that servers can send.
 std::string_view codec_words(bool weights);
 // Returns these names with commas, without "none" if `none` is false, for sentences.

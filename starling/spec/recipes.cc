@@ -163,16 +163,9 @@ class Recipes {
     const std::string kind = codec.substr(0, codec.find(':'));
     const CodecTraits* traits = find_codec(kind, config_.spec);
     if (traits == nullptr || traits->momentum) return;
-    const bool corrected = corrects(*traits, codec);
+    const bool corrected = corrects_momentum(config_.spec);
     with_momentum(corrected ? config_.spec.optimizer.momentum : 0, corrected ? traits->rate_factor : 1,
                   "recipe of " + kind);
-  }
-
-  // Returns whether the momentum comes before the codec, which then does not need another one.
-  bool corrects(const CodecTraits& traits, std::string_view word) const {
-    return traits.momentum_correction && exchange_traits(config_.spec).momentum_correction &&
-           word.find("feedback=off") == std::string_view::npos &&
-           word.find("correction=off") == std::string_view::npos;
   }
 
   // Rounds the batch of a recipe to the nearest one that the replicas, and the micro-batches of a pipeline,

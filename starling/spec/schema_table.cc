@@ -397,11 +397,11 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .allowed = "fixed arrival", .flags = "--reduction-order", .placeholder = "HOW"},
   {.key = "exchange.staleness_weight", .member = at<kExchange, &ExchangeSpec::staleness_weight>(),
    .section = Section::kParallel,
-   .doc = "divide each update by 1 + its staleness, with a staleness above 0."},
+   .doc = "divide each update by 1 + its staleness. With parameter-server it needs a staleness above 0."},
   {.key = "exchange.worker_weights", .member = at<kExchange, &ExchangeSpec::worker_weights>(),
    .section = Section::kParallel,
-   .doc = "factor of the learning rate for the pushes of each worker, one number per worker, with a "
-          "staleness above 0. Empty: 1 divided by the number of workers.",
+   .doc = "factor of the learning rate for the pushes of each worker, one number per worker. With "
+          "parameter-server it needs a staleness above 0. Empty: 1 divided by the number of workers.",
    .range = above(0)},
   {.key = "exchange.push_every", .member = at<kExchange, &ExchangeSpec::push_every>(),
    .section = Section::kParallel,

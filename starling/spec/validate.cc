@@ -14,6 +14,7 @@
 #include "starling/spec/extensions.h"
 #include "starling/spec/mesh.h"
 #include "starling/spec/on_failure.h"
+#include "starling/spec/optimizer_refusal.h"
 #include "starling/spec/read_keys.h"
 #include "starling/spec/schema.h"
 #include "starling/spec/strategy_table.h"
@@ -33,7 +34,6 @@ class Validator {
     model();
     source();
     schedule();
-    nesterov();
     exchange();
     files();
     return std::move(warnings_);
@@ -60,6 +60,13 @@ class Validator {
       if (has(*exchange)) names.push_back(exchange->name);
     }
     return fmt::format("{}", fmt::join(names, ", "));
+  }
+
+  // Returns true if the key was given on the command line.
+  bool typed(std::string_view key) const {
+    const auto origin = origins_.find(key);
+    return origin != origins_.end() &&
+           (origin->second.kind == OriginKind::kSet || origin->second.kind == OriginKind::kFlag);
   }
 
   bool from_recipe(std::string_view key) const {
@@ -230,18 +237,6 @@ class Validator {
     }
   }
 
-  void nesterov() const {
-    const OptimizerSpec& optimizer = spec_.optimizer;
-    if (!optimizer.nesterov) return;
-    if (optimizer.name != "sgd")
-      fail({"optimizer.nesterov", "optimizer.name"}, "{} has no momentum of Nesterov: use --optimizer sgd",
-           optimizer.name);
-    else if (optimizer.momentum == 0)
-      fail({"optimizer.nesterov", "optimizer.momentum"},
-           "Nesterov's momentum needs optimizer.momentum above 0; leave it out, or give --set "
-           "optimizer.momentum=0.9");
-  }
-
   void exchange() const {
     const ExchangeSpec& exchange = spec_.exchange;
     const std::string& name = exchange.name;
@@ -259,15 +254,7 @@ class Validator {
     if (spec_.optimizer.clip_norm > 0 && !traits_.clip_norm)
       fail({"optimizer.clip_norm", "exchange.name"}, "{} does not clip gradients: use --exchange {}", name,
            default_);
-    if (spec_.optimizer.clip_value > 0 && !traits_.clip_value)
-      fail({"optimizer.clip_value", "exchange.name"},
-           "{} does not clip the elements of gradients: use --exchange {}", name, default_);
-    if (spec_.optimizer.clip_value > 0 && spec_.train.threads_mode != ThreadsMode::kOp)
-      fail({"optimizer.clip_value", "train.threads_mode"},
-           "clipping the elements of gradients needs --threads-mode op");
-    if (spec_.optimizer.clip_value > 0 && spec_.train.on_failure == OnFailure::kContinue)
-      fail({"optimizer.clip_value", "train.on_failure"},
-           "a run that clips the elements of gradients ends if a rank is lost: use --on-failure stop");
+    if (const auto refusal = optimizer_refusal(spec_, origins_)) fail(refusal->keys, "{}", refusal->text);
     if (spec_.train.precision == Precision::kBf16 && !traits_.bf16)
       fail({"train.precision", "exchange.name"},
            "{} trains in fp32 or fp64: use --precision fp32, or --exchange {} for bf16", name, default_);
@@ -301,12 +288,9 @@ class Validator {
   // for several ways to train.
   void unread() const {
     for (const SchemaEntry& entry : schema()) {
-      const auto origin = origins_.find(entry.key);
-      if (origin == origins_.end() || reads_key(spec_, entry)) continue;
+      if (!typed(entry.key) || reads_key(spec_, entry)) continue;
       if (entry.key == "train.accumulate") continue;  // accumulation() says why
-      const OriginKind kind = origin->second.kind;
-      const bool typed = kind == OriginKind::kSet || kind == OriginKind::kFlag;
-      if (!typed || read(entry, spec_) == default_of(entry)) continue;
+      if (read(entry, spec_) == default_of(entry)) continue;
       if (table_of(entry) == "pipeline" && !has_stages(spec_))
         fail({entry.key}, "{0} has an effect only in a pipeline: give --mesh stage=S, or leave out {0}",
              entry.key);

@@ -349,9 +349,20 @@ TEST(Validate, FlagsWithoutMeaningForTheExchangeAreRefused) {
 
 TEST(Validate, NesterovNeedsMomentum) {
   EXPECT_EQ(error_of({"optimizer.nesterov=true"}), "");
-  EXPECT_THAT(error_of({"optimizer.nesterov=true", "optimizer.name=adam"}), HasSubstr("use --optimizer sgd"));
+  EXPECT_THAT(error_of_sets({"optimizer.nesterov=true", "optimizer.name=adam"}),
+              HasSubstr("use --optimizer sgd"));
+  Config file;
+  apply_toml(file, "[optimizer]\nname = \"adam\"\nnesterov = true\n", "job.toml");
+  EXPECT_THAT(validate(file.spec, file.origins), IsEmpty());
+  EXPECT_THAT(error_of_sets({"optimizer.nesterov=true", "train.ranks=2", "exchange.codec=prune"}),
+              HasSubstr("--codec prune applies the momentum before it encodes"));
+  EXPECT_THAT(error_of_sets({"optimizer.clip_value=1", "train.ranks=2", "exchange.codec=int8"}),
+              HasSubstr("leave out --codec or optimizer.clip_value"));
+  EXPECT_EQ(error_of_sets({"optimizer.clip_value=1", "train.ranks=2", "exchange.name=local-sgd",
+                           "exchange.codec=int8"}),
+            "");
   EXPECT_THAT(error_of({"optimizer.nesterov=true", "optimizer.momentum=0"}),
-              HasSubstr("needs optimizer.momentum above 0"));
+              HasSubstr("needs a momentum above 0"));
 }
 
 TEST(Validate, AFileMayHoldSettingsOfSeveralExchanges) {

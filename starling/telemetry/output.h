@@ -35,8 +35,8 @@ class FdOutput final : public Output {
   int fd_;
 };
 
-// Writes a line to standard output at once, so call it before or after text that stdio buffers is flushed.
-// Returns false as Output::write() does. Also returns false if a non-blocking reader takes nothing for 10 s.
+// Writes a line to standard output at once. If stdio has buffered earlier text, flush it before. Returns
+// false as Output::write() does. Also returns false if a non-blocking standard output has no room for 10 s.
 bool print_line(std::string_view line);
 
 // FencedOutput writes a text only if `open` returns true at that moment. Otherwise it drops the text and

@@ -1,10 +1,7 @@
 // The maker of the exchange "all-reduce", without a codec (all_reduce/all_reduce.h) or with one
 // (parallel/compressed_sgd.h).
-#include <fmt/format.h>
-
 #include <memory>
 
-#include "starling/base/error.h"
 #include "starling/parallel/all_reduce/all_reduce.h"
 #include "starling/parallel/all_reduce/mean_gradient.h"
 #include "starling/parallel/compressed_sgd.h"
@@ -41,12 +38,6 @@ std::unique_ptr<Strategy> make_all_reduce(const ExchangeParts& parts) {
     const CodecSpec codec = parse_codec(spec.exchange.codec, "--codec", spec.extensions.get());
     CompressedSgd::Correction correction = correction_of(spec, codec);
     if (parts.replica.optimizer) correction = {};
-    if (correction.momentum > 0 && spec.optimizer.nesterov)
-      throw ConfigError(
-          "optimizer.nesterov",
-          fmt::format("--codec {} applies the momentum before it encodes, without Nesterov's step: "
-                      "leave one of them out",
-                      spec.exchange.codec));
     OptimizerSpec optimizer = spec.optimizer;
     if (correction.momentum > 0) optimizer.momentum = optimizer.weight_decay = 0;
     return std::make_unique<CompressedSgd>(parts.factory, make_update_rule(optimizer), parts.replica, codec,

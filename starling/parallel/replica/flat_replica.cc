@@ -248,6 +248,7 @@ void FlatReplica::update(const Step& step) {
     step_optimizer(step);
     return parameters_changed();
   }
+  if (options_.clip_value > 0) check_gradients(step.index);  // clipping would make an infinity finite
   const double scale = clipping_scale();
   const bool finite = options_.master == at::kDouble
                           ? apply_rule<double>(rule_, parameters_, gradients_, states_, scale, step)

@@ -191,8 +191,12 @@ StepReport Zero::update() {
   report.stop = agreement.stop;
   double scale = 1.0 / group_.size();
   if (options_.replica.clip_value > 0) {
-    // The units hold sums over the ranks, and the limit is for their mean.
-    for (auto& unit : units_) unit->clip_elements(options_.replica.clip_value / scale);
+    // The units hold sums over the ranks, and the limit is for their mean. Clipping would make an infinity
+    // finite.
+    for (auto& unit : units_) {
+      if (!unit->gradient_share(replica_).first_not_finite().empty()) refuse_gradient_of(*unit);
+      unit->clip_elements(options_.replica.clip_value / scale);
+    }
   }
   if (options_.replica.clip_norm > 0) {
     double squares = 0;
