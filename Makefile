@@ -5,7 +5,8 @@
 #   make train ARGS="…"   Builds the program and trains two ranks on generated data.
 #   make test             Builds and runs the tests, but for those that only make check-deep runs.
 #   make check            Runs the quick checks: layers, sizes, format, pages.
-#   make check-deep       Runs what takes hours: all sanitizers on everything, fuzzing, clang-tidy on all files.
+#   make check-deep       Runs what takes hours: all sanitizers on everything, fuzzing, clang-tidy on all
+#                         files.
 #   make docs             Builds the manual as a site in build/site.
 #   make wheel            Builds dist/starling_training-*.whl for pip: program, plug-in, CMake package.
 #   make sbom             Writes build/sbom.json, the list of all components (CycloneDX).
@@ -72,7 +73,8 @@ install: setup
 	@cmake --build build/$(PRESET) -j $(JOBS) --target install_parts
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 
-# Installs Python's headers and, into build/venv-wheel, auditwheel. tools/test_wheel tries the wheel in an empty Debian.
+# Installs Python's headers and, into build/venv-wheel, auditwheel. tools/test_wheel tries the wheel in an
+# empty Debian.
 wheel: setup
 	@tools/build_wheel --install
 	@cmake --preset $(PRESET) >build/configure-$(PRESET).log || { cat build/configure-$(PRESET).log; exit 1; }

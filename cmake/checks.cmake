@@ -86,7 +86,8 @@ endif()
 if(TARGET starling)
   set(names smoke)
   if(NOT STARLING_SANITIZE)
-    # A library for stalled_disk_test, and users' programs for own_program_test, fit_test, loop_test, nest_test, blocks_test and device_test.
+    # A library for stalled_disk_test, and users' programs for own_program_test, fit_test, loop_test,
+    # nest_test, blocks_test and device_test.
     starling_preloaded(stalled_disk tests/stalled_disk.c)
     foreach(program own_program fit_program loop_program nest_program blocks_program device_program)
       add_executable(${program} tests/${program}.cc)
@@ -102,8 +103,8 @@ if(TARGET starling)
     starling_python_tests(slurm PROPERTIES LABELS processes RESOURCE_LOCK slurm)
   endif()
   starling_python_tests(${names} PROPERTIES LABELS processes)
-  # Runs the console sessions of the tutorial and the how-to pages as a reader types them. It takes minutes, so
-  # only `make check-deep` runs it.
+  # Runs the console sessions of the tutorial and the how-to pages as a reader types them. It takes minutes,
+  # so only `make check-deep` runs it.
   if(NOT STARLING_SANITIZE)
     add_test(NAME docs_sessions_test COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tools/run_docs_sessions")
     set_tests_properties(docs_sessions_test PROPERTIES TIMEOUT 1800 ENVIRONMENT "STARLING_BUILD=${CMAKE_BINARY_DIR}" SKIP_RETURN_CODE 77 RUN_SERIAL ON LABELS deep)

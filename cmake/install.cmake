@@ -44,7 +44,8 @@ if(TARGET starling)
   add_dependencies(install_parts starling)
 endif()
 
-# What tools/build_wheel installs: the default component, without the plug-ins that a cluster's own libraries need.
+# What tools/build_wheel installs: the default component, without the plug-ins that a cluster's own libraries
+# need.
 add_custom_target(wheel_parts)
 add_dependencies(wheel_parts starling_fmt ${layers} starling)
 if(TARGET starling_c10d_module)

@@ -3,8 +3,8 @@
 # starling/NAME/*_test.cc.
 #
 #   TORCH   The layer includes torch.
-#   COLD    The code of the layer runs rarely, or only calls kernels and operators, and has no loops over elements
-#           that gain by -O2.
+#   COLD    The code of the layer runs rarely, or only calls kernels and operators, and has no loops over
+#           elements that gain by -O2.
 #   SERIAL  The layer has no threads and no atomic variables, so ThreadSanitizer does not test it.
 #   DEPS    Layers that this layer may include. tools/check_layers reads these lines.
 #   LIBS    Third-party libraries.
@@ -23,8 +23,8 @@ function(starling_cold name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# starling_group_file(OUT NAME FILE…) writes a file that includes the given files. Its includes are relative to
-# the checkout, so that ccache knows it again in another one.
+# starling_group_file(OUT NAME FILE…) writes a file that includes the given files. Its includes are relative
+# to the checkout, so that ccache knows it again in another one.
 function(starling_group_file out name)
   set(text "// Made by cmake/starling_layer.cmake.\n")
   foreach(file ${ARGN})
@@ -36,9 +36,9 @@ function(starling_group_file out name)
   set(${out} "${group}" PARENT_SCOPE)
 endfunction()
 
-# starling_grouped(OUT NAME SIZE FILE…) sets OUT to what the build compiles: files that include up to SIZE of the
-# given files each, because headers take most of a file's time. Files with compiler options of their own are
-# compiled alone.
+# starling_grouped(OUT NAME SIZE FILE…) sets OUT to what the build compiles: files that include up to SIZE of
+# the given files each, because headers take most of a file's time. Files with compiler options of their own
+# are compiled alone.
 function(starling_grouped out name size)
   set(result "")
   set(rest "")
@@ -68,8 +68,8 @@ function(starling_grouped out name size)
   set(${out} ${result} PARENT_SCOPE)
 endfunction()
 
-# starling_grouped_tests(OUT NAME SIZE FILE…) does the same for the files of a test program. Tests of different
-# files may share names of helpers, so files with equal names are put into different groups.
+# starling_grouped_tests(OUT NAME SIZE FILE…) does the same for the files of a test program. Tests of
+# different files may share names of helpers, so files with equal names are put into different groups.
 function(starling_grouped_tests out name size)
   set(result ${ARGN})
   find_program(STARLING_PYTHON3 python3)

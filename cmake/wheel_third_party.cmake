@@ -1,6 +1,6 @@
-# The libraries that Starling's layers link, in a wheel (tools/build_wheel installs this file as third_party.cmake). They are
-# the wheel's own copies, so that no package of the distribution is needed. Their headers are not: Starling's do not
-# include them.
+# The libraries that Starling's layers link, in a wheel (tools/build_wheel installs this file as
+# third_party.cmake). They are the wheel's own copies, so that no package of the distribution is needed. Their
+# headers are not: Starling's do not include them.
 find_package(Threads REQUIRED)
 get_filename_component(starling_copies "${CMAKE_CURRENT_LIST_DIR}/../../../../starling_training.libs" ABSOLUTE)
 foreach(name archive sqlite3 turbojpeg spng xxhash ssl crypto)

@@ -37,8 +37,11 @@ class Blocks(ProgramTest):
             self.assertLessEqual(difference(trained[key], value), 1e-10, key)
 
     def compare(self, model, ways):
-        """Trains by each of the ways (ranks, flags), and compares weights of the ranks and of the file with a plain loop,
-        and the loss of the test data with that of one process."""
+        """Trains by each of the ways (ranks, flags), and compares the results with a plain loop.
+
+        The weights of the ranks and of the file are compared with those of the plain loop. The loss of the
+        test data is compared with that of one process.
+        """
         weights = self.plain("--model", *model)
         steps = ["--json", "--steps", STEPS]
         loss = result_of(events_of(self.blocks(*steps, "--", "--model", *model)[0]))["test_loss"]
@@ -70,7 +73,10 @@ class Blocks(ProgramTest):
         self.assertIn(message, err)
 
     def killed_and_resumed(self, *args, model):
-        """Compares a run whose processes are killed after a checkpoint, and that is resumed, with an undisturbed run."""
+        """Kills the processes of a run after a checkpoint and resumes the run.
+
+        Compares the resumed run with an undisturbed one.
+        """
         way = ["--steps", 300, "--set", "checkpoint.every=10", *args]
         own = ["--", "--model", *model]
         self.blocks(*way, "--save", self.path("whole.safetensors"), *own)
@@ -243,7 +249,8 @@ class Tensor(Blocks):
     def test_each_rank_holds_its_part(self):
         out, _ = self.blocks("--json", "--steps", 2, "-n", 2, *self.TWO, "--", "--model", "deep", "--cut", self.PLAN)
         strategy = result_of(events_of(out))["strategy"]
-        # Of the 3 · (10 · 20 + 20 + 20 · 10) parameters of these layers that are sharded, a rank holds one half.
+        # Of the 3 · (10 · 20 + 20 + 20 · 10) parameters of these layers that are sharded, a rank holds one
+        # half.
         self.assertEqual(strategy["whole_parameters"] - strategy["held_parameters"], 3 * 420 / 2)
 
     def test_a_killed_run_resumes_to_the_same_bits(self):

@@ -53,7 +53,8 @@ class Comm(ProgramTest):
         events, _ = self.train(*SMALL, "-n", 2, "--global-batch", 16, "--steps", 3, "--emulate", "latency=20ms")
         # A step sends gradients over the link at least once, and twice if it reduces and then gathers.
         self.assertGreater(min(e["step_s"] for e in events if e["event"] == "step"), 0.02)
-        # A step sends the gradient of each of the two ranks. At the start rank 0 sends the parameters. It also measures the link.
+        # A step sends the gradient of each of the two ranks. At the start rank 0 sends the parameters. It
+        # also measures the link.
         self.assertGreaterEqual(result_of(events)["bytes_sent"], 3 * 2 * 4 * FLAT)
         self.assertLess(result_of(events)["bytes_sent"], (3 * 2 + 1) * 4 * FLAT + START)
 
@@ -67,7 +68,8 @@ class Comm(ProgramTest):
             saved.append(self.path(f"{engine}.safetensors"))
             events, _ = self.run_program("train", "--json", "--run-dir", self.path(engine), *common, "--set", f"comm.engine={engine}",
                                          "--save", saved[-1], env=env)
-            # The formula of docs/explanation/all-reduce.md is 2 (p - 1) |W|. Bruck's algorithm, which may be faster, sends p (p - 1) |W|.
+            # The formula of docs/explanation/all-reduce.md is 2 (p - 1) |W|. Bruck's algorithm, which may be
+            # faster, sends p (p - 1) |W|.
             self.assertGreaterEqual(result_of(events)["bytes_sent"], 4 * 2 * 2 * 8 * FLAT)
             self.assertLess(result_of(events)["bytes_sent"], (4 * 3 * 2 + 2) * 8 * FLAT + START)
         self.assertLess(distance(*saved), 1e-10)

@@ -67,7 +67,7 @@ class Compare(ProgramTest):
         return report
 
     def open_in_browser(self, folder):
-        """Returns the page as Chromium's scripts leave it. An error in a script fails the test."""
+        """Returns the report as Chromium's scripts leave it. An error in a script fails the test."""
         done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
                                "file://" + os.path.abspath(os.path.join(folder, "index.html"))], capture_output=True, text=True,
                               timeout=120, check=False)

@@ -1,5 +1,6 @@
-"""Training on a device whose memory the host cannot read: the updates are those on the CPU, with every whole-model exchange.
+"""Training on a device whose memory the host cannot read.
 
+The updates are those on the CPU, with every whole-model exchange.
 STARLING_TEST_DEVICE=cuda runs the tests on a GPU, on a machine that has one.
 """
 import os
@@ -121,7 +122,8 @@ class EqualToTheCpu(Device):
                 self.assertIn(text, self.loop("-n", 2, *way, "--", *words, status=2))
 
     def test_codecs(self):
-        # Codecs compute in fp32. An error of rounding may change a coded value, so the updates are only close.
+        # Codecs compute in fp32. An error of rounding may change a coded value, so the updates are only
+        # close.
         for codec in ("fp16", "int8"):
             with self.subTest(codec=codec):
                 way = ["-n", 2, "--precision", "fp32", "--codec", codec]

@@ -117,6 +117,61 @@ class CheckDocs(Tree):
         self.finds("docs/reference/run-folder.md", "| `step` |\n", "to_json.cc:2: docs/reference/run-folder.md does not describe `rank`",
                    "to_json.cc:3: docs/reference/run-folder.md does not describe `wait_s`")
 
+    def test_fences(self):
+        fence = "`" * 3
+        self.passes("docs/a.md", f"Text.\n\n{fence}cpp\nx\n{fence}\n\n- a\n  {fence}\n  x\n  {fence}\n\n`{fence}md\n{fence}\nx\n{fence}\n`{fence}\n"
+                    f"\n{fence} `x` {fence}\n\n~~~\n{fence}\n~~~\n")
+        self.finds("docs/a.md", f"Text.\n\n{fence}cpp\nx\n{fence}\n{fence}\nx\n", "docs/a.md:6: the block that begins here has no closing fence")
+        self.finds("docs/a.md", f"Text.\n\n{fence}cpp\nx y. {fence}\n\nText.\n\n{fence}cpp\nz\n{fence}\n",
+                   "docs/a.md:4: a fence inside the block of line 3", "docs/a.md:8: a fence inside the block of line 3")
+        self.finds("docs/a.md", f"Text.\n\nx y. {fence}\n", "docs/a.md:3: a fence must stand alone in its line")
+
+    def test_strategy_statistics(self):
+        table = "### Strategy statistics\n\nAbout `x`.\n\n| Name | Meaning |\n|---|---|\n"
+        self.write("starling/parallel/a.cc", 'StrategyStats A::strategy_stats() {\n  StrategyStats stats = {{"rounds", 1}, {"rho", 2}};  // {"no", 1}\n'
+                   '  if (x_) { stats["loss"] = 1; }\n  stats["layers/" + layer] = 2;\n  return stats;\n}\nint f() { return g({"other", 1}); }\n')
+        self.write("starling/parallel/b.h", 'struct B {\n  StrategyStats strategy_stats() override { return {{"every", n()}}; }\n'
+                   '  StrategyStats of_a() override { return a_->strategy_stats(); }\n};\n')
+        self.write("starling/parallel/c.cc", 'void C::tell(StrategyStats& stats) const {\n  const auto say = [&](const std::string& what, int n) {\n'
+                   '    stats[what + "_bytes"] = n;\n  };\n  say("push", 1);\n  say("pull", 2);\n}\n')
+        self.write("starling/server/server_stats.cc", 'std::map<std::string, double> server_stats(const std::vector<ServerTableStats>& shards) {\n'
+                   '  std::map<std::string, double> out;\n  const auto raise = [&](const char* name, double v) { out[name] = v; };\n'
+                   '  raise("max", 1);\n  out[fmt::format("pushes_{}_{}", w, s)] += 1;\n  return out;\n}\n')
+        self.write("starling/train/d.cc", 'void f() { result.strategy["step_bytes"] = 1; }\n')
+        self.write("starling/parallel/a_test.cc", 'StrategyStats f() { return {{"of_a_test", 1}}; }\n')
+        names = ["`rounds`, `rho`", "`loss`", "`layers/<layer>`", "`every`", "`push_bytes`, `pull_bytes`", "`max`, `pushes_<worker>_<shard>`",
+                 "`step_bytes`"]
+        rows = [f"| {name} | `meaning` |\n" for name in names]
+        page = "docs/reference/run-folder.md"
+        self.passes(page, table + "".join(rows) + "\n## Other\n\n| `table` |\n")
+        self.finds(page, table + rows[0] + rows[3] + rows[6], *[f"{path}: {page} does not describe the statistic {name}" for path, name in (
+            ("a.cc:3", "loss"), ("a.cc:4", "layers/*"), ("c.cc:3", "push_bytes"), ("c.cc:3", "pull_bytes"), ("server_stats.cc:3", "max"),
+            ("server_stats.cc:5", "pushes_*_*"))])
+        self.finds(page, table + "".join(rows) + "| `steps`, `pushes_<worker>` | |\n", f"{page}:14: no strategy reports the statistic steps",
+                   f"{page}:14: no strategy reports the statistic pushes_<worker>")
+
+    def test_comments_of_scripts(self):
+        self.passes("tools/a.py", '"""See apps/main.cc and --lr."""\ntext = "apps/old.cc --rate"\n\n\ndef group_names():\n'
+                    '    """Returns optimizer.lr and group_names of NAME_test.py."""\n    return "# old.cc"  # main.cc\n')
+        self.finds("tools/a.py", '"""See apps/old.cc."""\n\n\ndef f():\n    """Reads optimizer.rate."""\n    return 1  # --rate\n# group_number\n',
+                   "tools/a.py:1: the file apps/old.cc", "tools/a.py:5: there is no configuration key optimizer.rate",
+                   "tools/a.py:6: no program of ours has the flag --rate", "tools/a.py:7: nothing in the code is named group_number")
+        self.write("tools/a.py", "")
+        for path, first in (("tools/run", "#!/usr/bin/env bash"), ("tools/run.sh", ""), ("Makefile", "a:"), ("cmake/a.cmake", ""), ("CMakeLists.txt", "")):
+            self.passes(path, f"{first}\necho '# old.cc' \"# old.h\" x#old.md $#  # main.cc\n")
+            self.finds(path, f"{first}\n# See old.cc.\necho 'x' \"y\"  # --rate\n", f"{path}:2: the file old.cc",
+                       f"{path}:3: no program of ours has the flag --rate")
+            self.write(path, "")
+        self.passes("tools/b", "#!/bin/data\n# old.cc\n")
+
+    def test_lengths_of_comments(self):
+        wide = "x" * 110
+        self.passes("tools/a.py", f'"""Text.\n\n{wide}\n"""\ntext = "{wide}"  # {wide}\n')
+        self.finds("tools/a.py", f'"""Text.\n\nx{wide}\n"""\n    # {wide}\n', "a.py:3: a comment of 111 columns; at most 110",
+                   "a.py:5: a comment of 116 columns")
+        self.write("tools/a.py", "")
+        self.finds("Makefile", f"a:\n\t@echo {wide}  # x\n# {wide}\n", "Makefile:3: a comment of 112 columns")
+
     def test_allowed_names_shrink(self):
         self.write("tools/check_docs_names.txt", "# comment\n--theirs another program\nOtherName another project\n")
         self.passes("docs/a.md", "`--theirs` of `OtherName`\n")

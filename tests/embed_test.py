@@ -1,4 +1,7 @@
-"""A run inside a program with a main loop, threads and signal handlers of its own: starling::join() and examples/embed."""
+"""A run inside a program with a main loop, threads and signal handlers of its own.
+
+The tests use starling::join() and examples/embed.
+"""
 import os
 import pathlib
 import signal
@@ -22,7 +25,10 @@ class Embed(ProgramTest):
         return hosts
 
     def lines(self, host, refused="optimizer.lr", before=()):
-        """Waits for a host, which must end with status 0. Returns its lines without those that every host prints."""
+        """Waits for a host, which must end with status 0.
+
+        Returns its lines without those that every host prints.
+        """
         out, err = host.communicate(timeout=120)
         self.assertEqual(host.returncode, 0, f"{out}\n{err}")
         lines = [*before, *out.splitlines()]

@@ -1,4 +1,7 @@
-"""What Run::fit() offers a user's program beside the configuration: the trained module, metrics, callbacks and settings."""
+"""What Run::fit() offers a user's program beside the configuration.
+
+These are the trained module, metrics, callbacks and settings.
+"""
 import pathlib
 import re
 import shutil
@@ -22,7 +25,10 @@ class Fit(ProgramTest):
         return done.stdout, done.stderr
 
     def printed(self, out):
-        """Returns what all ranks of the last run have printed: rank 0 to `out`, the others into their logs."""
+        """Returns what all ranks of the last run have printed.
+
+        Rank 0 prints to `out`, and all other ranks print into their logs.
+        """
         return out + "".join(log.read_text(encoding="utf-8") for log in sorted(pathlib.Path(self.path("run/log")).glob("rank-[1-9]*")))
 
 

@@ -1,7 +1,7 @@
 """A disk that fills up ends no process by a signal, costs no whole checkpoint, and is named with a remedy.
 
-Each test has a small file system of its own, in a mount namespace of its own: a tmpfs of limited size and, if the
-machine allows loop devices, an ext4 image.
+Each test has a small file system of its own, in a mount namespace of its own: a tmpfs of limited size and, if
+the machine allows loop devices, an ext4 image.
 """
 import ctypes
 import os

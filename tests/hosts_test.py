@@ -152,7 +152,10 @@ class FourHosts(OnHosts):
     COUNT = 4
 
     def sent(self, steps, *more):
-        """Runs four ranks. Returns the bytes of the steps as the ranks count them, and the bytes that crossed the network."""
+        """Runs four ranks.
+
+        Returns the bytes of the steps as the ranks count them, and the bytes that crossed the network.
+        """
         before = sum(self.hosts.sent_bytes(h) for h in range(4))
         words = ["train", "--json", "--run-dir", self.path("run"), "--resume", "never", *SMALL, "--global-batch", 24, "--steps", steps,
                  "--set", "model.widths=[784,1024,10]", "--set", "train.hash_every=0", *more]
@@ -208,7 +211,8 @@ class TwoHosts(OnHosts):
             wire = sum(self.hosts.sent_bytes(h) for h in range(2)) - before
             sent[codec] = result["strategy"]["step_bytes"]
             self.assertLess(result["bytes_sent"], wire, codec)
-            # After the result rank 1 sends its state: parameters, momentum and residual. Rank 0 writes the weights.
+            # After the result rank 1 sends its state: parameters, momentum and residual. Rank 0 writes the
+            # weights.
             state = 0 if codec == "none" else 3 * 4 * result["params"]
             self.assertLess(wire, 1.07 * (result["bytes_sent"] + state), codec)
         for codec, least in (("fp16", 1.99), ("int8", 3.9), ("1bit", 24)):

@@ -32,7 +32,8 @@ class Launch(LaunchedOnHosts):
         process = self.start_launch("host0,host1", *self.training("--steps", 8, "--save", self.path("two.safetensors")))
         result = result_of(events_of(self.ends(process, 0, "^")))
         self.assertEqual(result["ranks"], 2)
-        # A step sends the gradient of each of the two ranks, in fp64. At the start rank 0 sends the parameters. It also measures the link.
+        # A step sends the gradient of each of the two ranks, in fp64. At the start rank 0 sends the
+        # parameters. It also measures the link.
         self.assertGreaterEqual(result["bytes_sent"], 8 * 2 * 8 * FLAT)
         self.assertLess(result["bytes_sent"], (8 * 2 + 1) * 8 * FLAT + 300000)
         self.assertLess(distance(self.path("one.safetensors"), self.path("two.safetensors")), 1e-12)

@@ -61,8 +61,8 @@ class Mpi(ProgramTest):
     def finish(process, timeout):
         """Waits for the end of a job and returns (standard output, standard error).
 
-        In Open MPI 4.1.4, two threads of mpiexec can block each other in PMIx_server_finalize, after all ranks have ended.
-        Such an mpiexec is killed, so that its status is -9.
+        In Open MPI 4.1.4, two threads of mpiexec can block each other in PMIx_server_finalize, after all
+        ranks have ended. Such an mpiexec is killed, so that its status is -9.
         """
         deadline, alone = time.monotonic() + timeout, 0
         while True:
@@ -79,7 +79,8 @@ class Mpi(ProgramTest):
     def mpiexec(self, ranks, *words, fails=False, timeout=120):
         """Runs a job to its end and returns (standard output, standard error).
 
-        If mpiexec hangs after its ranks have ended, it cannot say that the job succeeded, and the job runs again.
+        If mpiexec hangs after its ranks have ended, it cannot say that the job succeeded, and the job runs
+        again.
         """
         process = self.begin(ranks, *words)
         out, err = self.finish(process, timeout)
@@ -215,13 +216,15 @@ class Mpi(ProgramTest):
         self.run_program(*self.words("alone", "--save", one))
         result = self.train(2, "run", "--save", over_mpi)
         self.assertEqual(result["ranks"], 2)
-        # A step sends the gradient of each of the two ranks, in fp64. At the start rank 0 sends the parameters.
+        # A step sends the gradient of each of the two ranks, in fp64. At the start rank 0 sends the
+        # parameters.
         self.assertGreaterEqual(result["bytes_sent"], 12 * 2 * 8 * FLAT)
         self.assertLess(result["bytes_sent"], (12 * 2 + 1) * 8 * FLAT + 20000)
         self.assertLess(distance(one, over_mpi), 1e-10)
 
     def test_a_program_that_has_begun_mpi_joins_and_ends_mpi_itself(self):
-        # By Starling's own connections and by MPI. The sums of MPI before and after are compared by the program.
+        # By Starling's own connections and by MPI. The sums of MPI before and after are compared by the
+        # program.
         outputs = [self.mpiexec(2, BUILD / "tests/mpi_join", *words)[0] for words in ([], ["comm.engine=mpi"])]
         for output in outputs:
             self.assertRegex(output, r"\A2 ranks, loss 0\.\d{9}\n\Z")

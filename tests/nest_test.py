@@ -1,4 +1,7 @@
-"""Batches of several tensors, packed sequences and weighted losses in a user's program: the updates are those of a plain loop."""
+"""Batches of several tensors, packed sequences and weighted losses in a user's program.
+
+The updates are those of a plain loop.
+"""
 import math
 import pathlib
 import re

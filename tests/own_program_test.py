@@ -1,4 +1,7 @@
-"""A user's own program: its command line, its initial weights, its resumption, its frozen tensors and its masks."""
+"""A user's own program.
+
+The tests cover its command line, its initial weights, its resumption, its frozen tensors and its masks.
+"""
 import collections
 import json
 import os
@@ -123,7 +126,10 @@ class Init(OwnProgram):
 
 class Resume(OwnProgram):
     def killed_after_a_checkpoint(self, run, *args):
-        """Starts the run, and kills all of its processes after a checkpoint. Returns the checkpoint's step."""
+        """Starts the run, and kills all of its processes after a checkpoint.
+
+        Returns the checkpoint's step.
+        """
         for _ in range(10):
             shutil.rmtree(self.path(run), ignore_errors=True)
             process = self.start_own("--run-dir", self.path(run), *args)

@@ -1,4 +1,7 @@
-"""A terminal that is stopped with Ctrl-S, or a pager that does not read, pauses what a run shows. The run itself goes on."""
+"""A terminal that is stopped with Ctrl-S, or a pager that does not read, pauses what a run shows.
+
+The run itself goes on.
+"""
 import fcntl
 import json
 import os

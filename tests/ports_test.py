@@ -1,4 +1,7 @@
-"""The programs in examples/ports: with Starling they differ in few lines and train to the weights of libtorch alone."""
+"""The programs in examples/ports.
+
+With Starling they differ in few lines, and they train to the weights of libtorch alone.
+"""
 import contextlib
 import difflib
 import os
@@ -71,7 +74,10 @@ class Ports(ProgramTest):
                 self.assertEqual(self.weights(out), self.weights(log.read_text(encoding="utf-8")))
 
     def killed_and_resumed(self, name, *way):
-        """Kills all processes of a run once it has a checkpoint. Compares the resumed run with an undisturbed one."""
+        """Kills all processes of a run once it has a checkpoint.
+
+        Compares the resumed run with an undisturbed one.
+        """
         whole = self.weights(self.port(name, "main", "--threads", 1, *way))
         shutil.rmtree(self.path("run"))
         words = [str(BUILD / "examples" / f"port-{name}-main"), "--run-dir", self.path("run"), "--threads", "1", "--set", "checkpoint.every=3", *way]

@@ -57,7 +57,10 @@ COPIES = ["--set", "launch.start=fork"]
 
 
 class Started:
-    """A process whose output goes to files, so that it never waits for a reader. It is started warm where that is possible."""
+    """A process whose output goes to files, so that it never waits for a reader.
+
+    It is started warm where that is possible.
+    """
 
     def __init__(self, words, cwd, env):
         self.process = None
@@ -115,10 +118,10 @@ class ProgramTest(unittest.TestCase):
     def completed(self, words, timeout=240, env=None):
         """Runs a program to its end, with an empty standard input. Returns a subprocess.CompletedProcess.
 
-        If the program runs longer than `timeout` seconds, the test fails and shows what the program has written.
-        stdout and stderr are texts with the program's own line ends. Each byte that is not UTF-8 becomes U+FFFD.
-        The texts end with the program. Processes that the program leaves behind may still write, and the method
-        does not wait for them.
+        If the program runs longer than `timeout` seconds, the test fails and shows what the program has
+        written. stdout and stderr are texts with the program's own line ends. Each byte that is not UTF-8
+        becomes U+FFFD. The texts end with the program. Processes that the program leaves behind may still
+        write, and the method does not wait for them.
         """
         process = Started(words, self.dir, env or environment())
         try:
@@ -182,7 +185,10 @@ def distance(a, b):
 
 
 def recorded_events(run_dir, newest=None):
-    """Returns the events that the run in run_dir has recorded so far, or those of the newest `newest` bytes."""
+    """Returns the events that the run in run_dir has recorded so far.
+
+    If `newest` is given, only the newest `newest` bytes of the file are read.
+    """
     path = os.path.join(run_dir, "events.jsonl")
     if not os.path.exists(path):
         return []

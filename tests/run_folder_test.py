@@ -1,4 +1,8 @@
-"""The run folder: damaged and foreign checkpoints, checkpoints of older formats, two runs in one folder, files of earlier runs."""
+"""The run folder.
+
+The tests cover damaged and foreign checkpoints, checkpoints of older formats, two runs in one folder, and
+files of earlier runs.
+"""
 import glob
 import json
 import os

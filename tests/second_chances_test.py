@@ -78,7 +78,10 @@ class Ctest(unittest.TestCase):
         self.assertIn("odd failed once (Failed) and was then skipped", output)
 
     def test_a_skip_does_not_hide_a_failure_of_the_same_suite(self):
-        """ctest calls an entry with SKIP_REGULAR_EXPRESSION skipped, also if its status is 1. No suite has one."""
+        """ctest calls an entry with SKIP_REGULAR_EXPRESSION skipped, also if its status is 1.
+
+        No suite has one.
+        """
         both = 'echo "[  SKIPPED ] A.B"; echo "[  FAILED  ] A.C"; exit 1'
         self.assertEqual(self.ctest('SKIP_REGULAR_EXPRESSION "SKIPPED"', suite=both), 0)
         self.assertNotEqual(self.ctest(suite=both), 0)

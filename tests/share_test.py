@@ -1,4 +1,7 @@
-"""Unequal shares of a batch (`--share`): every update equals that of one process, and `auto` gives a slow rank fewer samples."""
+"""Unequal shares of a batch (`--share`).
+
+Every update equals that of one process. `auto` gives a slow rank fewer samples.
+"""
 import json
 import os
 import pathlib

@@ -27,7 +27,10 @@ def missing():
 
 
 def free_ports(count):
-    """Returns ports below those that the kernel gives out by itself, so that no other test gets them meanwhile."""
+    """Returns ports below those that the kernel gives out by itself.
+
+    So no other test gets them meanwhile.
+    """
     first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     ports = []
     while len(ports) < count:

@@ -1,4 +1,7 @@
-"""A disk that does not answer costs checkpoints and no rank: training goes on, and says which checkpoints were skipped."""
+"""A disk that does not answer costs checkpoints and no rank.
+
+Training goes on, and says which checkpoints were skipped.
+"""
 import os
 import pathlib
 import re

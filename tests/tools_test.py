@@ -3,6 +3,7 @@
 Each test has a small tree of its own.
 """
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,10 @@ class TwoBuilds(Tree):
     """bench/two_builds on programs that print a speed."""
 
     def program(self, name, *speeds):
-        """Writes a program that prints the speed of a step, then the next of `speeds`, and the last one from then on."""
+        """Writes a program that prints the speed of a step.
+
+        Each run prints the next of `speeds`. After the last one, each run prints the last one again.
+        """
         lines = "".join(f'[ "$n" -gt {i + 1} ] || {{ echo "speed 1,{speed:03}"; exit 0; }}\n' for i, speed in enumerate(speeds[:-1]))
         self.write(name, f'#!/bin/sh\necho speed 7\necho run >>"$0.runs"\nn=$(wc -l <"$0.runs")\n{lines}echo "speed 1,{speeds[-1]:03}"\n')
         (self.root / name).chmod(0o755)
@@ -138,6 +142,8 @@ class CheckLayers(Tree):
     def test_refuses_an_arrow_that_nobody_uses(self):
         self.write("starling/comm/uses.cc", "int x;\n")
         self.assertIn("cmake/layers.cmake:3: comm declares net but includes nothing of it", self.check()[1])
+        self.write("starling/comm/a_test.cc", '#include "starling/net/x.h"\n')  # a test does not count
+        self.assertIn("cmake/layers.cmake:3: comm declares net but includes nothing of it", self.check()[1])
 
     def test_refuses_a_header_name_that_occurs_in_two_layers(self):
         self.write("starling/net/options.h", "#pragma once\n")
@@ -154,10 +160,15 @@ class CheckLayers(Tree):
                       self.check()[1])
 
     def test_compares_the_table_of_layers_with_the_arrows(self):
-        self.write("docs/design/layers.md", "| Layer | Contents | May include |\n|---|---|---|\n| `comm` | groups | net |\n| `base` | errors | – |\n")
+        layers = re.findall(r"starling_layer\((\w+)\s*([^)]*)\)", LAYERS)
+        deps = {name: ", ".join(re.findall(r"\w+", words.partition("DEPS")[2])) for name, words in layers}
+        rows = "".join(f"| `{name}` | contents | {deps[name] or '–'} |\n" for name in deps)
+        self.write("docs/design/layers.md", rows)
         self.assertEqual(self.check()[0], 0, self.check()[1])
-        self.write("docs/design/layers.md", "| `comm` | groups | net, base |\n")
-        self.assertIn("docs/design/layers.md:1: comm may include: net", self.check()[1])
+        self.write("docs/design/layers.md", rows.replace(f"| `comm` | contents | {deps['comm']} |", "| `comm` | contents | net, base |"))
+        self.assertIn("comm may include: net", self.check()[1])
+        self.write("docs/design/layers.md", rows.replace("| `comm` |", "| comm |"))
+        self.assertIn("docs/design/layers.md:1: the table has no row for comm", self.check()[1])
 
     def test_holds_folders_of_a_layer_to_their_arrows(self):
         self.write("starling/net/tcp/a.cc", '#include "starling/net/store/x.h"\n#include "starling/net/endpoint.h"\n')

@@ -54,7 +54,8 @@ class WarmProcess:
         """
         # warm_run itself gives up after 60 s.
         found = subprocess.run([CLIENT, "--address", self.args[0]], capture_output=True, env=env, check=False, timeout=2 * PATIENCE)
-        # The limit of connect() and sendmsg(). With settimeout(), connect() would not wait while the queue is full.
+        # The limit of connect() and sendmsg(). With settimeout(), connect() would not wait while the queue is
+        # full.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
         self.connection.connect(found.stdout.rstrip(b"\n"))
         self.connection.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))])

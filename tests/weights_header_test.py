@@ -1,4 +1,7 @@
-"""starling/weights/weights_file.h works alone: a program that has only this header reads and writes both formats."""
+"""starling/weights/weights_file.h works alone.
+
+A program that has only this header reads and writes both formats.
+"""
 import os
 import pathlib
 import shutil

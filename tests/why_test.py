@@ -1,4 +1,7 @@
-"""`starling why` on real runs: it names what was planted, and its categories add up. No test depends on absolute speed."""
+"""`starling why` on real runs: it names what was planted, and its categories add up.
+
+No test depends on absolute speed.
+"""
 import os
 import re
 import signal

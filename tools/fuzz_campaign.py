@@ -3,17 +3,17 @@
   fuzz_campaign.py [--inputs N] [--seconds S] [--part P] [TARGET ...]
 
 tools/fuzz --campaign builds the targets and calls this program. Each target gets N inputs (20,000,000) or S
-seconds of a core (3,600), whichever it reaches first. A part takes P seconds (120). Ctrl-C and SIGTERM end the
-program. When it is called again, it goes on after the last whole part.
+seconds of a core (3,600), whichever it reaches first. A part takes P seconds (120). Ctrl-C and SIGTERM end
+the program. When it is called again, it goes on after the last whole part.
 
   tests/fuzz/campaign.tsv       What each target has had so far: inputs, seconds of a core, edges.
   tests/fuzz/corpus/*.tar.xz    The smallest set of inputs that reaches all edges of a target. It is written
                                 whenever the target has reached its goal. tools/fuzz begins with it.
-  build/fuzz/campaign           The inputs of targets that have not reached their goal. Where they are missing,
-                                the target begins anew.
+  build/fuzz/campaign           The inputs of targets that have not reached their goal. Where they are
+                                missing, the target begins anew.
 
-Status: 0 if all targets have reached their goal, 1 if a target failed or the program was ended, 2 for an unknown
-target. An input that makes a target fail is kept in build/fuzz/artifacts.
+Status: 0 if all targets have reached their goal, 1 if a target failed or the program was ended, 2 for an
+unknown target. An input that makes a target fail is kept in build/fuzz/artifacts.
 """
 
 import argparse

@@ -15,12 +15,12 @@ HTML_ANCHOR = re.compile(r"<\w+\b[^>]*?\b(?:id|name)=\"(?P<name>[^\"]*)\"")
 class Block:
     """A fenced block.
 
-    It has the line of its opening fence (1-based), the words behind the fence, and its lines without
-    indentation.
+    It has the line of its opening fence (1-based), this fence, the words behind the fence, and its lines
+    without indentation. `closed` is False if the page ends before a closing fence.
     """
 
-    def __init__(self, line, info, lines):
-        self.line, self.lines = line, lines
+    def __init__(self, line, fence, info, lines, closed):
+        self.line, self.fence, self.lines, self.closed = line, fence, lines, closed
         words = [(m["name"], m["quoted"] if m["quoted"] is not None else m["plain"]) for m in WORD.finditer(info)]
         self.language = words[0][0] if words and words[0][1] is None else ""
         self.words = dict(words[1:] if self.language else words)  # "exact" -> None, "title" -> "main.cc"
@@ -37,14 +37,29 @@ def split(text):
             outside.append(line)
             continue
         elif m and not m["info"].strip() and m["fence"].startswith(opened[2]):
-            blocks.append(Block(opened[0], opened[3], opened[4]))
+            blocks.append(Block(opened[0], *opened[2:], closed=True))
             opened = None
         else:
             opened[4].append(line[len(opened[1]):] if line.startswith(opened[1]) else line.lstrip())
         outside.append("")
     if opened:
-        blocks.append(Block(opened[0], opened[3], opened[4]))
+        blocks.append(Block(opened[0], *opened[2:], closed=False))
     return blocks, "\n".join(outside)
+
+
+def wrong_fences(text):
+    """Yields (line, what is wrong) of each fence that does not stand alone in its line or is not closed."""
+    blocks, outside = split(text)
+    for number, line in enumerate(outside.split("\n"), 1):
+        if len(re.findall(r"`{3,}", line)) % 2:
+            yield number, "a fence must stand alone in its line"
+    for block in blocks:
+        for number, line in enumerate(block.lines, block.line + 1):
+            if block.fence in line:
+                yield number, (f"a fence inside the block of line {block.line}: a closing fence must stand alone in its line, "
+                               "and a block that shows fences needs a longer one")
+        if not block.closed:
+            yield block.line, "the block that begins here has no closing fence"
 
 
 def without_code(outside):

@@ -22,12 +22,16 @@ def unnamed_names(text):
 
 
 COMMENT = re.compile(r"//.*")
-# The names that may be those of functions, types and constants. Other names are mostly those of local variables.
+# The names that may be those of functions, types and constants. Other names are mostly those of local
+# variables.
 USED = re.compile(r"(?<![\w.:>])(\w+(?=[(<{])|k?[A-Z]\w*)")
 
 
 def without_clashes(files, size, read):
-    """Divides files into lists of at most `size` files whose names do not clash. read(file) returns its text."""
+    """Divides files into lists of at most `size` files whose names do not clash.
+
+    read(file) returns the text of a file.
+    """
     groups = []  # lists of a group's files, the names that they declare, and the names that they use
     for name in files:
         text = read(name)

@@ -2,8 +2,9 @@
 
   ddp_hooks.py HOOK --steps N      HOOK is none, fp16 or powersgd:RANK.
 
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT come from the environment. The work is that of bench/codecs: an mlp
-784-4096-4096-10, 8 samples per rank, sgd with momentum 0.9. Rank 0 prints one JSON line with the seconds of each step.
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT come from the environment. The work is that of bench/codecs: an
+mlp 784-4096-4096-10, 8 samples per rank, sgd with momentum 0.9. Rank 0 prints one JSON line with the seconds
+of each step.
 """
 import argparse
 import json
@@ -29,9 +30,9 @@ def main():
     layers = []
     for i in range(3):
         layers += [torch.nn.Linear(widths[i], widths[i + 1])] + ([torch.nn.ReLU()] if i < 2 else [])
-    # On Gloo the PowerSGD hook starts the collectives of its buckets from callbacks, in an order that may differ
-    # between ranks: with several buckets it hangs or ends with a collective mismatch. So it gets one bucket. Its
-    # first two steps are plain all-reduces, and are not counted.
+    # On Gloo the PowerSGD hook starts the collectives of its buckets from callbacks, in an order that may
+    # differ between ranks: with several buckets it hangs or ends with a collective mismatch. So it gets one
+    # bucket. Its first two steps are plain all-reduces, and are not counted.
     name, _, rank = options.hook.partition(":")
     buckets = {"bucket_cap_mb": 1000} if name == "powersgd" else {}
     model = DistributedDataParallel(torch.nn.Sequential(*layers), gradient_as_bucket_view=True, static_graph=name != "powersgd", **buckets)

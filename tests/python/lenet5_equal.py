@@ -15,9 +15,9 @@ from peer import STARLING, FolderTest, call
 BATCH, STEPS, LR, MOMENTUM = 64, 100, 0.01, 0.9
 MEAN, DEVIATION = 0.1307, 0.3081  # of MNIST, as in starling/data
 TOLERANCE = 1e-5
-# One program parts from itself by 1e-3 within 100 steps when another number of threads or another library rounds
-# one value to the other side of a ReLU. That happens from some starting weights and not from others. So 30 steps
-# must be equal from all of these seeds, and 100 steps from one of them.
+# One program parts from itself by 1e-3 within 100 steps when another number of threads or another library
+# rounds one value to the other side of a ReLU. That happens from some starting weights and not from others.
+# So 30 steps must be equal from all of these seeds, and 100 steps from one of them.
 SEEDS = (4, 7, 10)
 
 

@@ -1,7 +1,8 @@
 """Our parsers of safetensors and of its index accept and refuse the files that the reference does.
 
-The reference is the package `safetensors` for files, and Python's json for indexes. The files are mutations of files
-that the package wrote. STARLING_DIFFERENCES=N sets the number of files, by default 20,000. The random numbers are fixed.
+The reference is the package `safetensors` for files, and Python's json for indexes. The files are mutations
+of files that the package wrote. STARLING_DIFFERENCES=N sets the number of files, by default 20,000. The
+random numbers are fixed.
 """
 import collections
 import json
@@ -21,7 +22,8 @@ from peer import BUILD
 COUNT = int(os.environ.get("STARLING_DIFFERENCES", 20_000))
 DTYPES = ["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"]
 
-# What we refuse though the reference accepts it, and why. Each is a choice; the other direction has no exception.
+# What we refuse though the reference accepts it, and why. Each is a choice; the other direction has no
+# exception.
 STRICTER = [
     (r"unknown dtype", "torch's CPU kernels have no such dtype, or none that Starling trains with"),
     (r"unknown field|the field .* twice", "the format names three fields; the reference ignores others"),

@@ -95,7 +95,8 @@ class Pt(FolderTest):
         self.assertEqual((self.dir / "ours.pt").read_bytes(), (self.dir / "again.pt").read_bytes())
 
     def test_torch_finds_the_records_of_our_file_by_every_way(self):
-        # torch.load for the device meta, and with this option, may compute where the records lie without reading their heads.
+        # torch.load for the device meta, and with this option, may compute where the records lie without
+        # reading their heads.
         theirs = {f"t{size:04}": torch.arange(size, dtype=torch.uint8) for size in (0, 1, 2, 3, 63, 64, 65, 100, 127, 128, 200, 255)}
         theirs.update(scalar=torch.tensor(1.5), matrix=torch.randn(33, 7), half=torch.randn(5).half())
         save_file(theirs, self.dir / "theirs.safetensors")
