@@ -25,7 +25,7 @@ FILES = {
     "data": "source",
     "nn": "layers/gradient_slot model",
     "server": "service_settings",
-    "optim": "finite sum_of_squares update_rule",
+    "optim": "finite layer_rule sum_of_squares update_rule",
     "parallel": "all_reduce/all_reduce all_reduce/all_reduce_update all_reduce/host_reducer all_reduce/make_all_reduce "
                 "all_reduce/network_reducer all_reduce/weight_sum replica/batch_parts "
                 "replica/broadcast_tensor replica/coded_mean replica/default_generator replica/flat_layout replica/flat_memory replica/flat_replica "

@@ -114,8 +114,8 @@ class Exchanges(ProgramTest):
             for worker in range(3):
                 self.assertEqual(strategy[f"pushes_{worker}_0"], 102)  # 6 epochs of 17 steps
             self.assertEqual(strategy["updates_0"], 102 if staleness == "0" else 3 * 102)
-            # Each worker pushes once per step, and reads once in at most s + 1 steps. It may also read before the
-            # first step and after the last.
+            # Each worker pushes once per step, and reads once in at most s + 1 steps. It may also read before
+            # the first step and after the last.
             self.assertGreaterEqual(strategy["requests_0"], 3 * (102 + 102 // (int(staleness) + 1)))
             self.assertLessEqual(strategy["requests_0"], 2 * 3 * 102 + 2 * 3)
             # Clocks 1 and 2 never need an answer if the bound is 2. There are two shards.
@@ -217,9 +217,13 @@ class Exchanges(ProgramTest):
         servers = ["--exchange", "parameter-server", "--servers", 2]
         for words in some((["--exchange", "admm"], ["--exchange", "gossip"], ["--codec", "1bit"], ["--codec", "lowrank"],
                            [*servers, "--codec", "lowrank", "--pull-codec", "prune:keep=0.5"], ["--exchange", "local-sgd"],
-                           ["--exchange", "local-sgd", "--every", 4, "--codec", "1bit"], [*servers, "--codec", "1bit", "--pull-codec", "bf16"]), 4):
+                           ["--exchange", "local-sgd", "--every", 4, "--codec", "1bit"], [*servers, "--codec", "1bit", "--pull-codec", "bf16"],
+                           ["--exchange", "easgd", "--every", 4], ["--exchange", "sgp", "--graph", "exponential", "-n", 4],
+                           ["--exchange", "local-sgd", "--every", 4, "--optimizer", "adamw", "--set", "exchange.outer_lr=0.7", "--set",
+                            "exchange.block_momentum=0.9", "--set", "exchange.outer_nesterov=true"],
+                           ["--optimizer", "lars", "--shard", "parameters"], ["--optimizer", "lamb"]), 5):
             name = "-".join(map(str, words)).strip("-").replace(":", "-")
-            common = [*SMALL, *words, "-n", 2, "--global-batch", 16, "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
+            common = [*SMALL, "-n", 2, *words, "--global-batch", 16, "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
             whole, parts = self.path(f"{name}-whole"), self.path(f"{name}-parts")
             self.run_program("train", *common, "--steps", 12, "--run-dir", whole, "--save", whole + ".safetensors")
             self.run_program("train", *common, "--steps", 6, "--run-dir", parts)
@@ -262,8 +266,8 @@ class Exchanges(ProgramTest):
 
     def test_hybrid_tells_its_layers_and_bytes(self):
         result, strategy = self.strategy("--hybrid", "auto", "-n", 2)
-        # fc1 has |D| = 784 x 32 and 2,048 outputs against |W| = 784 x 64, so it is model parallel. fc2 has |D| =
-        # 64 x 32 and |W| = 640.
+        # fc1 has |D| = 784 x 32 and 2,048 outputs against |W| = 784 x 64, so it is model parallel. fc2 has
+        # |D| = 64 x 32 and |W| = 640.
         self.assertEqual(strategy["model_parallel_layers"], 1)
         # The input needs no gradient.
         self.assertEqual(strategy["model_parallel/fc1"], 4 * (16 * 784 + 16 * 64))

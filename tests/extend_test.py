@@ -1,4 +1,7 @@
-"""Exchanges, codecs, data sources and collectives that a program adds: starling::Extensions and examples/extend."""
+"""Exchanges, codecs, data sources and collectives that a program adds.
+
+The tests use starling::Extensions and examples/extend.
+"""
 import array
 import json
 import math
@@ -144,7 +147,7 @@ class Codec(Extend):
 
     def test_its_word_is_checked_and_shown(self):
         out, _ = self.example("codec", "--help")
-        self.assertRegex(re.sub(r"\s+", " ", out), r"--codec NAME\[:KEY=VALUE\] .*prune, grid \[none\]")
+        self.assertRegex(re.sub(r"\s+", " ", out), r"--codec NAME\[:KEY=VALUE\] .*, grid \[none\]")
         for word, message in (("gird", "there is no codec 'gird' (did you mean 'grid'?); the codecs are none, fp16, "),
                               ("grid:step=0", "codec grid: step = '0' is not a number above 0"),
                               ("grid:size=1", "codec grid: 'size=1' is not one of its settings"),

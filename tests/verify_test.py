@@ -58,6 +58,16 @@ class Verify(ProgramTest):
         self.check("gpt", 3, 3, "--shard", "parameters", "--set", "optimizer.clip_norm=0.1")
         self.check("mlp", 3, 3, "--shard", "gradients", "--accumulate", 2, "--set", "optimizer.clip_value=0.01")
 
+    def test_rates_of_tensors(self):
+        lars = ("--optimizer", "lars", "--lr", 5, "--set", "optimizer.weight_decay=0.01")
+        lamb = ("--optimizer", "lamb", "--lr", "0.01", "--set", "optimizer.exempt_vectors=true", "--set", "optimizer.weight_decay=0.1")
+        self.check("lenet5", 3, 3, *lars)
+        self.check("gpt", 4, 3, "--mesh", "replica=2,tensor=2", *lamb)
+        self.check("gpt", 4, 3, "--mesh", "replica=2,tensor=2", "--shard", "gradients", *lars)
+        self.check("mlp", 2, 3, "--mesh", "stage=2", "--micro-batches", 2, *lamb)
+        self.check("gpt", 4, 3, "--mesh", "stage=2,tensor=2", "--micro-batches", 2, *lars)
+        self.check("mlp", 2, 3, "--set", "optimizer.exempt_vectors=true", "--set", "optimizer.weight_decay=0.1")
+
     def test_parts_of_a_batch(self):
         parts, clip = ("--accumulate", 3), ("--set", "optimizer.clip_norm=0.1")
         cases = [("lenet5", 4, *parts, "--exchange", "parameter-server", "--servers", 2), ("gpt", 2, *parts, *clip),

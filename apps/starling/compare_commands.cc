@@ -11,8 +11,8 @@ void add_tour_command(CLI::App& app, Invocation& invocation) {
       app, invocation,
       {.name = "tour",
        .group = kCompareGroup,
-       .summary = "Train an example of each parallel algorithm and write one page",
-       .details = "Every chapter of the page trains one network in several ways on this machine.",
+       .summary = "Train an example of each parallel algorithm and write one report",
+       .details = "Every chapter of the report trains one network in several ways on this machine.",
        .examples = {"starling tour --quick", "starling tour --only ZeRO"}},
       [&invocation] {
         return tour_command(invocation.flags.read(), invocation.quick, invocation.only, invocation.options);

@@ -32,8 +32,7 @@ void add_factor_commands(CLI::App& app, Invocation& invocation) {
        .details =
            "The ranks pass blocks of H around in rotation. With --exchange parameter-server, H is stored on "
            "server shards instead. Without RATINGS, the command generates a matrix. Training takes 20 epochs "
-           "unless "
-           "--epochs or train.epochs is given.",
+           "unless --epochs or train.epochs is given.",
        .examples = {"starling factorize -n 4 --factors 32 ratings.txt"}},
       [&invocation] { return run_factorize(invocation); });
   FactorizeSpec& what = invocation.factorize;

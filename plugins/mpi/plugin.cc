@@ -25,7 +25,7 @@ class Library final : public MpiLibrary {
   std::string host_name() const override;
   std::string version() const override;
   MpiCommunicator& world() override { return *world_; }
-  std::unique_ptr<MpiCommunicator> make(std::span<const int> members, int tag, std::string& error) override;
+  std::unique_ptr<MpiCommunicator> make(std::span<const int> ranks, int tag, std::string& error) override;
   void abandon() override { abandoned_ = true; }
 
  private:
@@ -97,13 +97,12 @@ std::string Library::version() const {
   return version;
 }
 
-std::unique_ptr<MpiCommunicator> Library::make(std::span<const int> members, int tag, std::string& error) {
+std::unique_ptr<MpiCommunicator> Library::make(std::span<const int> ranks, int tag, std::string& error) {
   const std::lock_guard lock(making_);
   MPI_Group world = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
   MPI_Comm made = MPI_COMM_NULL;
   int code = MPI_Comm_group(world_->handle(), &world);
-  if (code == MPI_SUCCESS)
-    code = MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &some);
+  if (code == MPI_SUCCESS) code = MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &some);
   if (code == MPI_SUCCESS) code = MPI_Comm_create_group(world_->handle(), some, tag, &made);
   if (some != MPI_GROUP_NULL) MPI_Group_free(&some);
   if (world != MPI_GROUP_NULL) MPI_Group_free(&world);

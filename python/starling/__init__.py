@@ -7,12 +7,12 @@
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     optimizer = starling.DistributedOptimizer(model, optimizer, exchange="gossip")
 
-`init()`, `rank()`, `world_size()` and `DistributedOptimizer` are the training API. torch is imported at the first
-use of one of them.
+`init()`, `rank()`, `world_size()` and `DistributedOptimizer` are the training API. torch is imported at the
+first use of one of them.
 
-The command `starling` and `python -m starling` run the program. `cmake_prefix()` names the CMake package. Both
-exist in an installation of the wheel of `make wheel` only. The backend of torch.distributed is the package
-`starling_c10d`, which torch imports by itself.
+The command `starling` and `python -m starling` run the program. `cmake_prefix()` names the CMake package.
+Both exist in an installation of the wheel of `make wheel` only. The backend of torch.distributed is the
+package `starling_c10d`, which torch imports by itself.
 """
 from __future__ import annotations
 

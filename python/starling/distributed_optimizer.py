@@ -22,7 +22,8 @@ import torch
 from starling import process
 from starling_c10d import _C
 
-# The attributes in which torch keeps the hooks of an optimizer. This object and the wrapped optimizer share the hooks.
+# The attributes in which torch keeps the hooks of an optimizer. This object and the wrapped optimizer share
+# the hooks.
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
           "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks")
 _OWN = "own_optimizer"
@@ -50,7 +51,8 @@ def _of_bytes(data: torch.Tensor) -> Any:
     return torch.load(io.BytesIO(ctypes.string_at(whole.data_ptr(), whole.numel())), weights_only=True)
 
 
-# The optimizers of torch that update each element of a parameter by itself. With --shard, a rank updates some elements.
+# The optimizers of torch that update each element of a parameter by itself. With --shard, a rank updates some
+# elements.
 _ELEMENTWISE = ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 
 
@@ -104,8 +106,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     """An optimizer that exchanges with the other ranks when it steps.
 
     It wraps any optimizer of torch and has the wrapped optimizer's `param_groups`, `state` and `defaults`.
-    Schedulers of torch work on either of the two. Several DistributedOptimizers may exist, one for each module
-    (as the two of a GAN). Every rank makes the same calls in the same order.
+    Schedulers of torch work on either of the two. Several DistributedOptimizers may exist, one for each
+    module (as the two of a GAN). Every rank makes the same calls in the same order.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, exchange: str = "all-reduce",
@@ -114,20 +116,22 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Begins training with the parameters and buffers of rank 0 on all ranks. Collective.
 
         Args:
-            model: The module that owns all parameters of `optimizer`. Its parameters are on the CPU, and those
-                that are trained are all float32 or all float64. They keep their identity.
+            model: The module that owns all parameters of `optimizer`. Its parameters are on the CPU, and
+                those that are trained are all float32 or all float64. They keep their identity.
             optimizer: The optimizer that updates the parameters. Make it before, as for one process.
-            exchange: How the ranks agree: "all-reduce", "central", "local-sgd", "parallel-sgd", "admm" or "gossip".
-                With "central" the ranks of one host share the memory of the parameters, and the optimizer must be
-                one of those that `shard` takes, unless the setting "exchange.central" is "master".
+            exchange: How the ranks agree: "all-reduce", "central", "local-sgd", "easgd", "parallel-sgd",
+                "admm", "gossip" or "sgp". With "central" the ranks of one host share the memory of the
+                parameters, and the optimizer must be one of those that `shard` takes, unless the setting
+                "exchange.central" is "master".
             codec: The compression of what is exchanged, for example "1bit", "int8" or "threshold".
-            every: The number of steps between two synchronization rounds of local-sgd, parallel-sgd and admm.
+            every: The number of steps between two synchronization rounds of local-sgd, easgd, parallel-sgd
+                and admm.
             clip_norm: The largest norm of the gradient that the optimizer gets.
-            shard: What each rank keeps a share of: "none", "optimizer" (ZeRO 1: the states of the optimizer) or
-                "gradients" (ZeRO 2: also the gradients between the reduction and the update). The groups of the
-                wrapped optimizer then hold parts of the parameters. The optimizer must update each element by
-                itself, as SGD and Adam do. An optimizer that is not torch's says so by an attribute
-                `elementwise = True`.
+            shard: What each rank keeps a share of: "none", "optimizer" (ZeRO 1: the states of the optimizer)
+                or "gradients" (ZeRO 2: also the gradients between the reduction and the update). The groups
+                of the wrapped optimizer then hold parts of the parameters. The optimizer must update each
+                element by itself, as SGD and Adam do. An optimizer that is not torch's says so by an
+                attribute `elementwise = True`.
             settings: Further keys of the configuration and their values, for example
                 {"exchange.graph": "exponential"}. They are "optimizer.clip_value" and those that begin with
                 "exchange.". The manual lists them.
@@ -137,7 +141,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 parameter has another type or device, or a parameter of the optimizer is not the model's.
             RuntimeError: The ranks have not met (see starling.init()), or a rank was lost.
         """
-        # Optimizer.__init__() is not called: its parameter groups and hooks are those of the wrapped optimizer.
+        # Optimizer.__init__() is not called: its parameter groups and hooks are those of the wrapped
+        # optimizer.
         if isinstance(optimizer, DistributedOptimizer):
             raise ValueError("the optimizer is a DistributedOptimizer already; give the optimizer of torch")
         if isinstance(optimizer, torch.optim.LBFGS):
@@ -186,13 +191,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         mean of the gradients.
 
         Args:
-            closure: A function that computes the loss and its gradients. It is called once, before the exchange.
+            closure: A function that computes the loss and its gradients. It is called once, before the
+                exchange.
 
         Returns:
             What the closure returned, or None without a closure.
 
         Raises:
-            ValueError: A gradient is sparse, or belongs to a parameter that was frozen when this object was made.
+            ValueError: A gradient is sparse, or belongs to a parameter that was frozen when this object was
+                made.
             RuntimeError: A rank was lost, or step() was called inside no_sync() or consensus().
         """
         if self._block:
@@ -237,10 +244,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def consensus(self) -> Iterator[None]:
-        """Shows the model that is evaluated and saved: `with optimizer.consensus(): evaluate(model)`. Collective.
+        """Shows the model that is evaluated and saved: `with optimizer.consensus(): evaluate(model)`.
 
-        With all-reduce this is the model itself, with buffers averaged over the ranks. If the replicas differ
-        (gossip, admm, local-sgd), it is the model on which the ranks agree. No step may be made in the block.
+        Collective. With all-reduce this is the model itself, with buffers averaged over the ranks. If the
+        replicas differ (gossip, admm, local-sgd), it is the model on which the ranks agree. No step may be
+        made in the block.
         """
         self._loop.consensus()
         before, self._block = self._block, "consensus()"
@@ -253,9 +261,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """Returns the state for a checkpoint, complete on rank 0. Collective.
 
-        The keys "state" and "param_groups" are those of the wrapped optimizer on this rank. The key "starling"
-        has the number of steps, the parameters and buffers of the model, and what the exchange keeps for each
-        rank. On the remaining ranks this part may be incomplete, so rank 0 saves the state.
+        The keys "state" and "param_groups" are those of the wrapped optimizer on this rank. The key
+        "starling" has the number of steps, the parameters and buffers of the model, and what the exchange
+        keeps for each rank. On the remaining ranks this part may be incomplete, so rank 0 saves the state.
         """
         whole = self._loop.state()
         own = sorted(name for name in whole["optimizer"] if name.startswith((_OWN + "/", _OWN + "@0/")))
@@ -267,8 +275,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Loads the state that state_dict() returned on rank 0, and the model's tensors in it. Collective.
 
-        Every rank gives the state of rank 0, for example by torch.load() of the file that rank 0 has saved. The
-        exchange, the number of ranks and the wrapped optimizer are those of the run that saved the state.
+        Every rank gives the state of rank 0, for example by torch.load() of the file that rank 0 has saved.
+        The exchange, the number of ranks and the wrapped optimizer are those of the run that saved the state.
 
         Raises:
             ValueError: The state is not one of a DistributedOptimizer.
@@ -283,9 +291,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._loop.load_state(whole)
 
     def statistics(self) -> dict[str, float]:
-        """Returns what the exchange reports about itself, such as the disagreement of the replicas. Collective.
+        """Returns what the exchange reports about itself, such as the disagreement of the replicas.
 
-        `starling strategies` explains the names.
+        Collective. `starling strategies` explains the names.
         """
         return self._loop.statistics()
 

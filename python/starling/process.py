@@ -1,4 +1,7 @@
-"""The ranks of a job: init(), rank(), world_size(), and the group in which DistributedOptimizer communicates."""
+"""The ranks of a job: init(), rank() and world_size().
+
+DistributedOptimizer communicates in the group that this module makes.
+"""
 from __future__ import annotations
 
 import datetime
@@ -45,7 +48,10 @@ def world_size() -> int:
 
 
 def _register() -> None:
-    """Makes the backend "starling" known to torch, also if the entry point of the package is not installed."""
+    """Makes the backend "starling" known to torch.
+
+    The entry point of the package need not be installed.
+    """
     if not hasattr(dist.Backend, "STARLING"):
         starling_c10d.register()
 

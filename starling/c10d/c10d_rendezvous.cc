@@ -105,10 +105,9 @@ JobKey key_of_job(const RendezvousOptions& options) {
   if (!options.key_file.empty()) return read_job_key_file(options.key_file);
   throw ConfigError("STARLING_KEY_FILE",
                     fmt::format("the ranks of group '{}' are on several hosts, whose connections need a "
-                                "job key: make "
-                                "one with `(umask 077; python3 -c 'import secrets; "
-                                "print(secrets.token_hex(32))' > job.key)`, copy it "
-                                "to every host, and set STARLING_KEY_FILE to its path on each",
+                                "job key: make one with `(umask 077; python3 -c 'import secrets; "
+                                "print(secrets.token_hex(32))' > job.key)`, copy it to every host, and set "
+                                "STARLING_KEY_FILE to its path on each",
                                 options.name));
 }
 

@@ -198,7 +198,7 @@ void continue_on_one_side(const NetworkNamespaces& hosts, int host, int ranks, c
     server = std::make_unique<StoreServer>(std::vector<std::string>{store_address(hosts, 0)}, identity);
   StoreClient store(store_address(hosts, 0), identity);
   store.announce(host);
-  Membership members = full_membership(ranks);
+  Membership membership = full_membership(ranks);
   std::vector<float> data(kCount, 1.0f);
   std::string end;
   try {
@@ -210,9 +210,9 @@ void continue_on_one_side(const NetworkNamespaces& hosts, int host, int ranks, c
     for (;;) all_reduce(*group, data.data(), data.size(), DataType::kFp32, ReduceOp::kMax);
   } catch (const CommError&) {
     try {
-      members =
-          agree_on_membership(store, host, members, {.patience = milliseconds(10'000), .majority = majority});
-      end = fmt::format("{} continue", members.ranks.size());
+      membership = agree_on_membership(store, host, membership,
+                                       {.patience = milliseconds(10'000), .majority = majority});
+      end = fmt::format("{} continue", membership.ranks.size());
     } catch (const Error& error) {
       end = error.what();
     }

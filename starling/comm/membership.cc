@@ -153,10 +153,10 @@ class Agreement {
 
   Membership read(const std::string& list) const {
     if (list.starts_with(kRefused)) throw CommError(list.substr(std::string(kRefused).size()));
-    Membership members{generation_, {}};
+    Membership membership{generation_, {}};
     std::istringstream text(list);
-    for (int rank; text >> rank;) members.ranks.push_back(rank);
-    if (contains(members.ranks, rank_)) return members;
+    for (int rank; text >> rank;) membership.ranks.push_back(rank);
+    if (contains(membership.ranks, rank_)) return membership;
     throw Error(ErrorCode::kInterrupted,
                 fmt::format("rank {}: the other ranks continued without it: {}", rank_,
                             store_.try_get(lost_key(rank_)).value_or(absence())),
@@ -178,10 +178,10 @@ class Agreement {
 }  // namespace
 
 Membership full_membership(int ranks) {
-  Membership members;
-  members.ranks.resize(static_cast<size_t>(ranks));
-  std::iota(members.ranks.begin(), members.ranks.end(), 0);
-  return members;
+  Membership membership;
+  membership.ranks.resize(static_cast<size_t>(ranks));
+  std::iota(membership.ranks.begin(), membership.ranks.end(), 0);
+  return membership;
 }
 
 void leave_membership(Store& store, int rank) {

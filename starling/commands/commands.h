@@ -124,7 +124,7 @@ struct CompareOptions {
 int compare_command(const Config& base, const std::vector<std::string>& files, const CompareOptions& compare,
                     const CommandOptions& options);
 
-// Trains the runs of `starling tour` and writes their page (commands/tour.h). `only` selects the sections
+// Trains the runs of `starling tour` and writes their report (commands/tour.h). `only` selects the sections
 // whose title contains this text. Returns what compare_command() returns.
 int tour_command(const Config& base, bool quick, const std::string& only, const CommandOptions& options);
 

@@ -21,40 +21,32 @@ std::vector<TourPicture> replica_pictures() {
   return {
       {"All-reduce and central storage",
        "Each rank draws its part of the global batch. With all-reduce, the ranks average their gradients and "
-       "every rank "
-       "makes the same update, so that the replicas stay identical. Central storage keeps one copy of the "
-       "parameters for "
-       "all ranks.",
+       "every rank makes the same update, so that the replicas stay identical. Central storage keeps one "
+       "copy of the parameters for all ranks.",
        {"all-reduce", "central"}},
       {"A parameter server: how stale may a read be?",
        "A server updates the parameters for four workers. On every worker, one step in ten takes four times "
-       "as long. With "
-       "staleness 0, all workers wait for the slowest. With staleness 3, a worker may be three clocks ahead "
-       "of the "
-       "slowest. With staleness inf, no worker waits.",
+       "as long. With staleness 0, all workers wait for the slowest. With staleness 3, a worker may be three "
+       "clocks ahead of the slowest. With staleness inf, no worker waits.",
        {"parameter-server:staleness=0:emulate=jitter=4x@10%",
         "parameter-server:staleness=3:emulate=jitter=4x@10%",
         "parameter-server:staleness=inf:optimizer.momentum=0.5:lr=0.1:emulate=jitter=4x@10%"}},
       {"Parallel SGD, ADMM and local SGD on unequal data",
        "Each rank has digits of its own classes only. Parallel SGD shuffles the samples between the ranks "
-       "first. ADMM moves "
-       "no samples and draws the models together by multipliers. Local SGD averages the models, here every "
-       "64 steps.",
+       "first. ADMM moves no samples and draws the models together by multipliers. Local SGD averages the "
+       "models, here every 64 steps.",
        {"parallel-sgd:every=8:partition=by-label",
         "admm:every=1:rho=4:adaptive_rho=false:optimizer.momentum=0:lr=0.1:lr-schedule=constant:partition=by-"
         "label",
         "local-sgd:every=64:partition=by-label"}},
       {"Downpour SGD, 2 x 2: two model replicas, two server shards",
        "Each of the two replicas trains on its own samples, and two ranks share its layers. The parameters "
-       "are divided among "
-       "two server shards, which update independently. A rank pushes to and pulls from only the shard that "
-       "owns its layers, "
-       "here every second step. No replica waits for the other.",
+       "are divided among two server shards, which update independently. A rank pushes to and pulls from "
+       "only the shard that owns its layers, here every second step. No replica waits for the other.",
        {"downpour:servers=2:mesh=replica=2,stage=2:push_every=2:fetch_every=2:optimizer.momentum=0:lr=0.2"}},
       {"Decentralized SGD: gossip",
        "Each rank mixes its model with those of its neighbors, on a ring or on an exponential graph. There "
-       "is no server and "
-       "no all-reduce.",
+       "is no server and no all-reduce.",
        {"gossip:graph=ring", "gossip:graph=exponential"}},
   };
 }
@@ -63,19 +55,16 @@ std::vector<TourPicture> model_pictures() {
   return {
       {"Pipelines: layers on different ranks",
        "The layers are divided among two ranks. With the naive schedule, one rank waits while the other "
-       "computes. GPipe and "
-       "1F1B keep both ranks busy with micro-batches.",
+       "computes. GPipe and 1F1B keep both ranks busy with micro-batches.",
        {"mesh=stage=2:schedule=naive:n=2", "mesh=stage=2:schedule=gpipe:n=2",
         "mesh=stage=2:schedule=1f1b:n=2"}},
       {"ZeRO: sharded optimizer state, gradients and parameters",
        "The replicas shard the optimizer state, then also the gradients, then also the parameters. Each step "
-       "makes the same "
-       "update as all-reduce.",
+       "makes the same update as all-reduce.",
        {"shard=optimizer", "shard=gradients", "shard=parameters"}},
       {"Codecs: 16, 8 and 1 bit",
        "Ranks send gradients as 16-bit floats, as 8-bit integers, or as signs. 1-bit SGD adds the residual "
-       "of a gradient to "
-       "the next one. Without this error feedback (feedback=off) the residual is lost.",
+       "of a gradient to the next one. Without this error feedback (feedback=off) the residual is lost.",
        {"codec=fp16", "codec=int8", "codec=1bit", "codec=1bit:feedback=off"}},
   };
 }
@@ -120,8 +109,7 @@ ComparisonPlan make_tour(Config base, bool quick, const std::string& only) {
   plan.title = "A tour of distributed training";
   plan.lead =
       "Each section shows one idea of distributed training. All runs are real processes on this machine. "
-      "They train the same "
-      "model from the same weights on the same samples.";
+      "They train the same model from the same weights on the same samples.";
   plan.budget.samples = quick ? 1024 : 24576;
   plan.measure_exchange = !quick && only.empty();
   plan.target.accuracy = quick ? 0.3 : 0.9;

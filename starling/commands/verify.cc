@@ -39,8 +39,7 @@ void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& repli
   if (normalizes && replicas > 1 && spec.model.batch_norm != BatchNorm::kSync) {
     throw ConfigError("model.batch_norm",
                       "local batch norm takes its statistics from each rank's samples: no single process "
-                      "makes the same update; "
-                      "verify with --set model.batch_norm=sync");
+                      "makes the same update; verify with --set model.batch_norm=sync");
   }
   if (normalizes && has_stages(spec) && spec.pipeline.micro_batches > 1) {
     throw ConfigError(
@@ -126,7 +125,7 @@ class Reference {
     args.state = state_in.data();
     args.state_out = state_out.data();
     args.count = static_cast<size_t>(old.numel());
-    reference_update(args, spec_.optimizer, step.lr, step.index);
+    reference_update(args, spec_.optimizer, step.lr, step.index, p.tensor.dim() <= 1);
     return result;
   }
 

@@ -23,8 +23,7 @@ namespace {
 constexpr const char* kComposition = "FitOptions::blocks";
 constexpr const char* kCompositionRemedy =
     "give the blocks in the order of forward(), and a block between whose modules forward() computes "
-    "something "
-    "else a function, FitOptions::block(\"NAME\", …)";
+    "something else a function, FitOptions::block(\"NAME\", …)";
 
 using ParameterNames = std::map<const c10::TensorImpl*, std::string>;
 

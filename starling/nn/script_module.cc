@@ -101,8 +101,7 @@ void ScriptModule::adopt(const std::string& from) {
   if (Registration().add(*this, script_->module) == 0) {
     throw DataError(
         fmt::format("{}: the module has no parameters that could be trained; torch.jit.freeze() makes them "
-                    "constants, so save the "
-                    "module before it is frozen",
+                    "constants, so save the module before it is frozen",
                     from));
   }
   train(true);

@@ -171,9 +171,9 @@ bool UpdateRule::apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t st
     case Kind::kSgdPlain:
       return run(SgdPlainStep<T>(spec_, lr, step));
     case Kind::kSgd:
-      return run(SgdStep<T>(spec_, lr, step));
+      return run(SgdStep<T, false>(spec_, lr, step));
     case Kind::kNesterov:
-      return run(NesterovStep<T>(spec_, lr, step));
+      return run(SgdStep<T, true>(spec_, lr, step));
     case Kind::kAdam:
       return run(AdamStep<T, false>(spec_, lr, step));
     case Kind::kAdamW:
@@ -195,20 +195,23 @@ bool UpdateRule::apply(const UpdateArgs<double, double>& args, double lr, int64_
 }
 
 UpdateRule::UpdateRule(const OptimizerSpec& spec, Isa isa) : spec_(spec), isa_(isa) {
-  if (spec.name == "sgd") {
-    kind_ = spec.momentum == 0.0 ? Kind::kSgdPlain : spec.nesterov ? Kind::kNesterov : Kind::kSgd;
+  if (spec.name == "sgd" || spec.name == "lars") {
+    kind_ = spec.momentum == 0.0                  ? Kind::kSgdPlain
+            : spec.nesterov && spec.name == "sgd" ? Kind::kNesterov
+                                                  : Kind::kSgd;
     if (kind_ != Kind::kSgdPlain) names_ = {"momentum"};
-  } else if (spec.name == "adam" || spec.name == "adamw") {
+  } else if (spec.name == "adam" || spec.name == "adamw" || spec.name == "lamb") {
     kind_ = spec.name == "adam" ? Kind::kAdam : Kind::kAdamW;
     names_ = {"exp_avg", "exp_avg_sq"};
   } else if (spec.name == "adagrad") {
     kind_ = Kind::kAdaGrad;
     names_ = {"sum"};
   } else {
-    const std::string near = nearest(spec.name, {"sgd", "adam", "adamw", "adagrad"});
-    throw ConfigError("optimizer.name",
-                      fmt::format("unknown optimizer '{}'{}; use one of sgd, adam, adamw, adagrad", spec.name,
-                                  near.empty() ? "" : fmt::format(", did you mean '{}'?", near)));
+    const std::string near = nearest(spec.name, {"sgd", "adam", "adamw", "adagrad", "lars", "lamb"});
+    throw ConfigError(
+        "optimizer.name",
+        fmt::format("unknown optimizer '{}'{}; use one of sgd, adam, adamw, adagrad, lars, lamb", spec.name,
+                    near.empty() ? "" : fmt::format(", did you mean '{}'?", near)));
   }
 }
 

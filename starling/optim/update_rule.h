@@ -15,6 +15,9 @@
 //            (Duchi et al. 2011; torch.optim.Adagrad)
 //            State: s ("sum").
 //
+//   lars     As sgd without Nesterov's momentum. lamb is as adamw. With both, the rate of each tensor is that
+//            of LayerRule (optim/layer_rule.h).
+//
 // sgd equals torch.optim.SGD while lr is constant. When lr changes the two differ, because PyTorch multiplies
 // the whole sum of past gradients by the new lr.
 //
@@ -60,6 +63,8 @@ class UpdateRule {
   // message suggests a similar name.
   UpdateRule(const OptimizerSpec& spec, Isa isa);
 
+  // The settings that the rule was made from.
+  const OptimizerSpec& spec() const { return spec_; }
   // The number of states per parameter, from 0 (sgd without momentum) to 2 (adam).
   int state_count() const { return static_cast<int>(names_.size()); }
   // The names of the states in checkpoints, in the order of UpdateArgs::state.

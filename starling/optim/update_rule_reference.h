@@ -37,7 +37,8 @@ void reference_sgd(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double 
     const T previous = mu == T(0) ? T(0) : a.state[0][i];
     const T dw = mu * previous - rate * (g + omega * w);
     if (mu != T(0)) a.state_out[0][i] = dw;
-    a.parameter_out[i] = spec.nesterov ? w + (mu * dw - rate * (g + omega * w)) : w + dw;
+    a.parameter_out[i] =
+        spec.nesterov && spec.name == "sgd" ? w + (mu * dw - rate * (g + omega * w)) : w + dw;
   }
 }
 
@@ -72,9 +73,38 @@ void reference_adagrad(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, dou
   }
 }
 
-// Performs the step of the rule that `spec` names.
+// Returns the rate of lars or lamb for one whole tensor.
 template <typename T, typename G>
-void reference_update(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr, int64_t step) {
+double reference_rate(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, double lr, int64_t step) {
+  double parameter = 0, update = 0;
+  for (size_t i = 0; i < a.count; ++i) {
+    const double w = static_cast<double>(a.parameter[i]), g = static_cast<double>(reference_gradient(a, i));
+    double u = g;
+    if (spec.name == "lamb") {
+      const double m = spec.beta1 * static_cast<double>(a.state[0][i]) + (1 - spec.beta1) * g;
+      const double v = spec.beta2 * static_cast<double>(a.state[1][i]) + (1 - spec.beta2) * g * g;
+      u = m / (1 - std::pow(spec.beta1, step)) /
+              (std::sqrt(v / (1 - std::pow(spec.beta2, step))) + spec.eps) +
+          spec.weight_decay * w;
+    }
+    parameter += w * w;
+    update += u * u;
+  }
+  const double w = std::sqrt(parameter), u = std::sqrt(update);
+  if (w == 0 || u == 0) return lr;
+  return spec.name == "lars" ? lr * spec.trust * w / (u + spec.weight_decay * w) : lr * w / u;
+}
+
+// Performs the step of the rule that `spec` names. For lars, lamb and optimizer.exempt_vectors, the range is
+// one whole tensor. vector: it has at most one dimension.
+template <typename T, typename G>
+void reference_update(const UpdateArgs<T, G>& a, OptimizerSpec spec, double lr, int64_t step,
+                      bool vector = false) {
+  const bool exempt = spec.exempt_vectors && vector;
+  if (exempt) spec.weight_decay = 0;
+  if (!exempt && (spec.name == "lars" || spec.name == "lamb")) lr = reference_rate(a, spec, lr, step);
+  if (spec.name == "lars") spec.name = "sgd";
+  if (spec.name == "lamb") spec.name = "adamw";
   if (spec.name == "sgd") {
     reference_sgd(a, spec, lr);
   } else if (spec.name == "adagrad") {

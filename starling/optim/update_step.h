@@ -30,8 +30,8 @@ struct SgdPlainStep {
   STARLING_INLINE void operator()(T g, T& w, T*) const { w = w - lr * (g + weight_decay * w); }
 };
 
-// SGD with momentum.
-template <typename T>
+// SGD with momentum, or with Nesterov's momentum if kNesterov.
+template <typename T, bool kNesterov>
 struct SgdStep {
   static constexpr int kStates = 1;
   T lr, momentum, weight_decay;
@@ -41,27 +41,10 @@ struct SgdStep {
         weight_decay(static_cast<T>(s.weight_decay)) {}
   // Updates one element.
   STARLING_INLINE void operator()(T g, T& w, T* state) const {
-    const T change = momentum * state[0] - lr * (g + weight_decay * w);
-    state[0] = change;
-    w = w + change;
-  }
-};
-
-// SGD with Nesterov's momentum.
-template <typename T>
-struct NesterovStep {
-  static constexpr int kStates = 1;
-  T lr, momentum, weight_decay;
-  NesterovStep(const OptimizerSpec& s, double rate, int64_t)
-      : lr(static_cast<T>(rate)),
-        momentum(static_cast<T>(s.momentum)),
-        weight_decay(static_cast<T>(s.weight_decay)) {}
-  // Updates one element.
-  STARLING_INLINE void operator()(T g, T& w, T* state) const {
     const T fall = lr * (g + weight_decay * w);
     const T change = momentum * state[0] - fall;
     state[0] = change;
-    w = w + (momentum * change - fall);
+    w = w + (kNesterov ? momentum * change - fall : change);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "starling/parallel/all_reduce/all_reduce.h"
 #include "starling/parallel/central.h"
 #include "starling/parallel/compressed_sgd.h"
+#include "starling/parallel/easgd.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
@@ -63,6 +64,7 @@ std::map<std::string, Make> exchanges_with_buffers() {
           {"central_sharded", counting<Central>(true)},
           {"central_master", counting<Central>(false)},
           {"local-sgd", counting<LocalSgd>(int64_t{2})},
+          {"easgd", counting<Easgd>(int64_t{2}, 0.9)},
           {"parallel-sgd", counting<ParallelSgd>(int64_t{2}, Combine::kAverage, Batch{})},
           {"admm", counting<Admm>(AdmmOptions{2, 0.5, true})},
           {"gossip", counting<Gossip>(GossipGraph::kRing)},

@@ -13,9 +13,11 @@
 #include "starling/parallel/all_reduce/all_reduce.h"
 #include "starling/parallel/central.h"
 #include "starling/parallel/compressed_sgd.h"
+#include "starling/parallel/easgd.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
+#include "starling/parallel/sgp.h"
 #include "starling/parallel/zero/zero.h"
 #include "starling/testing/test_identity.h"
 #include "starling/torch_testing/torch_group_processes.h"
@@ -75,10 +77,17 @@ std::vector<Exchange> exchanges() {
       {"central-sharded", flat_strategy<Central>(true), ring_all_reduce, true},
       {"central-master", flat_strategy<Central>(false), ring_all_reduce, true},
       {"local-sgd", flat_strategy<LocalSgd>(int64_t{1}), ring_all_reduce},
+      {"easgd", flat_strategy<Easgd>(int64_t{1}, 0.9), ring_all_reduce},
       {"parallel-sgd", flat_strategy<ParallelSgd>(int64_t{1}, Combine::kAverage, Batch{}), ring_all_reduce},
       {"admm", flat_strategy<Admm>(AdmmOptions{1, 0.5, true}), ring_all_reduce},
       {"gossip-ring", flat_strategy<Gossip>(GossipGraph::kRing),
        [](double p) { return p * (p > 2 ? 2 : 1) * kBytes; }},
+      {"sgp-one-peer",
+       [](UpdateRule rule, const FlatReplicaOptions& options, Group& group, const Clock& clock) {
+         return std::make_unique<Sgp>(small_mlp(), std::move(rule), options,
+                                      out_neighbors_of("one-peer", group.size()), group, clock);
+       },
+       [](double p) { return p * (kBytes + 8); }},
       {"zero2", zero(2), [unit](double p) { return 2 * unit(p, kFlat); }},
       {"zero3", zero(3), [unit](double p) { return 3 * (unit(p, kFirst) + unit(p, kSecond)); }}};
   for (const char* word : {"fp16", "int8", "1bit", "prune:keep=0.01", "threshold:tau=0.01", "lowrank:rank=4"})

@@ -174,6 +174,17 @@ TEST(DeviceExchanges, Gossip) {
   expect_equal({1, 2, 3}, exchange("gossip"));
 }
 
+TEST(DeviceExchanges, StochasticGradientPush) {
+  expect_equal({1, 2, 3}, {[](RunSpec& spec) {
+                 spec.exchange.name = "sgp";
+                 spec.exchange.graph = "one-peer";
+               }});
+}
+
+TEST(DeviceExchanges, ElasticAveraging) {
+  expect_equal({2, 3}, exchange("easgd"));
+}
+
 TEST(DeviceExchanges, LocalSgd) {
   expect_equal({2, 3}, exchange("local-sgd"));
 }
@@ -184,6 +195,15 @@ TEST(DeviceExchanges, ParallelSgd) {
 
 TEST(DeviceExchanges, Admm) {
   expect_equal({2, 3}, exchange("admm"));
+}
+
+TEST(DeviceExchanges, RatesOfTensors) {
+  for (const char* name : {"lars", "lamb"})
+    expect_equal({2}, {[name](RunSpec& spec) {
+                   spec.optimizer.name = name;
+                   spec.optimizer.exempt_vectors = true;
+                   spec.optimizer.weight_decay = 0.1;
+                 }});
 }
 
 TEST(DeviceExchanges, Zero1) {

@@ -18,6 +18,7 @@
 #include "starling/parallel/admm.h"
 #include "starling/parallel/central.h"
 #include "starling/parallel/compressed_sgd.h"
+#include "starling/parallel/easgd.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
@@ -201,26 +202,68 @@ TEST(Exchange, LocalSgdAveragesEveryHSteps) {
               mean(x));
 }
 
-// Block momentum (Chen, Huo 2016): Δ = η Δ + mean x_k − z, z = z + Δ.
-TEST(Exchange, LocalSgdHasBlockMomentum) {
+// The outer step: d = mean x_k − z, Δ = η Δ + d, then z = z + α Δ (block momentum, Chen and Huo 2016), or
+// with Nesterov's momentum z = z + α (d + η Δ) (DiLoCo, Douillard et al. 2023).
+TEST(Exchange, LocalSgdHasAnOuterStep) {
   constexpr int kEvery = 3;
-  constexpr double kBlock = 0.7;
-  Vec z = initial(), delta(kDim, 0);
-  std::vector<Vec> x(kRanks, z);
+  for (const OuterStep& outer : {OuterStep{.momentum = 0.7}, OuterStep{.lr = 0.8},
+                                 OuterStep{.momentum = 0.6, .lr = 0.7, .nesterov = true}}) {
+    Vec z = initial(), delta(kDim, 0);
+    std::vector<Vec> x(kRanks, z);
+    std::vector<Sgd> rules(kRanks);
+    for (int step = 1; step <= kSteps; ++step) {
+      for (int k = 0; k < kRanks; ++k) rules[k].step(x[k], gradient(x[k], k, step));
+      if (step % kEvery != 0) continue;
+      const Vec m = mean(x);
+      for (int d = 0; d < kDim; ++d) {
+        const double moved = m[d] - z[d];
+        delta[d] = outer.momentum * delta[d] + moved;
+        z[d] += outer.lr * (outer.nesterov ? moved + outer.momentum * delta[d] : delta[d]);
+      }
+      x.assign(kRanks, z);
+    }
+    expect_near(run_real([&](auto rule, const auto& options, Group& group, const Clock& clock) {
+                  return std::make_unique<LocalSgd>(quadratic, rule, options, kEvery, group, clock,
+                                                    CodecSpec{}, outer);
+                }),
+                mean(x));
+  }
+}
+
+// Elastic averaging (Zhang et al. 2015): d_k = x_k − c, x_k = x_k − β/p d_k, c = c + β mean d_k.
+TEST(Exchange, EasgdIsDrawnToItsCenter) {
+  constexpr int kEvery = 3;
+  constexpr double kElastic = 0.6;
+  Vec center = initial();
+  std::vector<Vec> x(kRanks, center);
   std::vector<Sgd> rules(kRanks);
   for (int step = 1; step <= kSteps; ++step) {
     for (int k = 0; k < kRanks; ++k) rules[k].step(x[k], gradient(x[k], k, step));
     if (step % kEvery != 0) continue;
     const Vec m = mean(x);
     for (int d = 0; d < kDim; ++d) {
-      delta[d] = kBlock * delta[d] + m[d] - z[d];
-      z[d] += delta[d];
+      for (int k = 0; k < kRanks; ++k) x[k][d] -= kElastic / kRanks * (x[k][d] - center[d]);
+      center[d] += kElastic * (m[d] - center[d]);
     }
-    x.assign(kRanks, z);
+  }
+  expect_near(run_real([&](auto rule, const auto& options, Group& group, const Clock& clock) {
+                return std::make_unique<Easgd>(quadratic, rule, options, kEvery, kElastic, group, clock);
+              }),
+              center);
+}
+
+// Post-local SGD (Lin et al. 2020): the first five steps end with a round each.
+TEST(Exchange, LocalSgdBeginsSynchronously) {
+  constexpr int kEvery = 4, kFrom = 5;
+  std::vector<Vec> x(kRanks, initial());
+  std::vector<Sgd> rules(kRanks);
+  for (int step = 1; step <= kSteps; ++step) {
+    for (int k = 0; k < kRanks; ++k) rules[k].step(x[k], gradient(x[k], k, step));
+    if (step <= kFrom || step % kEvery == 0) x.assign(kRanks, mean(x));
   }
   expect_near(run_real([&](auto rule, const auto& options, Group& group, const Clock& clock) {
                 return std::make_unique<LocalSgd>(quadratic, rule, options, kEvery, group, clock, CodecSpec{},
-                                                  kBlock);
+                                                  OuterStep{}, kFrom);
               }),
               mean(x));
 }

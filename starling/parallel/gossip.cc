@@ -12,10 +12,6 @@
 namespace starling {
 namespace {
 
-// The interval of the collective that averages the loss and distributes requests to stop. Gossip itself has
-// no collective.
-constexpr int64_t kStepsBetweenAgreements = 32;
-
 // Returns the number of rows of the torus: the largest divisor of `size` that is at most its square root.
 int torus_rows(int size) {
   int rows = static_cast<int>(std::sqrt(static_cast<double>(size)));
@@ -50,6 +46,11 @@ std::set<int> heard_by(GossipGraph graph, int rank, int size) {
 }
 
 }  // namespace
+
+GossipGraph gossip_graph(std::string_view name) {
+  if (name == "torus") return GossipGraph::kTorus;
+  return name == "exponential" ? GossipGraph::kExponential : GossipGraph::kRing;
+}
 
 Neighbors neighbors_of(GossipGraph graph, int rank, int size) {
   Neighbors result;
@@ -125,12 +126,8 @@ StrategyStats Gossip::strategy_stats() {
 }
 
 std::unique_ptr<Strategy> make_gossip(const ExchangeParts& parts) {
-  const std::string& name = parts.spec.exchange.graph;
-  const GossipGraph graph = name == "torus"         ? GossipGraph::kTorus
-                            : name == "exponential" ? GossipGraph::kExponential
-                                                    : GossipGraph::kRing;
-  return std::make_unique<Gossip>(parts.factory, make_update_rule(parts.spec.optimizer), parts.replica, graph,
-                                  parts.group, parts.clock);
+  return std::make_unique<Gossip>(parts.factory, make_update_rule(parts.spec.optimizer), parts.replica,
+                                  gossip_graph(parts.spec.exchange.graph), parts.group, parts.clock);
 }
 
 }  // namespace starling

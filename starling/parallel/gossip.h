@@ -11,7 +11,9 @@
 // 2/3 cos(2π/8) = 0.805 with `ring` and by 0.5 with `exponential`. A step sends degree · |W| bytes per rank.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "starling/parallel/replica/replica_strategy.h"
@@ -26,6 +28,10 @@ struct Neighbors {
   std::vector<int> hears;  // the ranks whose parameters this rank receives
   std::vector<int> tells;  // the ranks that receive this rank's parameters
 };
+// Returns the graph of exchange.graph: "ring", "torus" or "exponential".
+GossipGraph gossip_graph(std::string_view name);
+// The steps between two collectives in which decentralized ranks average the loss and agree whether to stop.
+inline constexpr int64_t kStepsBetweenAgreements = 32;
 // Returns the neighbors of `rank` among `size` ranks.
 Neighbors neighbors_of(GossipGraph graph, int rank, int size);
 

@@ -16,15 +16,17 @@ constexpr int64_t kStepsAMeasurement = 16;
 
 LocalSgd::LocalSgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options,
                    int64_t every, Group& group, const Clock& clock, const CodecSpec& codec,
-                   double block_momentum)
+                   const OuterStep& outer, int64_t local_from)
     : ReplicaStrategy(factory, std::move(rule), options, group, clock),
       every_(every),
-      block_momentum_(block_momentum) {
+      outer_(outer),
+      local_from_(local_from) {
   STARLING_CHECK(every >= 1, "local SGD needs every >= 1, not {}", every);
-  STARLING_CHECK(block_momentum >= 0 && block_momentum < 1, "block momentum {}", block_momentum);
+  STARLING_CHECK(outer.momentum >= 0 && outer.momentum < 1 && outer.lr > 0, "outer momentum {}, rate {}",
+                 outer.momentum, outer.lr);
   if (codec.kind != CodecKind::kNone) coded_.emplace(codec, replica_, group);
-  if (block_momentum > 0) delta_ = at::zeros_like(replica_.parameters());
-  if (coded_ || delta_.defined()) last_ = replica_.parameters().clone();
+  if (outer.momentum > 0) delta_ = at::zeros_like(replica_.parameters());
+  if (coded_ || delta_.defined() || outer.lr != 1) last_ = replica_.parameters().clone();
 }
 
 std::map<std::string, at::Tensor*> LocalSgd::own_ranges() {
@@ -47,18 +49,26 @@ void LocalSgd::average() {
   } else {
     x.copy_(mean_over_ranks(x)).sub_(last_);
   }
-  if (delta_.defined()) x.copy_(delta_.mul_(block_momentum_).add_(x));
-  last_.add_(x);
+  if (delta_.defined()) {
+    delta_.mul_(outer_.momentum).add_(x);
+    if (outer_.nesterov) {
+      x.add_(delta_, outer_.momentum);
+    } else {
+      x.copy_(delta_);
+    }
+  }
+  last_.add_(x, outer_.lr);
   x.copy_(last_);
 }
 
 bool LocalSgd::advance(StepReport& report) {
   replica_.update(step_);
-  if (step_.index % every_ != 0) return false;
+  const int64_t every = step_.index <= local_from_ ? 1 : every_;
+  if (step_.index % every != 0) return false;
   ++rounds_;
-  const int64_t between = std::max<int64_t>(1, kStepsAMeasurement / every_);
+  const int64_t between = std::max<int64_t>(1, kStepsAMeasurement / every);
   const bool measurable = batch_.input.defined();  // an own loop keeps its batch to itself
-  if (measurable && (step_.index / every_) % between == 0) {
+  if (measurable && (step_.index / every) % between == 0) {
     measured_average(report);
   } else {
     exchanging(report, ExchangePhase::kParameters, [&] { average(); });
@@ -89,10 +99,12 @@ StrategyStats LocalSgd::strategy_stats() {
 
 std::unique_ptr<Strategy> make_local_sgd(const ExchangeParts& parts) {
   const ExchangeSpec& exchange = parts.spec.exchange;
-  return std::make_unique<LocalSgd>(parts.factory, make_update_rule(parts.spec.optimizer), parts.replica,
-                                    exchange.every, parts.group, parts.clock,
-                                    parse_codec(exchange.codec, "--codec", parts.spec.extensions.get()),
-                                    exchange.block_momentum);
+  return std::make_unique<LocalSgd>(
+      parts.factory, make_update_rule(parts.spec.optimizer), parts.replica, exchange.every, parts.group,
+      parts.clock, parse_codec(exchange.codec, "--codec", parts.spec.extensions.get()),
+      OuterStep{
+          .momentum = exchange.block_momentum, .lr = exchange.outer_lr, .nesterov = exchange.outer_nesterov},
+      exchange.local_from);
 }
 
 }  // namespace starling

@@ -13,11 +13,13 @@
 #include "starling/parallel/all_reduce/all_reduce.h"
 #include "starling/parallel/central.h"
 #include "starling/parallel/compressed_sgd.h"
+#include "starling/parallel/easgd.h"
 #include "starling/parallel/gossip.h"
 #include "starling/parallel/local_sgd.h"
 #include "starling/parallel/parallel_sgd.h"
 #include "starling/parallel/parameter_server.h"
 #include "starling/parallel/pipeline/pipeline_test_task.h"
+#include "starling/parallel/sgp.h"
 #include "starling/parallel/zero/zero.h"
 #include "starling/server/serve.h"
 #include "starling/spec/mesh.h"
@@ -257,6 +259,44 @@ TEST(MeshTest, GossipMixesStages) {
           for (int k = 0; k < kReplicas; ++k) x[k] = mixed - kLr * naive.gradient(x[k], k, step);
         }
         return (x[0] + x[1]) / 2;
+      });
+}
+
+TEST(MeshTest, ElasticAveragingDrawsStages) {
+  compare_agreed(
+      mlp_task(),
+      [](const Part& part) {
+        return std::make_unique<Easgd>(part.factory, plain_sgd(), part.options, 2, 0.6, part.group,
+                                       part.clock);
+      },
+      [](Naive& naive) {
+        std::vector<at::Tensor> x(kReplicas, naive.initial());
+        at::Tensor center = naive.initial();
+        for (int64_t step = 1; step <= kSteps; ++step) {
+          for (int k = 0; k < kReplicas; ++k) x[k] = x[k] - kLr * naive.gradient(x[k], k, step);
+          if (step % 2 != 0) continue;
+          const at::Tensor mean = (x[0] + x[1]) / 2;
+          for (at::Tensor& own : x) own = own - 0.3 * (own - center);
+          center = center + 0.6 * (mean - center);
+        }
+        return center;
+      });
+}
+
+TEST(MeshTest, StochasticGradientPushSendsStages) {
+  compare_agreed(
+      mlp_task(),
+      [](const Part& part) {
+        return std::make_unique<Sgp>(part.factory, plain_sgd(), part.options,
+                                     out_neighbors_of("one-peer", kReplicas), part.group, part.clock);
+      },
+      [](Naive& naive) {
+        std::vector<at::Tensor> x(kReplicas, naive.initial());
+        for (int64_t step = 1; step <= kSteps; ++step) {
+          for (int k = 0; k < kReplicas; ++k) x[k] = x[k] - kLr * naive.gradient(x[k], k, step);
+          x.assign(kReplicas, (x[0] + x[1]) / 2);  // both weights stay 1
+        }
+        return x[0];
       });
 }
 

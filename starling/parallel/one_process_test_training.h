@@ -64,7 +64,7 @@ inline std::map<std::string, at::Tensor> train_one_process(const ModelFactory& f
       args.parameter = args.parameter_out = p.tensor.data_ptr<double>();
       args.state = args.state_out = pointers.data();
       args.count = static_cast<size_t>(p.tensor.numel());
-      reference_update(args, spec, options.lr, step);
+      reference_update(args, spec, options.lr, step, p.tensor.dim() <= 1);
     }
   }
   std::map<std::string, at::Tensor> result;

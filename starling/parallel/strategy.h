@@ -40,7 +40,7 @@ struct Step {
 enum class ExchangePhase {
   kGradients,    // gradients of other ranks, and pushes to servers
   kParameters,   // parameters of other ranks or of servers
-  kActivations,  // activations and their gradients, between the parts of a divided model
+  kActivations,  // activations and their gradients, between the parts of a sharded model
   kAgreement,    // the loss of all ranks, and whether a rank asks all ranks to meet
 };
 // The names of the phases in the events, in the order of ExchangePhase.

@@ -36,12 +36,13 @@ TensorParallel::TensorParallel(const ModelFactory& part, ModelSharding sharding,
 
 void TensorParallel::make_exchange_of(const ModelFactory& part, const MakeExchange& make_exchange) {
   ModelParts parts;
-  parts.group = &group_.group();
+  parts.group = parts.slices = &group_.group();
   const Model probe = part();  // making a model shows which parameters are sharded
   for (const auto& p : probe.module->named_parameters()) {
     const auto slice = sharding_.slices.find(p.key());
     const bool whole = slice == sharding_.slices.end();
     if (whole && group_.rank() != 0) parts.counted_elsewhere.push_back(p.key());
+    if (!whole) parts.sliced.push_back(p.key());
     whole_parameters_ += whole ? p.value().numel() : c10::multiply_integers(slice->second.sizes);
   }
   exchange_ = make_exchange(part, parts);

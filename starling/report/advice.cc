@@ -191,13 +191,15 @@ Candidates slow_servers(const TimeAccount& a, double share) {
 Candidates slow_rounds(const TimeAccount& a, double share, const std::string& why) {
   Candidates out;
   const int64_t every = a.spec->exchange.every;
+  const int64_t from = exchange_traits(*a.spec).reads("local_from") ? a.spec->exchange.local_from : 0;
   const int64_t rounds = exchange_traits(*a.spec).reads("rounds") ? a.spec->exchange.rounds : 0;
   if (rounds > 1)
     out.push_back({share, fmt::format("--rounds {}", rounds / 2),
                    why + fmt::format(" The run has {} rounds, and may have fewer.", rounds)});
   if (rounds == 0)
     out.push_back({share, fmt::format("--every {}", multiple_of(2, every)),
-                   why + fmt::format(" It happens once in {} steps, and may happen less often.", every)});
+                   why + fmt::format(" It happens once in {} steps{}, and may happen less often.", every,
+                                     from > 0 ? fmt::format(" after step {}", from) : "")});
   add_larger_batch(out, a, share, why);
   return out;
 }

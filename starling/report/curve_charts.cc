@@ -115,8 +115,7 @@ std::string smoothing_note(int64_t steps) {
   if (steps == 1) return "";
   return fmt::format(
       "Bold lines: average of about {} steps; raw values faint. The average is exponential and trailing: the "
-      "newest step "
-      "weighs {:.3g}. Faint lines end at the frame.",
+      "newest step weighs {:.3g}. Faint lines end at the frame.",
       steps, smoothing_weight(steps));
 }
 

@@ -68,8 +68,7 @@ LineChart exchange_chart(const Comparison& comparison) {
 std::string exchange_caption(const Comparison& comparison) {
   std::string out =
       "The unit is |W| divided by the bandwidth of a link. Star (blue): p; tree (orange): 2 log2 p; ring "
-      "(green): "
-      "2 (p − 1) / p.";
+      "(green): 2 (p − 1) / p.";
   if (comparison.exchanges.empty()) return out;
   return out + fmt::format(" Dots are measured with {} at {}/s of one stream.",
                            bytes_text(static_cast<uint64_t>(comparison.exchange_bytes)),

@@ -30,8 +30,7 @@ std::string legend(const Comparison& comparison, const Picture& picture) {
     const int color = color_of(picture, place);
     out += fmt::format(
         "<button type=\"button\" aria-pressed=\"true\" data-run=\"{}\" title=\"{}\"><svg viewBox=\"0 0 22 "
-        "10\">"
-        "<path class=\"{}\" d=\"M0 5L22 5\" fill=\"none\" stroke-width=\"3\"/></svg>{}</button>",
+        "10\"><path class=\"{}\" d=\"M0 5L22 5\" fill=\"none\" stroke-width=\"3\"/></svg>{}</button>",
         color, escaped(comparison.runs[run].name), color_class(color), escaped(names[run]));
   }
   return out + "</div>\n";
@@ -42,8 +41,7 @@ std::string timeline_figure(const std::string& name, const StepTimeline& timelin
       planned_bubble(timeline.schedule, timeline.ranks, timeline.chunks, timeline.micro_batches);
   const std::string caption = fmt::format(
       "{}: schedule {} with {} micro-batches. Blue is forward, orange is backward, the number is the "
-      "micro-batch. The formula "
-      "for stages of equal time predicts {:.1f} % idle time.",
+      "micro-batch. The formula for stages of equal time predicts {:.1f} % idle time.",
       name, timeline.schedule, timeline.micro_batches, 100 * formula);
   return html_figure(svg_of(timeline), caption);
 }
@@ -79,8 +77,8 @@ std::string header(const Comparison& comparison) {
 
 constexpr const char* kSaveButtons =
     "<div class=\"saves\"><button type=\"button\" class=\"save\" data-save=\"table\">Save table "
-    "(CSV)</button>"
-    "<button type=\"button\" class=\"save\" data-save=\"curves\">Save curves (CSV)</button></div>\n";
+    "(CSV)</button><button type=\"button\" class=\"save\" data-save=\"curves\">Save curves "
+    "(CSV)</button></div>\n";
 
 }  // namespace
 

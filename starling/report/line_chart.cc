@@ -175,8 +175,7 @@ std::string svg_of(const LineChart& chart) {
   const Axis y = axis_of(ys, chart.y_scale, kHeight - kBottom, kTop);
   std::string out = fmt::format(
       "<svg class=\"lines\" viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{}\" data-x=\"{}\" "
-      "data-y=\"{}\" "
-      "data-x-label=\"{}\" data-y-label=\"{}\">",
+      "data-y=\"{}\" data-x-label=\"{}\" data-y-label=\"{}\">",
       kWidth, kHeight, escaped(chart.title), x.text(), y.text(), escaped(chart.x_label),
       escaped(chart.y_label));
   out += frame(chart, x, y);

@@ -4,17 +4,17 @@ namespace starling {
 
 const char kReportStyle[] = R"css(
 :root { color-scheme: light dark;
-  --page: #fcfcfb; --card: #ffffff; --ink: #1b1b1a; --soft: #5f5e5a; --line: #e4e3df; --idle: #efeeea;
+  --ground: #fcfcfb; --card: #ffffff; --ink: #1b1b1a; --soft: #5f5e5a; --line: #e4e3df; --idle: #efeeea;
   --warn: #fff6e0; --warn-line: #d99a00;
   --c0: #8a8983; --c1: #2a78d6; --c2: #eb6834; --c3: #1b9e77; --c4: #c98500; --c5: #c2408a; --c6: #4a3aa7;
   --c7: #d03b3b; --c8: #4f7a1c; }
 @media (prefers-color-scheme: dark) { :root {
-  --page: #151514; --card: #1e1e1c; --ink: #f2f1ed; --soft: #b3b1aa; --line: #383733; --idle: #2a2926;
+  --ground: #151514; --card: #1e1e1c; --ink: #f2f1ed; --soft: #b3b1aa; --line: #383733; --idle: #2a2926;
   --warn: #33290f; --warn-line: #b98a1c;
   --c0: #98968f; --c1: #4c95ea; --c2: #f0804f; --c3: #2dbd8f; --c4: #dba32b; --c5: #e072b0; --c6: #a195f0;
   --c7: #ee7272; --c8: #8fbf52; } }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
+body { margin: 0; background: var(--ground); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 main { max-width: 1280px; margin: 0 auto; padding: 24px 16px 64px; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 8px; }

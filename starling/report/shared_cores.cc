@@ -33,10 +33,8 @@ std::string shared_cores_warning(const Comparison& comparison) {
   }
   return fmt::format(
       "Ranks share cores. The host has {}, and these runs have more threads than that: {}. Their times, "
-      "samples/s "
-      "and speed-ups do not show what ranks with a core each reach. Sharing cores changes neither bytes nor "
-      "the "
-      "losses of synchronous runs.",
+      "samples/s and speed-ups do not show what ranks with a core each reach. Sharing cores changes neither "
+      "bytes nor the losses of synchronous runs.",
       counted(sharing.front().cores, "core", "cores"), runs);
 }
 

@@ -204,7 +204,7 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
     if (spec_.comm.engine == "ucx") ucx_ = load_ucx(ucx_devices(bind_address()));
   }
   if (keep && self.rank == 0) begin_run_folder();
-  members_ = full_membership(static_cast<int>(spec_.train.ranks));
+  membership_ = full_membership(static_cast<int>(spec_.train.ranks));
   if (self.rank >= spec_.train.ranks) server_ = self.rank - static_cast<int>(spec_.train.ranks);
   if (self.world_size > 1 && keep) open_recorder();
   group_ = server_ < 0 ? make_named_group("world") : make_single_group({});
@@ -335,14 +335,14 @@ Connector Session::connector() const {
 GroupSetup Session::setup_of_workers(const std::string& name) const {
   GroupSetup setup;
   setup.options = group_options();
-  const std::vector<int>& ranks = members_.ranks;
+  const std::vector<int>& ranks = membership_.ranks;
   setup.world_ranks = ranks;
   if ((!store_ && !mpi_) || ranks.size() == 1) return setup;
   setup.rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), environment_.identity.rank) - ranks.begin());
   setup.size = static_cast<int>(ranks.size());
   setup.name = name;
-  setup.generation = members_.generation;
+  setup.generation = membership_.generation;
   if (mpi_) return setup;
   setup.host_id = host_id();
   setup.connect = connector();
@@ -456,8 +456,8 @@ MembershipRules Session::membership_rules(const CommError& fault) const {
   MembershipRules rules;
   rules.patience = group_options().timeout;
   const auto late = static_cast<size_t>(std::max(fault.peer(), 0));
-  if (fault.code() == ErrorCode::kTimeout && fault.peer() >= 0 && late < members_.ranks.size())
-    rules.suspect = members_.ranks[late];
+  if (fault.code() == ErrorCode::kTimeout && fault.peer() >= 0 && late < membership_.ranks.size())
+    rules.suspect = membership_.ranks[late];
   rules.suspect_patience = rules.patience / 10;
   rules.majority = spec_.train.quorum == Quorum::kMajority;
   if (environment_.error_fd < 0) return rules;
@@ -468,14 +468,15 @@ MembershipRules Session::membership_rules(const CommError& fault) const {
 RunEnvironment Session::regroup(const CommError& why) {
   CommError fault = why;
   for (;;) {
-    const Membership next =
-        agree_on_membership(store_->store(), environment_.identity.rank, members_, membership_rules(fault));
-    if (next.ranks == members_.ranks) throw fault;
-    members_ = next;
+    const Membership next = agree_on_membership(store_->store(), environment_.identity.rank, membership_,
+                                                membership_rules(fault));
+    if (next.ranks == membership_.ranks) throw fault;
+    membership_ = next;
     group_.reset();
     try {
       group_ = make_named_group("world");
-      for (; forgotten_ < members_.generation; ++forgotten_) forget_generation(store_->store(), forgotten_);
+      for (; forgotten_ < membership_.generation; ++forgotten_)
+        forget_generation(store_->store(), forgotten_);
       return run_environment();
     } catch (const CommError& error) {  // one more rank was lost meanwhile
       fault = error;
@@ -496,7 +497,7 @@ RunEnvironment Session::run_environment() {
   environment.kept.require_lock = [this] {
     if (lock_) lock_->require();
   };
-  environment.membership.ranks = members_.ranks;
+  environment.membership.ranks = membership_.ranks;
   environment.membership.is_leader = [this] { return leads_.load(); };
   environment.membership.lead = [this] { return lead(); };
   environment.membership.regroup = [this](const CommError& why) { return regroup(why); };

@@ -106,7 +106,7 @@ class Session {
   std::shared_ptr<MpiLibrary> mpi_;     // comm.engine=mpi; then a store only where there are servers
   std::shared_ptr<FlightRecorder> recorder_;
   std::unique_ptr<JobStore> store_;
-  Membership members_;
+  Membership membership_;
   int64_t forgotten_ = 0;  // the generations below it have left nothing in the store
   std::unique_ptr<Group> group_;
   LocalCores local_cores_;

@@ -90,6 +90,8 @@ PipelineOptions pipeline_options(const StrategyParts& parts) {
 ModelParts joined(const MeshGroups& axes, ModelParts stage, const ModelParts& slice) {
   if (slice.group == nullptr) return stage;
   stage.group = &axes.models();
+  stage.slices = slice.slices;
+  stage.sliced = slice.sliced;
   stage.counted_elsewhere.insert(stage.counted_elsewhere.end(), slice.counted_elsewhere.begin(),
                                  slice.counted_elsewhere.end());
   return stage;

@@ -106,7 +106,7 @@ class Training {
   bool cut() const { return !has_whole_models(spec_); }
   // True if the strategy answers a loss by a new generation, which takes over its state.
   bool can_take_over() const { return goes_on_after_loss(spec_) && !has_servers(spec_); }
-  std::vector<int> members() const {
+  std::vector<int> remaining_ranks() const {
     return environment_->membership.ranks.empty() ? full_membership(environment_->group.size()).ranks
                                                   : environment_->membership.ranks;
   }
@@ -240,9 +240,9 @@ RunResult Training::generation() {
 }
 
 void Training::regroup(const CommError& error) {
-  const std::vector<int> before = members();
+  const std::vector<int> before = remaining_ranks();
   environment_.emplace(environment_->membership.regroup(error));
-  const std::vector<int> now = members();
+  const std::vector<int> now = remaining_ranks();
   just_lost_.clear();
   std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(just_lost_));
 }
@@ -302,8 +302,8 @@ Generation::Generation(Training& run)
 
 std::unique_ptr<Loader> Generation::own_loader(int64_t first) {
   if (!run_.cut()) {
-    return first_loader(spec_, run_.own_, environment_.group, environment_.world_rank(), run_.members(),
-                        first);
+    return first_loader(spec_, run_.own_, environment_.group, environment_.world_rank(),
+                        run_.remaining_ranks(), first);
   }
   // All ranks of a replica read the replica's samples.
   Group& replicas = axes_.replicas();
@@ -347,7 +347,7 @@ void Generation::begin() {
 
 void Generation::begin_measurement() {
   if (!measures_shares(spec_, run_.choices_, environment_.group)) return;
-  shares_.emplace(shares_of_members(spec_, run_.own_.shares, run_.members()), least_samples(spec_),
+  shares_.emplace(shares_of_remaining(spec_, run_.own_.shares, run_.remaining_ranks()), least_samples(spec_),
                   environment_.group);
   if (environment_.leads()) environment_.process.sink.emit(ShareMeasurement::begins());
 }
@@ -355,7 +355,7 @@ void Generation::begin_measurement() {
 void Generation::step_done(int64_t step, const StepReport& report) {
   keep_carried(step);
   if (!shares_ || !shares_->add(report.compute_s)) return;
-  const std::vector<int64_t> all = shares_of_ranks(spec_, shares_->shares(), run_.members());
+  const std::vector<int64_t> all = shares_of_ranks(spec_, shares_->shares(), run_.remaining_ranks());
   run_.own_.shares.assign(all.begin(), all.end());
   run_.loader_ = own_loader(step);
   if (environment_.leads()) environment_.process.sink.emit(shares_->message());
@@ -461,7 +461,7 @@ Takeover Generation::after_loss(int64_t step) {
   std::set_difference(now.begin(), now.end(), run_.lost_.begin(), run_.lost_.end(),
                       std::back_inserter(takeover.lost));
   run_.lost_ = now;
-  std::vector<int> left = run_.members();
+  std::vector<int> left = run_.remaining_ranks();
   std::erase_if(left, [&](int rank) { return now.count(rank) > 0; });
   takeover.left = std::ssize(left);
   const int own = environment_.world_rank();
@@ -547,7 +547,7 @@ RunResult Generation::train_to_the_end() {
   if (run_.cut()) parts.evaluators = &evaluators_;
   RunResult result = train(spec_, run_.length_, parts, run_.progress_);
   result.exchange = exchange_of(spec_);
-  result.share = shares_of_run(spec_, run_.own_.shares, run_.members());
+  result.share = shares_of_run(spec_, run_.own_.shares, run_.remaining_ranks());
   const std::exception_ptr unwritten = finish(result);
   if (run_.trained_ != nullptr) *run_.trained_ = trained_model();
   if (result.interrupted && run_.folder_->saved(result.steps)) result.resume = environment_.kept.resume;

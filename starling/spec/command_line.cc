@@ -19,7 +19,7 @@ std::string long_name(const SchemaEntry& entry) {
   return std::string(entry.flags.substr(entry.flags.rfind("--")));
 }
 
-// Returns what the help of a key whose values are not words says about the rows of the program.
+// Returns what the help of a key says about the rows of the program.
 std::string added_text(const SchemaEntry& entry, const Extensions& added) {
   std::string text;
   if (entry.key == "data.source") {
@@ -29,6 +29,14 @@ std::string added_text(const SchemaEntry& entry, const Extensions& added) {
     for (const auto& row : added.codecs()) {
       if (entry.key == "exchange.codec" || row->traits.weights) text += fmt::format(", {}", row->traits.name);
     }
+  }
+  if (table_of(entry) == "exchange") {
+    std::string readers;
+    for (const auto& row : added.exchanges()) {
+      if (row->traits.reads(leaf_of(entry)))
+        readers += fmt::format("{}{}", readers.empty() ? "" : ", ", row->traits.name);
+    }
+    if (!readers.empty()) text += fmt::format(". {} of this program reads this key, too", readers);
   }
   return text;
 }

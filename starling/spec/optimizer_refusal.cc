@@ -46,33 +46,66 @@ std::optional<OptimizerRefusal> nesterov_refusal(const RunSpec& spec, const Orig
                   spec.exchange.codec)};
 }
 
-std::optional<OptimizerRefusal> clip_value_refusal(const RunSpec& spec) {
-  const ExchangeTraits& traits = exchange_traits(spec);
-  const auto refuse = [](std::string_view key, std::string text) {
-    return OptimizerRefusal{{"optimizer.clip_value", key}, std::move(text)};
+// Returns why the replicas of the run do not update whole tensors from whole gradients, which `what` needs.
+std::optional<OptimizerRefusal> update_refusal(const RunSpec& spec, std::string_view key,
+                                               const std::string& what) {
+  const auto refuse = [&](std::string_view other, const std::string& remedy) {
+    return OptimizerRefusal{{key, other}, fmt::format("{} {}", what, remedy)};
   };
-  if (spec.optimizer.clip_value <= 0) return std::nullopt;
-  if (!traits.clip_value)
-    return refuse("exchange.name",
-                  fmt::format("{} does not clip the elements of gradients: use --exchange {}",
-                              spec.exchange.name, exchange_table().front().name));
-  if (spec.exchange.codec != "none" && traits.momentum_correction)
-    return refuse("exchange.codec", fmt::format("{} encodes gradients before their elements can be clipped: "
-                                                "leave out --codec or optimizer.clip_value",
-                                                spec.exchange.name));
+  if (!exchange_traits(spec).local_update)
+    return refuse("exchange.name", fmt::format("does not work with {}: use --exchange {}", spec.exchange.name,
+                                               exchange_table().front().name));
   if (spec.train.threads_mode != ThreadsMode::kOp)
-    return refuse("train.threads_mode", "clipping the elements of gradients needs --threads-mode op");
+    return refuse("train.threads_mode", "needs --threads-mode op");
   if (spec.train.on_failure == OnFailure::kContinue)
-    return refuse("train.on_failure",
-                  "a run that clips the elements of gradients ends if a rank is lost: use --on-failure stop");
+    return OptimizerRefusal{{key, "train.on_failure"},
+                            fmt::format("a run with {} ends if a rank is lost: use --on-failure stop", what)};
   return std::nullopt;
+}
+
+std::optional<OptimizerRefusal> clip_value_refusal(const RunSpec& spec) {
+  if (spec.optimizer.clip_value <= 0) return std::nullopt;
+  if (!exchange_traits(spec).local_update)
+    return OptimizerRefusal{{"optimizer.clip_value", "exchange.name"},
+                            fmt::format("{} does not clip the elements of gradients: use --exchange {}",
+                                        spec.exchange.name, exchange_table().front().name)};
+  if (spec.exchange.codec != "none" && exchange_traits(spec).momentum_correction)
+    return OptimizerRefusal{
+        {"optimizer.clip_value", "exchange.codec"},
+        fmt::format("{} encodes gradients before their elements can be clipped: leave out "
+                    "--codec or optimizer.clip_value",
+                    spec.exchange.name)};
+  return update_refusal(spec, "optimizer.clip_value", "clipping the elements of gradients");
+}
+
+std::optional<OptimizerRefusal> tensor_refusal(const RunSpec& spec) {
+  const OptimizerSpec& optimizer = spec.optimizer;
+  if (!updates_by_tensor(optimizer)) return std::nullopt;
+  const bool named = optimizer.name == "lars" || optimizer.name == "lamb";
+  const std::string_view key = named ? "optimizer.name" : "optimizer.exempt_vectors";
+  const std::string what = named ? optimizer.name : std::string(key);
+  if (spec.train.hybrid != "none")
+    return OptimizerRefusal{{key, "train.hybrid"},
+                            fmt::format("{} does not work with --hybrid: leave out one of them", what)};
+  if (!named && optimizer.name == "sgd" && optimizer.momentum > 0 && corrects_momentum(spec))
+    return OptimizerRefusal{
+        {key, "exchange.codec"},
+        fmt::format("--codec {} adds the weight decay to all gradients before it encodes: add "
+                    ":correction=off, or leave out {}",
+                    spec.exchange.codec, key)};
+  return update_refusal(spec, key, what);
 }
 
 }  // namespace
 
 std::optional<OptimizerRefusal> optimizer_refusal(const RunSpec& spec, const Origins& origins) {
   if (auto refusal = nesterov_refusal(spec, origins)) return refusal;
-  return clip_value_refusal(spec);
+  if (auto refusal = clip_value_refusal(spec)) return refusal;
+  return tensor_refusal(spec);
+}
+
+bool updates_by_tensor(const OptimizerSpec& spec) {
+  return spec.name == "lars" || spec.name == "lamb" || (spec.exempt_vectors && spec.weight_decay != 0);
 }
 
 }  // namespace starling

@@ -36,7 +36,7 @@ TEST(ConfigPrint, AlignsAndSaysWhereFrom) {
   const std::string text = config_to_toml(example());
   EXPECT_THAT(text, HasSubstr("\n[checkpoint]\nevery   = 0     # default\nminutes = 10.0  # default\nkeep    "
                               "= 2     # default\n"));
-  EXPECT_THAT(text, HasSubstr("\nlr           = 0.1     # --set\n"));
+  EXPECT_THAT(text, HasSubstr("\nlr             = 0.1     # --set\n"));
 }
 
 TEST(ConfigPrint, JsonReadsBackAsTheSame) {

@@ -67,6 +67,8 @@ constexpr ModelRecipe kModels[] = {
 double rate_of(std::string_view optimizer) {
   if (optimizer == "adam" || optimizer == "adamw") return 1e-3;
   if (optimizer == "adagrad") return 1e-2;
+  if (optimizer == "lamb") return 5e-3;
+  if (optimizer == "lars") return 5;  // times optimizer.trust
   return OptimizerSpec{}.lr;
 }
 

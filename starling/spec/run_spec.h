@@ -94,10 +94,12 @@ struct DataSpec {
 
 // The update of the parameters.
 struct OptimizerSpec {
-  std::string name = "sgd";                      // optimizer.name: sgd adam adamw adagrad
+  std::string name = "sgd";                      // optimizer.name
   double lr = 0.05;                              // optimizer.lr
-  double momentum = 0.9;                         // optimizer.momentum: sgd
+  double momentum = 0.9;                         // optimizer.momentum: sgd, lars
   bool nesterov = false;                         // optimizer.nesterov: sgd
+  double trust = 0.001;                          // optimizer.trust: lars
+  bool exempt_vectors = false;                   // optimizer.exempt_vectors
   double weight_decay = 0.0;                     // optimizer.weight_decay
   double beta1 = 0.9;                            // optimizer.beta1
   double beta2 = 0.999;                          // optimizer.beta2
@@ -155,8 +157,12 @@ struct ExchangeSpec {
   std::string name = "all-reduce";  // exchange.name (--exchange): a name in spec/exchanges.inc
   int64_t every = 8;                // exchange.every (--every): steps per synchronization round
   int64_t rounds = 0;  // exchange.rounds (--rounds): parallel-sgd: number of rounds; 0 = by exchange.every
-  double block_momentum = 0;                    // exchange.block_momentum: of the agreed parameters
-  std::string combine = "average";              // exchange.combine (--combine): parallel-sgd: average best
+  double block_momentum = 0;        // exchange.block_momentum: of the agreed parameters
+  double outer_lr = 1;              // exchange.outer_lr: of the agreed parameters
+  bool outer_nesterov = false;      // exchange.outer_nesterov: Nesterov's form of block_momentum
+  int64_t local_from = 0;           // exchange.local_from: steps up to this one end with a round each
+  double elastic = 0.9;             // exchange.elastic: easgd: β
+  std::string combine = "average";  // exchange.combine (--combine): parallel-sgd: average best
   CentralMode central = CentralMode::kSharded;  // exchange.central (--central): sharded master
   std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
   double rho = 0.1;                             // exchange.rho: admm: penalty

@@ -96,6 +96,7 @@ TEST(Schema, DefaultsPassTheirOwnChecksAndEveryEntryIsDocumented) {
   for (const SchemaEntry& entry : schema()) {
     EXPECT_EQ(error_of(std::string(entry.key), default_of(entry)), "") << entry.key;
     EXPECT_TRUE(entry.doc.ends_with('.')) << entry.key;
+    EXPECT_FALSE(entry.doc.starts_with(':')) << "no exchange reads " << entry.key;
     // The flag of a truth value has no argument.
     EXPECT_EQ(entry.flags.empty() || type_of(entry) == ValueType::kBool, entry.placeholder.empty())
         << entry.key;

@@ -46,8 +46,10 @@ struct ExchangeTraits {
   bool shards = false;               // train.shard and train.hybrid are possible.
   bool buckets = false;              // It reads train.bucket_mb, train.hash_every and optimizer.share.
   bool unequal_shares = false;       // data.share is possible: ranks may have unequal numbers of samples.
-  bool clip_value = false;           // optimizer.clip_value is possible.
-  bool own_loop = false;             // A program's own loop and its own optimizer are possible.
+  // Each rank updates whole tensors from whole gradients, as optimizer.clip_value, lars and lamb need it.
+  bool local_update = false;
+  bool directed = false;  // exchange.graph may be one-peer.
+  bool own_loop = false;  // A program's own loop and its own optimizer are possible.
   std::string_view recipe =
       "";                     // Settings that it brings as defaults, "key=value" between spaces (recipes.h).
   double momentum = -1;       // The momentum of its recipe; below 0 it takes that of the model's recipe.

@@ -255,6 +255,15 @@ class Validator {
       fail({"optimizer.clip_norm", "exchange.name"}, "{} does not clip gradients: use --exchange {}", name,
            default_);
     if (const auto refusal = optimizer_refusal(spec_, origins_)) fail(refusal->keys, "{}", refusal->text);
+    if (exchange.graph == "one-peer" && traits_.reads("graph") && !traits_.directed)
+      fail({"exchange.graph", "exchange.name"},
+           "{} has no graph one-peer: use --graph exponential, or --exchange {}", name,
+           names_of([](const ExchangeTraits& e) { return e.directed; }));
+    if (exchange.outer_nesterov && exchange.block_momentum == 0 && traits_.reads("outer_nesterov"))
+      fail({"exchange.outer_nesterov", "exchange.block_momentum"},
+           "exchange.outer_nesterov needs a momentum: give --set exchange.block_momentum=0.9, as DiLoCo has, "
+           "or "
+           "leave out exchange.outer_nesterov");
     if (spec_.train.precision == Precision::kBf16 && !traits_.bf16)
       fail({"train.precision", "exchange.name"},
            "{} trains in fp32 or fp64: use --precision fp32, or --exchange {} for bf16", name, default_);
@@ -513,8 +522,7 @@ class Validator {
       if (other)
         fail({"data.share", key},
              "data.share divides each batch among ranks that average their gradients in every step, so it "
-             "does "
-             "not apply to {}: leave out --share, or use --exchange {} on whole models",
+             "does not apply to {}: leave out --share, or use --exchange {} on whole models",
              what, names_of([](const ExchangeTraits& e) { return e.unequal_shares; }));
     };
     only(!traits_.unequal_shares, "exchange.name", spec_.exchange.name);
@@ -528,8 +536,7 @@ class Validator {
     if (share.measured && spec_.model.batch_norm == BatchNorm::kSync)
       fail({"data.share", "model.batch_norm"},
            "auto measures the computation of each rank, but with model.batch_norm = \"sync\" the ranks wait "
-           "for "
-           "each other while they compute: give a list, such as --share 2,1");
+           "for each other while they compute: give a list, such as --share 2,1");
     const auto given = std::ssize(share.parts);
     if (!share.measured && given != spec_.train.ranks)
       fail({"data.share", "train.ranks"},
@@ -539,8 +546,7 @@ class Validator {
     if (spec_.train.global_batch < least * spec_.train.ranks)
       fail({"train.global_batch", "data.share", "train.ranks"},
            "each of the {} ranks needs at least {} sample{} of a step, but train.global_batch = {}: use a "
-           "batch of "
-           "{} or more",
+           "batch of {} or more",
            spec_.train.ranks, least, least == 1 ? "" : "s", spec_.train.global_batch,
            least * spec_.train.ranks);
   }

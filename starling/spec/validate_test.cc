@@ -347,6 +347,56 @@ TEST(Validate, FlagsWithoutMeaningForTheExchangeAreRefused) {
   EXPECT_EQ(error_of_flags({{"--micro-batches", "4"}, {"--mesh", "stage=2"}, {"-n", "2"}}), "");
 }
 
+TEST(Validate, RatesOfTensorsNeedWholeGradients) {
+  for (const char* way : {"exchange.name=local-sgd", "exchange.name=gossip", "train.shard=parameters",
+                          "train.mesh=tensor=2", "train.mesh=stage=2"}) {
+    EXPECT_EQ(error_of_sets({"train.ranks=2", "optimizer.name=lars", way}), "") << way;
+    EXPECT_EQ(error_of_sets({"train.ranks=2", "optimizer.exempt_vectors=true", way}), "") << way;
+  }
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lamb", "exchange.name=parameter-server"}),
+              HasSubstr("lamb does not work with parameter-server: use --exchange all-reduce"));
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lars", "exchange.name=central"}),
+              HasSubstr("lars does not work with central"));
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lars", "train.hybrid=fc1"}),
+              HasSubstr("lars does not work with --hybrid"));
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lars", "train.on_failure=continue"}),
+              HasSubstr("use --on-failure stop"));
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.weight_decay=0.1", "optimizer.exempt_vectors=true",
+                             "exchange.name=central"}),
+              HasSubstr("optimizer.exempt_vectors does not work with central"));
+  const std::vector<std::string> exempt = {"train.ranks=2", "optimizer.weight_decay=0.1",
+                                           "optimizer.exempt_vectors=true"};
+  const auto with = [&](const std::string& set) {
+    std::vector<std::string> sets = exempt;
+    sets.push_back(set);
+    return error_of_sets(sets);
+  };
+  EXPECT_THAT(with("exchange.codec=prune"), HasSubstr("add :correction=off, or leave out"));
+  EXPECT_EQ(with("exchange.codec=prune:correction=off"), "");
+  EXPECT_EQ(with("exchange.codec=fp16"), "");
+  EXPECT_THAT(with("train.bucket_mb=4"), HasSubstr("optimizer.exempt_vectors"));
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lars", "optimizer.share=sharded"}),
+              HasSubstr("--optimizer lars"));
+}
+
+TEST(Validate, GraphsOfGossipAndPush) {
+  EXPECT_THAT(error_of_sets({"train.ranks=4", "exchange.name=gossip", "exchange.graph=one-peer"}),
+              HasSubstr("gossip has no graph one-peer: use --graph exponential, or --exchange sgp"));
+  for (const char* graph : {"exchange.graph=one-peer", "exchange.graph=torus"})
+    EXPECT_EQ(error_of_sets({"train.ranks=4", "exchange.name=sgp", graph}), "");
+}
+
+TEST(Validate, TheOuterStepOfLocalSgd) {
+  EXPECT_EQ(
+      error_of_sets({"train.ranks=2", "exchange.name=local-sgd", "exchange.outer_nesterov=true",
+                     "exchange.block_momentum=0.9", "exchange.outer_lr=0.7", "exchange.local_from=100"}),
+      "");
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "exchange.name=local-sgd", "exchange.outer_nesterov=true"}),
+              HasSubstr("needs a momentum: give --set exchange.block_momentum=0.9"));
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "exchange.name=admm", "exchange.local_from=9"}),
+              HasSubstr("exchange.local_from belongs to local-sgd, not to \"admm\""));
+}
+
 TEST(Validate, NesterovNeedsMomentum) {
   EXPECT_EQ(error_of({"optimizer.nesterov=true"}), "");
   EXPECT_THAT(error_of_sets({"optimizer.nesterov=true", "optimizer.name=adam"}),

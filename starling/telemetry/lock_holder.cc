@@ -43,8 +43,7 @@ std::string describe_lock_holder(const std::string& path) {
       return fmt::format("process {} holds its lock: wait until that process has ended, or end it", pid);
     return fmt::format(
         "process {}, which is stopped, holds its lock: continue the process with `kill -CONT {}`, or end it "
-        "with "
-        "`kill -KILL {}`",
+        "with `kill -KILL {}`",
         pid, pid, pid);
   }
   return "";

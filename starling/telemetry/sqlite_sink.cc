@@ -189,7 +189,8 @@ class SqliteSink final : public EventSink {
     db_.insert(
         "INSERT INTO "
         "run(started_at,run_dir,model,data,ranks,threads,global_batch,total_steps,first_step,params,choices,"
-        "local_processes,local_cores) VALUES((julianday('now')-2440587.5)*86400.0,?,?,?,?,?,?,?,?,?,?,?,?)",
+        "local_processes,local_cores) "
+        "VALUES((julianday('now')-2440587.5)*86400.0,?,?,?,?,?,?,?,?,?,?,?,?)",
         e.run_dir, e.model, e.data, e.ranks, e.threads, e.global_batch, e.total_steps, e.first_step, e.params,
         text_of(nlohmann::json(e.choices)), e.local_processes, known(e.local_cores));
     run_ = db_.last_row();

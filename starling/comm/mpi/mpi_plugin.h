@@ -96,11 +96,10 @@ class MpiLibrary {
   virtual std::string version() const = 0;
   // The communicator of all ranks, for send and receive. The library owns it.
   virtual MpiCommunicator& world() = 0;
-  // Makes a communicator of `members`, ascending ranks among all. It is a collective over them and has no
-  // timeout. A rank in the communicator is a position in `members`. `tag` tells apart groups that threads of
-  // one process make at the same time. It returns null and sets `error` if it fails.
-  virtual std::unique_ptr<MpiCommunicator> make(std::span<const int> members, int tag,
-                                                std::string& error) = 0;
+  // Makes a communicator of `ranks`, which are ascending ranks of the world. It is a collective over them and
+  // has no timeout. A rank in the communicator is a position in `ranks`. `tag` tells apart groups that
+  // threads of one process make at the same time. It returns null and sets `error` if it fails.
+  virtual std::unique_ptr<MpiCommunicator> make(std::span<const int> ranks, int tag, std::string& error) = 0;
   // Gives MPI up because an operation that will not end is under way. MPI is then not finalized, and mpiexec
   // ends the other ranks when this process exits.
   virtual void abandon() = 0;

@@ -240,8 +240,7 @@ void Handshake::feed(std::span<const std::byte> bytes) {
 const char* Handshake::meaning_of_end() const {
   if (parts_->state == Parts::State::kPrefix && parts_->role == HandshakeRole::kClient)
     return "closed the connection without a greeting: it is not a Starling process, has too many "
-           "connections, "
-           "or belongs to another job; see its log";
+           "connections, or belongs to another job; see its log";
   return "closed the connection in the middle of the handshake; see its log";
 }
 

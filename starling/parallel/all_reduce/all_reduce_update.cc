@@ -30,8 +30,9 @@ void AllReduce::apply_bucket(size_t bucket) {
   const Bucket& b = layout_.buckets[bucket];
   const size_t ranks = sharded() ? group_.local_ranks().size() : 1;
   const size_t rank = sharded() ? group_.local_rank() : 0;
-  const auto apply_member = [&](int m) {
-    const auto [begin, end] = share_of(b.begin, b.end, rank * options_.threads + m, ranks * options_.threads);
+  const auto apply_share = [&](int thread) {
+    const auto [begin, end] =
+        share_of(b.begin, b.end, rank * options_.threads + thread, ranks * options_.threads);
     if (begin == end) return;
     const bool finite = options_.master == at::kDouble      ? apply_range<double, double>(begin, end)
                         : options_.working == at::kBFloat16 ? apply_range<float, Bf16>(begin, end)
@@ -39,9 +40,9 @@ void AllReduce::apply_bucket(size_t bucket) {
     if (!finite) finite_ = false;
   };
   if (team_) {
-    team_->run(apply_member);
+    team_->run(apply_share);
   } else {
-    apply_member(0);
+    apply_share(0);
   }
 }
 

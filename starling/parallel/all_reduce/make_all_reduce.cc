@@ -7,6 +7,7 @@
 #include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/exchange_parts.h"
 #include "starling/spec/on_failure.h"
+#include "starling/spec/optimizer_refusal.h"
 
 namespace starling {
 
@@ -44,7 +45,7 @@ std::unique_ptr<Strategy> make_all_reduce(const ExchangeParts& parts) {
                                            correction, parts.group, parts.clock);
   }
   const UpdateRule rule = make_update_rule(spec.optimizer);
-  if (parts.replica.optimizer || parts.replica.clip_value > 0)
+  if (parts.replica.optimizer || parts.replica.clip_value > 0 || updates_by_tensor(spec.optimizer))
     return std::make_unique<MeanGradient>(parts.factory, rule, parts.replica, parts.group, parts.clock);
   AllReduceOptions options = all_reduce_options(spec, parts.replica);
   options.on_bucket = parts.on_bucket;

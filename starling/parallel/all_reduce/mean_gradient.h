@@ -1,6 +1,6 @@
 // All-reduce data parallelism with the optimizer of the user's program, or with an update that needs the
-// whole gradient first (optimizer.clip_value). Each rank's gradient becomes the mean over the ranks, and
-// every rank makes the same update:
+// whole gradient first (optimizer.clip_value, lars, lamb). Each rank's gradient becomes the mean over the
+// ranks, and every rank makes the same update:
 //
 //   w_{t+1} = O( w_t, 1/p Σ_k g_k(w_t) )
 //

@@ -15,6 +15,7 @@
 #include "starling/parallel/replica/batch_parts.h"
 #include "starling/parallel/replica/broadcast_tensor.h"
 #include "starling/parallel/replica/own_gradients.h"
+#include "starling/spec/optimizer_refusal.h"
 
 namespace starling {
 
@@ -72,6 +73,11 @@ FlatReplica::FlatReplica(const ModelFactory& factory, UpdateRule rule, const Fla
       slots_.back().slot->bind(memory_->gradient_view(0, layout_.offset[i], p));
   }
   if (options.optimizer) make_optimizer();
+  if (!updates_by_tensor(rule_.spec())) return;
+  layers_.emplace(rule_.spec());
+  for (size_t i = 0; i < sizes_.size(); ++i)
+    layer_parts_.push_back(
+        {layout_.offset[i], layout_.offset[i] + sizes_[i], i, replica_.parameters[i].tensor.dim() <= 1});
 }
 
 void FlatReplica::make_optimizer() {
@@ -133,31 +139,25 @@ double FlatReplica::loss_of(const Batch& batch) {
   return sum / (loss_weight_ > 0 ? loss_weight_ : 1);
 }
 
-namespace {
-
-// Returns whether the gradients are finite.
+// Updates the parameters. Returns whether the gradients are finite.
 template <typename T>
-bool apply_rule(const UpdateRule& rule, const at::Tensor& parameters, const at::Tensor& gradients,
-                const std::vector<at::Tensor>& states, double scale, const Step& step) {
-  const T* sources[] = {gradients.data_ptr<T>()};
-  std::vector<const T*> in;
-  std::vector<T*> out;
-  for (const at::Tensor& s : states) {
-    in.push_back(s.data_ptr<T>());
-    out.push_back(s.data_ptr<T>());
-  }
+bool FlatReplica::apply_rule(double scale, const Step& step) {
+  const T* sources[] = {gradients_.data_ptr<T>()};
+  std::vector<T*> states;
+  states.reserve(states_.size());
+  for (const at::Tensor& s : states_) states.push_back(s.data_ptr<T>());
   UpdateArgs<T, T> args;
   args.gradients = sources;
   args.gradient_scale = scale;
-  args.parameter = parameters.data_ptr<T>();
-  args.parameter_out = parameters.data_ptr<T>();
-  args.state = in.data();
-  args.state_out = out.data();
-  args.count = static_cast<size_t>(parameters.numel());
-  return rule.apply(args, step.lr, step.index);
+  args.parameter = args.parameter_out = parameters_.data_ptr<T>();
+  args.state = args.state_out = states.data();
+  args.count = static_cast<size_t>(parameters_.numel());
+  if (!layers_) return rule_.apply(args, step.lr, step.index);
+  std::vector<LayerSquares> squares(sizes_.size());
+  layers_->add_squares(args, layer_parts_, step.index, squares);
+  if (layers_->needs_squares()) sum_over_slices(options_.parts, replica_.parameters, squares);
+  return layers_->apply(args, layer_parts_, step.lr, step.index, squares);
 }
-
-}  // namespace
 
 double FlatReplica::own_squares(const at::Tensor& flat, int64_t begin) const {
   double sum = 0;
@@ -250,9 +250,8 @@ void FlatReplica::update(const Step& step) {
   }
   if (options_.clip_value > 0) check_gradients(step.index);  // clipping would make an infinity finite
   const double scale = clipping_scale();
-  const bool finite = options_.master == at::kDouble
-                          ? apply_rule<double>(rule_, parameters_, gradients_, states_, scale, step)
-                          : apply_rule<float>(rule_, parameters_, gradients_, states_, scale, step);
+  const bool finite =
+      options_.master == at::kDouble ? apply_rule<double>(scale, step) : apply_rule<float>(scale, step);
   if (!finite) refuse_gradients(step.index);
   parameters_changed();
 }

@@ -8,12 +8,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
 #include "starling/nn/layers/gradient_slot.h"
+#include "starling/optim/layer_rule.h"
 #include "starling/optim/update_rule.h"
 #include "starling/parallel/replica/flat_layout.h"
 #include "starling/parallel/replica/flat_memory.h"
@@ -53,10 +55,10 @@ struct FlatReplicaOptions {
   const Clock* clock = nullptr;  // measures weighing_s(); null: weighing_s() is 0
 };
 
-// A model with its flat ranges and its update rule. Not thread-safe. squares(), and update() if it clips the
-// norm, communicate with the ranks of options.parts. forward_backward() of a weighted loss communicates with
-// the ranks of options.mean_over. If the model is a part of a pipeline or of a tensor group, its forward and
-// backward communicate, too.
+// A model with its flat ranges and its update rule. Not thread-safe. squares() communicates with the ranks of
+// options.parts. So does update() if it clips the norm, or if the rate of a tensor depends on its norm.
+// forward_backward() of a weighted loss communicates with the ranks of options.mean_over. If the model is a
+// part of a pipeline or of a tensor group, its forward and backward communicate, too.
 class FlatReplica {
  public:
   // Makes the model with the parameters that options.seed gives.
@@ -149,6 +151,8 @@ class FlatReplica {
   void hold_gradients();
   double clipping_scale();
   void step_optimizer(const Step& step);
+  template <typename T>
+  bool apply_rule(double scale, const Step& step);
 
   FlatReplicaOptions options_;
   UpdateRule rule_;
@@ -160,6 +164,8 @@ class FlatReplica {
   std::vector<GradientSlot::Installed> slots_;
   at::Tensor parameters_, gradients_, working_gradients_, aside_;
   std::vector<at::Tensor> states_;
+  std::optional<LayerRule> layers_;  // set if the update of an element depends on its tensor
+  std::vector<LayerPart> layer_parts_;
   std::shared_ptr<OwnOptimizer> optimizer_;
   // With an own optimizer, by parameter: what the optimizer updates (the parameter, or its master copy), and
   // the part of gradients().

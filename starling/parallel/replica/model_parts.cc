@@ -10,6 +10,22 @@ double sum_over_parts(const ModelParts& parts, double own) {
   return own;
 }
 
+void sum_over_slices(const ModelParts& parts, const std::vector<NamedTensor>& parameters,
+                     std::vector<LayerSquares>& squares) {
+  if (parts.slices == nullptr || parts.slices->size() == 1) return;
+  std::vector<LayerSquares*> sliced;
+  std::vector<double> sums;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (std::find(parts.sliced.begin(), parts.sliced.end(), parameters[i].name) == parts.sliced.end())
+      continue;
+    sliced.push_back(&squares[i]);
+    sums.insert(sums.end(), {squares[i].parameter, squares[i].update});
+  }
+  if (sliced.empty()) return;
+  all_reduce(*parts.slices, sums.data(), sums.size(), DataType::kFp64, ReduceOp::kSum);
+  for (size_t k = 0; k < sliced.size(); ++k) *sliced[k] = {sums[2 * k], sums[2 * k + 1]};
+}
+
 bool counts_here(const ModelParts& parts, const std::string& parameter) {
   const auto& names = parts.counted_elsewhere;
   return std::find(names.begin(), names.end(), parameter) == names.end();

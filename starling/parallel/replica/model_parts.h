@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "starling/comm/group.h"
+#include "starling/optim/layer_rule.h"
 #include "starling/parallel/replica/flat_layout.h"
 #include "starling/parallel/replica/replica.h"
 
@@ -22,10 +23,19 @@ struct ModelParts {
   // The parameters of this rank whose copy on another rank of the group is the one that counts (tied
   // weights).
   std::vector<std::string> counted_elsewhere;
+  // The ranks among which single parameters are sharded, and the names of these parameters. Null: every
+  // parameter of this rank is whole.
+  Group* slices = nullptr;
+  std::vector<std::string> sliced = {};
 };
 
 // Returns the sum of `own` over all parts. Collective over parts.group.
 double sum_over_parts(const ModelParts& parts, double own);
+
+// Adds up the squares of sliced parameters over parts.slices. `squares` has the order of `parameters`. Those
+// of whole parameters stay. Collective over parts.slices.
+void sum_over_slices(const ModelParts& parts, const std::vector<NamedTensor>& parameters,
+                     std::vector<LayerSquares>& squares);
 
 // Returns whether this rank counts the parameter.
 bool counts_here(const ModelParts& parts, const std::string& parameter);

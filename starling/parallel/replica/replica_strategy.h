@@ -1,5 +1,6 @@
 // ReplicaStrategy is the base of exchanges that work on whole flat ranges. These exchanges are local SGD,
-// parallel SGD, ADMM, gossip, compressed SGD, and, for own optimizers, all-reduce and ZeRO stages 1 and 2.
+// elastic averaging, parallel SGD, ADMM, gossip, stochastic gradient push and compressed SGD. For own
+// optimizers, they are also all-reduce and ZeRO stages 1 and 2.
 // Each rank trains its own FlatReplica. The ranks exchange flat ranges in every step, or from time to time in
 // a synchronization round. An algorithm defines what happens in a step and what the agreed model is.
 #pragma once

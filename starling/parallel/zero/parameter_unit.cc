@@ -209,8 +209,7 @@ void ParameterUnit::hold(size_t bytes) {
   if (bytes > 0) return storage->clear_data_ptr_access_error_msg_();
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
       "A parameter that --shard parameters divides among the ranks is read, but it has no memory now: read "
-      "it "
-      "through an operation, or within DistributedOptimizer::consensus()");
+      "it through an operation, or within DistributedOptimizer::consensus()");
 }
 
 at::Tensor ParameterUnit::view(const at::Tensor& flat, size_t position) const {

@@ -14,6 +14,7 @@
 #include "starling/parallel/replica/batch_parts.h"
 #include "starling/parallel/replica/broadcast_tensor.h"
 #include "starling/plan/memory.h"
+#include "starling/spec/optimizer_refusal.h"
 
 namespace starling {
 
@@ -31,6 +32,7 @@ Zero::Zero(const ModelFactory& factory, UpdateRule rule, const ZeroOptions& opti
                       "--shard parameters gathers the model block by block, and this model has no blocks: "
                       "fill Model::blocks (starling/nn/blocks.h), or use --shard gradients");
   }
+  if (updates_by_tensor(rule_.spec())) layers_.emplace(rule_.spec());
   if (options.replica.channels_last) to_channels_last(replica_);
   share_initial_values();
   const std::vector<UnitPlan> plans = options.stage == 3
@@ -206,9 +208,12 @@ StepReport Zero::update() {
     const double norm = scale * std::sqrt(sum_over_parts(options_.replica.parts, squares));
     if (norm > options_.replica.clip_norm) scale *= options_.replica.clip_norm / (norm + 1e-6);
   }
+  std::vector<LayerSquares> squares;
+  if (layers_) squares = squares_of_layers(scale);
   const Nanoseconds agreed = clock_.now();
   for (auto& unit : units_) {
-    if (!unit->apply(scale, step_)) refuse_gradient_of(*unit);
+    const bool finite = layers_ ? unit->apply(*layers_, squares, scale, step_) : unit->apply(scale, step_);
+    if (!finite) refuse_gradient_of(*unit);
   }
   const Nanoseconds applied = clock_.now();
   for (auto& unit : units_) unit->publish();
@@ -219,6 +224,18 @@ StepReport Zero::update() {
   traffic_elements_ = account_.received_elements;
   step_ends();
   return report;
+}
+
+// Returns the squares of every parameter, summed over all ranks that hold parts of it.
+std::vector<LayerSquares> Zero::squares_of_layers(double scale) {
+  std::vector<LayerSquares> squares(replica_.parameters.size());
+  if (!layers_->needs_squares()) return squares;
+  for (const auto& unit : units_) unit->add_squares(*layers_, scale, step_, squares);
+  static_assert(sizeof(LayerSquares) == 2 * sizeof(double));
+  if (group_.size() > 1)
+    all_reduce(group_, squares.data(), 2 * squares.size(), DataType::kFp64, ReduceOp::kSum);
+  sum_over_slices(options_.replica.parts, replica_.parameters, squares);
+  return squares;
 }
 
 void Zero::step_begins() {

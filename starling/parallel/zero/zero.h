@@ -14,6 +14,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "starling/parallel/replica/replica_strategy.h"
@@ -84,6 +85,7 @@ class Zero final : public Strategy {
   void reduce_filled();
   [[noreturn]] void refuse(double loss) const;
   [[noreturn]] void refuse_gradient_of(const ZeroUnit& unit) const;
+  std::vector<LayerSquares> squares_of_layers(double scale);
   // These functions update peak_ if options.memory is given: at the start of a step, around forward, and at
   // the end of the step.
   void step_begins();
@@ -93,6 +95,7 @@ class Zero final : public Strategy {
 
   ZeroOptions options_;
   UpdateRule rule_;
+  std::optional<LayerRule> layers_;  // set if the update of an element depends on its tensor
   Group& group_;
   const Clock& clock_;
   ZeroPeak peak_;  // declared before replica_, which it also counts

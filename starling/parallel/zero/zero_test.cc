@@ -150,6 +150,39 @@ TEST(Zero, MakesTheUpdatesOfOneProcess) {
   for (const auto& [name, difference] : all) EXPECT_LE(difference, 1e-10) << name;
 }
 
+// A rank holds parts of tensors, whose norms the ranks add up.
+TEST(Zero, ScalesTheRateOfEachTensor) {
+  for (const char* name : {"lars", "lamb"}) {
+    const Numbers all = on_ranks(3, [name](Group& group, Store&) {
+      OptimizerSpec spec = optimizer_of(name);
+      spec.weight_decay = 0.1;
+      spec.exempt_vectors = true;
+      spec.trust = 0.02;
+      const auto batches = [](int64_t step) { return batch_of(true, step); };
+      const Named expected = train_one_process(gpt(), batches, spec, 4, {.lr = kLr});
+      OptimizerSpec plain = spec;
+      plain.name = spec.name == "lars" ? "sgd" : "adamw";
+      const Named unscaled = train_one_process(gpt(), batches, plain, 4, {.lr = kLr});
+      const SystemClock clock;
+      Numbers result;
+      for (int stage = 1; stage <= 3; ++stage) {
+        Zero zero(gpt(), make_update_rule(spec), options(stage), group, clock);
+        train(zero, group, true, 1, 4);
+        const StrategyState state = zero.state();
+        if (group.rank() != 0) continue;
+        result["scaled" + std::to_string(stage)] = largest_difference(state.parameters, expected).difference;
+        result["unscaled" + std::to_string(stage)] =
+            largest_difference(state.parameters, unscaled).difference;
+      }
+      return result;
+    });
+    for (int stage = 1; stage <= 3; ++stage) {
+      EXPECT_LE(all.at("scaled" + std::to_string(stage)), 1e-10) << name << stage;
+      EXPECT_GE(all.at("unscaled" + std::to_string(stage)), 1e-3) << name << stage;
+    }
+  }
+}
+
 // The limit is small enough to change most elements of this model's gradients.
 TEST(Zero, ClipsTheElementsOfTheMeanGradient) {
   constexpr double kLimit = 1e-3;

@@ -92,6 +92,13 @@ ZeroUnit::ZeroUnit(UnitPlan plan, Replica& replica, int stage, const UpdateRule&
     slots_.push_back(GradientSlot::install(p, on_filled));
     if (stage_ >= 2) slots_.back().slot->bind_when_needed([this] { open_gradients(); });
   }
+  for (size_t i = 0; i < plan_.parameters.size(); ++i) {
+    const auto begin = std::max<int64_t>(static_cast<int64_t>(layout_.offset[i]), begin_);
+    const auto end = std::min<int64_t>(static_cast<int64_t>(layout_.offset[i] + sizes[i]), begin_ + share_);
+    if (begin < end)
+      layer_parts_.push_back({static_cast<size_t>(begin - begin_), static_cast<size_t>(end - begin_),
+                              plan_.parameters[i], likes_[i].dim() <= 1});
+  }
   own_ = whole_.narrow(0, begin_, share_);
   if (stage_ == 3) own_ = own_.clone();
   master_ = is_mixed() ? own_.to(master_type_) : own_;
@@ -204,20 +211,26 @@ GradientShare ZeroUnit::gradient_share(const Replica& replica) const {
   return {own_gradient_, begin_, replica, plan_.parameters, layout_};
 }
 
-template <typename T, typename G>
-bool ZeroUnit::apply_typed(double scale, const Step& step) {
-  const G* sources[] = {static_cast<const G*>(own_gradient_.data_ptr())};
-  std::vector<T*> states;
-  for (const at::Tensor& s : states_) states.push_back(s.data_ptr<T>());
-  UpdateArgs<T, G> args;
-  args.gradients = sources;
-  args.gradient_scale = scale;
-  args.parameter = args.parameter_out = master_.data_ptr<T>();
-  if (is_mixed()) args.bf16_out = static_cast<Bf16*>(own_.data_ptr());
-  args.state = states.data();
-  args.state_out = states.data();
-  args.count = static_cast<size_t>(share_);
-  return rule_.apply(args, step.lr, step.index);
+// Calls call(args) with the buffers of this rank's share. Returns what it returns.
+template <typename F>
+auto ZeroUnit::with_update(double scale, const F& call) const {
+  const auto typed = [&]<typename T, typename G>(T*, G*) {
+    const G* sources[] = {static_cast<const G*>(own_gradient_.data_ptr())};
+    std::vector<T*> states;
+    for (const at::Tensor& s : states_) states.push_back(s.data_ptr<T>());
+    UpdateArgs<T, G> args;
+    args.gradients = sources;
+    args.gradient_scale = scale;
+    args.parameter = args.parameter_out = master_.data_ptr<T>();
+    if (is_mixed()) args.bf16_out = static_cast<Bf16*>(own_.data_ptr());
+    args.state = states.data();
+    args.state_out = states.data();
+    args.count = static_cast<size_t>(share_);
+    return call(args);
+  };
+  if (is_mixed()) return typed(static_cast<float*>(nullptr), static_cast<Bf16*>(nullptr));
+  if (type_ == at::kDouble) return typed(static_cast<double*>(nullptr), static_cast<double*>(nullptr));
+  return typed(static_cast<float*>(nullptr), static_cast<float*>(nullptr));
 }
 
 void ZeroUnit::clip_elements(double limit) {
@@ -225,9 +238,18 @@ void ZeroUnit::clip_elements(double limit) {
 }
 
 bool ZeroUnit::apply(double scale, const Step& step) {
-  if (is_mixed()) return apply_typed<float, Bf16>(scale, step);
-  if (type_ == at::kDouble) return apply_typed<double, double>(scale, step);
-  return apply_typed<float, float>(scale, step);
+  return with_update(scale, [&](const auto& args) { return rule_.apply(args, step.lr, step.index); });
+}
+
+void ZeroUnit::add_squares(const LayerRule& rule, double scale, const Step& step,
+                           std::vector<LayerSquares>& squares) const {
+  with_update(scale, [&](const auto& args) { rule.add_squares(args, layer_parts_, step.index, squares); });
+}
+
+bool ZeroUnit::apply(const LayerRule& rule, const std::vector<LayerSquares>& squares, double scale,
+                     const Step& step) {
+  return with_update(
+      scale, [&](const auto& args) { return rule.apply(args, layer_parts_, step.lr, step.index, squares); });
 }
 
 void ZeroUnit::publish() {

@@ -15,6 +15,7 @@
 #include "starling/comm/group.h"
 #include "starling/nn/blocks.h"
 #include "starling/nn/layers/gradient_slot.h"
+#include "starling/optim/layer_rule.h"
 #include "starling/optim/update_rule.h"
 #include "starling/parallel/replica/flat_layout.h"
 #include "starling/parallel/replica/replica.h"
@@ -97,6 +98,11 @@ class ZeroUnit {
   GradientShare gradient_share(const Replica& replica) const;
   // Applies the update rule to this rank's share. Returns whether the share of the gradient is finite.
   bool apply(double scale, const Step& step);
+  // Adds the squares of this rank's share to those of its parameters, by their index in the replica.
+  void add_squares(const LayerRule& rule, double scale, const Step& step,
+                   std::vector<LayerSquares>& squares) const;
+  // Like apply(), with a rule for which `squares` holds the squares of whole parameters.
+  bool apply(const LayerRule& rule, const std::vector<LayerSquares>& squares, double scale, const Step& step);
   // With stages 1 and 2, gathers the updated shares of all ranks on every rank. Call it after apply().
   // Collective.
   void publish();
@@ -124,8 +130,8 @@ class ZeroUnit {
   void open_gradients();
   template <typename F>
   void exchange(double& seconds, F collective);
-  template <typename T, typename G>
-  bool apply_typed(double scale, const Step& step);
+  template <typename F>
+  auto with_update(double scale, const F& call) const;
   void unflatten(const Replica& replica, const at::Tensor& share, const std::string& prefix,
                  std::map<std::string, at::Tensor>& out);
   at::Tensor flatten(const Replica& replica, const std::map<std::string, at::Tensor>& in,
@@ -140,6 +146,7 @@ class ZeroUnit {
   FlatLayout layout_;                        // by position in plan_.parameters
   int64_t size_ = 0, share_ = 0, begin_ = 0;
   size_t elements_ = 0;
+  std::vector<LayerPart> layer_parts_;  // of this rank's share
   std::vector<GradientSlot::Installed> slots_;
   std::vector<at::Tensor> likes_;  // sizes, strides and type of each parameter, without memory
   at::Tensor whole_;               // all parameters; with stage 3 it has no memory while released

@@ -119,32 +119,32 @@ void agree_on_shares(const RunSpec& spec, Group& group, Choices& choices, std::v
   if (!text.empty()) choices["share"] = text;
 }
 
-std::vector<double> parts_of_members(const std::vector<double>& parts, const std::vector<int>& members) {
+std::vector<double> parts_of_remaining(const std::vector<double>& parts, const std::vector<int>& remaining) {
   std::vector<double> own;
   if (parts.empty()) return own;
-  own.reserve(members.size());
-  for (const int rank : members) own.push_back(parts.at(static_cast<size_t>(rank)));
+  own.reserve(remaining.size());
+  for (const int rank : remaining) own.push_back(parts.at(static_cast<size_t>(rank)));
   return own;
 }
 
-std::vector<int64_t> shares_of_members(const RunSpec& spec, const std::vector<double>& parts,
-                                       const std::vector<int>& members) {
-  std::vector<double> own = parts_of_members(parts, members);
-  if (own.empty()) own.assign(members.size(), 1);
+std::vector<int64_t> shares_of_remaining(const RunSpec& spec, const std::vector<double>& parts,
+                                         const std::vector<int>& remaining) {
+  std::vector<double> own = parts_of_remaining(parts, remaining);
+  if (own.empty()) own.assign(remaining.size(), 1);
   return divide_samples(spec.train.global_batch, own, least_samples(spec));
 }
 
 std::vector<int64_t> shares_of_ranks(const RunSpec& spec, const std::vector<int64_t>& shares,
-                                     const std::vector<int>& members) {
+                                     const std::vector<int>& remaining) {
   std::vector<int64_t> all(static_cast<size_t>(spec.train.ranks));
-  for (size_t i = 0; i < members.size(); ++i) all.at(static_cast<size_t>(members[i])) = shares[i];
+  for (size_t i = 0; i < remaining.size(); ++i) all.at(static_cast<size_t>(remaining[i])) = shares[i];
   return all;
 }
 
 std::vector<int64_t> shares_of_run(const RunSpec& spec, const std::vector<double>& parts,
-                                   const std::vector<int>& members) {
+                                   const std::vector<int>& remaining) {
   if (parts.empty()) return {};
-  return shares_of_ranks(spec, shares_of_members(spec, parts, members), members);
+  return shares_of_ranks(spec, shares_of_remaining(spec, parts, remaining), remaining);
 }
 
 std::string shares_text(const std::vector<int64_t>& shares) {

@@ -72,22 +72,22 @@ std::vector<double> known_parts(const RunSpec& spec, const Choices& choices);
 // between the agreements of two ranks. Collective.
 void agree_on_shares(const RunSpec& spec, Group& group, Choices& choices, std::vector<double>& parts);
 
-// Returns the parts of `members`, which are ascending ranks. Empty if `parts` is empty.
-std::vector<double> parts_of_members(const std::vector<double>& parts, const std::vector<int>& members);
+// Returns the parts of the ranks in `remaining`, which ascend. Empty if `parts` is empty.
+std::vector<double> parts_of_remaining(const std::vector<double>& parts, const std::vector<int>& remaining);
 
-// Returns the samples of each member in a step. If `parts` is empty, the numbers of two members differ by at
-// most one.
-std::vector<int64_t> shares_of_members(const RunSpec& spec, const std::vector<double>& parts,
-                                       const std::vector<int>& members);
+// Returns the samples of each remaining rank in a step. If `parts` is empty, the numbers of two ranks differ
+// by at most one.
+std::vector<int64_t> shares_of_remaining(const RunSpec& spec, const std::vector<double>& parts,
+                                         const std::vector<int>& remaining);
 
-// Returns the samples of all ranks of the run, of which `shares` holds those of the members. A rank that is
-// no member has 0.
+// Returns the samples of all ranks of the run, of which `shares` holds those of the remaining ones. A rank
+// that is no member has 0.
 std::vector<int64_t> shares_of_ranks(const RunSpec& spec, const std::vector<int64_t>& shares,
-                                     const std::vector<int>& members);
+                                     const std::vector<int>& remaining);
 
 // Returns the samples of all ranks of the run in a step. Empty if `parts` is empty: they are equal then.
 std::vector<int64_t> shares_of_run(const RunSpec& spec, const std::vector<double>& parts,
-                                   const std::vector<int>& members);
+                                   const std::vector<int>& remaining);
 
 // Writes shares as the text of a choice: "43,21".
 std::string shares_text(const std::vector<int64_t>& shares);

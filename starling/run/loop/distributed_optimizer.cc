@@ -253,10 +253,8 @@ void Run::make_equal(const std::shared_ptr<torch::nn::Module>& module, const Ten
     if (!plan.empty() && !has_rows(plan))
       warn(
           "the plan of Run::replicate() shards layers by columns and none by rows: a part of the program "
-          "must "
-          "take the part of the outputs that each rank computes. Otherwise add the layer by rows that "
-          "follows, "
-          "or gather the outputs (kGathered)");
+          "must take the part of the outputs that each rank computes. Otherwise add the layer by rows that "
+          "follows, or gather the outputs (kGathered)");
     if (state.sharded->shard(module, plan)) return;
     warn(
         "each rank of the tensor axis holds the whole module: name its torch::nn::Linear layers in the "

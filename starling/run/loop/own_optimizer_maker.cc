@@ -11,6 +11,7 @@
 #include "starling/parallel/loop_strategy.h"
 #include "starling/run/loop/torch_optimizer.h"
 #include "starling/spec/mesh.h"
+#include "starling/spec/optimizer_refusal.h"
 
 namespace starling {
 namespace {
@@ -117,6 +118,14 @@ OwnOptimizerMaker own_optimizer_of(const FitOptions& options, const RunSpec& spe
       return checked(adapt_optimizer(make(std::move(tensors))), sharded);
     };
   }
+  const bool decays =
+      std::any_of(options.groups().begin(), options.groups().end(),
+                  [](const ParameterGroup& g) { return g.settings.weight_decay.value_or(0) != 0; });
+  if (updates_by_tensor(spec.optimizer) || (spec.optimizer.exempt_vectors && decays))
+    throw ConfigError(
+        "FitOptions::group",
+        "libtorch's optimizers make the updates of groups, and they have no lars, no lamb and no "
+        "optimizer.exempt_vectors: leave out the groups, or use another optimizer");
   return [groups = options.groups(), spec = spec.optimizer](const std::vector<NamedTensor>& parameters) {
     return adapt_optimizer(optimizer_of(spec, groups_of(groups, spec, parameters)));
   };

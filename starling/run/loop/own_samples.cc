@@ -110,14 +110,14 @@ std::map<std::string, double> with_shuffle(std::map<std::string, double> stats, 
 }
 
 std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, int rank,
-                                  const std::vector<int>& members, int64_t first_step) {
-  const auto places = static_cast<int>(members.size());
+                                  const std::vector<int>& remaining, int64_t first_step) {
+  const auto places = static_cast<int>(remaining.size());
   const auto place =
-      static_cast<int>(std::lower_bound(members.begin(), members.end(), rank) - members.begin());
+      static_cast<int>(std::lower_bound(remaining.begin(), remaining.end(), rank) - remaining.begin());
   if (own.parts.empty()) {
     LoaderOptions options = loader_options(spec, place, places, first_step);
     options.unequal = places < own.replicas || has_unequal_shares(spec);
-    options.parts = parts_of_members(own.shares, members);
+    options.parts = parts_of_remaining(own.shares, remaining);
     options.least = least_samples(spec);
     return make_loader(own.source, options);
   }
@@ -126,7 +126,7 @@ std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, in
   if (places == own.replicas) return make_loader(own.source, options);
   std::vector<int64_t> indices = own.parts.at(rank);
   for (int r = 0; r < static_cast<int>(own.parts.size()); ++r) {
-    if (!std::binary_search(members.begin(), members.end(), r))
+    if (!std::binary_search(remaining.begin(), remaining.end(), r))
       take_part(own.parts[r], place, places, indices);
   }
   return make_loader(subset_of(own.all, std::move(indices)), options);
@@ -140,9 +140,9 @@ bool takes_leases(const RunSpec& spec, const OwnSamples& own) {
 }
 
 std::unique_ptr<Loader> first_loader(const RunSpec& spec, const OwnSamples& own, Group& replicas, int rank,
-                                     const std::vector<int>& members, int64_t first_step) {
+                                     const std::vector<int>& remaining, int64_t first_step) {
   if (takes_leases(spec, own)) return leased_loader(spec, own, replicas, first_step);
-  return loader_of(spec, own, rank, members, first_step);
+  return loader_of(spec, own, rank, remaining, first_step);
 }
 
 }  // namespace starling

@@ -43,12 +43,12 @@ OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const MeshGrou
 std::map<std::string, double> with_shuffle(std::map<std::string, double> print, const OwnSamples& own,
                                            Group& group, double run_s);
 
-// Makes the loader of replica `rank` that begins after `first_step` steps. `members` lists the remaining
+// Makes the loader of replica `rank` that begins after `first_step` steps. `remaining` lists the remaining
 // replicas in ascending order. If batches are drawn from all samples, each batch is divided among the
-// members, by own.shares if there are some. If the samples are divided, each member also takes an equal part
-// of each lost replica's samples.
+// remaining replicas, by own.shares if there are some. If the samples are divided, each remaining replica
+// also takes an equal part of each lost replica's samples.
 std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, int rank,
-                                  const std::vector<int>& members, int64_t first_step);
+                                  const std::vector<int>& remaining, int64_t first_step);
 
 // Returns true if this rank asks a data server for its next batch (data/served/served_loader.h). Ranks do so
 // if data.source is a data server, they take their steps at different times, and their batches are drawn from
@@ -57,6 +57,6 @@ bool takes_leases(const RunSpec& spec, const OwnSamples& own);
 
 // Makes a generation's loader: leased if takes_leases(), otherwise loader_of(). Collective over the replicas.
 std::unique_ptr<Loader> first_loader(const RunSpec& spec, const OwnSamples& own, Group& replicas, int rank,
-                                     const std::vector<int>& members, int64_t first_step);
+                                     const std::vector<int>& remaining, int64_t first_step);
 
 }  // namespace starling

@@ -1,0 +1,246 @@
+// Stochastic gradient push on four real processes in fp64, compared with a simulation of algorithm 1 of the
+// paper in plain loops. f_k(x) = 1/2 |x − c_k|², so the gradient is x − c_k.
+#include "starling/parallel/sgp.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "starling/base/clock.h"
+#include "starling/base/error.h"
+#include "starling/torch_testing/torch_group_processes.h"
+
+namespace starling {
+namespace {
+
+constexpr int kRanks = 4, kDim = 70;
+constexpr double kLr = 0.1, kMomentum = 0.6;
+
+using Vec = std::vector<double>;
+
+double center(int rank, int d) {
+  return std::sin(1.3 * rank + 0.7 * d);
+}
+
+Model quadratic() {
+  auto module = std::make_shared<torch::nn::Module>();
+  Model model;
+  module->register_parameter("x", torch::linspace(-1, 1, kDim, torch::kDouble));
+  model.module = module;
+  model.forward = [m = module.get()](const at::Tensor& a) { return m->named_parameters()["x"] - a; };
+  model.loss = [](const at::Tensor& y, const at::Tensor&) { return y.square().sum() / 2; };
+  return model;
+}
+
+Batch batch_of(int rank) {
+  at::Tensor c = torch::empty({1, kDim}, torch::kDouble);
+  for (int d = 0; d < kDim; ++d) c[0][d] = center(rank, d);
+  return {c, torch::zeros({1}, torch::kDouble)};
+}
+
+// Rank 0 sends to all, and rank 3 to rank 0 only, so out-degrees are 3, 1, 1, 1. In-degrees are unequal, too.
+std::vector<int> uneven(int rank, int64_t) {
+  if (rank == 0) return {1, 2, 3};
+  return {(rank + 1) % kRanks};
+}
+
+// The rates of `steps` steps: kLr at first, then `rest`.
+double rate_of(int step, double rest) {
+  return step <= 5 ? kLr : rest;
+}
+
+// Returns z of this rank, then the mean of all x, of each rank.
+std::vector<Vec> run_real(const OutNeighbors& out, int steps, double rest) {
+  return values_of_processes(kRanks, [&](Group& group, Store&) {
+    const SystemClock clock;
+    OptimizerSpec spec;
+    spec.momentum = kMomentum;
+    FlatReplicaOptions options;
+    options.master = options.working = at::kDouble;
+    options.rank = group.rank();
+    Sgp sgp(quadratic, make_update_rule(spec), options, out, group, clock);
+    for (int step = 1; step <= steps; ++step) {
+      sgp.begin_step({step, rate_of(step, rest), false});
+      sgp.forward_backward(batch_of(group.rank()));
+      sgp.update();
+    }
+    const at::Tensor z = sgp.evaluated().parameters[0].tensor.detach().clone();
+    sgp.consensus();
+    const at::Tensor mean = sgp.evaluated().parameters[0].tensor.detach().clone();
+    Vec found(z.data_ptr<double>(), z.data_ptr<double>() + kDim);
+    found.insert(found.end(), mean.data_ptr<double>(), mean.data_ptr<double>() + kDim);
+    return found;
+  });
+}
+
+struct Simulated {
+  std::vector<Vec> x, z;
+  Vec w = Vec(kRanks, 1), mean = Vec(kDim, 0);
+};
+
+Simulated simulate(const OutNeighbors& out, int steps, double rest) {
+  Simulated s;
+  Vec first;
+  for (int d = 0; d < kDim; ++d) first.push_back(-1 + 2.0 * d / (kDim - 1));
+  s.x.assign(kRanks, first);
+  s.z = s.x;
+  std::vector<Vec> velocity(kRanks, Vec(kDim, 0));
+  for (int step = 1; step <= steps; ++step) {
+    std::vector<Vec> x(kRanks, Vec(kDim, 0));
+    Vec w(kRanks, 0);
+    for (int i = 0; i < kRanks; ++i) {
+      for (int d = 0; d < kDim; ++d) {
+        velocity[i][d] = kMomentum * velocity[i][d] - rate_of(step, rest) * (s.z[i][d] - center(i, d));
+        s.x[i][d] += velocity[i][d];
+      }
+      std::vector<int> to = out(i, step - 1);
+      to.push_back(i);
+      for (const int j : to) {
+        w[j] += s.w[i] / static_cast<double>(to.size());
+        for (int d = 0; d < kDim; ++d) x[j][d] += s.x[i][d] / static_cast<double>(to.size());
+      }
+    }
+    s.x = x;
+    s.w = w;
+    for (int i = 0; i < kRanks; ++i) {
+      for (int d = 0; d < kDim; ++d) s.z[i][d] = s.x[i][d] / s.w[i];
+    }
+  }
+  for (const Vec& x : s.x) {
+    for (int d = 0; d < kDim; ++d) s.mean[d] += x[d] / kRanks;
+  }
+  return s;
+}
+
+double difference(const double* a, const Vec& b) {
+  double largest = 0;
+  for (size_t d = 0; d < b.size(); ++d) largest = std::max(largest, std::abs(a[d] - b[d]));
+  return largest;
+}
+
+TEST(Sgp, FollowsItsEquationsOnEveryGraph) {
+  for (const char* graph : {"ring", "torus", "exponential", "one-peer", "uneven"}) {
+    const OutNeighbors out =
+        graph == std::string("uneven") ? OutNeighbors(uneven) : out_neighbors_of(graph, kRanks);
+    const auto real = run_real(out, 20, kLr);
+    const Simulated simulated = simulate(out, 20, kLr);
+    for (int i = 0; i < kRanks; ++i) {
+      EXPECT_LE(difference(real[i].data(), simulated.z[i]), 1e-12) << graph << " rank " << i;
+      EXPECT_LE(difference(real[i].data() + kDim, simulated.mean), 1e-12) << graph << " rank " << i;
+    }
+  }
+}
+
+// Resumes on a graph whose weights w are not 1: a checkpoint has x, z and w of every rank.
+TEST(Sgp, ACheckpointKeepsTheWeights) {
+  const auto real = values_of_processes(kRanks, [&](Group& group, Store&) {
+    const SystemClock clock;
+    OptimizerSpec spec;
+    spec.momentum = kMomentum;
+    FlatReplicaOptions options;
+    options.master = options.working = at::kDouble;
+    options.rank = group.rank();
+    const auto train = [&](Sgp& sgp, int first, int last) {
+      for (int step = first; step <= last; ++step) {
+        sgp.begin_step({step, kLr, false});
+        sgp.forward_backward(batch_of(group.rank()));
+        sgp.update();
+      }
+    };
+    StrategyState state;
+    {
+      Sgp sgp(quadratic, make_update_rule(spec), options, uneven, group, clock);
+      train(sgp, 1, 7);
+      state = sgp.state();
+    }
+    // Rank 0 has the complete state. It sends all ranks what it has of each.
+    state.parameters["x"] = torch::zeros({kDim}, torch::kDouble);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      for (const char* kind : {"x", "sum", "momentum", "values"}) {
+        at::Tensor& kept = state.optimizer[fmt::format("{}@{}/x", kind, rank)];
+        const bool values = kind == std::string("values");
+        if (group.rank() != 0)
+          kept = torch::empty({values ? 3 : kDim}, values ? torch::kFloat : torch::kDouble);
+        broadcast(group, kept.data_ptr(), kept.numel(), values ? DataType::kFp32 : DataType::kFp64, 0);
+      }
+    }
+    Sgp resumed(quadratic, make_update_rule(spec), options, uneven, group, clock);
+    resumed.load_state(state);
+    train(resumed, 8, 20);
+    const at::Tensor z = resumed.evaluated().parameters[0].tensor.detach();
+    Vec found(z.data_ptr<double>(), z.data_ptr<double>() + kDim);
+    for (auto& [name, tensor] : state.optimizer)
+      if (name.starts_with("values@")) tensor = torch::ones({1});
+    try {
+      resumed.load_state(state);
+    } catch (const Error& e) {
+      found.push_back(e.code() == ErrorCode::kCheckpoint ? 1 : 0);
+    }
+    return found;
+  });
+  const Simulated simulated = simulate(uneven, 20, kLr);
+  for (int i = 0; i < kRanks; ++i) {
+    EXPECT_LE(difference(real[i].data(), simulated.z[i]), 1e-12) << "rank " << i;
+    ASSERT_EQ(real[i].size(), static_cast<size_t>(kDim + 1)) << "values of a wrong length were accepted";
+    EXPECT_EQ(real[i].back(), 1);
+  }
+}
+
+// One rank sends to nobody, so its fp32 parameters are those of SGD, bit for bit.
+TEST(Sgp, OneRankIsSgdInFp32) {
+  const auto real = values_of_processes(1, [&](Group& group, Store&) {
+    const SystemClock clock;
+    const OptimizerSpec spec;
+    FlatReplicaOptions options;
+    Sgp sgp(quadratic, make_update_rule(spec), options, out_neighbors_of("one-peer", 1), group, clock);
+    FlatReplica alone(quadratic, make_update_rule(spec), options);
+    for (int step = 1; step <= 50; ++step) {
+      Batch batch = batch_of(0);
+      batch.input = batch.input.to(at::kFloat);
+      sgp.begin_step({step, 0.01, false});
+      sgp.forward_backward(batch);
+      sgp.update();
+      alone.forward_backward(batch, step);
+      alone.update({step, 0.01, false});
+    }
+    const at::Tensor found = sgp.evaluated().parameters[0].tensor.flatten();
+    return Vec{at::equal(found, alone.parameters().narrow(0, 0, kDim)) ? 1.0 : 0.0};
+  });
+  EXPECT_EQ(real[0][0], 1.0);
+}
+
+// With gradients off, the weights lead every rank to the mean. The sums x_i alone miss it.
+TEST(Sgp, FindsTheMeanWhereOutDegreesAreUnequal) {
+  constexpr int kSteps = 150;  // momentum has decayed, too
+  const auto real = run_real(uneven, kSteps, 0);
+  const Simulated simulated = simulate(uneven, kSteps, 0);
+  for (int i = 0; i < kRanks; ++i) {
+    EXPECT_LE(difference(real[i].data(), simulated.mean), 1e-12) << "rank " << i;
+    // The weights approach 1, 1/2, 1 and 3/2.
+    if (i % 2 == 0) continue;
+    EXPECT_GE(difference(simulated.x[i].data(), simulated.mean), 1e-2) << "rank " << i;
+  }
+}
+
+// If p is a power of two, log2 p rounds of the one-peer graph make the exact mean.
+TEST(Sgp, OnePeerIsExactAfterTwoRoundsOfFourRanks) {
+  const OutNeighbors out = out_neighbors_of("one-peer", kRanks);
+  Simulated s;
+  for (int i = 0; i < kRanks; ++i) s.x.push_back({static_cast<double>(1 << i)});
+  for (int64_t round = 0; round < 2; ++round) {
+    std::vector<Vec> next(kRanks, Vec(1, 0));
+    for (int i = 0; i < kRanks; ++i) {
+      ASSERT_EQ(out(i, round).size(), 1u);
+      next[i][0] += s.x[i][0] / 2;
+      next[out(i, round)[0]][0] += s.x[i][0] / 2;
+    }
+    s.x = next;
+  }
+  for (const Vec& x : s.x) EXPECT_EQ(x[0], 15 / 4.0);
+}
+
+}  // namespace
+}  // namespace starling
