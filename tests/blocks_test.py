@@ -1,5 +1,6 @@
 """Plain libtorch modules in pipelines, under ZeRO 3 and on a tensor axis: blocks and layers by name."""
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -178,6 +179,15 @@ class Resumed(Blocks):
 
 
 class Refused(Blocks):
+    def test_a_run_that_another_model_cannot_continue_stays_as_it_is(self):
+        kept = ["result.json", "config.toml", "model.safetensors", "checkpoints/step-000002/model.safetensors"]
+        self.blocks("--steps", 2, "--set", "checkpoint.every=2", "--", "--model", "deep")
+        before = {name: pathlib.Path(self.path("run"), name).read_bytes() for name in kept}
+        _, err = self.blocks("--steps", 4, "--set", "checkpoint.every=2", "-n", 2, "--", "--model", "functional", status=5, keep=True)
+        self.assertIn("another model", err)
+        self.assertNotIn("did not begin", err)  # nobody waited: the message says all
+        self.assertEqual({name: pathlib.Path(self.path("run"), name).read_bytes() for name in kept}, before)
+
     def test_modules_without_a_list(self):
         self.refused("has no Sequential or ModuleList among its children, from which its blocks would follow: name the submodules in the "
                      'order of forward(), FitOptions::blocks({"first", "second", "third"}), or fill Model::blocks', *STAGES, "--",

@@ -116,6 +116,7 @@ class Init(OwnProgram):
         for ranks in (1, 2):
             _, err = self.own(*FIXED, "--steps", 1, "--init", "missing.safetensors", "-n", ranks, "--run-dir", self.path("run"), status=3)
             self.assertIn("missing.safetensors: cannot open", err)
+            self.assertNotIn("did not begin", err)  # no rank waited for another one
 
     def test_weights_of_another_model_are_an_error(self):
         self.run_program("train", "--model", "mlp", "--data", "digits", "--set", "data.samples=64", "--set", "data.test_samples=64",

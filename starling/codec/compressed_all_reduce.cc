@@ -79,9 +79,11 @@ CompressedAllReduce::CompressedAllReduce(Group& group, const CodecSpec& spec, st
                                          size_t count, double momentum)
     : group_(group), count_(count), whole_(make_codec(spec, shapes)), one_level_(is_one_level(group)) {
   const Combining combining = whole_->combining();
-  by_parts_ = combining == Combining::kAdded && group.size() > 2;
+  const bool divisible = whole_->state().empty();
+  by_parts_ = combining == Combining::kAdded && group.size() > 2 && divisible;
   if (spec.error_feedback) feedback_.emplace(count);
-  if (by_parts_ || combining == Combining::kMerged) make_parts(spec, shapes);
+  if (by_parts_ || (combining == Combining::kMerged && divisible)) make_parts(spec, shapes);
+  if (by_parts_) second_ = make_codec(spec, shapes_between(shapes, own_part().begin, own_part().end));
   if (by_parts_ && spec.error_feedback) second_feedback_.emplace(own_part().size());
   if (!spec.momentum_correction || momentum <= 0) return;
   if (combining == Combining::kAdded || combining == Combining::kAveraged)
@@ -220,9 +222,9 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   const size_t longest = *std::max_element(sent.begin(), sent.end());
   own_.assign(longest, std::byte{0});
   if (second_feedback_) {
-    second_feedback_->encode(*mine.codec, mine.of(data), own_);
+    second_feedback_->encode(*second_, mine.of(data), own_);
   } else {
-    mine.codec->encode(mine.of(data), own_);
+    second_->encode(mine.of(data), own_);
   }
   all_.resize(ranks() * longest);
   all_gather(group_, own_.data(), all_.data(), longest, DataType::kUint8);
@@ -236,7 +238,7 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
 bool CompressedAllReduce::lists_by_parts(size_t longest) const {
   const size_t p = ranks();
   const size_t by_parts = 8 + longest / p + 4 * longest_part_;
-  return p > 1 && by_parts < longest;
+  return !parts_.empty() && p > 1 && by_parts < longest;
 }
 
 void CompressedAllReduce::scatter_lists(std::span<float> data) {

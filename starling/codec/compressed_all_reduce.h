@@ -11,7 +11,9 @@
 //   every rank:    v[r] = decode(M_r)                           2 (p − 1) b(n / p) bytes
 //
 // e and f are error feedback (error_feedback.h), if the spec asks for it. Two ranks gather whole messages
-// instead: an all-gather sends as many bytes and encodes once.
+// instead: an all-gather sends as many bytes and encodes once. M_r has a codec object of its own, so that
+// each object encodes once per call. A codec whose state() is not empty sends whole messages, because
+// checkpoints have one state per rank.
 //
 // Lists (threshold, prune): the sum of p lists is a list that is up to p times as long. It is not encoded
 // again. The ranks tell each other the lengths of their messages, 8 bytes each. b is the longest one.
@@ -116,6 +118,7 @@ class CompressedAllReduce {
   const size_t count_;
   std::unique_ptr<Codec> whole_;                             // of the whole range
   std::vector<Part> parts_;                                  // one per rank; empty unless the range is cut
+  std::unique_ptr<Codec> second_;                            // of the mean of the own part
   std::optional<ErrorFeedback> feedback_, second_feedback_;  // e, f
   std::optional<MomentumCorrection> correction_;             // u
   bool by_parts_ = false;    // whether each rank has messages for parts in every call

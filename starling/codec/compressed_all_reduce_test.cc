@@ -13,6 +13,8 @@
 #include "starling/codec/low_rank_kernels.h"
 #include "starling/codec/make_codec.h"
 #include "starling/codec/matrix_reference.h"
+#include "starling/codec/message_bytes.h"
+#include "starling/spec/extensions.h"
 #include "starling/testing/memory_ranks.h"
 #include "starling/testing/thorough.h"
 
@@ -378,6 +380,74 @@ TEST(CompressedAllReduceErrors, AnotherCodecOnAnotherRankIsACommError) {
                   testing::HasSubstr(ranks == 2 ? "collectives differ" : "the splits of both must agree"));
     }
   }
+}
+
+// Sends the even elements in one message and the odd ones in the next, so it depends on the number of its
+// messages. With kState, state() tells this number.
+template <bool kState>
+class Alternating final : public Codec {
+ public:
+  std::string name() const override { return "alternating"; }
+  bool fixed_rate() const override { return true; }
+  Combining combining() const override { return Combining::kAdded; }
+  size_t encoded_bytes(size_t count) const override { return 4 * count; }
+  size_t encode(std::span<const float> in, std::span<std::byte> out) override {
+    for (size_t i = 0; i < in.size(); ++i) store_value(out.data() + 4 * i, i % 2 == sent_ % 2 ? in[i] : 0.0f);
+    ++sent_;
+    return 4 * in.size();
+  }
+  void decode(std::span<const std::byte> in, std::span<float> out) const override {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = load_value<float>(in.data() + 4 * i);
+  }
+  void decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const override {
+    for (size_t i = 0; i < out.size(); ++i) out[i] += scale * load_value<float>(in.data() + 4 * i);
+  }
+  CodecState state() const override {
+    return kState ? CodecState{{"sent", {static_cast<float>(sent_)}}} : CodecState{};
+  }
+  void load_state(const CodecState& state) override {
+    if (kState) sent_ = static_cast<size_t>(state.at("sent").at(0));
+  }
+
+ private:
+  size_t sent_ = 0;
+};
+
+// Every element is sent in one of two messages, so what error feedback keeps does not grow. The sum of what
+// arrives is the sum of the means, but for the last residuals.
+template <bool kState>
+void expect_alternating_loses_nothing() {
+  const auto added = std::make_shared<AddedCodec>(AddedCodec{
+      {.name = "alternating", .error_feedback = true},
+                         [](const CodecSpec&, const std::vector<TensorShape>&) -> std::unique_ptr<Codec> {
+    return std::make_unique<Alternating<kState>>();
+                         }};
+  CodecSpec spec;
+  spec.kind = CodecKind::kAdded;
+  spec.added = added;
+  spec.error_feedback = true;
+  constexpr int kSteps = 40;
+  run_on_memory(3, true, [&](Group& group) {
+    auto exchange = std::make_unique<CompressedAllReduce>(group, spec, kShapes, kCount);
+    Values arrived(kCount, 0.0f);
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == 21) {  // a resumed run
+        const std::vector<float> state = exchange->state();
+        exchange = std::make_unique<CompressedAllReduce>(group, spec, kShapes, kCount);
+        exchange->load_state(state);
+      }
+      Values data(kCount, static_cast<float>(group.rank() + 1));
+      exchange->apply(data);
+      for (size_t i = 0; i < kCount; ++i) arrived[i] += data[i];
+    }
+    EXPECT_EQ(exchange->scattered(), kState ? 0u : uint64_t{kSteps - 21});
+    for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(arrived[i], 2.0 * kSteps, 5) << i;
+  });
+}
+
+TEST(CompressedAllReduceState, ACodecWhoseMessagesDifferLosesNothing) {
+  expect_alternating_loses_nothing<false>();
+  expect_alternating_loses_nothing<true>();
 }
 
 TEST(CompressedAllReduceErrors, OfNothingIsNothing) {

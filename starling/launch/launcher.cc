@@ -372,7 +372,10 @@ void Launch::announce() {
   });
   if (same > 0) text += fmt::format(" ({} other rank{} said the same)", same, same == 1 ? "" : "s");
   text += evidence(first);
-  for (const std::string& line : options_.diagnosis ? options_.diagnosis() : std::vector<std::string>{})
+  // A rank that named its own fault waited for nobody.
+  const bool waited = !first.reported || first.code == ErrorCode::kComm || first.code == ErrorCode::kTimeout;
+  for (const std::string& line :
+       waited&& options_.diagnosis ? options_.diagnosis() : std::vector<std::string>{})
     text += "\n  " + line;
   const int left = still_working();
   if (left > 0) text += fmt::format("\n  {} other rank{} being ended", left, left == 1 ? " is" : "s are");

@@ -39,7 +39,9 @@ Config checked_config(Config config, const Environment& environment, const Confi
   // The ranks of other launchers may be on other hosts.
   const int cores = use.launches ? 0 : static_cast<int>(std::thread::hardware_concurrency());
   const bool silent = verbosity < 0 || self.rank > 0 || self.origin == ProcessOrigin::kLauncher;
-  for (const std::string& warning : validate(config.spec, config.origins, cores)) {
+  std::vector<std::string> warnings = validate(config.spec, config.origins, cores);
+  if (const auto rate = use.trains ? rate_warning(config) : std::nullopt) warnings.push_back(*rate);
+  for (const std::string& warning : warnings) {
     if (!silent) fmt::print(stderr, "starling: warning: {}\n", warning);
   }
   return config;

@@ -333,6 +333,7 @@ void Generation::keep_carried(int64_t step) {
 
 void Generation::begin() {
   run_.folder_->restore(*made_);
+  run_.folder_->begin();
   take_frozen();
   begin_generator(spec_, environment_.world_rank(), run_.folder_->resumed());
   resume_carried();
@@ -576,7 +577,8 @@ std::vector<std::string> hybrid_layers_of(const RunSpec& spec, const SyncedModel
         "--hybrid LAYER,…");
   const HybridChoice choice =
       choose_hybrid(spec, factory(ModelHooks{}), data.info(), environment.group.size());
-  environment.process.sink.emit(Message{Severity::kInfo, environment.group.rank(), "hybrid: " + choice.why});
+  const Severity severity = choice.layers.empty() ? Severity::kWarning : Severity::kInfo;
+  environment.process.sink.emit(Message{severity, environment.group.rank(), "hybrid: " + choice.why});
   return choice.layers;
 }
 

@@ -46,15 +46,26 @@ std::optional<OptimizerRefusal> nesterov_refusal(const RunSpec& spec, const Orig
                   spec.exchange.codec)};
 }
 
+// Returns the names of the exchanges whose ranks update their own whole parameters.
+std::string with_local_update(const RunSpec& spec) {
+  std::string names;
+  for (const ExchangeTraits* e : exchanges_of(spec))
+    if (e->local_update) names += fmt::format("{}{}", names.empty() ? "" : ", ", e->name);
+  return names;
+}
+
 // Returns why the replicas of the run do not update whole tensors from whole gradients, which `what` needs.
 std::optional<OptimizerRefusal> update_refusal(const RunSpec& spec, std::string_view key,
                                                const std::string& what) {
   const auto refuse = [&](std::string_view other, const std::string& remedy) {
     return OptimizerRefusal{{key, other}, fmt::format("{} {}", what, remedy)};
   };
-  if (!exchange_traits(spec).local_update)
-    return refuse("exchange.name", fmt::format("does not work with {}: use --exchange {}", spec.exchange.name,
-                                               exchange_table().front().name));
+  const ExchangeTraits& traits = exchange_traits(spec);
+  if (!traits.local_update)
+    return refuse("exchange.name",
+                  fmt::format("does not work with {}{}: use one of {}", spec.exchange.name,
+                              traits.servers ? ", whose servers see parts of tensors only" : "",
+                              with_local_update(spec)));
   if (spec.train.threads_mode != ThreadsMode::kOp)
     return refuse("train.threads_mode", "needs --threads-mode op");
   if (spec.train.on_failure == OnFailure::kContinue)

@@ -207,4 +207,29 @@ void apply_recipes(Config& config) {
   Recipes(config).apply();
 }
 
+std::optional<std::string> rate_warning(const Config& config) {
+  const auto kind_of = [&](std::string_view key) {
+    const auto origin = config.origins.find(key);
+    return origin == config.origins.end() ? OriginKind::kDefault : origin->second.kind;
+  };
+  const OriginKind kind = kind_of("optimizer.lr");
+  if (kind != OriginKind::kCode && kind != OriginKind::kFile) return std::nullopt;
+  const bool chosen_later = kind_of("optimizer.name") > kind || kind_of("exchange.name") > kind ||
+                            kind_of("exchange.codec") > kind || kind_of("exchange.staleness") > kind;
+  if (!chosen_later) return std::nullopt;
+  Config without = config;
+  without.origins.erase("optimizer.lr");
+  without.spec.optimizer.lr = OptimizerSpec{}.lr;
+  apply_recipes(without);
+  const auto origin = without.origins.find("optimizer.lr");
+  const double rate = config.spec.optimizer.lr, own = without.spec.optimizer.lr;
+  const bool of_model = origin == without.origins.end() ||
+                        origin->second.where == fmt::format("recipe of {}", config.spec.model.name);
+  if (of_model || rate == own) return std::nullopt;
+  return fmt::format(
+      "optimizer.lr = {} comes from {}, but the {} has the rate {}: give --lr, or leave "
+      "optimizer.lr out there",
+      rate, config.origins.find("optimizer.lr")->second.where, origin->second.where, own);
+}
+
 }  // namespace starling

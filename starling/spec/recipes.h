@@ -3,7 +3,9 @@
 // chosen by.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "starling/spec/config.h"
@@ -24,5 +26,9 @@ std::span<const ModelRecipe> model_recipes();
 // exchange and codec have for it. The key's origin becomes kRecipe. Values of recipes that were applied
 // earlier are replaced, so the function may be called again after the configuration has changed.
 void apply_recipes(Config& config);
+
+// Returns a warning if the learning rate comes from the program or a file, and a flag or --set chooses an
+// optimizer, an exchange or a codec whose recipe has another rate. Call it after apply_recipes().
+std::optional<std::string> rate_warning(const Config& config);
 
 }  // namespace starling

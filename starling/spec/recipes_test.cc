@@ -9,6 +9,7 @@
 namespace starling {
 namespace {
 
+using testing::HasSubstr;
 using testing::StartsWith;
 
 Config config_with(const std::vector<std::string>& assignments) {
@@ -45,6 +46,27 @@ TEST(Recipes, AnOptimizerNamedWithoutARateGetsItsOwn) {
   EXPECT_EQ(origin_text(adam.origins, "optimizer.lr"), "recipe of adam");
   EXPECT_EQ(config_with({"optimizer.name=adam", "optimizer.lr=0.01"}).spec.optimizer.lr, 0.01);
   EXPECT_EQ(config_with({"model.name=lenet5", "optimizer.name=sgd"}).spec.optimizer.lr, 0.02);
+}
+
+// The program or a file sets a rate, and a flag chooses something with a rate of its own.
+TEST(Recipes, ARateThatReplacesThatOfALaterChoiceIsSaid) {
+  const auto warning = [](const std::string& set) {
+    Config config;
+    config.spec.model.name = kUserModel;
+    apply_code(config, "optimizer.lr", "0.05", "the program");
+    apply_set(config, set);
+    apply_recipes(config);
+    return rate_warning(config).value_or("");
+  };
+  EXPECT_EQ(
+      warning("optimizer.name=lamb"),
+      "optimizer.lr = 0.05 comes from the program, but the recipe of lamb has the rate 0.005: give --lr, "
+      "or leave optimizer.lr out there");
+  EXPECT_THAT(warning("exchange.codec=1bit"), HasSubstr("the recipe of 1bit has the rate 0.5"));
+  EXPECT_THAT(warning("exchange.name=downpour"), HasSubstr("the recipe of downpour has the rate 0.25"));
+  EXPECT_EQ(warning("exchange.codec=fp16"), "");
+  EXPECT_EQ(warning("optimizer.lr=0.1"), "");
+  EXPECT_EQ(warning("exchange.name=gossip"), "");
 }
 
 // lr / (1 - momentum) stays equal.

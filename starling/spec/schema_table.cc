@@ -492,7 +492,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
           "route to the store is used.",
    .shapes_training = false},
   {.key = "comm.key_file", .member = at<kComm, &CommSpec::key_file>(), .section = Section::kNetwork,
-   .doc = "File with the 256-bit job key, readable by its owner only. Required between hosts.",
+   .doc = "File with the 256-bit job key, readable by its owner only. Required between hosts, unless the launcher starts the ranks.",
    .shapes_training = false},
   {.key = "comm.algorithm", .member = at<kComm, &CommSpec::algorithm>(), .section = Section::kNetwork,
    .doc = "Algorithm of collectives between hosts. auto uses tuned choices, otherwise the cost formulas.",

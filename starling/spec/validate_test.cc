@@ -353,8 +353,10 @@ TEST(Validate, RatesOfTensorsNeedWholeGradients) {
     EXPECT_EQ(error_of_sets({"train.ranks=2", "optimizer.name=lars", way}), "") << way;
     EXPECT_EQ(error_of_sets({"train.ranks=2", "optimizer.exempt_vectors=true", way}), "") << way;
   }
-  EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lamb", "exchange.name=parameter-server"}),
-              HasSubstr("lamb does not work with parameter-server: use --exchange all-reduce"));
+  EXPECT_THAT(
+      error_of_sets({"train.ranks=2", "optimizer.name=lamb", "exchange.name=parameter-server"}),
+      HasSubstr("lamb does not work with parameter-server, whose servers see parts of tensors only: use "
+                "one of all-reduce, local-sgd, "));
   EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lars", "exchange.name=central"}),
               HasSubstr("lars does not work with central"));
   EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lars", "train.hybrid=fc1"}),

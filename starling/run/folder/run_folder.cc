@@ -8,6 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
@@ -114,13 +115,18 @@ RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
     resumed_ = read_checkpoint(found);
     require_same_configuration(found, *resumed_, spec);
   }
-  write_configuration();  // after all that refuses the start
   if (found.empty()) return;
+  found_ = found;
   lineage_ = continued(resumed_->lineage, resumed_->step, environment.kept.incarnation, 0);
   if (environment.group.rank() != 0) return;
   environment.process.sink.emit(
       Message{Severity::kInfo, 0, fmt::format("resuming after step {} from {}", resumed_->step, found)});
-  if (path_.empty() || !is_inside_run(path_, found)) return;
+}
+
+void RunFolder::begin() {
+  if (std::exchange(begun_, true)) return;
+  write_configuration();
+  if (environment_.group.rank() != 0 || path_.empty() || !resumed_ || !is_inside_run(path_, found_)) return;
   set_aside_above(path_, resumed_->step, [this](const std::string& text) { warn(environment_, text); });
 }
 

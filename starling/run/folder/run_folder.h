@@ -34,12 +34,15 @@ void require_startable(const RunSpec& spec);
 class RunFolder {
  public:
   // Finds the checkpoint to resume from, as run.resume says: the newest whole checkpoint of the folder, the
-  // one that PATH names, or none. With `never` the checkpoints of an earlier run are moved aside. Checkpoints
-  // of this folder above the one that the run continues are renamed (set_aside_above()). Errors: ConfigError
-  // that names the first difference if the checkpoint's configuration differs, or if PATH holds no
-  // checkpoint; Error (kCheckpoint) if there are checkpoints and all are damaged, or a newer Starling wrote
-  // the newest. After an error the folder's checkpoints are as before. Writes config.toml.
+  // one that PATH names, or none. With `never` the checkpoints of an earlier run are moved aside. Otherwise
+  // the folder stays as it is. Errors: ConfigError that names the first difference if the checkpoint's
+  // configuration differs, or if PATH holds no checkpoint; Error (kCheckpoint) if there are checkpoints and
+  // all are damaged, or a newer Starling wrote the newest.
   RunFolder(const RunSpec& spec, const RunEnvironment& environment);
+  // Begins the run in the folder: writes config.toml, removes the result of an earlier start, and renames
+  // checkpoints above the one that the run continues (set_aside_above()). Call it when nothing can refuse the
+  // start any more, for example after restore(). Further calls do nothing.
+  void begin();
   int64_t first_step() const { return resumed_ ? resumed_->step : 0; }
   // Returns the choices of the run that is resumed, or nothing.
   Choices earlier_choices() const { return resumed_ ? resumed_->choices : Choices{}; }
@@ -82,6 +85,8 @@ class RunFolder {
   const RunEnvironment& environment_;
   std::filesystem::path path_;
   std::optional<CheckpointState> resumed_;
+  std::filesystem::path found_;  // the folder of this checkpoint
+  bool begun_ = false;
   int64_t saved_ = -1;  // step of the last written checkpoint; the writer's thread owns it until it ends
   std::string
       unwritten_;    // why the last checkpoint or weights are missing, or empty. It has the owner of saved_.

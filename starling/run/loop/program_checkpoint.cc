@@ -201,6 +201,7 @@ void ProgramCheckpoint::State::warn_without_steps() {
 void ProgramCheckpoint::State::write(bool must) {
   if (!folder) return;
   require_use();
+  folder->begin();  // if the program goes on without resume()
   warn_without_steps();
   if (steps == 0 && run.most_steps > 0 && !std::exchange(warned, true))
     run.own_loop().process.sink.emit(Message{
@@ -325,6 +326,7 @@ bool ProgramCheckpoint::resume() {
     state_->asked_to_resume = state_->run.loop_resumes = true;
     if (!state_->folder || state_->folder->resumed() == nullptr) return false;
     state_->load(*state_->folder->resumed());
+    state_->folder->begin();
     return true;
   });
 }
@@ -371,6 +373,7 @@ ProgramCheckpoint Run::checkpoint() {
     if (state_->session) {
       state->spec = loop_spec(state_->resolved(), state_->origins);
       state->folder = std::make_unique<RunFolder>(*state->spec, state_->own_loop());
+      if (state->folder->resumed() == nullptr) state->folder->begin();
       state->last_save = state_->own_loop().process.clock.now();
     }
     return ProgramCheckpoint(std::move(state));
