@@ -9,9 +9,10 @@
 // values. They never read or write out of bounds. After an error `out` may hold a part of the message.
 //
 // Not finite: a codec never drops a NaN or infinity of `in` silently. Some value that is not finite arrives.
-// With none, fp16, bf16 and prune, it arrives at the same place. With int8 it fills its block. With 1bit it
-// replaces the values of its sign in the block. With lowrank it is within its matrix, and with threshold it
-// is everywhere.
+// With none, fp16, bf16 and prune, it arrives at the same place. With int8, qsgd and terngrad it fills its
+// block. With 1bit it replaces the values of its sign in the block. With lowrank it is within its matrix, and
+// with signsgd it fills its tensor. With threshold it is everywhere, and with random-k it is in all values
+// that are sent.
 //
 // Threads: one thread at a time calls encode. decode and decode_add may run at the same time as encode and
 // each other.
@@ -44,11 +45,13 @@ struct TensorShape {
 using CodecState = std::map<std::string, std::vector<float>>;
 
 class AveragingCodec;
+class RandomCodec;
 
 // How the messages of p ranks become one mean (compressed_all_reduce.h).
 enum class Combining {
   kAveraged,   // the codec is an AveragingCodec: its arrays are averaged
   kAdded,      // parts of a range have messages of their own, whose decoded sum is encoded again
+  kVoted,      // as kAdded, also with two ranks: only the second encoding gives the result, a vote
   kMerged,     // messages are lists of values; their sum is a longer list, so it is not encoded again
   kCollected,  // a message stands for the whole range: every rank gets the messages of all ranks
 };
@@ -86,6 +89,9 @@ class Codec {
   // Returns the codec as an AveragingCodec, or null if ranks have to gather each other's messages to average.
   // The codec owns it.
   virtual AveragingCodec* averaging() { return nullptr; }
+  // Returns the codec as a RandomCodec (random_codec.h), or null if its messages depend on no random
+  // decisions. The codec owns it. Whoever encodes with a RandomCodec sets a key for each message.
+  virtual RandomCodec* random() { return nullptr; }
 };
 
 // AveragingCodec is a codec whose messages can be averaged without being decoded first. Each of its steps is

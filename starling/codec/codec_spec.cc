@@ -13,6 +13,7 @@
 #include "starling/base/suggest.h"
 #include "starling/spec/codec_table.h"
 #include "starling/spec/extensions.h"
+#include "starling/spec/run_spec.h"
 
 namespace starling {
 namespace {
@@ -135,6 +136,7 @@ CodecSpec named_codec(const std::string& name, const std::string& where, const E
   const auto found = std::find(codec_names().begin(), codec_names().end(), name);
   if (found != codec_names().end()) {
     spec.kind = static_cast<CodecKind>(found - codec_names().begin());
+    spec.keep = traits_of(spec).keep;
     return spec;
   }
   Words known = codec_names();
@@ -170,6 +172,11 @@ CodecSpec parse_codec(const std::string& word, const std::string& where, const E
     }
   }
   if (!seen.contains("feedback")) spec.error_feedback = feedback_by_default(spec);
+  if (spec.error_feedback && !traits_of(spec).contracts)
+    throw ConfigError(where, fmt::format("codec {}: feedback=on needs messages that are nearer to the values "
+                                         "than zeros are, or what they lack would grow from step to step; "
+                                         "leave out feedback, or use 1bit or prune",
+                                         name));
   if (!seen.contains("correction"))
     spec.momentum_correction = traits_of(spec).momentum_correction && spec.error_feedback;
   if (spec.momentum_correction && !spec.error_feedback)
@@ -177,6 +184,12 @@ CodecSpec parse_codec(const std::string& word, const std::string& where, const E
                                          "keeps the values that are not sent",
                                          name));
   return spec;
+}
+
+CodecSpec codec_of(const RunSpec& spec) {
+  CodecSpec codec = parse_codec(spec.exchange.codec, "--codec", spec.extensions.get());
+  codec.seed = static_cast<uint64_t>(spec.train.seed);
+  return codec;
 }
 
 bool keeps_state(const CodecSpec& spec) {

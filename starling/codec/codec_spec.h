@@ -12,17 +12,26 @@
 //              rank        columns of the factors (2)
 //              iterations  iterations of pca (12)
 //   prune      keep        fraction of the elements that is sent (0.01)
+//   random-k   keep        as for prune (0.1)
+//   qsgd       levels      number of levels of a magnitude above 0, 1 to 127 (7)
+//              norm        max, l2: what the levels divide (max)
+//              block       as for int8 (256)
+//   terngrad   clip        limit of an element in root mean squares of its block; 0: no limit (2.5)
+//              block       as for int8 (256)
+//   signsgd                no setting
 //   threshold, prune
 //              correction  on, off: momentum correction (momentum_correction.h), which needs feedback (as
 //                          feedback)
 //   all        feedback    on, off: error feedback
-//                          (on for 1bit, threshold, prune and lowrank as power-sgd)
+//                          (on for 1bit, threshold, prune, random-k and lowrank as power-sgd; impossible
+//                          for qsgd, terngrad and signsgd)
 //
 // Values in parentheses are defaults. Each kind of message has a word of its own: gradients or changes
 // (--codec), weights that a server sends (--pull-codec) and activations (pipeline.activations).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,6 +41,7 @@ namespace starling {
 
 struct AddedCodec;
 class Extensions;
+struct RunSpec;
 
 // The codecs, in the order of the table in spec/codecs.inc. kAdded is a codec of the user's program. Its
 // value does not depend on the number of rows.
@@ -49,12 +59,13 @@ struct CodecSpec {
   CodecKind kind = CodecKind::kNone;             // the codec
   bool error_feedback = false;                   // what a message leaves out is added to the next one
   bool momentum_correction = false;              // the momentum is summed before the codec
-  size_t block = 256;                            // int8, 1bit: the values that share a scale
+  uint64_t seed = 0;                             // of random decisions (random_codec.h): train.seed
+  size_t block = 256;                            // int8, 1bit, qsgd, terngrad: the values that share a scale
   double tau = 1e-3;                             // threshold: values of larger magnitude are sent
   LowRankForm form = LowRankForm::kPowerSgd;     // lowrank: how the factors are found
   int rank = 2;                                  // lowrank: the columns of the factors
   int iterations = 12;                           // lowrank, form pca: iterations for the eigenvectors
-  double keep = 0.01;                            // prune: the share of values that is sent
+  double keep = 0.01;                            // prune, random-k: the share of values that is sent
   std::shared_ptr<const AddedCodec> added = {};  // the row of a codec that the program adds (extensions.h)
   // The settings that have no field above, by key. The function that makes the codec reads and checks them.
   std::map<std::string, std::string> settings = {};
@@ -75,9 +86,13 @@ bool keeps_state(const CodecSpec& spec);
 CodecSpec parse_codec(const std::string& word, const std::string& where = "--codec",
                       const Extensions* added = nullptr);
 
+// Returns the codec of exchange.codec, with the seed of the run. Errors: those of parse_codec().
+CodecSpec codec_of(const RunSpec& spec);
+
 // Parses the codec of weights that a server sends (--pull-codec). Each message must be complete by itself, so
 // error feedback is off, and lowrank is pca unless the word gives another form. Errors: as parse_codec().
-// Also ConfigError for codecs that need a history: threshold, and lowrank as power-sgd.
+// Also ConfigError for codecs that need a history or encode gradients only: threshold, random-k, qsgd,
+// terngrad, signsgd, and lowrank as power-sgd.
 CodecSpec parse_weight_codec(const std::string& word, const std::string& where = "--pull-codec",
                              const Extensions* added = nullptr);
 

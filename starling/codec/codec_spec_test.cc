@@ -32,7 +32,12 @@ TEST(CodecSpec, Defaults) {
                                                                                 {"threshold", true},
                                                                                 {"lowrank", true},
                                                                                 {"lowrank:form=pca", false},
-                                                                                {"prune", true}}) {
+                                                                                {"prune", true},
+                                                                                {"random-k", true},
+                                                                                {"qsgd", false},
+                                                                                {"qsgd:levels=3", false},
+                                                                                {"terngrad", false},
+                                                                                {"signsgd", false}}) {
     EXPECT_EQ(parse_codec(word).error_feedback, feedback) << word;
     EXPECT_EQ(parse_codec(to_word(parse_codec(word))), parse_codec(word)) << to_word(parse_codec(word));
   }
@@ -60,7 +65,8 @@ TEST(CodecSpec, Settings) {
 
 TEST(CodecSpec, StateBetweenMessages) {
   for (const char* with :
-       {"1bit", "prune", "fp16:feedback=on", "lowrank", "lowrank:form=power-sgd,feedback=off"})
+       {"1bit", "prune", "fp16:feedback=on", "lowrank", "lowrank:form=power-sgd,feedback=off", "qsgd",
+        "random-k:feedback=off", "signsgd"})
     EXPECT_TRUE(keeps_state(parse_codec(with))) << with;
   for (const char* without : {"none", "fp16", "int8", "1bit:feedback=off", "lowrank:form=pca,feedback=off"})
     EXPECT_FALSE(keeps_state(parse_codec(without))) << without;

@@ -126,7 +126,9 @@ TEST_P(EveryCodec, NeverDropsWhatIsNotFinite) {
 INSTANTIATE_TEST_SUITE_P(Words, EveryCodec,
                          testing::Values("none", "fp16", "bf16", "int8", "int8:block=64", "1bit",
                                          "1bit:block=8", "threshold:tau=0.05", "threshold:tau=1e-30", "prune",
-                                         "prune:keep=1", "lowrank", "lowrank:form=pca,rank=3"),
+                                         "prune:keep=1", "lowrank", "lowrank:form=pca,rank=3", "random-k",
+                                         "random-k:keep=1,feedback=off", "qsgd", "qsgd:levels=127,norm=l2",
+                                         "terngrad", "terngrad:clip=0,block=64", "signsgd"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -158,7 +160,9 @@ TEST(CodecNames, EveryRowOfTheTableIsACodec) {
     EXPECT_LE(message.size(), codec->encoded_bytes(x.size()));
     EXPECT_EQ(!codec->state().empty(), traits.state);
     const Values said = decoded(*codec, message, x.size());
-    EXPECT_LT(norm(minus(said, x)), 1.01 * norm(x));
+    if (traits.contracts) {
+      EXPECT_LT(norm(minus(said, x)), 1.01 * norm(x));
+    }
     // FlatReplica needs it that what lies between tensors stays 0.
     for (size_t i = 600; i < 608; ++i) EXPECT_EQ(said[i], 0) << "padding at " << i;
     for (size_t i = 708; i < x.size(); ++i) EXPECT_EQ(said[i], 0) << "padding at " << i;

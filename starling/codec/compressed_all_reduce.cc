@@ -10,6 +10,7 @@
 #include "starling/base/error.h"
 #include "starling/codec/flat_state.h"
 #include "starling/codec/make_codec.h"
+#include "starling/codec/random_codec.h"
 
 namespace starling {
 namespace {
@@ -79,14 +80,16 @@ CompressedAllReduce::CompressedAllReduce(Group& group, const CodecSpec& spec, st
                                          size_t count, double momentum)
     : group_(group), count_(count), whole_(make_codec(spec, shapes)), one_level_(is_one_level(group)) {
   const Combining combining = whole_->combining();
-  const bool divisible = whole_->state().empty();
-  by_parts_ = combining == Combining::kAdded && group.size() > 2 && divisible;
+  // The state of a random codec is its step, which set_key() sets for every object.
+  const bool divisible = whole_->state().empty() || whole_->random() != nullptr;
+  by_parts_ = divisible && ((combining == Combining::kAdded && group.size() > 2) ||
+                            (combining == Combining::kVoted && group.size() > 1));
   if (spec.error_feedback) feedback_.emplace(count);
   if (by_parts_ || (combining == Combining::kMerged && divisible)) make_parts(spec, shapes);
   if (by_parts_) second_ = make_codec(spec, shapes_between(shapes, own_part().begin, own_part().end));
   if (by_parts_ && spec.error_feedback) second_feedback_.emplace(own_part().size());
   if (!spec.momentum_correction || momentum <= 0) return;
-  if (combining == Combining::kAdded || combining == Combining::kAveraged)
+  if (combining != Combining::kMerged && combining != Combining::kCollected)
     throw ConfigError("exchange.codec",
                       fmt::format("codec {}: momentum correction needs messages that leave "
                                   "values out; set momentum_correction to false in its traits",
@@ -103,10 +106,21 @@ void CompressedAllReduce::make_parts(const CodecSpec& spec, const std::vector<Te
   }
 }
 
+// Sets the key of the random decisions of a message of this rank for part `part`, or of the mean of this part
+// (second).
+void CompressedAllReduce::set_key(Codec& codec, size_t part, bool second) {
+  RandomCodec* random = codec.random();
+  if (random == nullptr) return;
+  const size_t messages = 2 * part + (second ? 1 : 0);
+  random->set_key(whole_->random()->step(), messages * ranks() + static_cast<size_t>(group_.rank()));
+}
+
 void CompressedAllReduce::apply(std::span<float> data) {
   STARLING_CHECK(data.size() == count_, "{} values, but the range has {}", data.size(), count_);
   const uint64_t before = group_.traffic().sent();
   if (correction_) correction_->begin(data);
+  if (RandomCodec* random = whole_->random())
+    random->set_key(random->step() + 1, static_cast<uint64_t>(group_.rank()));
   if (whole_->combining() == Combining::kAveraged) {
     average(data);
   } else if (by_parts_) {
@@ -209,7 +223,9 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   for (const Part& part : parts_) sent.push_back(part.codec->encoded_bytes(part.size()));
   own_.resize(std::accumulate(sent.begin(), sent.end(), size_t{0}));
   std::span<std::byte> room(own_);
-  for (const Part& part : parts_) {
+  for (size_t r = 0; r < parts_.size(); ++r) {
+    const Part& part = parts_[r];
+    set_key(*part.codec, r, false);
     const size_t bytes = feedback_ ? feedback_->encode_part(*part.codec, part.begin, part.of(data), room)
                                    : part.codec->encode(part.of(data), room);
     room = room.subspan(bytes);
@@ -221,6 +237,7 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   add_in_rank_order(*mine.codec, expected, 0, mine.of(data));
   const size_t longest = *std::max_element(sent.begin(), sent.end());
   own_.assign(longest, std::byte{0});
+  set_key(*second_, static_cast<size_t>(group_.rank()), true);
   if (second_feedback_) {
     second_feedback_->encode(*second_, mine.of(data), own_);
   } else {

@@ -3,7 +3,7 @@
 // A message of n values has b(n) bytes, p is the number of ranks, and every byte count is what one rank
 // sends. The result is bit-identical on all ranks.
 //
-// Codecs whose decoded parts can be added (fp16, bf16, int8, 1bit), for p > 2. The range is cut into p parts.
+// Codecs whose decoded parts can be added (fp16, bf16, int8, 1bit, qsgd, terngrad), for p > 2. The range is cut into p parts.
 // Rank r is the owner of part r. This is the exchange of 1-bit Adam (Tang et al., ICML 2021) and of BytePS:
 //
 //   every rank k:  m_kr = encode(v_k[r] + e_k[r]) to owner r,   e_k[r] := v_k[r] + e_k[r] − decode(m_kr)
@@ -15,6 +15,12 @@
 // each object encodes once per call. A codec whose state() is not empty sends whole messages, because
 // checkpoints have one state per rank.
 //
+// A vote (signsgd) is made by the second encoding: M_r has the sign of s_r. Two ranks therefore also send
+// parts.
+//
+// Random decisions (random_codec.h) have the number of the call of apply() as their step, beginning at 1. The
+// streams are k for the whole message of rank k, 2 p r + k for m_kr, and 2 p r + p + r for M_r.
+//
 // Lists (threshold, prune): the sum of p lists is a list that is up to p times as long. It is not encoded
 // again. The ranks tell each other the lengths of their messages, 8 bytes each. b is the longest one.
 //
@@ -25,8 +31,8 @@
 // The ranks choose the way that moves fewer bytes in each call, by the longest message. The second way moves
 // fewer if the lists have more than about 4 n / (p − 1) bytes. prune then keeps its fraction of each part.
 //
-// lowrank as PCA: an all-gather of the factors, (p − 1) b bytes. none and lowrank as PowerSGD: the arrays of
-// AveragingCodec are averaged by a reduce-scatter and an all-gather, 2 (p − 1)/p b bytes.
+// lowrank as PCA: an all-gather of the factors, (p − 1) b bytes. none, random-k and lowrank as PowerSGD: the
+// arrays of AveragingCodec are averaged by a reduce-scatter and an all-gather, 2 (p − 1)/p b bytes.
 //
 // On several hosts with several ranks each, a group moves some of these bytes within a host. There the arrays
 // of averaging codecs are all-reduced, which sends fewer bytes between hosts.
@@ -100,6 +106,7 @@ class CompressedAllReduce {
     std::span<float> of(std::span<float> range) const { return range.subspan(begin, size()); }
   };
 
+  void set_key(Codec& codec, size_t part, bool second);
   void make_parts(const CodecSpec& spec, const std::vector<TensorShape>& shapes);
   size_t ranks() const { return static_cast<size_t>(group_.size()); }
   const Part& own_part() const { return parts_[static_cast<size_t>(group_.rank())]; }

@@ -101,7 +101,7 @@ std::unique_ptr<Strategy> make_local_sgd(const ExchangeParts& parts) {
   const ExchangeSpec& exchange = parts.spec.exchange;
   return std::make_unique<LocalSgd>(
       parts.factory, make_update_rule(parts.spec.optimizer), parts.replica, exchange.every, parts.group,
-      parts.clock, parse_codec(exchange.codec, "--codec", parts.spec.extensions.get()),
+      parts.clock, codec_of(parts.spec),
       OuterStep{
           .momentum = exchange.block_momentum, .lr = exchange.outer_lr, .nesterov = exchange.outer_nesterov},
       exchange.local_from);

@@ -74,7 +74,8 @@ void ServerClient<T>::greet(int shard) {
       }
       hello.shapes.push_back(shape);
     }
-    s.pushed = ValueCoder<T>(layout_.push_codec, own, true);
+    const auto stream = static_cast<uint64_t>(worker_) * shards_.size() + static_cast<uint64_t>(shard);
+    s.pushed = ValueCoder<T>(layout_.push_codec, own, true, stream);
     s.pulled = ValueCoder<T>(layout_.pull_codec, own, false);
     const std::vector<uint64_t> body = encode_hello(hello);
     s.link->send({.code = MessageCode::kHello, .count = body.size()}, bytes_of(body));

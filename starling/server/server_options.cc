@@ -19,7 +19,7 @@ ServerOptions server_options(const RunSpec& spec) {
   options.workers = static_cast<int>(spec.train.ranks);
   if (traits.reads("backup")) options.backup = static_cast<int>(exchange.backup);
   options.fixed_order = exchange.reduction_order == "fixed";
-  options.push_codec = parse_codec(exchange.codec, "--codec", spec.extensions.get());
+  options.push_codec = codec_of(spec);
   options.pull_codec = parse_weight_codec(exchange.pull_codec, "--pull-codec", spec.extensions.get());
   if (traits.lockstep == Lockstep::kNever || exchange.staleness == "inf") {
     options.staleness.reset();

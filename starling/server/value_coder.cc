@@ -6,11 +6,14 @@
 
 #include "starling/base/error.h"
 #include "starling/codec/flat_state.h"
+#include "starling/codec/random_codec.h"
 
 namespace starling {
 
 template <typename T>
-ValueCoder<T>::ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>& shapes, bool feedback) {
+ValueCoder<T>::ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>& shapes, bool feedback,
+                          uint64_t stream)
+    : stream_(stream) {
   if (spec.kind == CodecKind::kNone) return;
   if constexpr (!std::is_same_v<T, float>) {
     throw ConfigError("--codec",
@@ -26,6 +29,7 @@ template <typename T>
 std::span<const std::byte> ValueCoder<T>::encode(const std::vector<T>& values) {
   if constexpr (std::is_same_v<T, float>) {
     if (codec_ && !values.empty()) {
+      if (RandomCodec* random = codec_->random()) random->set_key(random->step() + 1, stream_);
       bytes_.resize(codec_->encoded_bytes(values.size()));
       const size_t bytes =
           feedback_ ? feedback_->encode(*codec_, values, bytes_) : codec_->encode(values, bytes_);

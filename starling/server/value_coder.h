@@ -23,9 +23,11 @@ class ValueCoder {
  public:
   // Makes a coder of plain values.
   ValueCoder() = default;
-  // feedback: whether the coder may use error feedback, if the spec has it. Errors: ConfigError for a codec
-  // other than none with double.
-  ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>& shapes, bool feedback);
+  // feedback: whether the coder may use error feedback, if the spec has it. stream: a number that differs
+  // between the coders of a run that encode, for random decisions (codec/random_codec.h). Their step is the
+  // number of the message, beginning at 1. Errors: ConfigError for a codec other than none with double.
+  ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>& shapes, bool feedback,
+             uint64_t stream = 0);
 
   // Returns the body for `values`. It is valid until the next call or a change of `values`.
   std::span<const std::byte> encode(const std::vector<T>& values);
@@ -46,6 +48,7 @@ class ValueCoder {
  private:
   std::unique_ptr<Codec> codec_;  // null: plain values
   std::optional<ErrorFeedback> feedback_;
+  uint64_t stream_ = 0;
   std::vector<std::byte> bytes_;
 };
 

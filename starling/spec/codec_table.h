@@ -20,6 +20,11 @@ struct CodecTraits {
   // Whether the momentum can come before the codec (codec/momentum_correction.h).
   bool momentum_correction = false;
   double rate_factor = 1;  // of the recipe's learning rate, if the momentum comes before the codec
+  double rate = 0;         // Its recipe's learning rate, with momentum 0. 0: the rule of `momentum` applies.
+  double keep = 0.01;      // The default of its setting "keep".
+  bool contracts = true;   // Whether a message is nearer to the values than zeros are. Feedback needs it.
+  bool servers = true;     // Whether its gradients can go to servers.
+  bool rounds = true;      // Whether it can encode the changes of weights between synchronization rounds.
 };
 
 // Returns all codecs in the order of the table.

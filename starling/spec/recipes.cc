@@ -144,6 +144,13 @@ class Recipes {
     set("optimizer.momentum", fmt::format("{}", momentum), recipe);
   }
 
+  // Sets the rate of a codec whose updates do not have the size of the gradients.
+  void fixed_rate(double rate, const std::string& recipe) {
+    if (config_.spec.optimizer.name != "sgd") return;
+    set("optimizer.lr", fmt::format("{}", rate), recipe);
+    set("optimizer.momentum", "0", recipe);
+  }
+
   void exchange() {
     const ExchangeTraits& traits = exchange_traits(config_.spec);
     const std::string name = fmt::format("recipe of {}", traits.name);
@@ -165,6 +172,7 @@ class Recipes {
     const std::string kind = codec.substr(0, codec.find(':'));
     const CodecTraits* traits = find_codec(kind, config_.spec);
     if (traits == nullptr || traits->momentum) return;
+    if (traits->rate > 0) return fixed_rate(traits->rate, "recipe of " + kind);
     const bool corrected = corrects_momentum(config_.spec);
     with_momentum(corrected ? config_.spec.optimizer.momentum : 0, corrected ? traits->rate_factor : 1,
                   "recipe of " + kind);

@@ -102,6 +102,21 @@ TEST(Recipes, ExchangesAndCodecsThatCannotTakeMomentumKeepTheLengthOfTheStep) {
   EXPECT_EQ(both.spec.optimizer.lr, 0.02);
 }
 
+// A vote moves each weight by the learning rate, so its rate does not follow from that of sgd.
+TEST(Recipes, ACodecOfSignsHasARateOfItsOwn) {
+  const Config config = config_with({"model.name=lenet5", "exchange.codec=signsgd"});
+  EXPECT_EQ(config.spec.optimizer.momentum, 0);
+  EXPECT_EQ(config.spec.optimizer.lr, 1e-3);
+  EXPECT_EQ(origin_text(config.origins, "optimizer.lr"), "recipe of signsgd");
+  const Config own = config_with({"model.name=lenet5", "exchange.codec=signsgd", "optimizer.lr=0.01"});
+  EXPECT_EQ(own.spec.optimizer.lr, 0.01);
+  const Config momentum = config_with({"model.name=lenet5", "exchange.codec=signsgd", "optimizer.momentum=0.5"});
+  EXPECT_EQ(momentum.spec.optimizer.momentum, 0.5);
+  EXPECT_EQ(momentum.spec.optimizer.lr, 1e-3);
+  EXPECT_EQ(config_with({"model.name=lenet5", "exchange.codec=qsgd"}).spec.optimizer.momentum, 0.9);
+  EXPECT_NEAR(config_with({"model.name=lenet5", "exchange.codec=random-k"}).spec.optimizer.lr, 0.2, 1e-9);
+}
+
 // all-reduce puts the momentum before the codecs prune and threshold. Servers do not. The settings
 // feedback=off and correction=off turn it off.
 TEST(Recipes, MomentumStaysWhereACodecCorrectsIt) {

@@ -9,6 +9,7 @@
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
 #include "starling/spec/batch_share.h"
+#include "starling/spec/codec_table.h"
 #include "starling/spec/device_refusal.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/extensions.h"
@@ -355,6 +356,14 @@ class Validator {
     if (exchange.codec != "none" && !traits_.codec)
       fail({"exchange.codec", "exchange.name"}, "exchange.codec does not apply to \"{}\". It works with {}",
            name, names_of([](const ExchangeTraits& e) { return e.codec; }));
+    const std::string word = exchange.codec.substr(0, exchange.codec.find(':'));
+    if (const CodecTraits* codec = find_codec(word, spec_)) {
+      const bool servers = traits_.servers && !codec->servers;
+      if (servers || (traits_.lockstep == Lockstep::kRounds && !codec->rounds))
+        fail({"exchange.codec", "exchange.name"}, "--codec {} does not apply to \"{}\", because {}", word, name,
+             servers ? "ranks have to decode each other's messages of a step: use another codec with servers"
+                     : "it encodes gradients and no changes of weights: use --exchange all-reduce");
+    }
     if (exchange.pull_codec != "none" && !traits_.servers)
       fail({"exchange.pull_codec", "exchange.name"},
            "exchange.pull_codec compresses the weights that a server sends, but \"{}\" has no servers", name);

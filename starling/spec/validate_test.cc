@@ -157,6 +157,16 @@ TEST(Validate, CodecsHaveAMeaningForTheExchange) {
   EXPECT_EQ(error_of({"exchange.name=local-sgd", "exchange.codec=1bit"}), "");
   EXPECT_THAT(error_of({"exchange.name=gossip", "exchange.codec=int8"}),
               HasSubstr("does not apply to \"gossip\""));
+  for (const char* codec : {"exchange.codec=qsgd", "exchange.codec=terngrad"}) {
+    EXPECT_EQ(error_of({"exchange.name=downpour", codec}), "");
+    EXPECT_EQ(error_of({"exchange.name=local-sgd", codec}), "");
+  }
+  for (const char* codec : {"exchange.codec=random-k:keep=0.2", "exchange.codec=signsgd"})
+    EXPECT_THAT(error_of({"exchange.name=parameter-server", codec}),
+                HasSubstr("use another codec with servers"));
+  EXPECT_EQ(error_of({"exchange.name=local-sgd", "exchange.codec=random-k"}), "");
+  EXPECT_THAT(error_of({"exchange.name=local-sgd", "exchange.codec=signsgd"}),
+              HasSubstr("--codec signsgd does not apply to \"local-sgd\", because it encodes gradients"));
   EXPECT_THAT(error_of({"exchange.pull_codec=int8"}), HasSubstr("\"all-reduce\" has no servers"));
   EXPECT_THAT(error_of({"exchange.codec=int8", "train.precision=fp64"}), HasSubstr("use --precision fp32"));
 }

@@ -6,6 +6,8 @@ namespace starling {
 inline constexpr const char* kCodecWords[] = {
     "none",           "fp16",           "bf16",           "int8",
     "int8:block=8",   "1bit",           "1bit:block=16",  "threshold:tau=0.5",
-    "prune:keep=0.1", "lowrank:rank=1", "lowrank:rank=2", "lowrank:rank=2,form=pca"};
+    "prune:keep=0.1", "lowrank:rank=1", "lowrank:rank=2", "lowrank:rank=2,form=pca",
+    "random-k",       "qsgd",           "qsgd:levels=2",  "terngrad:block=16",
+    "signsgd"};
 
 }  // namespace starling

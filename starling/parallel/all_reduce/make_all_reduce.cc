@@ -36,7 +36,7 @@ CompressedSgd::Correction correction_of(const RunSpec& spec, const CodecSpec& co
 std::unique_ptr<Strategy> make_all_reduce(const ExchangeParts& parts) {
   const RunSpec& spec = parts.spec;
   if (spec.exchange.codec != "none") {
-    const CodecSpec codec = parse_codec(spec.exchange.codec, "--codec", spec.extensions.get());
+    const CodecSpec codec = codec_of(spec);
     CompressedSgd::Correction correction = correction_of(spec, codec);
     if (parts.replica.optimizer) correction = {};
     OptimizerSpec optimizer = spec.optimizer;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "starling/base/check.h"
+#include "starling/base/error.h"
 #include "starling/codec/make_codec.h"
 
 namespace starling {
@@ -18,6 +19,9 @@ ActivationCoder::ActivationCoder(const std::string& word) {
   const CodecSpec spec = parse_codec(word, "pipeline.activations");
   if (spec.kind == CodecKind::kNone) return;
   codec_ = make_codec(spec);
+  if (codec_->random() != nullptr)
+    throw ConfigError("pipeline.activations",
+                      word + " encodes gradients by random decisions: use none, fp16, bf16 or int8");
   STARLING_CHECK(codec_->fixed_rate(),
                  "activations need a codec with messages of fixed length, and {} has none", word);
 }
