@@ -30,7 +30,8 @@ class Smoke(ProgramTest):
         self.runs("--exchange", "downpour", "--set", "exchange.push_every=2")
 
     def test_codecs(self):
-        for codec in ("fp16", "int8", "1bit", "threshold", "lowrank:rank=2", "prune:keep=0.05"):
+        for codec in ("fp16", "int8", "1bit", "threshold", "lowrank:rank=2", "prune:keep=0.05",
+                      "random-k", "qsgd", "terngrad", "signsgd"):
             self.runs("--codec", codec)
 
     def test_divided_models(self):

@@ -64,9 +64,8 @@ TEST(CodecSpec, Settings) {
 }
 
 TEST(CodecSpec, StateBetweenMessages) {
-  for (const char* with :
-       {"1bit", "prune", "fp16:feedback=on", "lowrank", "lowrank:form=power-sgd,feedback=off", "qsgd",
-        "random-k:feedback=off", "signsgd"})
+  for (const char* with : {"1bit", "prune", "fp16:feedback=on", "lowrank",
+                           "lowrank:form=power-sgd,feedback=off", "qsgd", "random-k:feedback=off", "signsgd"})
     EXPECT_TRUE(keeps_state(parse_codec(with))) << with;
   for (const char* without : {"none", "fp16", "int8", "1bit:feedback=off", "lowrank:form=pca,feedback=off"})
     EXPECT_FALSE(keeps_state(parse_codec(without))) << without;

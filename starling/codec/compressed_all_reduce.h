@@ -3,8 +3,9 @@
 // A message of n values has b(n) bytes, p is the number of ranks, and every byte count is what one rank
 // sends. The result is bit-identical on all ranks.
 //
-// Codecs whose decoded parts can be added (fp16, bf16, int8, 1bit, qsgd, terngrad), for p > 2. The range is cut into p parts.
-// Rank r is the owner of part r. This is the exchange of 1-bit Adam (Tang et al., ICML 2021) and of BytePS:
+// Codecs whose decoded parts can be added (fp16, bf16, int8, 1bit, qsgd, terngrad), for p > 2. The range is
+// cut into p parts. Rank r is the owner of part r. This is the exchange of 1-bit Adam (Tang et al., ICML
+// 2021) and of BytePS:
 //
 //   every rank k:  m_kr = encode(v_k[r] + e_k[r]) to owner r,   e_k[r] := v_k[r] + e_k[r] − decode(m_kr)
 //   owner r:       s_r = 1/p Σ_k decode(m_kr),   M_r = encode(s_r + f_r),   f_r := s_r + f_r − decode(M_r)

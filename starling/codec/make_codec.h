@@ -18,8 +18,9 @@ namespace starling {
 
 // Makes a codec. shapes: the tensors of the range. lowrank requires them. int8, 1bit, qsgd and terngrad begin
 // a block at each tensor, and signsgd has a head for each tensor. If these codecs have shapes, every range
-// must have their total size. The remaining codecs of Starling ignore shapes. Errors: Error(kConfig) for lowrank without shapes. For a codec that the program
-// adds: ConfigError if the program's function returns null, and the errors of this function.
+// must have their total size. The remaining codecs of Starling ignore shapes. Errors: Error(kConfig) for
+// lowrank without shapes. For a codec that the program adds: ConfigError if the program's function returns
+// null, and the errors of this function.
 std::unique_ptr<Codec> make_codec(const CodecSpec& spec, const std::vector<TensorShape>& shapes = {});
 // Makes the codec of a word. Errors: also those of parse_codec().
 std::unique_ptr<Codec> make_codec(const std::string& word, const std::vector<TensorShape>& shapes = {});

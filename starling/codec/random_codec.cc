@@ -18,8 +18,8 @@ bool is_half_of_step(float value) {
 }  // namespace
 
 CodecState RandomCodec::state() const {
-  return {
-      {"step", {static_cast<float>(step_ % kHalfOfStep), static_cast<float>(step_ / kHalfOfStep % kHalfOfStep)}}};
+  return {{"step",
+           {static_cast<float>(step_ % kHalfOfStep), static_cast<float>(step_ / kHalfOfStep % kHalfOfStep)}}};
 }
 
 void RandomCodec::load_state(const CodecState& state) {

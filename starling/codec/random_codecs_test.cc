@@ -106,7 +106,8 @@ TEST(RandomCodec, DrawsDependOnEachPartOfTheKey) {
 TEST(RandomCodec, TheStateIsTheStep) {
   for (const char* word : {"random-k", "qsgd", "terngrad", "signsgd"}) {
     const auto codec = make(word);
-    for (const uint64_t step : {uint64_t{0}, uint64_t{5}, (uint64_t{1} << 24) + 1, (uint64_t{1} << 40) + 77}) {
+    for (const uint64_t step :
+         {uint64_t{0}, uint64_t{5}, (uint64_t{1} << 24) + 1, (uint64_t{1} << 40) + 77}) {
       codec->random()->set_key(step, 9);
       const auto later = make(word);
       later->load_state(codec->state());
@@ -118,9 +119,9 @@ TEST(RandomCodec, TheStateIsTheStep) {
 TEST(RandomCodec, RefusesAStateThatIsNoStep) {
   const auto codec = make("qsgd");
   for (const CodecState& wrong :
-       {CodecState{}, CodecState{{"residual", {1, 0}}}, CodecState{{"step", {1}}}, CodecState{{"step", {0.5f, 0}}},
-        CodecState{{"step", {-1, 0}}}, CodecState{{"step", {kNan, 0}}}, CodecState{{"step", {1, 0x1p24f}}},
-        CodecState{{"step", {1, 0}}, {"q/0", {1}}}}) {
+       {CodecState{}, CodecState{{"residual", {1, 0}}}, CodecState{{"step", {1}}},
+        CodecState{{"step", {0.5f, 0}}}, CodecState{{"step", {-1, 0}}}, CodecState{{"step", {kNan, 0}}},
+        CodecState{{"step", {1, 0x1p24f}}}, CodecState{{"step", {1, 0}}, {"q/0", {1}}}}) {
     try {
       codec->load_state(wrong);
       FAIL();
@@ -141,7 +142,8 @@ TEST(RandomCodec, WrongSettingsAreRefused) {
     return "";
   };
   for (const char* levels : {"0", "128", "2.5", "x", "", "-3"})
-    EXPECT_THAT(error_of(std::string("qsgd:levels=") + levels), HasSubstr("is not a whole number from 1 to 127"));
+    EXPECT_THAT(error_of(std::string("qsgd:levels=") + levels),
+                HasSubstr("is not a whole number from 1 to 127"));
   EXPECT_THAT(error_of("qsgd:norm=l3"), HasSubstr("codec qsgd: norm = 'l3' is not one of max, l2"));
   EXPECT_THAT(error_of("qsgd:block=12"), HasSubstr("a multiple of 8"));
   for (const char* clip : {"-1", "nan", "inf", "2x", ""})
@@ -168,30 +170,34 @@ TEST(Qsgd, EqualsThePaper) {
     bool max;
     size_t block;
   };
-  for (const Setting& s : {Setting{"qsgd", 7, true, 256}, Setting{"qsgd:levels=1,norm=l2,block=64", 1, false, 64},
-                           Setting{"qsgd:levels=127,norm=l2", 127, false, 256},
-                           Setting{"qsgd:levels=2,block=8", 2, true, 8}}) {
+  for (const Setting& s :
+       {Setting{"qsgd", 7, true, 256}, Setting{"qsgd:levels=1,norm=l2,block=64", 1, false, 64},
+        Setting{"qsgd:levels=127,norm=l2", 127, false, 256}, Setting{"qsgd:levels=2,block=8", 2, true, 8}}) {
     for (const size_t count : {1, 7, 8, 9, 255, 256, 257, 3000}) {
       const Values x = values_of(count, 2);
       const auto codec = make(s.word);
-      expect_decodes_to(message_at(*codec, x, 4, 2),
-                        qsgd_reference(x, s.levels, s.max, blocks_reference(count, s.block, {}), {kSeed, 4, 2}),
-                        s.word + std::to_string(count));
+      expect_decodes_to(
+          message_at(*codec, x, 4, 2),
+          qsgd_reference(x, s.levels, s.max, blocks_reference(count, s.block, {}), {kSeed, 4, 2}),
+          s.word + std::to_string(count));
     }
     const Values x = values_of(total_size(kShapes), 3);
     const auto codec = make(s.word, kShapes);
     expect_decodes_to(
         message_at(*codec, x, 1, 0),
-        qsgd_reference(x, s.levels, s.max, blocks_reference(x.size(), s.block, kShapes), {kSeed, 1, 0}), s.word);
+        qsgd_reference(x, s.levels, s.max, blocks_reference(x.size(), s.block, kShapes), {kSeed, 1, 0}),
+        s.word);
   }
 }
 
 TEST(Qsgd, BytesAreThoseOfTheFormula) {
-  for (const auto& [levels, bits] : std::map<int, size_t>{{1, 2}, {2, 3}, {3, 3}, {4, 4}, {7, 4}, {8, 5}, {127, 8}}) {
+  for (const auto& [levels, bits] :
+       std::map<int, size_t>{{1, 2}, {2, 3}, {3, 3}, {4, 4}, {7, 4}, {8, 5}, {127, 8}}) {
     const auto codec = make("qsgd:levels=" + std::to_string(levels));
     for (const size_t count : {1, 9, 256, 257, 1000}) {
       size_t bytes = 0;
-      for (const auto& [begin, end] : blocks_reference(count, 256, {})) bytes += 4 + ((end - begin) * bits + 7) / 8;
+      for (const auto& [begin, end] : blocks_reference(count, 256, {}))
+        bytes += 4 + ((end - begin) * bits + 7) / 8;
       EXPECT_EQ(codec->encoded_bytes(count), bytes) << levels << " " << count;
       EXPECT_EQ(message_of(*codec, test_values(count, 1)).size(), bytes) << levels << " " << count;
     }
@@ -214,7 +220,8 @@ TEST(Qsgd, IsUnbiasedAndItsVarianceHasTheBoundOfThePaper) {
       const Moments found = moments_of(*codec, x, doubles(x), kDraws);
       const double unit = (max ? largest : norm(x)) / levels;
       for (size_t i = 0; i < kCount; ++i)
-        EXPECT_NEAR(found.mean[i], x[i], 5 * unit / 2 / std::sqrt(kDraws)) << levels << " " << max << " " << i;
+        EXPECT_NEAR(found.mean[i], x[i], 5 * unit / 2 / std::sqrt(kDraws))
+            << levels << " " << max << " " << i;
       const double n = kCount, s = levels;
       const double bound =
           max ? n * unit * unit / 4 : std::min(n / (s * s), std::sqrt(n) / s) * squares_of_values(x);
@@ -265,8 +272,8 @@ TEST(TernGrad, EqualsThePaper) {
     double clip;
     size_t block;
   };
-  for (const Setting& s :
-       {Setting{"terngrad", 2.5, 256}, Setting{"terngrad:clip=0", 0, 256}, Setting{"terngrad:clip=1,block=40", 1, 40}}) {
+  for (const Setting& s : {Setting{"terngrad", 2.5, 256}, Setting{"terngrad:clip=0", 0, 256},
+                           Setting{"terngrad:clip=1,block=40", 1, 40}}) {
     for (const size_t count : {1, 3, 4, 5, 255, 256, 257, 3000}) {
       const Values x = values_of(count, 5);
       const auto codec = make(s.word);
@@ -276,9 +283,9 @@ TEST(TernGrad, EqualsThePaper) {
     }
     const Values x = values_of(total_size(kShapes), 6);
     const auto codec = make(s.word, kShapes);
-    expect_decodes_to(message_at(*codec, x, 1, 0),
-                      tern_grad_reference(x, s.clip, blocks_reference(x.size(), s.block, kShapes), {kSeed, 1, 0}),
-                      s.word);
+    expect_decodes_to(
+        message_at(*codec, x, 1, 0),
+        tern_grad_reference(x, s.clip, blocks_reference(x.size(), s.block, kShapes), {kSeed, 1, 0}), s.word);
   }
 }
 
@@ -391,7 +398,8 @@ TEST(RandomK, SendsTheValuesOfKPositionsUnchanged) {
     const Values x = test_values(count, 11);
     for (const double keep : {1e-9, 0.01, 0.1, 0.5, 1.0}) {
       const auto codec = make("random-k:keep=" + std::to_string(std::max(keep, 1e-6)));
-      const auto k = static_cast<size_t>(std::max(1.0, std::ceil(std::max(keep, 1e-6) * static_cast<double>(count))));
+      const auto k =
+          static_cast<size_t>(std::max(1.0, std::ceil(std::max(keep, 1e-6) * static_cast<double>(count))));
       const Values out = message_at(*codec, x, 8, 1);
       EXPECT_EQ(codec->encoded_bytes(count), 4 * k);
       EXPECT_EQ(message_of(*codec, x).size(), 4 * k);

@@ -64,7 +64,8 @@ std::vector<Values> run_exchange(const std::string& word, int ranks, bool one_ho
 }
 
 // Returns what a message with this key says, by a codec of its own.
-Values told(const std::string& word, const Values& x, size_t begin, size_t end, uint64_t step, size_t stream) {
+Values told(const std::string& word, const Values& x, size_t begin, size_t end, uint64_t step,
+            size_t stream) {
   const auto codec = make_codec(spec_of(word));
   codec->random()->set_key(step, stream);
   return round_trip(*codec, std::span(x).subspan(begin, end - begin));
@@ -110,7 +111,8 @@ TEST_P(RandomMean, EqualsTheNaiveExchangeAndResumes) {
   for (int step = 1; step <= kSteps; ++step) {
     std::vector<Values> x;
     for (int r = 0; r < ranks; ++r) x.push_back(gradient(r, step));
-    EXPECT_EQ(found[static_cast<size_t>(step - 1)], mean_reference(word, x, static_cast<uint64_t>(step))) << step;
+    EXPECT_EQ(found[static_cast<size_t>(step - 1)], mean_reference(word, x, static_cast<uint64_t>(step)))
+        << step;
   }
 }
 
@@ -139,7 +141,8 @@ TEST(RandomMeans, OfManyStepsAreUnbiased) {
       for (const Values* x : {&a, &b, &c})
         for (const float v : *x) largest = std::max(largest, std::fabs(static_cast<double>(v)));
       for (size_t i = 0; i < kCount; ++i)
-        ASSERT_NEAR(sum[i], (static_cast<double>(a[i]) + b[i] + c[i]) / 3, 5 * largest / std::sqrt(kDraws)) << i;
+        ASSERT_NEAR(sum[i], (static_cast<double>(a[i]) + b[i] + c[i]) / 3, 5 * largest / std::sqrt(kDraws))
+            << i;
     });
   }
 }
@@ -202,7 +205,8 @@ TEST_P(MajorityVote, EqualsTheCountedVotesAndResumes) {
     return;
   }
   ASSERT_GT(ties, 1000u);
-  EXPECT_NEAR(static_cast<double>(up), static_cast<double>(ties) / 2, 5 * std::sqrt(static_cast<double>(ties)) / 2);
+  EXPECT_NEAR(static_cast<double>(up), static_cast<double>(ties) / 2,
+              5 * std::sqrt(static_cast<double>(ties)) / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, MajorityVote,
@@ -277,7 +281,8 @@ TEST(RandomKMean, EqualsThePaperAndResumes) {
           }
         }
         for (size_t i = 0; i < kCount; ++i)
-          ASSERT_NEAR(found[static_cast<size_t>(step - 1)][i], mean[i], 1e-6) << ranks << " " << step << " " << i;
+          ASSERT_NEAR(found[static_cast<size_t>(step - 1)][i], mean[i], 1e-6)
+              << ranks << " " << step << " " << i;
       }
     }
   }
@@ -301,8 +306,12 @@ TEST(RandomKMean, WithoutErrorFeedbackIsMultiplied) {
 // A run that does not load its state draws the numbers of the first steps again.
 TEST(RandomStates, AreTheStepAndTheResidual) {
   run_on_memory(3, true, [](Group& group) {
-    for (const auto& [word, residual] : std::vector<std::pair<std::string, size_t>>{
-             {"qsgd", 0}, {"terngrad", 0}, {"signsgd", 0}, {"random-k", kCount}, {"random-k:feedback=off", 0}}) {
+    for (const auto& [word, residual] :
+         std::vector<std::pair<std::string, size_t>>{{"qsgd", 0},
+                                                     {"terngrad", 0},
+                                                     {"signsgd", 0},
+                                                     {"random-k", kCount},
+                                                     {"random-k:feedback=off", 0}}) {
       CompressedAllReduce exchange(group, spec_of(word), {}, kCount), fresh(group, spec_of(word), {}, kCount);
       for (int step = 1; step <= 3; ++step) {
         Values data = ballot(group.rank(), step);
@@ -348,7 +357,8 @@ uint64_t message_reference(const std::string& word, size_t n) {
 
 TEST(RandomBytes, AreThoseOfTheFormulaInWindowsAndBetweenHosts) {
   constexpr size_t kValues = 60512;
-  for (const std::string word : {"random-k", "qsgd", "qsgd:levels=1", "qsgd:levels=127", "terngrad", "signsgd"}) {
+  for (const std::string word :
+       {"random-k", "qsgd", "qsgd:levels=1", "qsgd:levels=127", "terngrad", "signsgd"}) {
     for (int ranks = 2; ranks <= (thorough() ? 6 : 4); ++ranks) {
       SCOPED_TRACE(word + ", ranks " + std::to_string(ranks));
       const auto p = static_cast<size_t>(ranks);

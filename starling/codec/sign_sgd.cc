@@ -13,7 +13,8 @@
 // Zeros and ties. One bit cannot say 0. A value that is exactly 0 gets a sign by a fair draw of
 // random_codec.h. A sum of votes that is 0, which is a tie of an even number of ranks, is such a value: the
 // owner draws its sign, and all ranks get this sign. A rule such as "a tie is +" would move the weights in
-// one direction. If all values of a tensor are 0, its head is 0 and the tensor decodes to zeros.
+// one direction. There is one exception: if all values of a tensor in a message are 0, the head is 0 and they
+// decode to zeros. So a rank without a gradient does not vote, and a tensor without votes does not move.
 //
 // The head is 1 in other tensors, so the update of an element is ±1 times the learning rate, whatever the
 // size of the gradient is. The natural rate is therefore that of Adam, not that of SGD. Without shapes, the

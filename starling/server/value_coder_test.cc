@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "starling/base/error.h"
+#include "starling/codec/random_codec.h"
 #include "starling/server/client.h"
 #include "starling/server/serve.h"
 #include "starling/testing/run_ranks.h"
@@ -48,6 +49,8 @@ std::vector<float> simulate(const CodecSpec& push, const CodecSpec& pull) {
     for (int w = 0; w < 2; ++w) {
       const std::vector<float> own = gradient_of(w, step, x);
       bytes.assign(codecs[w]->encoded_bytes(n), std::byte{});
+      if (RandomCodec* random = codecs[w]->random())
+        random->set_key(static_cast<uint64_t>(step) + 1, static_cast<uint64_t>(w));  // one server
       bytes.resize(push.error_feedback ? feedback[w].encode(*codecs[w], own, bytes)
                                        : codecs[w]->encode(own, bytes));
       g.push_back(decoded(*codecs[w], bytes, n));
@@ -107,8 +110,31 @@ TEST_P(CodedServer, EqualsASimulationAndItsBytesTheFormula) {
 INSTANTIATE_TEST_SUITE_P(Codecs, CodedServer,
                          testing::Values(std::pair("1bit", "fp16"), std::pair("int8", "none"),
                                          std::pair("lowrank:rank=2", "none"),
-                                         std::pair("prune:keep=0.1", "none"),
+                                         std::pair("prune:keep=0.1", "none"), std::pair("qsgd", "none"),
+                                         std::pair("terngrad:block=16", "none"),
                                          std::pair("none", "lowrank:form=pca,rank=3")));
+
+// A worker that resumes draws the numbers of the messages that follow. Two workers draw different numbers.
+TEST(ValueCoder, ContinuesFromItsState) {
+  const std::vector<TensorShape> shapes = {{kRows, kCols}, {1, kRest}};
+  const std::vector<float> g = gradient_of(0, 1, std::vector<float>(kRows * kCols + kRest, 0.0f));
+  for (const char* word : {"qsgd", "terngrad", "1bit"}) {
+    ValueCoder<float> whole(parse_codec(word), shapes, true, 3), half(parse_codec(word), shapes, true, 3),
+        rest(parse_codec(word), shapes, true, 3), other(parse_codec(word), shapes, true, 4);
+    const auto message = [&](ValueCoder<float>& coder) {
+      const auto bytes = coder.encode(g);
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    };
+    const auto first = message(whole);
+    EXPECT_EQ(message(half), first) << word;
+    EXPECT_EQ(message(other) != first, std::string(word) != "1bit") << word;
+    rest.load_state(half.state());
+    const auto second = message(whole);
+    EXPECT_EQ(message(rest), second) << word;
+    EXPECT_NE(second, first) << word;
+    EXPECT_EQ(rest.state(), whole.state()) << word;
+  }
+}
 
 TEST(ValueCoder, RefusesDoublesAndLengthsThatCannotBe) {
   EXPECT_THROW(ValueCoder<double>(parse_codec("int8"), {{1, 4}}, true), ConfigError);

@@ -110,7 +110,8 @@ TEST(Recipes, ACodecOfSignsHasARateOfItsOwn) {
   EXPECT_EQ(origin_text(config.origins, "optimizer.lr"), "recipe of signsgd");
   const Config own = config_with({"model.name=lenet5", "exchange.codec=signsgd", "optimizer.lr=0.01"});
   EXPECT_EQ(own.spec.optimizer.lr, 0.01);
-  const Config momentum = config_with({"model.name=lenet5", "exchange.codec=signsgd", "optimizer.momentum=0.5"});
+  const Config momentum =
+      config_with({"model.name=lenet5", "exchange.codec=signsgd", "optimizer.momentum=0.5"});
   EXPECT_EQ(momentum.spec.optimizer.momentum, 0.5);
   EXPECT_EQ(momentum.spec.optimizer.lr, 1e-3);
   EXPECT_EQ(config_with({"model.name=lenet5", "exchange.codec=qsgd"}).spec.optimizer.momentum, 0.9);

@@ -360,7 +360,8 @@ class Validator {
     if (const CodecTraits* codec = find_codec(word, spec_)) {
       const bool servers = traits_.servers && !codec->servers;
       if (servers || (traits_.lockstep == Lockstep::kRounds && !codec->rounds))
-        fail({"exchange.codec", "exchange.name"}, "--codec {} does not apply to \"{}\", because {}", word, name,
+        fail({"exchange.codec", "exchange.name"}, "--codec {} does not apply to \"{}\", because {}", word,
+             name,
              servers ? "ranks have to decode each other's messages of a step: use another codec with servers"
                      : "it encodes gradients and no changes of weights: use --exchange all-reduce");
     }
