@@ -45,7 +45,8 @@ Values values_of(size_t count, unsigned seed) {
   return x;
 }
 
-void expect_decodes_to(const Values& out, const std::vector<Choice>& expected, const std::string& what) {
+void expect_decodes_to(const Values& out, const std::vector<RoundedReference>& expected,
+                       const std::string& what) {
   ASSERT_EQ(out.size(), expected.size());
   size_t either = 0;
   for (size_t i = 0; i < out.size(); ++i) {

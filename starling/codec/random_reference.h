@@ -30,23 +30,23 @@ inline double unit_reference(const KeyReference& key, size_t i) {
 
 // A decoded value. If the draw is so near to the border between two values that the rounding of fp32 decides,
 // the decoded value may also be `other`.
-struct Choice {
+struct RoundedReference {
   double value = 0, other = 0;
   bool near = false;
 };
 
-// Returns the choice between two values. The second one has this probability.
-inline Choice choice_reference(double first, double second, double probability, double draw) {
+// Returns one of two values. The second one has this probability.
+inline RoundedReference rounded_reference(double first, double second, double probability, double draw) {
   const bool up = draw < probability;
   return {up ? second : first, up ? first : second, std::fabs(draw - probability) < 1e-4};
 }
 
-using Blocks = std::vector<std::pair<size_t, size_t>>;
+using BlocksReference = std::vector<std::pair<size_t, size_t>>;
 
 // Returns what qsgd decodes to: equation 4 of the paper. Values outside the blocks are 0.
-inline std::vector<Choice> qsgd_reference(const Values& x, int levels, bool max, const Blocks& blocks,
-                                          const KeyReference& key) {
-  std::vector<Choice> out(x.size());
+inline std::vector<RoundedReference> qsgd_reference(const Values& x, int levels, bool max,
+                                                    const BlocksReference& blocks, const KeyReference& key) {
+  std::vector<RoundedReference> out(x.size());
   for (const auto& [begin, end] : blocks) {
     double largest = 0, squares = 0;
     for (size_t i = begin; i < end; ++i) {
@@ -57,16 +57,17 @@ inline std::vector<Choice> qsgd_reference(const Values& x, int levels, bool max,
     for (size_t i = begin; i < end && v > 0; ++i) {
       const double y = std::fabs(x[i]) / v * levels, low = std::min<double>(std::floor(y), levels - 1);
       const double unit = (x[i] < 0 ? -v : v) / levels;
-      out[i] = choice_reference(low * unit, (low + 1) * unit, y - low, unit_reference(key, i));
+      out[i] = rounded_reference(low * unit, (low + 1) * unit, y - low, unit_reference(key, i));
     }
   }
   return out;
 }
 
 // Returns what terngrad decodes to: equations 1 and 8 of the paper. clip: 0 for none.
-inline std::vector<Choice> tern_grad_reference(const Values& x, double clip, const Blocks& blocks,
-                                               const KeyReference& key) {
-  std::vector<Choice> out(x.size());
+inline std::vector<RoundedReference> tern_grad_reference(const Values& x, double clip,
+                                                         const BlocksReference& blocks,
+                                                         const KeyReference& key) {
+  std::vector<RoundedReference> out(x.size());
   for (const auto& [begin, end] : blocks) {
     double squares = 0, s = 0;
     for (size_t i = begin; i < end; ++i) squares += static_cast<double>(x[i]) * x[i];
@@ -79,7 +80,7 @@ inline std::vector<Choice> tern_grad_reference(const Values& x, double clip, con
     }
     for (size_t i = begin; i < end && s > 0; ++i) {
       const double value = y[i - begin];
-      out[i] = choice_reference(0, value < 0 ? -s : s, std::fabs(value) / s, unit_reference(key, i));
+      out[i] = rounded_reference(0, value < 0 ? -s : s, std::fabs(value) / s, unit_reference(key, i));
     }
   }
   return out;
