@@ -4,6 +4,7 @@
 
 #include "starling/base/isa_dispatch.h"
 #include "starling/optim/sum_of_squares.h"
+#include "starling/optim/update_part.h"
 #include "starling/optim/widen.h"
 
 namespace starling {
@@ -17,31 +18,6 @@ OptimizerSpec without_decay(OptimizerSpec spec) {
   spec.weight_decay = 0;
   return spec;
 }
-
-// Returns the buffers of [begin, end).
-template <typename T, typename G>
-struct PartArgs {
-  PartArgs(const UpdateArgs<T, G>& all, const LayerPart& part, int states) : args(all) {
-    for (int s = 0; s < all.sources; ++s) gradients.push_back(all.gradients[s] + part.begin);
-    for (int k = 0; k < states; ++k) {
-      state.push_back(all.state[k] + part.begin);
-      state_out.push_back(all.state_out[k] + part.begin);
-    }
-    args.gradients = gradients.data();
-    args.parameter += part.begin;
-    args.parameter_out += part.begin;
-    if (args.bf16_out != nullptr) args.bf16_out += part.begin;
-    args.state = state.data();
-    args.state_out = state_out.data();
-    args.count = part.end - part.begin;
-  }
-  PartArgs(const PartArgs&) = delete;
-
-  std::vector<const G*> gradients;
-  std::vector<const T*> state;
-  std::vector<T*> state_out;
-  UpdateArgs<T, G> args;
-};
 
 // Adds the squares of lamb's r. Sums are made in kLanes independent lanes, so that every instruction set adds
 // in the same order.
@@ -99,7 +75,7 @@ void LayerRule::add_squares(const UpdateArgs<T, G>& args, std::span<const LayerP
   if (!needs_squares()) return;
   for (const LayerPart& part : parts) {
     if (exempt(part) || part.begin == part.end) continue;
-    const PartArgs<T, G> own(args, part, rule_.state_count());
+    const UpdatePart<T, G> own(args, part.begin, part.end, rule_.state_count());
     LayerSquares& sums = squares.at(part.tensor);
     sums.parameter += sum_of_squares(&own.args.parameter, 1, 1.0, own.args.count, isa_);
     if (lars_) {
@@ -119,7 +95,7 @@ bool LayerRule::apply(const UpdateArgs<T, G>& args, std::span<const LayerPart> p
   bool finite = true;
   for (const LayerPart& part : parts) {
     if (part.begin == part.end) continue;
-    const PartArgs<T, G> own(args, part, rule_.state_count());
+    const UpdatePart<T, G> own(args, part.begin, part.end, rule_.state_count());
     if (exempt(part)) {
       finite &= without_decay_.apply(own.args, lr, step);
     } else {

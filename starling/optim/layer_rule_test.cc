@@ -27,7 +27,7 @@ OptimizerSpec spec_of(const std::string& name) {
 
 // Parameters, gradients and states of three tensors. The last one is a vector.
 struct Range {
-  Values parameter, gradient, states[2];
+  Values parameter, gradient, states[3];
   std::vector<LayerPart> parts{{0, 1003, 0, false}, {1003, 1500, 1, false}, {1500, 1520, 2, true}};
 
   Range() {
@@ -37,18 +37,20 @@ struct Range {
       for (size_t i = 0; i < 1520; ++i) values->push_back(normal(random));
     }
     for (double& square : states[1]) square = square * square;
+    for (double& value : states[0]) value = std::abs(value);  // a sum of squares, for adagrad
+    states[2] = states[1];
   }
 
   // The buffers of the whole range, in place.
   struct Args {
     const double* gradients[1];
-    const double* in[2];
-    double* out[2];
+    const double* in[3];
+    double* out[3];
     UpdateArgs<double, double> all;
   };
   void point(Args& args) {
     args.gradients[0] = gradient.data();
-    for (int k = 0; k < 2; ++k) args.in[k] = args.out[k] = states[k].data();
+    for (int k = 0; k < 3; ++k) args.in[k] = args.out[k] = states[k].data();
     args.all.gradients = args.gradients;
     args.all.gradient_scale = 0.5;
     args.all.parameter = args.all.parameter_out = parameter.data();
@@ -58,44 +60,85 @@ struct Range {
   }
 };
 
-Values expected_of(const OptimizerSpec& spec, int steps) {
+Range expected_range(const OptimizerSpec& spec, int steps) {
   Range range;
   for (int step = 1; step <= steps; ++step) {
     for (const LayerPart& part : range.parts) {
       const double* gradients[] = {range.gradient.data() + part.begin};
-      const double* in[] = {range.states[0].data() + part.begin, range.states[1].data() + part.begin};
-      double* out[] = {range.states[0].data() + part.begin, range.states[1].data() + part.begin};
+      double* out[] = {range.states[0].data() + part.begin, range.states[1].data() + part.begin,
+                       range.states[2].data() + part.begin};
       UpdateArgs<double, double> args;
       args.gradients = gradients;
       args.gradient_scale = 0.5;
       args.parameter = args.parameter_out = range.parameter.data() + part.begin;
-      args.state = in;
-      args.state_out = out;
+      args.state = args.state_out = out;
       args.count = part.end - part.begin;
       reference_update(args, spec, 0.1, step, part.vector);
     }
   }
-  return range.parameter;
+  return range;
+}
+
+Values expected_of(const OptimizerSpec& spec, int steps) {
+  return expected_range(spec, steps).parameter;
 }
 
 double largest_difference(const Values& a, const Values& b) {
   double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    if (!(difference <= largest)) largest = difference;  // also if it is NaN
+  }
   return largest;
 }
 
+Range updated_by_rule(const OptimizerSpec& spec, int steps) {
+  Range range;
+  Range::Args args;
+  const LayerRule rule(spec);
+  for (int step = 1; step <= steps; ++step) {
+    range.point(args);
+    std::vector<LayerSquares> squares(3);
+    rule.add_squares(args.all, range.parts, step, squares);
+    EXPECT_TRUE(rule.apply(args.all, range.parts, 0.1, step, squares));
+  }
+  return range;
+}
+
 TEST(LayerRule, EqualsTheReference) {
-  for (const char* name : {"lars", "lamb", "sgd", "adamw", "adagrad"}) {
-    Range range;
-    Range::Args args;
-    const LayerRule rule(spec_of(name));
-    for (int step = 1; step <= 3; ++step) {
-      range.point(args);
-      std::vector<LayerSquares> squares(3);
-      rule.add_squares(args.all, range.parts, step, squares);
-      EXPECT_TRUE(rule.apply(args.all, range.parts, 0.1, step, squares));
-    }
-    EXPECT_LE(largest_difference(range.parameter, expected_of(spec_of(name), 3)), 1e-12) << name;
+  for (const char* name : {"lars", "lamb", "sgd", "adam", "adamw", "adagrad"}) {
+    const OptimizerSpec spec = spec_of(name);
+    EXPECT_LE(largest_difference(updated_by_rule(spec, 3).parameter, expected_of(spec, 3)), 1e-12) << name;
+  }
+}
+
+TEST(LayerRule, AveragesWholeTensorsAndVectors) {
+  for (const char* name : {"lars", "lamb", "adagrad"}) {
+    OptimizerSpec spec = spec_of(name);
+    spec.ema_decay = 0.7;
+    const Range range = updated_by_rule(spec, 3), expected = expected_range(spec, 3);
+    const size_t average = std::string(name) == "lamb" ? 2 : 1;
+    EXPECT_LE(largest_difference(range.parameter, expected.parameter), 1e-12) << name;
+    EXPECT_LE(largest_difference(range.states[average], expected.states[average]), 1e-12) << name;
+    EXPECT_GT(largest_difference(range.states[average], expected.parameter), 1e-6) << name;
+  }
+}
+
+// Exempt vectors move as without weight decay, and all other tensors as with it.
+TEST(LayerRule, ExemptVectorsHaveNoDecayWithEveryRule) {
+  for (const char* name : {"sgd", "adam", "adamw", "adagrad"}) {
+    const OptimizerSpec exempt = spec_of(name);
+    OptimizerSpec all = exempt, none = exempt;
+    all.exempt_vectors = false;
+    none.weight_decay = 0;
+    const Values some = updated_by_rule(exempt, 3).parameter, decayed = updated_by_rule(all, 3).parameter;
+    const Values free = updated_by_rule(none, 3).parameter;
+    const auto part = [](const Values& v, int64_t begin, int64_t end) {
+      return Values(v.begin() + begin, v.begin() + end);
+    };
+    EXPECT_EQ(part(some, 0, 1500), part(decayed, 0, 1500)) << name;
+    EXPECT_EQ(part(some, 1500, 1520), part(free, 1500, 1520)) << name;
+    EXPECT_NE(part(some, 1500, 1520), part(decayed, 1500, 1520)) << name;
   }
 }
 

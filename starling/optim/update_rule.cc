@@ -1,9 +1,12 @@
 #include "starling/optim/update_rule.h"
 
+#include <algorithm>
+
 #include "starling/base/check.h"
 #include "starling/base/error.h"
 #include "starling/base/suggest.h"
 #include "starling/optim/stream_copy.h"
+#include "starling/optim/update_part.h"
 #include "starling/optim/update_step.h"
 #include "starling/optim/widen.h"
 
@@ -11,6 +14,8 @@ namespace starling {
 namespace {
 
 constexpr size_t kBlock = 1024;  // elements; a block stays in the first-level cache between two loops
+// The elements that are updated before they are averaged. They stay in the second-level cache.
+constexpr size_t kAveraged = 8 * kBlock;
 
 STARLING_INLINE Bf16 narrow(float x) {
   return to_bf16(x);
@@ -156,10 +161,43 @@ struct Pass {
   }
 };
 
+// AveragePass moves averaged weights by the share `take` of the way to the new parameters w. `to` may be
+// `from`.
+template <typename T>
+struct AveragePass {
+  const T* w;
+  const T* from;
+  T* to;
+  size_t count;
+  T take;
+
+  STARLING_INLINE void operator()() const {
+#pragma GCC ivdep
+    for (size_t i = 0; i < count; ++i) to[i] = from[i] + take * (w[i] - from[i]);
+  }
+};
+
 }  // namespace
 
 template <typename T, typename G>
 bool UpdateRule::apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const {
+  if (average_state() < 0) return apply_step(args, lr, step);
+  // The averaged weights are 0 before the first step, which makes them the parameters.
+  const T take = static_cast<T>(step == 1 ? 1.0 : 1.0 - spec_.ema_decay);
+  const int index = average_state();
+  bool finite = true;
+  for (size_t begin = 0; begin < args.count; begin += kAveraged) {
+    const UpdatePart<T, G> part(args, begin, std::min(args.count, begin + kAveraged), state_count());
+    const UpdateArgs<T, G>& a = part.args;
+    finite &= apply_step(a, lr, step);
+    dispatch(isa_, AveragePass<T>{a.parameter_out, a.state[index], a.state_out[index], a.count, take});
+  }
+  return finite;
+}
+
+// Makes the step without averaging.
+template <typename T, typename G>
+bool UpdateRule::apply_step(const UpdateArgs<T, G>& args, double lr, int64_t step) const {
   STARLING_CHECK(args.sources >= 1 && step >= 1, "sources ({}) and step ({}) must be at least 1",
                  args.sources, step);
   const auto run = [&](const auto& rule) {
@@ -213,6 +251,7 @@ UpdateRule::UpdateRule(const OptimizerSpec& spec, Isa isa) : spec_(spec), isa_(i
         fmt::format("unknown optimizer '{}'{}; use one of sgd, adam, adamw, adagrad, lars, lamb", spec.name,
                     near.empty() ? "" : fmt::format(", did you mean '{}'?", near)));
   }
+  if (spec.ema_decay > 0) names_.emplace_back(kAverageState);
 }
 
 UpdateRule make_update_rule(const OptimizerSpec& spec, Isa isa) {

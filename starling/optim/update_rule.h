@@ -18,6 +18,11 @@
 //   lars     As sgd without Nesterov's momentum. lamb is as adamw. With both, the rate of each tensor is that
 //            of LayerRule (optim/layer_rule.h).
 //
+// With optimizer.ema_decay, every rule has one more state, the last one: the averaged weights a ("ema").
+//
+//   a := w in the first step, then a := a + (1 - ema_decay) (w - a), with the new w
+//   (torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn)
+//
 // sgd equals torch.optim.SGD while lr is constant. When lr changes the two differ, because PyTorch multiplies
 // the whole sum of past gradients by the new lr.
 //
@@ -52,7 +57,7 @@ struct UpdateArgs {
   T* const* state_out = nullptr;
   size_t count = 0;
   // Whether the outputs bypass the caches (stream_copy.h). Set it only for outputs that are not inputs and
-  // are not read soon.
+  // are not read soon. Averaged weights do not bypass the caches.
   bool stream = false;
 };
 
@@ -65,10 +70,12 @@ class UpdateRule {
 
   // The settings that the rule was made from.
   const OptimizerSpec& spec() const { return spec_; }
-  // The number of states per parameter, from 0 (sgd without momentum) to 2 (adam).
+  // The number of states per parameter, from 0 (sgd without momentum) to 3 (adam with averaged weights).
   int state_count() const { return static_cast<int>(names_.size()); }
   // The names of the states in checkpoints, in the order of UpdateArgs::state.
   const std::vector<std::string>& state_names() const { return names_; }
+  // The number of the state that holds the averaged weights, or -1 if the rule does not average them.
+  int average_state() const { return spec_.ema_decay > 0 ? state_count() - 1 : -1; }
 
   // Performs one step with learning rate `lr`. step: 1 for the first update (Adam's t). States start as
   // zeros. Returns whether all elements of g are finite. If not, the outputs are useless.
@@ -81,6 +88,8 @@ class UpdateRule {
  private:
   template <typename T, typename G>
   bool apply_typed(const UpdateArgs<T, G>& args, double lr, int64_t step) const;
+  template <typename T, typename G>
+  bool apply_step(const UpdateArgs<T, G>& args, double lr, int64_t step) const;
 
   enum class Kind { kSgdPlain, kSgd, kNesterov, kAdam, kAdamW, kAdaGrad };
   Kind kind_;
@@ -91,5 +100,8 @@ class UpdateRule {
 
 // Makes the update rule of `spec`. Errors: those of the constructor of UpdateRule.
 UpdateRule make_update_rule(const OptimizerSpec& spec, Isa isa = best_isa());
+
+// The name of the state that holds the averaged weights.
+inline constexpr const char* kAverageState = "ema";
 
 }  // namespace starling

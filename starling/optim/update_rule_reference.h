@@ -95,6 +95,16 @@ double reference_rate(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, doub
   return spec.name == "lars" ? lr * spec.trust * w / (u + spec.weight_decay * w) : lr * w / u;
 }
 
+// Updates the averaged weights, which are state `index`.
+template <typename T, typename G>
+void reference_average(const UpdateArgs<T, G>& a, const OptimizerSpec& spec, int64_t step, int index) {
+  const T d = static_cast<T>(spec.ema_decay);
+  for (size_t i = 0; i < a.count; ++i) {
+    const T w = a.parameter_out[i];
+    a.state_out[index][i] = step == 1 ? w : d * a.state[index][i] + (1 - d) * w;
+  }
+}
+
 // Performs the step of the rule that `spec` names. For lars, lamb and optimizer.exempt_vectors, the range is
 // one whole tensor. vector: it has at most one dimension.
 template <typename T, typename G>
@@ -112,6 +122,8 @@ void reference_update(const UpdateArgs<T, G>& a, OptimizerSpec spec, double lr, 
   } else {
     reference_adam(a, spec, lr, step);
   }
+  const int states = spec.name == "sgd" ? (spec.momentum == 0 ? 0 : 1) : spec.name == "adagrad" ? 1 : 2;
+  if (spec.ema_decay > 0) reference_average(a, spec, step, states);
   for (size_t i = 0; a.bf16_out != nullptr && i < a.count; ++i)
     a.bf16_out[i] = to_bf16(static_cast<float>(a.parameter_out[i]));
 }

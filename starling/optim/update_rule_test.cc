@@ -26,8 +26,13 @@ OptimizerSpec spec_of(const std::string& name, double momentum = 0.9, double wei
 std::vector<OptimizerSpec> all_rules() {
   OptimizerSpec nesterov = spec_of("sgd");
   nesterov.nesterov = true;
-  return {spec_of("sgd"),  spec_of("sgd", 0.0), nesterov,
-          spec_of("adam"), spec_of("adamw"),    spec_of("adagrad")};
+  std::vector<OptimizerSpec> rules = {spec_of("sgd"),  spec_of("sgd", 0.0), nesterov,
+                                      spec_of("adam"), spec_of("adamw"),    spec_of("adagrad")};
+  for (const size_t averaged : {0, 1, 4}) {
+    rules.push_back(rules[averaged]);
+    rules.back().ema_decay = 0.9;
+  }
+  return rules;
 }
 
 float make_gradient(float x, float) {
@@ -40,22 +45,23 @@ Bf16 make_gradient(float x, Bf16) {
   return to_bf16(x);
 }
 
-// Parameters, two states and gradient buffers with random content; `lead` unused elements make the data
+// Parameters, three states and gradient buffers with random content; `lead` unused elements make the data
 // unaligned.
 template <typename T, typename G>
 struct Problem {
   size_t count;
-  std::vector<T> w, m, v;
+  std::vector<T> w, m, v, a;
   std::vector<std::vector<G>> g;
   std::vector<const G*> g_pointers;
 
-  Problem(size_t n, int sources) : count(n), w(n), m(n), v(n) {
+  Problem(size_t n, int sources) : count(n), w(n), m(n), v(n), a(n) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (size_t i = 0; i < n; ++i) {
       w[i] = normal(random);
       m[i] = std::abs(0.1f * normal(random));  // a sum of squares, for adagrad
       v[i] = std::abs(0.01f * normal(random));
+      a[i] = w[i] + v[i];
     }
     for (int s = 0; s < sources; ++s) {
       g.emplace_back(n);
@@ -67,9 +73,9 @@ struct Problem {
 
 template <typename T>
 struct Outputs {
-  std::vector<T> w, m, v;
+  std::vector<T> w, m, v, a;
   std::vector<Bf16> half;
-  explicit Outputs(size_t n) : w(n), m(n), v(n), half(n) {}
+  explicit Outputs(size_t n) : w(n), m(n), v(n), a(n), half(n) {}
 };
 
 template <typename T>
@@ -78,6 +84,7 @@ void expect_same_bits(const Outputs<T>& a, const Outputs<T>& b) {
   EXPECT_EQ(std::memcmp(a.w.data(), b.w.data(), bytes), 0) << "parameters";
   EXPECT_EQ(std::memcmp(a.m.data(), b.m.data(), bytes), 0) << "first state";
   EXPECT_EQ(std::memcmp(a.v.data(), b.v.data(), bytes), 0) << "second state";
+  EXPECT_EQ(std::memcmp(a.a.data(), b.a.data(), bytes), 0) << "third state";
   EXPECT_EQ(std::memcmp(a.half.data(), b.half.data(), a.half.size() * sizeof(Bf16)), 0) << "bf16 copy";
 }
 
@@ -87,8 +94,8 @@ void run_range(const Problem<T, G>& p, Outputs<T>& out, size_t begin, size_t end
                const Update& update) {
   std::vector<const G*> g;
   for (const G* x : p.g_pointers) g.push_back(x + begin);
-  const T* state[] = {p.m.data() + begin, p.v.data() + begin};
-  T* state_out[] = {out.m.data() + begin, out.v.data() + begin};
+  const T* state[] = {p.m.data() + begin, p.v.data() + begin, p.a.data() + begin};
+  T* state_out[] = {out.m.data() + begin, out.v.data() + begin, out.a.data() + begin};
   UpdateArgs<T, G> args;
   args.gradients = g.data();
   args.sources = static_cast<int>(g.size());
@@ -119,7 +126,7 @@ TYPED_TEST(UpdateRuleTest, EqualsTheReference) {
   const double tolerance = 8 * static_cast<double>(std::numeric_limits<T>::epsilon());
   for (const auto& spec : all_rules())
     for (const int sources : {1, 2, 3, 4, 5, 9})
-      for (const size_t n : {size_t{0}, size_t{1}, size_t{31}, size_t{2500}}) {
+      for (const size_t n : {size_t{0}, size_t{1}, size_t{31}, size_t{2500}, size_t{9001}}) {
         const Problem<T, typename TypeParam::G> p(n, sources);
         Outputs<T> fast(n), slow(n);
         const auto rule = make_update_rule(spec);
@@ -131,6 +138,8 @@ TYPED_TEST(UpdateRuleTest, EqualsTheReference) {
           ASSERT_NEAR(fast.m[i], slow.m[i], tolerance * (1 + std::abs(slow.m[i])))
               << spec.name << " element " << i;
           ASSERT_NEAR(fast.v[i], slow.v[i], tolerance * (1 + std::abs(slow.v[i])))
+              << spec.name << " element " << i;
+          ASSERT_NEAR(fast.a[i], slow.a[i], tolerance * (1 + std::abs(slow.a[i])))
               << spec.name << " element " << i;
           ASSERT_EQ(fast.half[i].bits, to_bf16(static_cast<float>(fast.w[i])).bits) << "element " << i;
         }
@@ -207,16 +216,50 @@ TYPED_TEST(UpdateRuleTest, InPlaceEqualsOutOfPlace) {
     const auto rule = make_update_rule(spec);
     Outputs<T> apart(n), place(n);
     run_range(p, apart, 0, n, false, [&](const auto& a) { rule.apply(a, 0.05, 4); });
-    place.w = p.w, place.m = p.m, place.v = p.v;
+    place.w = p.w, place.m = p.m, place.v = p.v, place.a = p.a;
     run_range(p, place, 0, n, false, [&](auto a) {
       a.parameter = a.parameter_out;
       a.state = a.state_out;
       rule.apply(a, 0.05, 4);
     });
+    if (rule.state_count() < 3) apart.a = place.a;
     if (rule.state_count() < 2) apart.v = place.v;  // this rule does not have the state, so it is not written
     if (rule.state_count() < 1) apart.m = place.m;
     expect_same_bits(apart, place);
   }
+}
+
+// AveragedModel of torch.optim.swa_utils with get_ema_multi_avg_fn(d), and update_parameters() after each
+// step: the first call copies, and each further call gives a := d a + (1 - d) w.
+TEST(UpdateRule, AveragesTheWeightsAsTorchDoes) {
+  OptimizerSpec spec = spec_of("sgd");
+  spec.ema_decay = 0.75;
+  const UpdateRule rule = make_update_rule(spec);
+  spec.ema_decay = 0;
+  const UpdateRule plain = make_update_rule(spec);
+  double w = 1, change = 0, average = 0, expected = 0, w_alone = 1, change_alone = 0;
+  double* const state[] = {&change, &average};
+  double* const state_alone[] = {&change_alone};
+  for (int64_t step = 1; step <= 20; ++step) {
+    const double gradient = std::sin(static_cast<double>(step));
+    const double* const gradients[] = {&gradient};
+    UpdateArgs<double, double> args;
+    args.gradients = gradients;
+    args.parameter = args.parameter_out = &w;
+    args.state = args.state_out = state;
+    args.count = 1;
+    rule.apply(args, 0.05, step);
+    args.parameter = args.parameter_out = &w_alone;
+    args.state = args.state_out = state_alone;
+    plain.apply(args, 0.05, step);
+    expected = step == 1 ? w_alone : 0.75 * expected + 0.25 * w_alone;
+    ASSERT_EQ(w, w_alone) << step;  // averaging does not change training
+    ASSERT_NEAR(average, expected, 1e-15) << step;
+    if (step == 1) {
+      ASSERT_EQ(average, w);
+    }
+  }
+  EXPECT_NE(average, w);
 }
 
 // Returns the parameters after five steps on fixed gradients with lr 0.1 and weight decay 0.01.
@@ -260,8 +303,8 @@ bool found_finite(const OptimizerSpec& spec, Isa isa, bool stream, int sources, 
   Problem<T, G> problem(2500, sources);
   problem.g[static_cast<size_t>(source)][at] = make_gradient(value, G{});
   Outputs<T> out(problem.count);
-  const T* state[] = {problem.m.data(), problem.v.data()};
-  T* state_out[] = {out.m.data(), out.v.data()};
+  const T* state[] = {problem.m.data(), problem.v.data(), problem.a.data()};
+  T* state_out[] = {out.m.data(), out.v.data(), out.a.data()};
   UpdateArgs<T, G> args;
   args.gradients = problem.g_pointers.data();
   args.sources = sources;
@@ -340,6 +383,11 @@ TEST(UpdateRule, NamesItsState) {
   EXPECT_THAT(make_update_rule(spec_of("adamw")).state_names(),
               testing::ElementsAre("exp_avg", "exp_avg_sq"));
   EXPECT_THAT(make_update_rule(spec_of("adagrad")).state_names(), testing::ElementsAre("sum"));
+  EXPECT_EQ(make_update_rule(spec_of("adamw")).average_state(), -1);
+  OptimizerSpec averaged = spec_of("adamw");
+  averaged.ema_decay = 0.9;
+  EXPECT_THAT(make_update_rule(averaged).state_names(), testing::ElementsAre("exp_avg", "exp_avg_sq", "ema"));
+  EXPECT_EQ(make_update_rule(averaged).average_state(), 2);
 }
 
 TEST(UpdateRule, SuggestsTheNearRule) {

@@ -106,6 +106,7 @@ struct OptimizerSpec {
   double eps = 1e-8;                             // optimizer.eps
   double clip_norm = 0.0;                        // optimizer.clip_norm: 0 = off
   double clip_value = 0.0;                       // optimizer.clip_value: 0 = off
+  double ema_decay = 0.0;                        // optimizer.ema_decay: 0 = no averaged weights
   OptimizerShare share = OptimizerShare::kAuto;  // optimizer.share: auto replicated sharded
 };
 
