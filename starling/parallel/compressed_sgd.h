@@ -33,6 +33,7 @@ class CompressedSgd final : public ReplicaStrategy {
   struct Correction {
     double momentum = 0;  // 0: no correction
     double weight_decay = 0;
+    bool exempt_vectors = false;  // parameters of one dimension have no weight decay
   };
   // With momentum correction, `rule` is SGD without momentum and weight decay.
   CompressedSgd(const ModelFactory& factory, UpdateRule rule, FlatReplicaOptions options,
@@ -75,7 +76,19 @@ class CompressedSgd final : public ReplicaStrategy {
     at::Tensor& g = replica_.gradients();
     const double norm = clip_norm_ > 0 ? std::sqrt(replica_.squares(g)) : 0;
     if (norm > clip_norm_) g.mul_(clip_norm_ / (norm + 1e-6));
-    if (correction_.weight_decay > 0) g.add_(replica_.parameters(), correction_.weight_decay);
+    if (correction_.weight_decay > 0) decay(g);
+  }
+  void decay(at::Tensor& g) {
+    if (!correction_.exempt_vectors) {
+      g.add_(replica_.parameters(), correction_.weight_decay);
+      return;
+    }
+    for (size_t i = 0; i < replica_.sizes().size(); ++i) {
+      if (replica_.replica().parameters[i].tensor.dim() <= 1) continue;
+      const auto begin = static_cast<int64_t>(replica_.layout().offset[i]);
+      const auto count = static_cast<int64_t>(replica_.sizes()[i]);
+      g.narrow(0, begin, count).add_(replica_.parameters().narrow(0, begin, count), correction_.weight_decay);
+    }
   }
 
   CodedMean mean_;

@@ -34,6 +34,7 @@ class Delayed final : public Strategy {
   double forward_backward(const Batch& batch) override;
   StepReport update() override;
   void consensus() override { inner_.consensus(); }
+  void show_average() override { inner_.show_average(); }
   StrategyState state() override { return inner_.state(); }
   void load_state(const StrategyState& state) override { inner_.load_state(state); }
   Replica& evaluated() override { return inner_.evaluated(); }

@@ -29,6 +29,8 @@ struct OneProcess {
   double clip = 0;  // the largest norm of the gradients; 0: no limit
   uint64_t seed = 0;
   double clip_value = 0;  // the largest magnitude of an element of the gradients; 0: no limit
+  // Receives the averaged weights by name, if the optimizer has ema_decay. May be null.
+  std::map<std::string, at::Tensor>* averages = nullptr;
 };
 
 // Returns the parameters by name after steps 1 … `steps` on batch_of(step).
@@ -69,6 +71,9 @@ inline std::map<std::string, at::Tensor> train_one_process(const ModelFactory& f
   }
   std::map<std::string, at::Tensor> result;
   for (const NamedTensor& p : replica.parameters) result[p.name] = p.tensor.detach().clone();
+  if (options.averages != nullptr && spec.ema_decay > 0) {
+    for (const auto& [name, own] : states) (*options.averages)[name] = own.back();
+  }
   return result;
 }
 

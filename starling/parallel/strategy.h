@@ -137,6 +137,10 @@ class Strategy {
   virtual StepReport update() = 0;
   // Puts the model that is evaluated and saved into place, with equal parameters and buffers on every rank.
   virtual void consensus() = 0;
+  // Puts the averaged weights (optimizer.ema_decay) into evaluated(), until the next begin_step() or
+  // consensus(). Call it after consensus(). Buffers stay those of the trained model. Does nothing if the
+  // strategy keeps no averaged weights. Collective.
+  virtual void show_average() {}
   // Returns a snapshot of the state after the last update. The snapshot has its own memory. It is complete on
   // rank 0; other ranks may return an empty one.
   virtual StrategyState state() = 0;

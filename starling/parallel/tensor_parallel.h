@@ -53,6 +53,7 @@ class TensorParallel final : public Strategy {
   // that compares them.
   StepReport update() override;
   void consensus() override;
+  void show_average() override { exchange_->show_average(); }
   // Collective. Returns whole tensors. The state is complete on rank 0 of the group if the exchange's state
   // is complete there.
   StrategyState state() override;

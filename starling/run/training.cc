@@ -14,6 +14,7 @@
 #include "starling/nn/layers/direct_linear.h"
 #include "starling/nn/tensor_parallel/plain_linear.h"
 #include "starling/parallel/delayed.h"
+#include "starling/parallel/replica/averaged_weights.h"
 #include "starling/parallel/replica/broadcast_tensor.h"
 #include "starling/parallel/replica/default_generator.h"
 #include "starling/run/choice/hybrid_choice.h"
@@ -477,15 +478,17 @@ void Generation::leave() {
   strategy_.recoverable()->leave();
 }
 
-// Returns the trained model. Ranks that leave one by one have the whole model since leave(). All others must
-// have called consensus(), and this call is collective among them.
+// Returns the trained model, with its averaged weights if there are any. Ranks that leave one by one have the
+// whole model since leave(). All others must have called consensus(), and this call is collective among them.
 StrategyState Generation::final_state() {
-  return with_frozen(one_by_one_ ? shown(strategy_.evaluated()) : strategy_.state());
+  StrategyState state = with_frozen(one_by_one_ ? shown(strategy_.evaluated()) : strategy_.state());
+  return spec_.optimizer.ema_decay > 0 ? with_averaged_weights(std::move(state)) : state;
 }
 
 // Returns what model.safetensors says about the weights.
 std::map<std::string, std::string> Generation::metadata(const RunResult& result) const {
   std::map<std::string, std::string> metadata = {{"format", "pt"}, {"step", std::to_string(result.steps)}};
+  if (spec_.optimizer.ema_decay > 0) metadata["ema_decay"] = fmt::format("{}", spec_.optimizer.ema_decay);
   const SourceInfo& data = run_.data_.train->info();
   if (data.text) metadata["vocabulary"] = data.vocabulary;
   return metadata;

@@ -92,19 +92,32 @@ std::optional<OptimizerRefusal> clip_value_refusal(const RunSpec& spec) {
 std::optional<OptimizerRefusal> tensor_refusal(const RunSpec& spec) {
   const OptimizerSpec& optimizer = spec.optimizer;
   if (!updates_by_tensor(optimizer)) return std::nullopt;
-  const bool named = optimizer.name == "lars" || optimizer.name == "lamb";
+  const bool named = has_rates_of_tensors(optimizer);
   const std::string_view key = named ? "optimizer.name" : "optimizer.exempt_vectors";
   const std::string what = named ? optimizer.name : std::string(key);
   if (spec.train.hybrid != "none")
     return OptimizerRefusal{{key, "train.hybrid"},
                             fmt::format("{} does not work with --hybrid: leave out one of them", what)};
-  if (!named && optimizer.name == "sgd" && optimizer.momentum > 0 && corrects_momentum(spec))
-    return OptimizerRefusal{
-        {key, "exchange.codec"},
-        fmt::format("--codec {} adds the weight decay to all gradients before it encodes: add "
-                    ":correction=off, or leave out {}",
-                    spec.exchange.codec, key)};
+  // All-reduce leaves out the decay in its own pass over memory.
+  if (!named && spec.optimizer.clip_value <= 0 && exchange_traits(spec).buckets) return std::nullopt;
   return update_refusal(spec, key, what);
+}
+
+std::optional<OptimizerRefusal> average_refusal(const RunSpec& spec) {
+  constexpr std::string_view kKey = "optimizer.ema_decay";
+  if (spec.optimizer.ema_decay <= 0) return std::nullopt;
+  if (spec.train.hybrid != "none")
+    return OptimizerRefusal{{kKey, "train.hybrid"},
+                            fmt::format("{} does not work with --hybrid: leave out one of them", kKey)};
+  if (exchange_traits(spec).weight_average) return std::nullopt;
+  std::string others;
+  for (const ExchangeTraits* exchange : exchanges_of(spec)) {
+    if (exchange->weight_average) others += fmt::format("{}{}", others.empty() ? "" : ", ", exchange->name);
+  }
+  return OptimizerRefusal{
+      {kKey, "exchange.name"},
+      fmt::format("{} keeps no averaged weights: leave out {}, or use one of these exchanges: {}",
+                  spec.exchange.name, kKey, others)};
 }
 
 }  // namespace
@@ -112,11 +125,16 @@ std::optional<OptimizerRefusal> tensor_refusal(const RunSpec& spec) {
 std::optional<OptimizerRefusal> optimizer_refusal(const RunSpec& spec, const Origins& origins) {
   if (auto refusal = nesterov_refusal(spec, origins)) return refusal;
   if (auto refusal = clip_value_refusal(spec)) return refusal;
-  return tensor_refusal(spec);
+  if (auto refusal = tensor_refusal(spec)) return refusal;
+  return average_refusal(spec);
+}
+
+bool has_rates_of_tensors(const OptimizerSpec& spec) {
+  return spec.name == "lars" || spec.name == "lamb";
 }
 
 bool updates_by_tensor(const OptimizerSpec& spec) {
-  return spec.name == "lars" || spec.name == "lamb" || (spec.exempt_vectors && spec.weight_decay != 0);
+  return has_rates_of_tensors(spec) || (spec.exempt_vectors && spec.weight_decay != 0);
 }
 
 }  // namespace starling

@@ -4,7 +4,6 @@
 
 #include "starling/spec/enum_words.h"
 #include "starling/spec/mesh.h"
-#include "starling/spec/optimizer_refusal.h"
 #include "starling/spec/strategy_table.h"
 
 namespace starling {
@@ -38,8 +37,8 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
     return "--hybrid " + spec.train.hybrid;
   if (exchange.buckets && of_buckets && spec.optimizer.clip_value > 0 && !shards)
     return "optimizer.clip_value";
-  if (exchange.buckets && of_buckets && updates_by_tensor(spec.optimizer) && !shards)
-    return spec.optimizer.exempt_vectors ? "optimizer.exempt_vectors" : "--optimizer " + spec.optimizer.name;
+  const bool by_norm = spec.optimizer.name == "lars" || spec.optimizer.name == "lamb";
+  if (exchange.buckets && of_buckets && by_norm && !shards) return "--optimizer " + spec.optimizer.name;
   // Starling's loop shards parameters block by block. A loop of the program's own shards them in buckets, and
   // it is not known here which of the two a program has.
   if (spec.train.shard == Shard::kParameters && key == "train.bucket_mb" && spec.model.name != kUserModel)

@@ -212,6 +212,11 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
           "clip_norm. 0 turns this clipping off. With all-reduce, updates then begin only after the "
           "backward pass.",
    .range = at_least(0)},
+  {.key = "optimizer.ema_decay", .member = at<kOptimizer, &OptimizerSpec::ema_decay>(),
+   .section = Section::kOptimizer,
+   .doc = "Decay d of the averaged weights: a := d·a + (1 − d)·w after each update of w (exponential moving "
+          "average, EMA). Evaluations use a in place of w, and files of weights hold a. 0 turns averaging off.",
+   .range = below(0, 1)},
   {.key = "optimizer.share", .member = at<kOptimizer, &OptimizerSpec::share>(),
    .section = Section::kOptimizer,
    .doc = "Each rank of a host updates its own copy of the parameters (replicated), or its shard of "

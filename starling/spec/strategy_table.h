@@ -48,6 +48,8 @@ struct ExchangeTraits {
   bool unequal_shares = false;       // data.share is possible: ranks may have unequal numbers of samples.
   // Each rank updates whole tensors from whole gradients, as optimizer.clip_value, lars and lamb need it.
   bool local_update = false;
+  // optimizer.ema_decay is possible: the agreed model is the mean of the weights that the ranks update.
+  bool weight_average = false;
   bool directed = false;  // exchange.graph may be one-peer.
   bool own_loop = false;  // A program's own loop and its own optimizer are possible.
   std::string_view recipe =

@@ -376,19 +376,39 @@ TEST(Validate, RatesOfTensorsNeedWholeGradients) {
   EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.weight_decay=0.1", "optimizer.exempt_vectors=true",
                              "exchange.name=central"}),
               HasSubstr("optimizer.exempt_vectors does not work with central"));
-  const std::vector<std::string> exempt = {"train.ranks=2", "optimizer.weight_decay=0.1",
-                                           "optimizer.exempt_vectors=true"};
-  const auto with = [&](const std::string& set) {
-    std::vector<std::string> sets = exempt;
-    sets.push_back(set);
+  const auto exempt = [](std::vector<std::string> sets) {
+    sets.insert(sets.begin(),
+                {"train.ranks=2", "optimizer.weight_decay=0.1", "optimizer.exempt_vectors=true"});
     return error_of_sets(sets);
   };
-  EXPECT_THAT(with("exchange.codec=prune"), HasSubstr("add :correction=off, or leave out"));
-  EXPECT_EQ(with("exchange.codec=prune:correction=off"), "");
-  EXPECT_EQ(with("exchange.codec=fp16"), "");
-  EXPECT_THAT(with("train.bucket_mb=4"), HasSubstr("optimizer.exempt_vectors"));
+  EXPECT_EQ(exempt({"exchange.codec=prune"}), "");
+  EXPECT_EQ(exempt({"train.bucket_mb=4"}), "");
   EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.name=lars", "optimizer.share=sharded"}),
               HasSubstr("--optimizer lars"));
+  EXPECT_EQ(exempt({"train.on_failure=continue"}), "");
+  EXPECT_EQ(exempt({"train.threads_mode=batch", "train.threads=2"}), "");
+  EXPECT_EQ(exempt({"train.ranks=1", "train.threads_mode=layer", "train.threads=2"}), "");
+  EXPECT_THAT(exempt({"train.hybrid=fc1"}),
+              HasSubstr("optimizer.exempt_vectors does not work with --hybrid"));
+}
+
+TEST(Validate, AveragedWeightsAreTheMeanOfTheRanks) {
+  for (const char* way :
+       {"exchange.name=local-sgd", "exchange.name=gossip", "exchange.codec=int8", "train.shard=parameters",
+        "train.mesh=tensor=2", "train.mesh=stage=2", "train.on_failure=continue", "optimizer.name=lamb"})
+    EXPECT_EQ(error_of_sets({"train.ranks=2", "optimizer.ema_decay=0.999", way}), "") << way;
+  for (const char* name :
+       {"central", "easgd", "parallel-sgd", "admm", "sgp", "parameter-server", "downpour"}) {
+    EXPECT_THAT(
+        error_of_sets({"train.ranks=2", "optimizer.ema_decay=0.999", fmt::format("exchange.name={}", name)}),
+        HasSubstr(fmt::format("{} keeps no averaged weights: leave out optimizer.ema_decay, or use one of "
+                              "these exchanges: all-reduce, local-sgd, gossip",
+                              name)));
+  }
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "optimizer.ema_decay=0.9", "train.hybrid=fc1"}),
+              HasSubstr("optimizer.ema_decay does not work with --hybrid"));
+  Config config;
+  EXPECT_THROW(apply_set(config, "optimizer.ema_decay=1"), ConfigError);
 }
 
 TEST(Validate, GraphsOfGossipAndPush) {

@@ -7,11 +7,13 @@
 #include <cmath>
 #include <numeric>
 
+#include "starling/base/check.h"
 #include "starling/base/error.h"
 #include "starling/c10d/data_type.h"
 #include "starling/parallel/replica/batch_parts.h"
 #include "starling/parallel/replica/flat_replica.h"
 #include "starling/parallel/replica/replica_hash.h"
+#include "starling/spec/optimizer_refusal.h"
 
 namespace starling {
 namespace {
@@ -32,6 +34,10 @@ AllReduce::AllReduce(const ModelFactory& factory, UpdateRule rule, const AllRedu
       group_(group),
       clock_(clock),
       weights_(group, options.threads) {
+  if (updates_by_tensor(rule_.spec())) {
+    layers_.emplace(rule_.spec());
+    STARLING_CHECK(!layers_->needs_squares(), "{} needs the whole gradients of tensors", rule_.spec().name);
+  }
   const size_t locals = group.local_ranks().size();
   one_host_ = static_cast<int>(locals) == group.size();
   for (int m = 0; m < options.threads; ++m)
@@ -96,15 +102,20 @@ void AllReduce::refresh_working() {
   memory_->working_view(0, flat).copy_(memory_->master_view(0, flat));
 }
 
+// Returns the view of flat memory that a module's parameter `like` shows.
+at::Tensor AllReduce::place_of(size_t parameter, const at::Tensor& like) const {
+  const size_t offset = layout_.offset[parameter];
+  const bool in_master = like.scalar_type() == options_.master;  // bf16 runs keep batch norm in fp32
+  return in_master ? memory_->master_view(offset, like) : memory_->working_view(offset, like);
+}
+
 // Makes the module's parameters views of flat memory, and binds the gradient slots if they are installed.
 void AllReduce::place_tensors() {
   at::NoGradGuard no_grad;
   for (size_t m = 0; m < replicas_.size(); ++m) {
     for (size_t i = 0; i < sizes_.size(); ++i) {
       at::Tensor& p = replicas_[m].parameters[i].tensor;
-      const bool in_master = p.scalar_type() == options_.master;  // bf16 runs keep batch norm in fp32
-      p.set_data(in_master ? memory_->master_view(layout_.offset[i], p)
-                           : memory_->working_view(layout_.offset[i], p));
+      p.set_data(place_of(i, p));
       if (!slots_.empty())
         slots_[m][i].slot->bind(memory_->gradient_view(static_cast<int>(m), layout_.offset[i], p));
     }
@@ -150,6 +161,7 @@ void AllReduce::make_exchange() {
 }
 
 void AllReduce::begin_step(const Step& step) {
+  hide_average();
   step_ = step;
   finite_ = true;
   update_scale_ = 1.0 / (static_cast<double>(group_.size()) * options_.threads);
@@ -351,6 +363,7 @@ void AllReduce::refuse_gradients() const {
 }
 
 void AllReduce::consensus() {
+  hide_average();
   if (group_.size() == 1) return;
   at::NoGradGuard no_grad;
   average_buffers(group_, replicas_[0]);

@@ -17,12 +17,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "starling/base/clock.h"
 #include "starling/comm/group.h"
 #include "starling/nn/layers/gradient_slot.h"
+#include "starling/optim/layer_rule.h"
 #include "starling/optim/update_rule.h"
 #include "starling/parallel/all_reduce/gradient_reducer.h"
 #include "starling/parallel/all_reduce/weight_sum.h"
@@ -69,8 +71,8 @@ AllReduceOptions all_reduce_options(const RunSpec& spec, const FlatReplicaOption
 // The exchange "all-reduce" without a codec. Not thread-safe.
 class AllReduce final : public Strategy, public Recoverable {
  public:
-  // Collective over the group. On all ranks, the parameters are those of rank 0's fresh model. The group and
-  // the clock must outlive this object.
+  // Collective over the group. On all ranks, the parameters are those of rank 0's fresh model. The rule has
+  // no rates of tensors (lars, lamb). The group and the clock must outlive this object.
   AllReduce(const ModelFactory& factory, UpdateRule rule, const AllReduceOptions& options, Group& group,
             const Clock& clock);
   ~AllReduce() override;
@@ -79,6 +81,7 @@ class AllReduce final : public Strategy, public Recoverable {
   double forward_backward(const Batch& batch) override;
   StepReport update() override;
   void consensus() override;
+  void show_average() override;
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
   // Returns the complete state of this rank without communication. With options.transactional, it may also be
@@ -108,6 +111,8 @@ class AllReduce final : public Strategy, public Recoverable {
   };
 
   void place_tensors();
+  at::Tensor place_of(size_t parameter, const at::Tensor& like) const;
+  void hide_average();
   void copy_into_memory(const std::vector<at::Tensor>& parameters);
   void refresh_working();
   void make_exchange();
@@ -118,7 +123,8 @@ class AllReduce final : public Strategy, public Recoverable {
   double thread_forward_backward(int thread, const Batch& batch);
   void apply_bucket(size_t bucket);
   template <typename T, typename G>
-  bool apply_range(size_t begin, size_t end);
+  bool apply_range(size_t bucket, size_t begin, size_t end);
+  std::vector<LayerPart> layer_parts(size_t bucket, size_t begin, size_t end) const;
   void apply_clipped();
   template <typename G>
   double squares_of_own_share();
@@ -135,6 +141,7 @@ class AllReduce final : public Strategy, public Recoverable {
 
   AllReduceOptions options_;
   UpdateRule rule_;
+  std::optional<LayerRule> layers_;  // set if vectors have no weight decay
   Group& group_;
   const Clock& clock_;
   bool one_host_ = true;
@@ -157,6 +164,7 @@ class AllReduce final : public Strategy, public Recoverable {
   double forward_backward_s_ = 0;
   double weighing_s_ = 0;  // this rank's first thread waited for the weights of a weighted loss
   bool rebuilt_ = false;
+  bool shows_average_ = false;
 };
 
 }  // namespace starling

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "starling/base/error.h"
 #include "starling/optim/sum_of_squares.h"
@@ -34,9 +35,9 @@ void AllReduce::apply_bucket(size_t bucket) {
     const auto [begin, end] =
         share_of(b.begin, b.end, rank * options_.threads + thread, ranks * options_.threads);
     if (begin == end) return;
-    const bool finite = options_.master == at::kDouble      ? apply_range<double, double>(begin, end)
-                        : options_.working == at::kBFloat16 ? apply_range<float, Bf16>(begin, end)
-                                                            : apply_range<float, float>(begin, end);
+    const bool finite = options_.master == at::kDouble      ? apply_range<double, double>(bucket, begin, end)
+                        : options_.working == at::kBFloat16 ? apply_range<float, Bf16>(bucket, begin, end)
+                                                            : apply_range<float, float>(bucket, begin, end);
     if (!finite) finite_ = false;
   };
   if (team_) {
@@ -48,7 +49,7 @@ void AllReduce::apply_bucket(size_t bucket) {
 
 // Returns whether the mean gradient is finite.
 template <typename T, typename G>
-bool AllReduce::apply_range(size_t begin, size_t end) {
+bool AllReduce::apply_range(size_t bucket, size_t begin, size_t end) {
   std::vector<const G*> gradients;
   for (const std::byte* s : sources()) gradients.push_back(reinterpret_cast<const G*>(s) + begin);
   std::vector<const T*> state;
@@ -67,7 +68,21 @@ bool AllReduce::apply_range(size_t begin, size_t end) {
   args.state = state.data();
   args.state_out = state_out.data();
   args.count = end - begin;
-  return rule_.apply(args, step_.lr, step_.index);
+  if (!layers_) return rule_.apply(args, step_.lr, step_.index);
+  return layers_->apply(args, layer_parts(bucket, begin, end), step_.lr, step_.index, {});
+}
+
+// Returns the parts of tensors in [begin, end), which is a part of the bucket. Their elements count from
+// `begin`.
+std::vector<LayerPart> AllReduce::layer_parts(size_t bucket, size_t begin, size_t end) const {
+  std::vector<LayerPart> parts;
+  for (const size_t i : layout_.buckets[bucket].parameters) {
+    const size_t from = std::max(begin, layout_.offset[i]);
+    const size_t to = std::min(end, layout_.offset[i] + sizes_[i]);
+    const bool vector = replicas_[0].parameters[i].tensor.dim() <= 1;
+    if (from < to) parts.push_back({from - begin, to - begin, i, vector});
+  }
+  return parts;
 }
 
 template <typename G>
@@ -93,6 +108,27 @@ void AllReduce::apply_clipped() {
   const double norm = std::sqrt(sum_over_parts(options_.parts, squares));
   if (norm > options_.clip_norm) update_scale_ *= options_.clip_norm / (norm + 1e-6);
   for (size_t b = 0; b < layout_.buckets.size(); ++b) apply_bucket(b);
+}
+
+// Only the model that is evaluated shows the averages. Its gradient slots stay bound.
+void AllReduce::show_average() {
+  const int average = rule_.average_state();
+  if (average < 0) return;
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    at::Tensor& p = replicas_[0].parameters[i].tensor;
+    p.set_data(memory_->state_view(average, layout_.offset[i], p).to(p.scalar_type()));
+  }
+  shows_average_ = true;
+}
+
+void AllReduce::hide_average() {
+  if (!std::exchange(shows_average_, false)) return;
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    at::Tensor& p = replicas_[0].parameters[i].tensor;
+    p.set_data(place_of(i, p));
+  }
 }
 
 StrategyStats AllReduce::strategy_stats() {

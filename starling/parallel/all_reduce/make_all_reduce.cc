@@ -30,7 +30,7 @@ AllReduceOptions all_reduce_options(const RunSpec& spec, const FlatReplicaOption
 
 CompressedSgd::Correction correction_of(const RunSpec& spec, const CodecSpec& codec) {
   if (!codec.momentum_correction || spec.optimizer.name != "sgd") return {};
-  return {spec.optimizer.momentum, spec.optimizer.weight_decay};
+  return {spec.optimizer.momentum, spec.optimizer.weight_decay, spec.optimizer.exempt_vectors};
 }
 
 std::unique_ptr<Strategy> make_all_reduce(const ExchangeParts& parts) {
@@ -45,7 +45,7 @@ std::unique_ptr<Strategy> make_all_reduce(const ExchangeParts& parts) {
                                            correction, parts.group, parts.clock);
   }
   const UpdateRule rule = make_update_rule(spec.optimizer);
-  if (parts.replica.optimizer || parts.replica.clip_value > 0 || updates_by_tensor(spec.optimizer))
+  if (parts.replica.optimizer || parts.replica.clip_value > 0 || has_rates_of_tensors(spec.optimizer))
     return std::make_unique<MeanGradient>(parts.factory, rule, parts.replica, parts.group, parts.clock);
   AllReduceOptions options = all_reduce_options(spec, parts.replica);
   options.on_bucket = parts.on_bucket;

@@ -114,6 +114,10 @@ void LayerPerCore::consensus() {
   run([&](int thread) { stages_[thread]->consensus(); });
 }
 
+void LayerPerCore::show_average() {
+  run([&](int thread) { stages_[thread]->show_average(); });
+}
+
 StrategyState LayerPerCore::state() {
   std::vector<StrategyState> states(stages_.size());
   run([&](int thread) { states[thread] = stages_[thread]->state(); });

@@ -35,6 +35,7 @@ class LayerPerCore final : public Strategy, public Traced {
   // longest. The exposed communication is that of the thread that waited least.
   StepReport update() override;
   void consensus() override;
+  void show_average() override;
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
 

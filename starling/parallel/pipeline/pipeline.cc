@@ -113,6 +113,11 @@ void Pipeline::consensus() {
   stage_->gather();
 }
 
+void Pipeline::show_average() {
+  exchange_->show_average();
+  stage_->gather();
+}
+
 StrategyState Pipeline::state() {
   StrategyState state = exchange_->state();
   if (options_.replica == 0) gather_state(group_, state);

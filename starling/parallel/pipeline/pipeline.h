@@ -83,6 +83,7 @@ class Pipeline final : public Strategy, public Traced {
   // slowest_rank is the rank of this replica that computed longest.
   StepReport update() override;
   void consensus() override;
+  void show_average() override;
   // Collective. Complete on rank 0 of replica 0 and empty on all other ranks. Names are global and do not
   // depend on the cut.
   StrategyState state() override;

@@ -92,6 +92,14 @@ void ReplicaStrategy::consensus() {
   replica_.show(model);
 }
 
+void ReplicaStrategy::show_average() {
+  const int average = replica_.rule().average_state();
+  if (average < 0) return;
+  at::NoGradGuard no_grad;
+  const at::Tensor& own = replica_.state(average);
+  replica_.show(averages_gradients() ? own : mean_over_ranks(own));
+}
+
 at::Tensor ReplicaStrategy::mean_over_ranks(const at::Tensor& flat) {
   at::Tensor mean = flat.clone();
   if (group_.size() > 1)

@@ -31,6 +31,9 @@ class ReplicaStrategy : public Strategy, public OwnLoop {
   // Shows the agreed model on every rank until the next step. Running statistics become their mean over the
   // ranks.
   void consensus() final;
+  // If the replicas differ, each rank averages the weights that its own updates make. The averages of all
+  // ranks are then averaged.
+  void show_average() final;
   // Returns the agreed model as parameters. What each rank has of its own is named "<kind>@<rank>/<name>".
   StrategyState state() final;
   void load_state(const StrategyState& state) final;

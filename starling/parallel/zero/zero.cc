@@ -57,7 +57,10 @@ void Zero::share_initial_values() {
 
 void Zero::begin_step(const Step& step) {
   step_ = step;
-  for (auto& unit : units_) unit->release();  // what consensus() has gathered
+  for (auto& unit : units_) {
+    unit->hide_average(replica_);
+    unit->release();  // what consensus() has gathered
+  }
   step_begins();
 }
 
@@ -264,9 +267,17 @@ void Zero::step_ends() {
 void Zero::consensus() {
   // The peak counts steps only, so gather() must not change it.
   const size_t peak = account_.peak_temporary_bytes;
-  for (auto& unit : units_) unit->gather();
+  for (auto& unit : units_) {
+    unit->hide_average(replica_);
+    unit->gather();
+  }
   account_.peak_temporary_bytes = peak;
   average_buffers(group_, replica_);
+}
+
+void Zero::show_average() {
+  if (rule_.average_state() < 0) return;
+  for (auto& unit : units_) unit->show_average(replica_);
 }
 
 StrategyState Zero::state() {

@@ -56,6 +56,9 @@ class Zero final : public Strategy {
   // With stage 3, makes the model whole on every rank until the next step. Running statistics become their
   // mean over the ranks.
   void consensus() override;
+  // Each rank has the averages of its shares. They are gathered into memory of their own, which is freed
+  // afterwards. With stage 3, the whole parameters are freed meanwhile.
+  void show_average() override;
   // Collective. Returns whole tensors under global names on rank 0 and an empty state on all other ranks. The
   // state does not depend on the number of ranks or the stage.
   StrategyState state() override;

@@ -89,6 +89,7 @@ ZeroUnit::ZeroUnit(UnitPlan plan, Replica& replica, int stage, const UpdateRule&
     const at::Tensor place = view(whole_, p, i);
     place.copy_(p);
     p.set_data(place);
+    places_.push_back(place);
     slots_.push_back(GradientSlot::install(p, on_filled));
     if (stage_ >= 2) slots_.back().slot->bind_when_needed([this] { open_gradients(); });
   }
@@ -205,6 +206,24 @@ void ZeroUnit::release() {
   environment_.account.give_back(whole_.nbytes());
   resize_memory(whole_, 0);
   gathered_ = false;
+}
+
+void ZeroUnit::show_average(Replica& replica) {
+  at::NoGradGuard no_grad;
+  release();
+  const at::Tensor own = states_[static_cast<size_t>(rule_.average_state())].to(type_);
+  shown_ = at::empty({size_}, type_);
+  all_gather(environment_.group, own.data_ptr(), shown_.data_ptr(), share_, data_type_of(type_));
+  for (size_t i = 0; i < likes_.size(); ++i)
+    replica.parameters[plan_.parameters[i]].tensor.set_data(view(shown_, likes_[i], i));
+}
+
+void ZeroUnit::hide_average(Replica& replica) {
+  if (!shown_.defined()) return;
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < places_.size(); ++i)
+    replica.parameters[plan_.parameters[i]].tensor.set_data(places_[i]);
+  shown_.reset();
 }
 
 GradientShare ZeroUnit::gradient_share(const Replica& replica) const {

@@ -107,6 +107,12 @@ class ZeroUnit {
   // Collective.
   void publish();
 
+  // Makes the module's tensors show the averaged weights, which are gathered from all ranks. With stage 3,
+  // frees the gathered parameters. Collective.
+  void show_average(Replica& replica);
+  // Makes the module's tensors show the parameters again and frees the gathered averages.
+  void hide_average(Replica& replica);
+
   // Copies each parameter and its states ("<state>/<name>") into `state` on rank 0. Collective.
   void collect(const Replica& replica, StrategyState& state);
   // Loads this rank's share of a state. Errors: Error(kCheckpoint) naming the tensor that does not fit.
@@ -148,10 +154,12 @@ class ZeroUnit {
   size_t elements_ = 0;
   std::vector<LayerPart> layer_parts_;  // of this rank's share
   std::vector<GradientSlot::Installed> slots_;
-  std::vector<at::Tensor> likes_;  // sizes, strides and type of each parameter, without memory
-  at::Tensor whole_;               // all parameters; with stage 3 it has no memory while released
-  at::Tensor own_;                 // this rank's share: a view of whole_, or (stage 3) its own memory
-  at::Tensor master_;              // own_, or its fp32 original
+  std::vector<at::Tensor> likes_;   // sizes, strides and type of each parameter, without memory
+  std::vector<at::Tensor> places_;  // views of whole_, by position
+  at::Tensor whole_;                // all parameters; with stage 3 it has no memory while released
+  at::Tensor shown_;                // all averaged weights, while the module shows them
+  at::Tensor own_;                  // this rank's share: a view of whole_, or (stage 3) its own memory
+  at::Tensor master_;               // own_, or its fp32 original
   std::vector<at::Tensor> states_;
   at::Tensor gradient_;      // the whole gradient: always (stage 1), or while backward fills it
   at::Tensor own_gradient_;  // this rank's share: a view of gradient_ (stage 1), or its own memory

@@ -109,6 +109,10 @@ OwnOptimizerMaker own_optimizer_of(const FitOptions& options, const RunSpec& spe
         "FitOptions::optimizer() returns");
   }
   require_own_optimizer(spec);
+  if (spec.optimizer.ema_decay > 0)
+    throw ConfigError("optimizer.ema_decay",
+                      "averaged weights belong to the optimizer of the configuration: leave the key out, or "
+                      "leave out FitOptions::optimizer() and FitOptions::group()");
   if (options.optimizer()) {
     const bool sharded = parse_mesh(spec.train.mesh, spec.train.ranks).tensor > 1;
     return [make = options.optimizer(), sharded](const std::vector<NamedTensor>& parameters) {
