@@ -76,6 +76,22 @@ class Checkpoints(ProgramTest):
             self.run_program("ckpt", "export", run + "/checkpoints/step-000002", out, "--force")
             self.run_program("ckpt", "diff", run, out, status=1)
 
+    def test_averaged_weights_are_evaluated_saved_and_exported(self):
+        run, averaged, trained = self.path("run"), self.path("averaged.safetensors"), self.path("trained.safetensors")
+        events, _ = self.run_program("train", "--json", "--run-dir", run, *SMALL, "-n", 2, "--steps", 4, "--set", "checkpoint.every=2", "--set",
+                                     "optimizer.ema_decay=0.5")
+        self.run_program("ckpt", "export", run, averaged, "--averaged")
+        self.run_program("ckpt", "export", run, trained)
+        self.run_program("ckpt", "diff", averaged, run + "/model.safetensors")
+        self.run_program("ckpt", "diff", averaged, trained, status=1)
+
+        def loss_of(file):
+            return result_of(self.run_program("eval", "--json", *SMALL, "--init", file)[0])["test_loss"]
+        self.assertAlmostEqual(result_of(events)["test_loss"], loss_of(averaged), places=5)
+        self.assertGreater(abs(loss_of(trained) - loss_of(averaged)), 1e-4)
+        _, err = self.run_program("ckpt", "export", self.trained("plain"), self.path("x.pt"), "--averaged", status=2)
+        self.assertIn("has no averaged weights", err)
+
     def test_a_newer_format_is_no_damage(self):
         run = self.trained("run")
         manifest = pathlib.Path(run, "checkpoints/step-000004/manifest.json")

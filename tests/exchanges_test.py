@@ -221,7 +221,9 @@ class Exchanges(ProgramTest):
                            ["--exchange", "easgd", "--every", 4], ["--exchange", "sgp", "--graph", "exponential", "-n", 4],
                            ["--exchange", "local-sgd", "--every", 4, "--optimizer", "adamw", "--set", "exchange.outer_lr=0.7", "--set",
                             "exchange.block_momentum=0.9", "--set", "exchange.outer_nesterov=true"],
-                           ["--optimizer", "lars", "--shard", "parameters"], ["--optimizer", "lamb"]), 5):
+                           ["--optimizer", "lars", "--shard", "parameters"], ["--optimizer", "lamb"],
+                           ["--exchange", "gossip", "--set", "optimizer.ema_decay=0.9"],
+                           ["--shard", "gradients", "--set", "optimizer.ema_decay=0.9"]), 6):
             name = "-".join(map(str, words)).strip("-").replace(":", "-")
             common = [*SMALL, "-n", 2, *words, "--global-batch", 16, "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
             whole, parts = self.path(f"{name}-whole"), self.path(f"{name}-parts")
@@ -311,6 +313,7 @@ class Exchanges(ProgramTest):
                               (["--mesh", "stage=2", "--shard", "parameters", "-n", "4", "--micro-batches", "4"], "--shard gradients"),
                               (["--every", "0"], "at least 1"),
                               (["--rounds", "2"], "parallel-sgd"),
+                              (["--exchange", "admm", "--set", "optimizer.ema_decay=0.9"], "admm keeps no averaged weights"),
                               (["--emulate", "slow"], "slow-rank=1:2x"),
                               (["--codec", "zip"], "codec"),
                               (["--pull-codec", "int8"], "exchange.pull_codec belongs to parameter-server, downpour"),

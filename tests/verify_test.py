@@ -66,7 +66,20 @@ class Verify(ProgramTest):
         self.check("gpt", 4, 3, "--mesh", "replica=2,tensor=2", "--shard", "gradients", *lars)
         self.check("mlp", 2, 3, "--mesh", "stage=2", "--micro-batches", 2, *lamb)
         self.check("gpt", 4, 3, "--mesh", "stage=2,tensor=2", "--micro-batches", 2, *lars)
-        self.check("mlp", 2, 3, "--set", "optimizer.exempt_vectors=true", "--set", "optimizer.weight_decay=0.1")
+        exempt = ("--set", "optimizer.exempt_vectors=true", "--set", "optimizer.weight_decay=0.1")
+        self.check("mlp", 2, 3, *exempt)
+        self.check("gpt", 2, 3, "--threads", 2, "--threads-mode", "batch", *exempt)
+        self.check("mlp", 1, 3, "--threads", 2, "--threads-mode", "layer", *exempt)
+
+    def test_averaged_weights(self):
+        average, exempt = ("--set", "optimizer.ema_decay=0.9"), ("--set", "optimizer.exempt_vectors=true", "--set", "optimizer.weight_decay=0.1")
+        cases = [("gpt", 4, "--mesh", "replica=2,tensor=2", "--shard", "gradients"), ("mlp", 3), ("gpt", 3, "--shard", "parameters", *exempt),
+                 ("mlp", 2, "--mesh", "stage=2", "--micro-batches", 2), ("lenet5", 2, "--shard", "optimizer", "--set", "optimizer.nesterov=true"),
+                 ("mlp", 2, "--optimizer", "lamb", "--lr", "0.01", *exempt), ("mlp", 1, "--threads", 2, "--threads-mode", "layer"),
+                 ("mlp", 2, "--set", "optimizer.share=replicated", "--set", "optimizer.clip_norm=0.1")]
+        for model, ranks, *way in some(cases, 4):
+            with self.subTest(model=model, ranks=ranks, way=way):
+                self.check(model, ranks, 3, *way, *average)
 
     def test_parts_of_a_batch(self):
         parts, clip = ("--accumulate", 3), ("--set", "optimizer.clip_norm=0.1")

@@ -46,15 +46,18 @@ void add_ckpt_commands(CLI::App& app, Invocation& invocation) {
           });
   add_path(diff, "A", invocation.run_dir, "The first checkpoint");
   add_path(diff, "B", invocation.other_dir, "The second checkpoint");
-  CLI::App& exported = sub(
-      "export", "Write the model of a checkpoint to one file",
-      "The ending of FILE decides the format: .safetensors, or .pt, which torch.load reads.",
-      "starling ckpt export runs/my-run model.safetensors", [&invocation] {
-        return ckpt_export_command(invocation.run_dir, invocation.file, invocation.force, invocation.options);
-      });
+  CLI::App& exported =
+      sub("export", "Write the model of a checkpoint to one file",
+          "The ending of FILE decides the format: .safetensors, or .pt, which torch.load reads.",
+          "starling ckpt export runs/my-run model.safetensors", [&invocation] {
+            return ckpt_export_command(invocation.run_dir, invocation.file, invocation.force,
+                                       invocation.averaged, invocation.options);
+          });
   add_path(exported, "PATH", invocation.run_dir, kWhere);
   add_path(exported, "FILE", invocation.file, "File to write");
   exported.add_flag("--force", invocation.force, "Replace an existing file");
+  exported.add_flag("--averaged", invocation.averaged,
+                    "Write the averaged weights of optimizer.ema_decay in place of the trained ones");
 }
 
 }  // namespace starling

@@ -30,6 +30,7 @@ struct Invocation {
   std::string recorder;   // doctor --recorder DIR
   std::string out_dir;    // data make DIR
   bool force = false;     // data make --force, ckpt export --force
+  bool averaged = false;  // ckpt export --averaged
   std::string run_dir;    // eval RUN_DIR, sample RUN_DIR, why RUN_DIR, ckpt … PATH
   std::string other_dir;  // ckpt diff A B
   std::string file;       // ckpt export PATH FILE

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "starling/base/error.h"
+#include "starling/parallel/replica/averaged_weights.h"
 #include "starling/telemetry/text_style.h"
 #include "starling/train/checkpoint.h"
 
@@ -72,6 +73,22 @@ TensorMap model_of(const fs::path& path) {
   const CheckpointState state = read_checkpoint(folder);
   for (const auto& [name, tensor] : state.model) tensors["model/" + name] = whole(folder, name, tensor);
   return tensors;
+}
+
+// Returns the averaged weights of a checkpoint by parameter.
+TensorMap averages_of(const fs::path& path) {
+  const fs::path folder = folder_at(path);
+  TensorMap states;
+  for (const auto& [name, kinds] : read_checkpoint(folder).optimizer) {
+    for (const auto& [kind, tensor] : kinds)
+      states[fmt::format("{}/{}", kind, name)] = whole(folder, name, tensor);
+  }
+  TensorMap averages = averaged_weights(states);
+  if (averages.empty())
+    throw ConfigError(
+        folder.string(),
+        "has no averaged weights, because its run had no optimizer.ema_decay; leave out --averaged");
+  return averages;
 }
 
 // Returns all tensors of a checkpoint by their names in TensorDifference.
@@ -160,10 +177,14 @@ CheckpointDifference compare_checkpoints(const fs::path& a, const fs::path& b) {
   return result;
 }
 
-int64_t export_checkpoint(const fs::path& path, const fs::path& file, bool force) {
-  if (!force && fs::exists(file)) throw ConfigError(file.string(), "exists; give another name, or --force");
+int64_t export_checkpoint(const fs::path& path, const fs::path& file, const ExportOptions& options) {
+  if (!options.force && fs::exists(file))
+    throw ConfigError(file.string(), "exists; give another name, or --force");
   TensorMap tensors;
   for (const auto& [name, tensor] : model_of(path)) tensors[name.substr(std::strlen("model/"))] = tensor;
+  if (options.averaged) {
+    for (auto& [name, average] : averages_of(path)) tensors[name] = average;
+  }
   write_weights(file.string(), tensors);
   return static_cast<int64_t>(tensors.size());
 }

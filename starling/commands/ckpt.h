@@ -41,9 +41,16 @@ struct CheckpointDifference {
 // ConfigError if there is no checkpoint; Error (kCheckpoint) or DataError for damaged ones.
 CheckpointDifference compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b);
 
+// How a checkpoint is exported.
+struct ExportOptions {
+  bool force = false;     // replace an existing file
+  bool averaged = false;  // write the averaged weights (optimizer.ema_decay) in place of the trained ones
+};
+
 // Writes the parameters and buffers of a checkpoint to `file`, whose ending decides the format (.safetensors
-// or .pt). Returns the number of tensors. Errors: ConfigError if the file exists and `force` is false; those
-// of compare_checkpoints().
-int64_t export_checkpoint(const std::filesystem::path& path, const std::filesystem::path& file, bool force);
+// or .pt). Returns the number of tensors. Errors: ConfigError if the file exists and options.force is false,
+// or if options.averaged is set and there are no averaged weights; those of compare_checkpoints().
+int64_t export_checkpoint(const std::filesystem::path& path, const std::filesystem::path& file,
+                          const ExportOptions& options);
 
 }  // namespace starling

@@ -74,13 +74,13 @@ int ckpt_diff_command(const std::string& a, const std::string& b, const CommandO
   return different == 0 ? kExitOk : kExitOther;
 }
 
-int ckpt_export_command(const std::string& path, const std::string& file, bool force,
+int ckpt_export_command(const std::string& path, const std::string& file, bool force, bool averaged,
                         const CommandOptions& options) {
   if (options.dry_run) {
     print_dry_run(fmt::format("would write the model of {} to {}", path, file), options.json);
     return kExitOk;
   }
-  const int64_t tensors = export_checkpoint(path, file, force);
+  const int64_t tensors = export_checkpoint(path, file, {force, averaged});
   if (options.json) {
     print_line(ordered_json{{"event", "result"}, {"file", file}, {"tensors", tensors}}.dump());
   } else {

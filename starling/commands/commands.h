@@ -58,8 +58,8 @@ int ckpt_ls_command(const std::string& path, const CommandOptions& options);
 int ckpt_verify_command(const std::string& path, const CommandOptions& options);
 // Prints how the tensors of two checkpoints differ. Returns 1 if they do.
 int ckpt_diff_command(const std::string& a, const std::string& b, const CommandOptions& options);
-// Writes the model of a checkpoint to a file of weights.
-int ckpt_export_command(const std::string& path, const std::string& file, bool force,
+// Writes the model of a checkpoint to a file of weights. averaged: with the averaged weights.
+int ckpt_export_command(const std::string& path, const std::string& file, bool force, bool averaged,
                         const CommandOptions& options);
 // Prints the models of the zoo.
 int zoo_ls_command(const CommandOptions& options);

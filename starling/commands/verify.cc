@@ -53,6 +53,21 @@ void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& repli
                       "the same update; verify without --accumulate");
 }
 
+// Returns the name of a parameter's averaged weights in a state.
+std::string average_of(const std::string& parameter) {
+  return fmt::format("{}/{}", kAverageState, parameter);
+}
+
+// Returns the state `name` ("momentum/fc1.weight"). A strategy whose ranks keep states of their own has them
+// by rank. Here they are equal.
+const at::Tensor& state_in(const StrategyState& state, const std::string& name) {
+  auto found = state.optimizer.find(name);
+  if (found == state.optimizer.end())
+    found = state.optimizer.find(std::string(name).insert(name.find('/'), "@0"));
+  STARLING_CHECK(found != state.optimizer.end(), "the strategy has no state {}", name);
+  return found->second;
+}
+
 // Reference computes the update of one process naively. It computes the gradients of the whole global batch
 // in one pass and then applies the formulas to each element.
 class Reference {
@@ -63,7 +78,8 @@ class Reference {
     loader_ = make_loader(shared, loader_options(spec, 0, 1, 0));
   }
 
-  // Returns the parameters after the update of `before`, by name, in fp64.
+  // Returns the parameters after the update of `before`, by name, in fp64. Averaged weights have the name
+  // "ema/<parameter>".
   std::map<std::string, at::Tensor> next(const StrategyState& before, const Step& step) {
     torch::NoGradGuard no_grad;
     for (NamedTensor& p : replica_.parameters) p.tensor.copy_(before.parameters.at(p.name));
@@ -80,7 +96,7 @@ class Reference {
     }
     const double scale = clip_scale();
     std::map<std::string, at::Tensor> after;
-    for (NamedTensor& p : replica_.parameters) after[p.name] = updated(p, before, step, scale);
+    for (NamedTensor& p : replica_.parameters) update(p, before, step, scale, after);
     return after;
   }
 
@@ -95,8 +111,8 @@ class Reference {
     return norm > spec_.optimizer.clip_norm ? spec_.optimizer.clip_norm / (norm + 1e-6) : 1;
   }
 
-  at::Tensor updated(const NamedTensor& p, const StrategyState& before, const Step& step,
-                     double scale) const {
+  void update(const NamedTensor& p, const StrategyState& before, const Step& step, double scale,
+              std::map<std::string, at::Tensor>& after) const {
     const at::Tensor gradient =
         p.tensor.grad().defined() ? p.tensor.grad().contiguous() : torch::zeros_like(p.tensor).contiguous();
     const at::Tensor old = p.tensor.detach().contiguous();
@@ -104,16 +120,12 @@ class Reference {
     std::vector<at::Tensor> states;
     const UpdateRule rule = make_update_rule(spec_.optimizer);
     for (const std::string& name : rule.state_names()) {
-      // A strategy whose ranks keep states of their own has them by rank. Here they are equal.
-      auto state = before.optimizer.find(name + "/" + p.name);
-      if (state == before.optimizer.end()) state = before.optimizer.find(name + "@0/" + p.name);
-      STARLING_CHECK(state != before.optimizer.end(), "the strategy has no state {} of {}", name, p.name);
-      states.push_back(state->second.to(at::kDouble).clone());
+      states.push_back(state_in(before, name + "/" + p.name).to(at::kDouble).clone());
     }
-    std::vector<const double*> state_in;
+    std::vector<const double*> states_before;
     std::vector<double*> state_out;
     for (const at::Tensor& s : states) {
-      state_in.push_back(s.data_ptr<double>());
+      states_before.push_back(s.data_ptr<double>());
       state_out.push_back(s.data_ptr<double>());
     }
     const double* gradients[] = {gradient.data_ptr<double>()};
@@ -122,11 +134,12 @@ class Reference {
     args.gradient_scale = scale;
     args.parameter = old.data_ptr<double>();
     args.parameter_out = result.data_ptr<double>();
-    args.state = state_in.data();
+    args.state = states_before.data();
     args.state_out = state_out.data();
     args.count = static_cast<size_t>(old.numel());
     reference_update(args, spec_.optimizer, step.lr, step.index, p.tensor.dim() <= 1);
-    return result;
+    after[p.name] = result;
+    if (rule.average_state() >= 0) after[average_of(p.name)] = states.back();
   }
 
   const RunSpec& spec_;
@@ -138,9 +151,12 @@ void compare(const StrategyState& before, const StrategyState& after,
              const std::map<std::string, at::Tensor>& expected, int64_t step,
              std::map<std::string, Deviation>& worst) {
   for (const auto& [name, reference] : expected) {
-    const at::Tensor old = before.parameters.at(name).to(at::kDouble);
-    const double norm = (reference - old).norm().item<double>();
-    const double difference = (after.parameters.at(name).to(at::kDouble) - reference).norm().item<double>();
+    // Averaged weights move by a small share of their size. So their deviation is relative to their norm.
+    const bool average = name.starts_with(average_of(""));
+    const at::Tensor& actual = average ? state_in(after, name) : after.parameters.at(name);
+    const at::Tensor change = average ? reference : reference - before.parameters.at(name).to(at::kDouble);
+    const double norm = change.norm().item<double>();
+    const double difference = (actual.to(at::kDouble) - reference).norm().item<double>();
     // If neither side changes a tensor, its deviation is zero. If only one side changes it, the deviation is
     // infinite.
     double relative = difference == 0 ? 0 : difference / norm;
