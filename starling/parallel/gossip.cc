@@ -1,6 +1,7 @@
 #include "starling/parallel/gossip.h"
 #include "starling/comm/message_tags.h"
 #include "starling/parallel/exchange_parts.h"
+#include "starling/spec/neighbor_graph.h"
 
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -11,13 +12,6 @@
 
 namespace starling {
 namespace {
-
-// Returns the number of rows of the torus: the largest divisor of `size` that is at most its square root.
-int torus_rows(int size) {
-  int rows = static_cast<int>(std::sqrt(static_cast<double>(size)));
-  while (size % rows != 0) --rows;
-  return rows;
-}
 
 std::set<int> heard_by(GossipGraph graph, int rank, int size) {
   std::set<int> heard;
@@ -30,7 +24,7 @@ std::set<int> heard_by(GossipGraph graph, int rank, int size) {
       add((rank + size - 1) % size);
       break;
     case GossipGraph::kTorus: {
-      const int rows = torus_rows(size), columns = size / rows;
+      const int rows = static_cast<int>(torus_rows(size)), columns = size / rows;
       const int row = rank / columns, column = rank % columns;
       add((row + 1) % rows * columns + column);
       add((row + rows - 1) % rows * columns + column);
