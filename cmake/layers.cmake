@@ -19,7 +19,7 @@ starling_torch_free(data divide_samples formats/archive formats/byte_file format
   served/served_store served/served_text)
 starling_torch_free(nn layers/bias_gelu_kernels layers/causal_softmax safetensors/atomic_file
   safetensors/safetensors_index)
-starling_torch_free(parallel all_reduce/host_reducer all_reduce/network_reducer all_reduce/weight_sum
+starling_torch_free(parallel meetings all_reduce/host_reducer all_reduce/network_reducer all_reduce/weight_sum
   replica/flat_layout replica/replica_hash)
 starling_torch_free(train checkpoint_folder checkpoint_lineage checkpoint_writer rank_gather step_times store_gather)
 starling_torch_free(run checked_config folder/earlier_files folder/resume_command folder/run_lock folder/gather_timeline

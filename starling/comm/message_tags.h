@@ -18,6 +18,7 @@ enum MessageTag : uint32_t {
   kPushStateTag = 0x05000015,    // parameter server: the state of push codecs for a checkpoint
   kFactorBlockTag = 0x06000016,  // factorization: a block of H
   kExchangeTag = 0x07000017,     // an exchange between replicas that has no tag of its own in this list
+  kMeetingTag = 0x08000018,      // asynchronous ranks: when they stop, and that they wait (Meetings)
   kPipelineTag =
       0x50000000,         // pipeline: shapes, activations, gradients, up to kTiedTag (schedule_executor.cc)
   kTiedTag = 0x5c000001,  // pipeline: parameters that several stages share
