@@ -21,7 +21,7 @@ VECTORIZED = {"codec": "O3", "optim": "O3"}
 # The files of layers that are not compiled as a whole. STARLING_OWN_LOOPS_ONLY leaves out what needs other
 # files.
 FILES = {
-    "spec": "batch_share codec_table config device_refusal emulation enum_words extensions mesh on_failure optimizer_refusal read_keys recipes schema schema_table section strategy_table text_model validate value",
+    "spec": "batch_share codec_table config device_refusal emulation enum_words extensions mesh neighbor_graph on_failure optimizer_refusal pair_refusal read_keys recipes schema schema_table section strategy_table text_model validate value",
     "data": "source",
     "nn": "layers/gradient_slot model",
     "server": "service_settings",
@@ -32,7 +32,7 @@ FILES = {
                 "replica/model_parts replica/own_gradients replica/replica replica/replica_hash replica/replica_strategy replica/thread_team zero/sharded_optimizer",
 }
 # Every file of starling/parallel itself may be an exchange for own loops, but for these.
-NOT_FOR_OWN_LOOPS = {"delayed", "hybrid", "parameter_server", "tensor_parallel"}
+NOT_FOR_OWN_LOOPS = {"ad_psgd", "delayed", "hybrid", "meetings", "parameter_server", "tensor_parallel"}
 
 
 def sources(layer, together):

@@ -1,5 +1,6 @@
 // Buffers (running statistics) at consensus have one rule for all exchanges: a floating-point buffer becomes
-// its mean over the ranks, and any other buffer becomes that of rank 0.
+// its mean over the ranks, and any other buffer becomes that of rank 0. ad-psgd refuses three ranks, so
+// ad_psgd_test.cc has its test.
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>

@@ -1,6 +1,7 @@
 // The bytes that exchanges count are those of their formulas, over shared memory and over TCP, for 2 to 8
 // real processes. docs/explanation/exchanges.md has the formulas. codec/compressed_all_reduce_test.cc
-// compares the bytes of each codec with its own formula.
+// compares the bytes of each codec with its own formula. Ranks of ad-psgd have no steps in common, so
+// ad_psgd_test.cc counts its bytes over a whole run.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 

@@ -165,7 +165,7 @@ struct ExchangeSpec {
   double elastic = 0.9;             // exchange.elastic: easgd: β
   std::string combine = "average";  // exchange.combine (--combine): parallel-sgd: average best
   CentralMode central = CentralMode::kSharded;  // exchange.central (--central): sharded master
-  std::string graph = "ring";                   // exchange.graph: gossip: ring torus exponential
+  std::string graph = "ring";                   // exchange.graph: ring torus exponential one-peer
   double rho = 0.1;                             // exchange.rho: admm: penalty
   // exchange.codec (--codec): NAME[:KEY=VALUE,…], docs/reference/codecs.md
   std::string codec = "none";

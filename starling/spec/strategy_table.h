@@ -51,6 +51,9 @@ struct ExchangeTraits {
   // optimizer.ema_decay is possible: the agreed model is the mean of the weights that the ranks update.
   bool weight_average = false;
   bool directed = false;  // exchange.graph may be one-peer.
+  // Pairs of ranks average at any time. So exchange.graph must be bipartite, and each rank must hold a whole
+  // model.
+  bool pairs = false;
   bool own_loop = false;  // A program's own loop and its own optimizer are possible.
   std::string_view recipe =
       "";                     // Settings that it brings as defaults, "key=value" between spaces (recipes.h).

@@ -16,6 +16,7 @@
 #include "starling/spec/mesh.h"
 #include "starling/spec/on_failure.h"
 #include "starling/spec/optimizer_refusal.h"
+#include "starling/spec/pair_refusal.h"
 #include "starling/spec/read_keys.h"
 #include "starling/spec/schema.h"
 #include "starling/spec/strategy_table.h"
@@ -260,6 +261,7 @@ class Validator {
       fail({"exchange.graph", "exchange.name"},
            "{} has no graph one-peer: use --graph exponential, or --exchange {}", name,
            names_of([](const ExchangeTraits& e) { return e.directed; }));
+    if (const auto refusal = pair_refusal(spec_)) fail(refusal->keys, "{}", refusal->text);
     if (exchange.outer_nesterov && exchange.block_momentum == 0 && traits_.reads("outer_nesterov"))
       fail({"exchange.outer_nesterov", "exchange.block_momentum"},
            "exchange.outer_nesterov needs a momentum: give --set exchange.block_momentum=0.9, as DiLoCo has, "

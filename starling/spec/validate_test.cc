@@ -418,6 +418,36 @@ TEST(Validate, GraphsOfGossipAndPush) {
     EXPECT_EQ(error_of_sets({"train.ranks=4", "exchange.name=sgp", graph}), "");
 }
 
+TEST(Validate, AsynchronousPairsNeedABipartiteGraphAndWholeReplicas) {
+  const auto error = [](const char* ranks, const char* graph, const std::vector<const char*>& more = {}) {
+    std::vector<std::string> sets = {ranks, "train.global_batch=24", "exchange.name=ad-psgd", graph};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return error_of_sets(sets);
+  };
+  for (const char* graph : {"exchange.graph=ring", "exchange.graph=torus"})
+    EXPECT_EQ(error("train.ranks=8", graph), "") << graph;
+  EXPECT_EQ(error("train.ranks=2", "exchange.graph=exponential"), "");
+  EXPECT_THAT(
+      error("train.ranks=3", "exchange.graph=ring"),
+      HasSubstr("the graph ring of 3 ranks cannot be divided so: use an even number of ranks, such as "
+                "-n 4, or another --exchange"));
+  EXPECT_THAT(error("train.ranks=6", "exchange.graph=torus"),
+              HasSubstr("the graph torus of 6 ranks cannot be divided so: use --graph ring"));
+  EXPECT_THAT(error("train.ranks=4", "exchange.graph=exponential"), HasSubstr("use --graph ring"));
+  EXPECT_THAT(error("train.ranks=4", "exchange.graph=one-peer"),
+              HasSubstr("ad-psgd has no graph one-peer: use --exchange sgp"));
+  EXPECT_THAT(error("train.ranks=4", "exchange.graph=ring", {"train.mesh=stage=2"}),
+              HasSubstr("or leave out the stage axis"));
+  EXPECT_THAT(error("train.ranks=4", "exchange.graph=ring", {"train.mesh=tensor=2"}),
+              HasSubstr("or leave out the tensor axis"));
+  EXPECT_THAT(error("train.ranks=4", "exchange.graph=ring", {"exchange.codec=int8"}),
+              HasSubstr("not to \"ad-psgd\": leave it out"));
+  EXPECT_THAT(error("train.ranks=4", "exchange.graph=ring", {"train.on_failure=continue"}),
+              HasSubstr("not with ad-psgd"));
+  EXPECT_THAT(error("train.ranks=4", "exchange.graph=ring", {"train.shard=optimizer"}),
+              HasSubstr("leave out --exchange ad-psgd"));
+}
+
 TEST(Validate, TheOuterStepOfLocalSgd) {
   EXPECT_EQ(
       error_of_sets({"train.ranks=2", "exchange.name=local-sgd", "exchange.outer_nesterov=true",
