@@ -99,6 +99,25 @@ class Exchanges(ProgramTest):
         # The evaluations send as many bytes as with local SGD.
         self.assertLess(result["bytes_sent"], mixing + 1.15 * 4 * (6 + 2) * 2 * 4 * FLAT)
 
+    def test_ad_psgd_averages_in_pairs(self):
+        result, strategy = self.strategy("--exchange", "ad-psgd", "-n", 4, accuracy=LEARNS)
+        self.assertEqual((strategy["active_ranks"], strategy["exchanges"]), (2, 2 * result["steps"]))
+        self.assertLess(strategy["largest_lead"], result["steps"])
+        pairs = strategy["exchanges"] * (2 * 4 * FLAT + 8)
+        self.assertGreaterEqual(result["bytes_sent"], pairs)
+        # The evaluations send as many bytes as with local SGD.
+        self.assertLess(result["bytes_sent"], pairs + 1.15 * 4 * (6 + 2) * 2 * 4 * FLAT)
+
+    def test_ad_psgd_is_resumed(self):
+        words = [*SMALL, "--exchange", "ad-psgd", "-n", 2, "--global-batch", 16, "--set", "checkpoint.every=6"]
+        self.train(*words, "--steps", 6)
+        # The weights of each rank are kept, and they differ.
+        kept = self.tensors_after(6, "optimizer")
+        self.assertNotEqual(list(kept["fc1.weight/x@0"]), list(kept["fc1.weight/x@1"]))
+        events, _ = self.train(*words, "--steps", 12)
+        result = result_of(events)
+        self.assertEqual((result["first_step"], result["steps"], result["strategy"]["exchanges"]), (6, 12, 6))
+
     def test_central_holds_one_copy(self):
         for how in ("master", "sharded"):
             _, strategy = self.strategy("--exchange", "central", "--central", how, "-n", 4)
@@ -306,6 +325,8 @@ class Exchanges(ProgramTest):
     def test_what_cannot_be_is_refused_with_the_reason(self):
         for words, reason in ((["--exchange", "admm", "--partition", "none"], "iid"),
                               (["--exchange", "gossip", "--codec", "int8"], "exchange.codec belongs to"),
+                              (["--exchange", "ad-psgd", "-n", "3", "--global-batch", "33"], "an even number of ranks, such as -n 4"),
+                              (["--exchange", "ad-psgd", "-n", "4", "--graph", "exponential"], "use --graph ring"),
                               (["--exchange", "parameter-server", "--staleness", "-1"], "staleness"),
                               (["--exchange", "parameter-server", "--staleness", "2", "--backup", "1"], "staleness 0"),
                               (["--mesh", "stage=2,replica=2", "-n", "2"], "4 ranks"),

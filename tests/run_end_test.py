@@ -232,6 +232,7 @@ class Interruption(Runs):
     def test_the_state_is_saved_nothing_is_tested_and_the_status_tells(self):
         for way, number in (([], signal.SIGTERM), ([], signal.SIGINT), (["-n", "2"], signal.SIGTERM), (["-n", "2"], signal.SIGINT),
                             (["-n", "2", "--exchange", "downpour"], signal.SIGTERM),
+                            (["-n", "2", "--exchange", "ad-psgd"], signal.SIGTERM),
                             (["-n", "2", "--exchange", "parameter-server"], signal.SIGTERM), (["-n", "2", "--mesh", "stage=2"], signal.SIGTERM)):
             with self.subTest(way=way, number=number):
                 shutil.rmtree(self.path("run"), ignore_errors=True)

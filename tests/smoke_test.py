@@ -24,8 +24,8 @@ class Smoke(ProgramTest):
 
     def test_exchanges(self):
         self.runs("--exchange", "all-reduce", "--set", "checkpoint.every=3", ranks=3)
-        for name in ("central", "local-sgd", "parallel-sgd", "admm", "gossip"):
-            self.runs("--exchange", name, *([] if name in ("gossip", "central") else ["--every", 2]))
+        for name in ("central", "local-sgd", "parallel-sgd", "admm", "gossip", "ad-psgd"):
+            self.runs("--exchange", name, *([] if name in ("gossip", "ad-psgd", "central") else ["--every", 2]))
         self.runs("--exchange", "parameter-server", "--servers", 2, "--staleness", 1)
         self.runs("--exchange", "downpour", "--set", "exchange.push_every=2")
 
