@@ -417,11 +417,11 @@ class Alternating final : public Codec {
 // arrives is the sum of the means, but for the last residuals.
 template <bool kState>
 void expect_alternating_loses_nothing() {
-  const auto added = std::make_shared<AddedCodec>(AddedCodec{
-      {.name = "alternating", .error_feedback = true},
-                         [](const CodecSpec&, const std::vector<TensorShape>&) -> std::unique_ptr<Codec> {
-    return std::make_unique<Alternating<kState>>();
-                         }};
+  const auto added = std::make_shared<AddedCodec>(
+      AddedCodec{{.name = "alternating", .error_feedback = true},
+                 [](const CodecSpec&, const std::vector<TensorShape>&) -> std::unique_ptr<Codec> {
+                   return std::make_unique<Alternating<kState>>();
+                 }});
   CodecSpec spec;
   spec.kind = CodecKind::kAdded;
   spec.added = added;

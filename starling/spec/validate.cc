@@ -258,8 +258,8 @@ class Validator {
            default_);
     if (const auto refusal = optimizer_refusal(spec_, origins_)) fail(refusal->keys, "{}", refusal->text);
     if (exchange.graph == "one-peer" && traits_.reads("graph") && !traits_.directed)
-      fail({"exchange.graph", "exchange.name"},
-           "{} has no graph one-peer: use --graph exponential, or --exchange {}", name,
+      fail({"exchange.graph", "exchange.name"}, "{} has no graph one-peer: use --graph {}, or --exchange {}",
+           name, traits_.pairs ? "ring" : "exponential",
            names_of([](const ExchangeTraits& e) { return e.directed; }));
     if (const auto refusal = pair_refusal(spec_)) fail(refusal->keys, "{}", refusal->text);
     if (exchange.outer_nesterov && exchange.block_momentum == 0 && traits_.reads("outer_nesterov"))

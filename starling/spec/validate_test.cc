@@ -435,7 +435,7 @@ TEST(Validate, AsynchronousPairsNeedABipartiteGraphAndWholeReplicas) {
               HasSubstr("the graph torus of 6 ranks cannot be divided so: use --graph ring"));
   EXPECT_THAT(error("train.ranks=4", "exchange.graph=exponential"), HasSubstr("use --graph ring"));
   EXPECT_THAT(error("train.ranks=4", "exchange.graph=one-peer"),
-              HasSubstr("ad-psgd has no graph one-peer: use --exchange sgp"));
+              HasSubstr("ad-psgd has no graph one-peer: use --graph ring, or --exchange sgp"));
   EXPECT_THAT(error("train.ranks=4", "exchange.graph=ring", {"train.mesh=stage=2"}),
               HasSubstr("or leave out the stage axis"));
   EXPECT_THAT(error("train.ranks=4", "exchange.graph=ring", {"train.mesh=tensor=2"}),
