@@ -181,9 +181,9 @@ class Resumed(Blocks):
 class Refused(Blocks):
     def test_a_run_that_another_model_cannot_continue_stays_as_it_is(self):
         kept = ["result.json", "config.toml", "model.safetensors", "checkpoints/step-000002/model.safetensors"]
-        self.blocks("--steps", 2, "--set", "checkpoint.every=2", "--", "--model", "deep")
+        self.blocks("--steps", 2, "--set", "checkpoint.every=2", "-n", 2, "--", "--model", "deep")
         before = {name: pathlib.Path(self.path("run"), name).read_bytes() for name in kept}
-        _, err = self.blocks("--steps", 4, "--set", "checkpoint.every=2", "-n", 2, "--", "--model", "functional", status=5, keep=True)
+        _, err = self.blocks("--steps", 4, "--set", "checkpoint.every=2", "-n", 2, "--", "--model", "sequential", status=5, keep=True)
         self.assertIn("another model", err)
         self.assertNotIn("did not begin", err)  # nobody waited: the message says all
         self.assertEqual({name: pathlib.Path(self.path("run"), name).read_bytes() for name in kept}, before)

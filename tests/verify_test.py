@@ -69,13 +69,13 @@ class Verify(ProgramTest):
         exempt = ("--set", "optimizer.exempt_vectors=true", "--set", "optimizer.weight_decay=0.1")
         self.check("mlp", 2, 3, *exempt)
         self.check("gpt", 2, 3, "--threads", 2, "--threads-mode", "batch", *exempt)
-        self.check("mlp", 1, 3, "--threads", 2, "--threads-mode", "layer", *exempt)
+        self.check("mlp", 1, 3, "--threads", 2, "--threads-mode", "layer", "--micro-batches", 2, *exempt)
 
     def test_averaged_weights(self):
         average, exempt = ("--set", "optimizer.ema_decay=0.9"), ("--set", "optimizer.exempt_vectors=true", "--set", "optimizer.weight_decay=0.1")
         cases = [("gpt", 4, "--mesh", "replica=2,tensor=2", "--shard", "gradients"), ("mlp", 3), ("gpt", 3, "--shard", "parameters", *exempt),
                  ("mlp", 2, "--mesh", "stage=2", "--micro-batches", 2), ("lenet5", 2, "--shard", "optimizer", "--set", "optimizer.nesterov=true"),
-                 ("mlp", 2, "--optimizer", "lamb", "--lr", "0.01", *exempt), ("mlp", 1, "--threads", 2, "--threads-mode", "layer"),
+                 ("mlp", 2, "--optimizer", "lamb", "--lr", "0.01", *exempt), ("mlp", 1, "--threads", 2, "--threads-mode", "layer", "--micro-batches", 2),
                  ("mlp", 2, "--set", "optimizer.share=replicated", "--set", "optimizer.clip_norm=0.1")]
         for model, ranks, *way in some(cases, 4):
             with self.subTest(model=model, ranks=ranks, way=way):

@@ -90,7 +90,7 @@ class Codec {
   // The codec owns it.
   virtual AveragingCodec* averaging() { return nullptr; }
   // Returns the codec as a RandomCodec (random_codec.h), or null if its messages depend on no random
-  // decisions. The codec owns it. Whoever encodes with a RandomCodec sets a key for each message.
+  // decisions. The codec owns it. The caller sets a key before each message.
   virtual RandomCodec* random() { return nullptr; }
 };
 

@@ -84,6 +84,11 @@ CompressedAllReduce::CompressedAllReduce(Group& group, const CodecSpec& spec, st
   const bool divisible = whole_->state().empty() || whole_->random() != nullptr;
   by_parts_ = divisible && ((combining == Combining::kAdded && group.size() > 2) ||
                             (combining == Combining::kVoted && group.size() > 1));
+  if (combining == Combining::kVoted && group.size() > 1 && !divisible)
+    throw ConfigError("exchange.codec",
+                      fmt::format("codec {}: a vote needs messages of parts, and a codec with a state sends "
+                                  "whole messages; leave out state()",
+                                  whole_->name()));
   if (spec.error_feedback) feedback_.emplace(count);
   if (by_parts_ || (combining == Combining::kMerged && divisible)) make_parts(spec, shapes);
   if (by_parts_) second_ = make_codec(spec, shapes_between(shapes, own_part().begin, own_part().end));

@@ -374,9 +374,9 @@ void Launch::announce() {
   text += evidence(first);
   // A rank that named its own fault waited for nobody.
   const bool waited = !first.reported || first.code == ErrorCode::kComm || first.code == ErrorCode::kTimeout;
-  for (const std::string& line :
-       waited&& options_.diagnosis ? options_.diagnosis() : std::vector<std::string>{})
-    text += "\n  " + line;
+  std::vector<std::string> who_waits;
+  if (waited && options_.diagnosis) who_waits = options_.diagnosis();
+  for (const std::string& line : who_waits) text += "\n  " + line;
   const int left = still_working();
   if (left > 0) text += fmt::format("\n  {} other rank{} being ended", left, left == 1 ? " is" : "s are");
   if (!log_folder_.empty()) text += fmt::format("\n  logs: {}", log_folder_);

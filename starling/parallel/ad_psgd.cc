@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -20,6 +21,8 @@ namespace {
 // Time between two looks for messages. A blocking receive would end with a TimeoutError if a neighbor
 // computes for long.
 constexpr std::chrono::microseconds kPairLook{100};
+// The longest such time of an answering thread, which doubles the time until a message arrives.
+constexpr std::chrono::microseconds kLongestLook{1000};
 
 // The step number of an active rank that has finished.
 constexpr int64_t kNoFurtherStep = 0;
@@ -89,6 +92,9 @@ AdPsgd::AdPsgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOp
 }
 
 AdPsgd::~AdPsgd() {
+  // Ranks that wait for messages of this one without a limit would not notice that it has left.
+  if (std::uncaught_exceptions() > 0)
+    group_.abort(fmt::format("rank {} has ended its training with an error", group_.rank()));
   if (answering_.joinable()) {
     {
       const std::lock_guard lock(mutex_);
@@ -242,6 +248,7 @@ at::Tensor AdPsgd::agreed() {
 
 void AdPsgd::answer_all() {
   std::vector<int> left = neighbors_;
+  std::chrono::microseconds pause = kPairLook;
   try {
     while (!left.empty()) {
       bool found = false;
@@ -258,7 +265,8 @@ void AdPsgd::answer_all() {
       }
       std::unique_lock lock(mutex_);
       if (stopping_) return;
-      if (!found) changed_.wait_for(lock, kPairLook);
+      if (!found) changed_.wait_for(lock, pause);
+      pause = found ? kPairLook : std::min(2 * pause, kLongestLook);
     }
   } catch (...) {  // the computing thread throws it
     const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 // c.
 #include "starling/parallel/ad_psgd.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
@@ -371,6 +372,29 @@ TEST(AdPsgd, BuffersAreTheirMeanAtConsensus) {
                batch_of(group.rank(), 3).input.mean().item<double>()};
   });
   for (const Vec& rank : found) EXPECT_NEAR(rank[0], (found[0][1] + found[1][1]) / 2, 1e-12);
+}
+
+// No rank waits for ever for one that has ended with an error of its own.
+TEST(AdPsgd, ARankThatFailsEndsAllOthers) {
+  for (const int failing : {0, 1, 2}) {
+    const std::string ends = error_of([failing] {
+      values_of_processes(4, [failing](Group& group, Store&) {
+        const SystemClock clock;
+        const auto strategy = make(GossipGraph::kRing, group, clock, 0);
+        for (int64_t step = 1; step <= 5; ++step) {
+          if (group.rank() == failing && step == 3) throw Error(ErrorCode::kNumeric, "a planted fault");
+          make_step(*strategy, group.rank(), step, kLr);
+        }
+        return mean_of(*strategy);
+      });
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string own = fmt::format("rank {} ended with 1: ", rank);
+      EXPECT_THAT(ends, testing::HasSubstr(own + (rank == failing ? "a planted fault" : "")));
+    }
+    EXPECT_THAT(ends,
+                testing::HasSubstr(fmt::format("rank {} has ended its training with an error", failing)));
+  }
 }
 
 TEST(AdPsgd, GraphsThatAreNotBipartiteAreRefused) {

@@ -334,6 +334,7 @@ void Generation::keep_carried(int64_t step) {
 
 void Generation::begin() {
   run_.folder_->restore(*made_);
+  if (environment_.group.size() > 1) barrier(environment_.group);  // the folder stays if one rank refuses
   run_.folder_->begin();
   take_frozen();
   begin_generator(spec_, environment_.world_rank(), run_.folder_->resumed());

@@ -21,9 +21,10 @@ std::optional<PairRefusal> pair_refusal(const RunSpec& spec) {
   const std::string& graph = spec.exchange.graph;
   if (is_bipartite(graph, mesh.replica)) return std::nullopt;
   const std::string remedy =
-      mesh.replica % 2 == 0 ? "use --graph ring"
-                            : fmt::format("use an even number of ranks, such as -n {}, or another --exchange",
-                                          mesh.replica + 1);
+      mesh.replica % 2 == 0
+          ? "use --graph ring"
+          : fmt::format("use {}an even number of ranks, such as -n {}, or another --exchange",
+                        graph == "ring" ? "" : "--graph ring and ", mesh.replica + 1);
   return PairRefusal{
       {"exchange.graph", "exchange.name", "train.ranks"},
       fmt::format("{} divides the ranks into active and passive ones, so that neighbors are never of one "

@@ -229,7 +229,7 @@ class Loop {
     if (parts_.test == nullptr && !calls) return;
     const Nanoseconds begin = parts_.process.clock.now();
     parts_.strategy.consensus();
-    parts_.strategy.show_average();
+    if (spec_.optimizer.ema_decay > 0) parts_.strategy.show_average();
     const bool whole = parts_.test == nullptr || evaluate_now(step, last, begin);
     if (calls && whole) call_back(step, last);
   }

@@ -115,6 +115,7 @@ void Pipeline::consensus() {
 
 void Pipeline::show_average() {
   exchange_->show_average();
+  if (options_.share_tied) stage_->share_tied();
   stage_->gather();
 }
 

@@ -326,6 +326,8 @@ bool ProgramCheckpoint::resume() {
     state_->asked_to_resume = state_->run.loop_resumes = true;
     if (!state_->folder || state_->folder->resumed() == nullptr) return false;
     state_->load(*state_->folder->resumed());
+    Group& group = state_->run.own_loop().group;
+    if (group.size() > 1) barrier(group);  // the folder stays as it is if one rank refuses
     state_->folder->begin();
     return true;
   });
