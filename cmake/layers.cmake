@@ -58,7 +58,7 @@ if(NOT STARLING_SANITIZE)
   set(kernel_speed -O3)  # with a sanitizer, -O3 would take minutes to compile
 endif()
 # These kernels are vectorized, with equal IEEE operations in the vector body and the scalar tail.
-set_source_files_properties(starling/optim/update_rule.cc starling/optim/layer_rule.cc starling/optim/sum_of_squares.cc starling/optim/finite.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+set_source_files_properties(starling/optim/update_rule.cc starling/optim/layer_rule.cc starling/optim/sum_of_squares.cc starling/optim/finite.cc starling/optim/hogwild_update.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
 starling_layer(optim     DEPS spec)
 # These loops over many values are vectorized for each instruction set, with equal IEEE operations in all of
