@@ -20,7 +20,7 @@ Easgd::Easgd(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOpti
 }
 
 bool Easgd::advance(StepReport& report) {
-  replica_.update(step_);
+  update_replica();
   if (step_.index % every_ != 0) return false;
   exchanging(report, ExchangePhase::kParameters, [&] {
     const at::NoGradGuard no_grad;
@@ -39,7 +39,9 @@ StrategyStats Easgd::strategy_stats() {
   replica_.hide();
   double squares = replica_.squares(replica_.parameters() - center_);
   if (group_.size() > 1) all_reduce(group_, &squares, 1, DataType::kFp64, ReduceOp::kAvg);
-  return {{"rounds", rounds_}, {"disagreement", std::sqrt(squares)}};
+  StrategyStats stats = {{"rounds", rounds_}, {"disagreement", std::sqrt(squares)}};
+  tell_threads(stats);
+  return stats;
 }
 
 std::unique_ptr<Strategy> make_easgd(const ExchangeParts& parts) {

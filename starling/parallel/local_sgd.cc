@@ -62,7 +62,7 @@ void LocalSgd::average() {
 }
 
 bool LocalSgd::advance(StepReport& report) {
-  replica_.update(step_);
+  update_replica();
   const int64_t every = step_.index <= local_from_ ? 1 : every_;
   if (step_.index % every != 0) return false;
   ++rounds_;
@@ -94,6 +94,7 @@ StrategyStats LocalSgd::strategy_stats() {
     stats["loss_after_averaging"] = sums[1] / measured_;
   }
   if (coded_) coded_->tell(stats);
+  tell_threads(stats);
   return stats;
 }
 

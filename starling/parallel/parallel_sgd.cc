@@ -48,7 +48,7 @@ ParallelSgd::ParallelSgd(const ModelFactory& factory, UpdateRule rule, const Fla
 }
 
 bool ParallelSgd::advance(StepReport& report) {
-  replica_.update(step_);
+  update_replica();
   if (step_.index % every_ != 0) return false;
   exchanging(report, ExchangePhase::kParameters, [&] {
     ++combines_;
@@ -111,7 +111,10 @@ size_t ParallelSgd::best_of(const std::vector<at::Tensor>& candidates) {
 }
 
 StrategyStats ParallelSgd::strategy_stats() {
-  return {{"combines", combines_}, {"every", static_cast<double>(every_)}, {"best_rank", best_rank_}};
+  StrategyStats stats = {
+      {"combines", combines_}, {"every", static_cast<double>(every_)}, {"best_rank", best_rank_}};
+  tell_threads(stats);
+  return stats;
 }
 
 std::unique_ptr<Strategy> make_parallel_sgd(const ExchangeParts& parts) {

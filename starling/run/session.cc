@@ -170,7 +170,8 @@ RunSpec resolved(RunSpec spec, const Environment& environment) {
     spec.train.threads =
         environment.omp_num_threads > 0 ? environment.omp_num_threads : std::max(1, cores / ranks);
     // What a rank computes at least depends on the number of threads.
-    if (spec.train.accumulate > 1 || has_unequal_shares(spec)) validate(spec);
+    const bool hogwild = spec.train.threads_mode == ThreadsMode::kHogwild;
+    if (spec.train.accumulate > 1 || has_unequal_shares(spec) || hogwild) validate(spec);
   }
   return spec;
 }
@@ -186,8 +187,7 @@ Session::Session(RunSpec spec, const Environment& environment, const OutputOptio
   keep_freed_memory();
   // Before the first question for CUDA. If it is impossible, run_device() reports the reason.
   if (spec_.train.device == DeviceKind::kCuda || spec_.train.device == DeviceKind::kAuto) load_cuda_library();
-  at::set_num_threads(
-      spec_.train.threads_mode == ThreadsMode::kBatch ? 1 : static_cast<int>(spec_.train.threads));
+  at::set_num_threads(spec_.train.threads_divide_samples() ? 1 : static_cast<int>(spec_.train.threads));
   if (spec_.model.conv == ConvAlgorithm::kIm2col) im2col_ = std::make_unique<Im2colConvolution>();
   const ProcessIdentity& self = environment_.identity;
   const Emulation emulation = parse_emulation(spec_.train.emulate);

@@ -156,6 +156,11 @@ FlatReplicaOptions replica_options(const RunSpec& spec, const Choices& choices) 
   options.accumulate = spec.train.accumulate;
   options.channels_last = channels_last(choices);
   options.seed = spec.train.seed;
+  if (spec.train.threads_mode == ThreadsMode::kHogwild) {
+    options.hogwild.threads = static_cast<int>(spec.train.threads);
+    options.hogwild.updates = spec.train.thread_updates;
+    options.hogwild.sparse = spec.train.hogwild == HogwildUpdates::kSparse;
+  }
   if (has_unequal_shares(spec)) options.global_batch = spec.train.global_batch;
   return options;
 }

@@ -14,7 +14,10 @@ constexpr std::string_view words_of(Precision) {
   return "fp32 bf16 fp64";
 }
 constexpr std::string_view words_of(ThreadsMode) {
-  return "op batch layer";
+  return "op batch layer hogwild";
+}
+constexpr std::string_view words_of(HogwildUpdates) {
+  return "dense sparse";
 }
 constexpr std::string_view words_of(Order) {
   return "shuffled sequential";

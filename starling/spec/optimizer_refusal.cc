@@ -66,7 +66,8 @@ std::optional<OptimizerRefusal> update_refusal(const RunSpec& spec, std::string_
                   fmt::format("does not work with {}{}: use one of {}", spec.exchange.name,
                               traits.servers ? ", whose servers see parts of tensors only" : "",
                               with_local_update(spec)));
-  if (spec.train.threads_mode != ThreadsMode::kOp)
+  // A thread without locks has a whole gradient of its own. hogwild_refusal() refuses lars and lamb.
+  if (spec.train.threads_mode != ThreadsMode::kOp && spec.train.threads_mode != ThreadsMode::kHogwild)
     return refuse("train.threads_mode", "needs --threads-mode op");
   if (spec.train.on_failure == OnFailure::kContinue)
     return OptimizerRefusal{{key, "train.on_failure"},

@@ -26,6 +26,10 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
   const bool hash = key == "train.hash_every" && spec.train.hash_every > 0 && mesh.tensor == 1;
   const bool of_buckets = hash || key == "train.bucket_mb" || key == "optimizer.share";
   const bool shards = spec.train.shard != Shard::kNone;
+  const bool hogwild = spec.train.threads_mode == ThreadsMode::kHogwild;
+  const bool of_threads = key == "train.hogwild" || key == "train.thread_updates";
+  if ((of_threads && !hogwild) || (exchange.buckets && of_buckets && hogwild))
+    return "--threads-mode " + to_string(spec.train.threads_mode);
   if (exchange.buckets && of_buckets) {
     if (spec.exchange.codec != "none") return "--codec " + spec.exchange.codec;
     if (spec.train.threads_mode == ThreadsMode::kLayer) return "--threads-mode layer";

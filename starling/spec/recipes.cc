@@ -86,6 +86,7 @@ class Recipes {
     if (own_optimizer && !has("optimizer.lr"))
       set("optimizer.lr", fmt::format("{}", rate_of(asked)), fmt::format("recipe of {}", asked));
     exchange();
+    threads();
     codec();
     batch();
   }
@@ -167,6 +168,16 @@ class Recipes {
       with_momentum(staleness == "inf" ? 0.5 : 0, 1, name + " at staleness " + staleness);
   }
 
+  // Threads without locks train by plain SGD, and a sparse update has no weight decay.
+  void threads() {
+    const TrainSpec& train = config_.spec.train;
+    if (train.threads_mode != ThreadsMode::kHogwild) return;
+    const std::string name = "recipe of --threads-mode hogwild";
+    with_momentum(0, 1, name);
+    if (train.hogwild == HogwildUpdates::kSparse && config_.spec.optimizer.weight_decay != 0)
+      set("optimizer.weight_decay", "0", name);
+  }
+
   void codec() {
     const std::string& codec = config_.spec.exchange.codec;
     const std::string kind = codec.substr(0, codec.find(':'));
@@ -223,7 +234,8 @@ std::optional<std::string> rate_warning(const Config& config) {
   const OriginKind kind = kind_of("optimizer.lr");
   if (kind != OriginKind::kCode && kind != OriginKind::kFile) return std::nullopt;
   const bool chosen_later = kind_of("optimizer.name") > kind || kind_of("exchange.name") > kind ||
-                            kind_of("exchange.codec") > kind || kind_of("exchange.staleness") > kind;
+                            kind_of("exchange.codec") > kind || kind_of("exchange.staleness") > kind ||
+                            kind_of("train.threads_mode") > kind;
   if (!chosen_later) return std::nullopt;
   Config without = config;
   without.origins.erase("optimizer.lr");

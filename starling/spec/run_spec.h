@@ -14,8 +14,11 @@ class Extensions;
 
 // The type in which a model computes. kBf16: weights and activations in bf16, updates in fp32.
 enum class Precision { kFp32, kBf16, kFp64 };
-// What the threads of a rank divide: the elements of each operator, the samples, or the layers.
-enum class ThreadsMode { kOp, kBatch, kLayer };
+// What the threads of a rank divide: the elements of each operator, the samples, or the layers. With kHogwild
+// they divide the samples and update the parameters without locks.
+enum class ThreadsMode { kOp, kBatch, kLayer, kHogwild };
+// Which elements an update of a thread without locks changes: all, or those whose gradient is not 0.
+enum class HogwildUpdates { kDense, kSparse };
 // The order in which an epoch visits the samples.
 enum class Order { kShuffled, kSequential };
 // What a batch norm takes its mean and variance over: the samples of the rank, or those of all ranks.
@@ -128,7 +131,9 @@ struct ScheduleSpec {
 struct TrainSpec {
   int64_t ranks = 1;                            // train.ranks (-n): processes
   int64_t threads = 0;                          // train.threads: per rank; 0 = cores / ranks, at least 1
-  ThreadsMode threads_mode = ThreadsMode::kOp;  // train.threads_mode: op batch layer
+  ThreadsMode threads_mode = ThreadsMode::kOp;  // train.threads_mode: op batch layer hogwild
+  HogwildUpdates hogwild = HogwildUpdates::kDense;  // train.hogwild: dense sparse
+  int64_t thread_updates = 1;                       // train.thread_updates: hogwild: of a thread in a step
   double epochs = 1;                            // train.epochs: used when steps is 0
   int64_t steps = 0;                            // train.steps
   int64_t global_batch = 64;                    // train.global_batch: samples of one step over all ranks
@@ -151,6 +156,11 @@ struct TrainSpec {
   OnFailure on_failure = OnFailure::kAuto;  // train.on_failure (--on-failure): auto stop continue
   Quorum quorum = Quorum::kMajority;        // train.quorum (--quorum): majority any
   std::string emulate;  // train.emulate (--emulate): emulated slow ranks and networks (spec/emulation.h)
+
+  // Whether each thread of a rank computes samples of its own, with operators of one thread.
+  bool threads_divide_samples() const {
+    return threads_mode == ThreadsMode::kBatch || threads_mode == ThreadsMode::kHogwild;
+  }
 };
 
 // How replicas agree on the parameters.

@@ -268,8 +268,17 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .shapes_training = false},
   {.key = "train.threads_mode", .member = at<kTrain, &TrainSpec::threads_mode>(), .section = Section::kRanks,
    .doc = "How the threads of a rank divide the work: inside each operation (op), by samples of the batch "
-          "(batch), or by layers of the model (layer).",
+          "(batch), by layers of the model (layer), or by samples, with updates that do not wait for other "
+          "threads (hogwild).",
    .allowed = words_of(ThreadsMode{}), .flags = "--threads-mode", .placeholder = "MODE"},
+  {.key = "train.hogwild", .member = at<kTrain, &TrainSpec::hogwild>(), .section = Section::kRanks,
+   .doc = "hogwild: which elements an update of a thread changes: all (dense), or those whose gradient is not "
+          "0 (sparse).",
+   .allowed = words_of(HogwildUpdates{})},
+  {.key = "train.thread_updates", .member = at<kTrain, &TrainSpec::thread_updates>(),
+   .section = Section::kRanks,
+   .doc = "hogwild: number of updates of each thread in a step, each with a mini-batch of its own.",
+   .unit = "updates", .range = at_least(1)},
   {.key = "train.epochs", .member = at<kTrain, &TrainSpec::epochs>(), .section = Section::kTraining,
    .doc = "Number of passes over the data. Used if train.steps is 0.",
    .unit = "epochs", .range = at_least(0), .flags = "--epochs", .placeholder = "E", .shapes_training = false},

@@ -69,6 +69,13 @@ std::vector<StrategyRow> all_rows() {
        "explanation/tensor.md#hybrid"},
       {"--threads-mode layer", "A pipeline inside one process: each core computes some of the layers.",
        "one process should use all cores", "`bubble`, `bubble_planned`", "explanation/pipeline.md"},
+      {"--threads-mode hogwild",
+       "Threads of a rank train one model without locks: each has its own mini-batches and adds its updates "
+       "atomically (train.hogwild, train.thread_updates). Works with -n 1, and with local-sgd, easgd and "
+       "parallel-sgd.",
+       "gradients are sparse, so that threads seldom update the same element",
+       "`thread_updates`, `touched_share`, `mean_delay`, `largest_delay`, `retries`; bytes within a rank: 0",
+       "explanation/exchanges.md#threads-without-locks"},
   };
   rows.insert(rows.end(), others.begin(), others.end());
   return rows;
@@ -120,6 +127,7 @@ bool in_lockstep(const RunSpec& spec) {
 bool equals_one_process(const RunSpec& spec) {
   const ExchangeTraits& exchange = exchange_traits(spec);
   return exchange.one_process_update && in_lockstep(spec) && spec.exchange.codec == "none" &&
+         spec.train.threads_mode != ThreadsMode::kHogwild &&
          !(exchange.reads("backup") && spec.exchange.backup > 0);
 }
 

@@ -48,6 +48,9 @@ struct ExchangeTraits {
   bool unequal_shares = false;       // data.share is possible: ranks may have unequal numbers of samples.
   // Each rank updates whole tensors from whole gradients, as optimizer.clip_value, lars and lamb need it.
   bool local_update = false;
+  // train.threads_mode = "hogwild" is possible with several ranks: between rounds, each rank only updates its
+  // own whole parameters, by ReplicaStrategy::update_replica().
+  bool hogwild = false;
   // optimizer.ema_decay is possible: the agreed model is the mean of the weights that the ranks update.
   bool weight_average = false;
   bool directed = false;  // exchange.graph may be one-peer.

@@ -13,6 +13,7 @@
 #include "starling/spec/device_refusal.h"
 #include "starling/spec/emulation.h"
 #include "starling/spec/extensions.h"
+#include "starling/spec/hogwild_refusal.h"
 #include "starling/spec/mesh.h"
 #include "starling/spec/on_failure.h"
 #include "starling/spec/optimizer_refusal.h"
@@ -256,6 +257,7 @@ class Validator {
     if (spec_.optimizer.clip_norm > 0 && !traits_.clip_norm)
       fail({"optimizer.clip_norm", "exchange.name"}, "{} does not clip gradients: use --exchange {}", name,
            default_);
+    if (const auto refusal = hogwild_refusal(spec_)) fail(refusal->keys, "{}", refusal->text);
     if (const auto refusal = optimizer_refusal(spec_, origins_)) fail(refusal->keys, "{}", refusal->text);
     if (exchange.graph == "one-peer" && traits_.reads("graph") && !traits_.directed)
       fail({"exchange.graph", "exchange.name"}, "{} has no graph one-peer: use --graph {}, or --exchange {}",

@@ -1,11 +1,12 @@
 // The maker of the exchange "all-reduce", without a codec (all_reduce/all_reduce.h) or with one
-// (parallel/compressed_sgd.h).
+// (parallel/compressed_sgd.h). If a rank is alone and its threads have no locks, parallel/hogwild.h trains it.
 #include <memory>
 
 #include "starling/parallel/all_reduce/all_reduce.h"
 #include "starling/parallel/all_reduce/mean_gradient.h"
 #include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/exchange_parts.h"
+#include "starling/parallel/hogwild.h"
 #include "starling/spec/on_failure.h"
 #include "starling/spec/optimizer_refusal.h"
 
@@ -35,6 +36,7 @@ CompressedSgd::Correction correction_of(const RunSpec& spec, const CodecSpec& co
 
 std::unique_ptr<Strategy> make_all_reduce(const ExchangeParts& parts) {
   const RunSpec& spec = parts.spec;
+  if (parts.replica.hogwild.threads > 0) return make_hogwild(parts);
   if (spec.exchange.codec != "none") {
     const CodecSpec codec = codec_of(spec);
     CompressedSgd::Correction correction = correction_of(spec, codec);

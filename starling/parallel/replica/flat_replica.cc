@@ -176,7 +176,6 @@ double FlatReplica::squares(const at::Tensor& flat) const {
   return sum_over_parts(options_.parts, own_squares(flat, 0));
 }
 
-// Clips the elements of the gradient. Returns the factor that clips its norm.
 double FlatReplica::clipping_scale() {
   if (options_.clip_value > 0) gradients_.clamp_(-options_.clip_value, options_.clip_value);
   if (options_.clip_norm <= 0) return 1;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,18 @@
 #include "starling/parallel/strategy.h"
 
 namespace starling {
+
+// What a thread without locks does with the parameters of its rank.
+enum class HogwildAccess { kRead, kUpdate };
+
+// How several threads train the parameters of a rank without locks (hogwild_team.h).
+struct HogwildOptions {
+  int threads = 0;      // 0: one thread trains, by the update rule
+  int64_t updates = 1;  // of each thread in a step
+  bool sparse = false;  // whether an update leaves out the elements whose gradient is 0
+  // Tests only: each thread calls it before an access, and after it (`done`).
+  std::function<void(int thread, HogwildAccess access, bool done)> on_access = {};
+};
 
 // Settings of FlatReplica.
 struct FlatReplicaOptions {
@@ -53,6 +66,7 @@ struct FlatReplicaOptions {
   // loss of each rank is then weighted by its number of samples.
   int64_t global_batch = 0;
   const Clock* clock = nullptr;  // measures weighing_s(); null: weighing_s() is 0
+  HogwildOptions hogwild = {};   // read by ReplicaStrategy
 };
 
 // A model with its flat ranges and its update rule. Not thread-safe. squares() communicates with the ranks of
@@ -131,6 +145,9 @@ class FlatReplica {
   OwnOptimizer* optimizer() { return optimizer_.get(); }
   // Checks gradients() without an update. Errors: as update().
   void check_gradients(int64_t step) const;
+  // Clips the elements of gradients() by options.clip_value. Returns the factor that clips their norm by
+  // options.clip_norm. Collective over options.parts.
+  double clipping_scale();
 
   // Puts other parameters in place for evaluation and keeps this replica's own.
   void show(const at::Tensor& parameters);
@@ -149,7 +166,6 @@ class FlatReplica {
   [[noreturn]] void refuse_gradients(int64_t step) const;
   void make_optimizer();
   void hold_gradients();
-  double clipping_scale();
   void step_optimizer(const Step& step);
   template <typename T>
   bool apply_rule(double scale, const Step& step);

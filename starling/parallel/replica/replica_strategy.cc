@@ -14,6 +14,8 @@ namespace {
 
 FlatReplicaOptions with_clock(FlatReplicaOptions options, const Clock& clock) {
   options.clock = &clock;
+  // The threads have gradients of their own.
+  if (options.hogwild.threads > 0) options.releases_gradients = true;
   return options;
 }
 
@@ -22,6 +24,8 @@ FlatReplicaOptions with_clock(FlatReplicaOptions options, const Clock& clock) {
 ReplicaStrategy::ReplicaStrategy(const ModelFactory& factory, UpdateRule rule,
                                  const FlatReplicaOptions& options, Group& group, const Clock& clock)
     : replica_(factory, std::move(rule), with_clock(options, clock)), group_(group), clock_(clock) {
+  if (options.hogwild.threads > 0)
+    team_ = std::make_unique<HogwildTeam>(factory, replica_.rule(), replica_.options());
   // All ranks take the weights of rank 0, because the factory may read a file that only rank 0's host has.
   if (group.size() > 1) {
     at::Tensor& x = replica_.parameters();
@@ -38,7 +42,7 @@ void ReplicaStrategy::begin_step(const Step& step) {
 double ReplicaStrategy::forward_backward(const Batch& batch) {
   const Nanoseconds start = clock_.now();
   batch_ = batch;
-  own_loss_ = replica_.forward_backward(batch, step_.index);
+  own_loss_ = team_ ? team_->step(batch, step_, replica_) : replica_.forward_backward(batch, step_.index);
   agreed_early_.reset();
   exchanged_ = false;
   forward_backward_s_ = to_seconds(clock_.now() - start);

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "starling/base/clock.h"
 #include "starling/parallel/replica/flat_replica.h"
+#include "starling/parallel/replica/hogwild_team.h"
 #include "starling/parallel/strategy.h"
 
 namespace starling {
@@ -20,6 +22,8 @@ namespace starling {
 class ReplicaStrategy : public Strategy, public OwnLoop {
  public:
   // Collective. All ranks start with rank 0's fresh model. The group and the clock must outlive this object.
+  // With options.hogwild, the threads of this rank update its parameters in forward_backward(). advance()
+  // must then call update_replica(), and must not read gradients.
   ReplicaStrategy(const ModelFactory& factory, UpdateRule rule, const FlatReplicaOptions& options,
                   Group& group, const Clock& clock);
 
@@ -74,6 +78,15 @@ class ReplicaStrategy : public Strategy, public OwnLoop {
   // do not fit.
   virtual void take_own_values(const at::Tensor& /*values*/) {}
 
+  // Updates this rank's parameters from its gradients. With options.hogwild, the threads have done so already.
+  void update_replica() {
+    if (!team_) replica_.update(step_);
+  }
+  // Adds the statistics of the threads (HogwildTeam::tell), if there are any.
+  void tell_threads(StrategyStats& stats) const {
+    if (team_) team_->tell(stats);
+  }
+
   // Returns the mean of a flat range over the ranks, in a new tensor. Collective. It sends 2 (p − 1)/p of the
   // range's bytes per rank.
   at::Tensor mean_over_ranks(const at::Tensor& flat);
@@ -97,6 +110,7 @@ class ReplicaStrategy : public Strategy, public OwnLoop {
   const std::string& part_name();
   void exchange_once(bool whole);
 
+  std::unique_ptr<HogwildTeam> team_;  // null without options.hogwild
   double forward_backward_s_ = 0;
   std::optional<Agreement> agreed_early_;  // of the step, if the ranks agreed before they exchanged gradients
   bool exchanged_ = false;                 // the gradients of the step
