@@ -252,6 +252,35 @@ class Exchanges(ProgramTest):
             with open(whole + ".safetensors", "rb") as a, open(parts + ".safetensors", "rb") as b:
                 self.assertEqual(a.read(), b.read(), words)
 
+    def test_threads_without_locks(self):
+        hogwild = ["--threads-mode", "hogwild", "--threads", 2, "--set", "train.thread_updates=2"]
+        for form in ("dense", "sparse"):
+            result, strategy = self.strategy(*hogwild, "--set", f"train.hogwild={form}", accuracy=LEARNS)
+            self.assertEqual(strategy["threads"], 2)
+            self.assertEqual(strategy["thread_updates"], 4 * result["steps"])
+            self.assertEqual((strategy["step_bytes"], result["bytes_sent"]), (0, 0))
+            self.assertLessEqual(strategy["largest_delay"], 2)  # one other thread, two updates in a step
+            self.assertLessEqual(strategy["mean_delay"], strategy["largest_delay"])
+            self.assertGreater(strategy["touched_share"], 0)
+        # The digits have pixels that are always black, whose weights have no gradient.
+        self.assertLess(strategy["touched_share"], 1)
+        _, alone = self.strategy("--exchange", "local-sgd", "-n", 2, accuracy=LEARNS)
+        result, strategy = self.strategy(*hogwild, "--exchange", "local-sgd", "-n", 2, accuracy=LEARNS)
+        self.assertEqual(strategy["thread_updates"], 4 * result["steps"])
+        self.assertEqual(strategy["step_bytes"], alone["step_bytes"])
+
+    def test_one_thread_without_locks_is_plain_sgd(self):
+        common = [*SMALL, "--global-batch", 16, "--precision", "fp64", "-q", "--set", "checkpoint.every=6", "--set",
+                  "optimizer.momentum=0", "--threads", 1]
+        def weights(name, *args):
+            self.run_program("train", *common, *args, "--run-dir", self.path(name), "--save", self.path(name + ".safetensors"))
+            return self.path(name + ".safetensors")
+        hogwild = ["--threads-mode", "hogwild"]
+        plain = weights("plain", "--steps", 12)
+        self.assertEqual(distance(plain, weights("hogwild", *hogwild, "--steps", 12)), 0)
+        weights("parts", *hogwild, "--steps", 6)
+        self.assertEqual(distance(plain, weights("parts", *hogwild, "--steps", 12)), 0)  # resumed
+
     def test_a_tensor_axis_moves_what_the_formula_says(self):
         events, _ = self.train("--model", "gpt", "--data", "grammar", "--set", "model.layers=2", "--set", "model.width=32", "--set",
                                "model.heads=2", "--set", "model.tokens=16", "--set", "data.samples=128", "--set",
@@ -332,6 +361,9 @@ class Exchanges(ProgramTest):
                               (["--mesh", "stage=2,replica=2", "-n", "2"], "4 ranks"),
                               (["--mesh", "stage=2", "--exchange", "gossip", "-n", "2"], "replica"),
                               (["--mesh", "stage=2", "--shard", "parameters", "-n", "4", "--micro-batches", "4"], "--shard gradients"),
+                              (["--threads-mode", "hogwild", "-n", "2"], "local-sgd, easgd, parallel-sgd"),
+                              (["--threads-mode", "hogwild", "--optimizer", "adam"], "use --optimizer sgd"),
+                              (["--set", "train.thread_updates=2"], "no effect with --threads-mode op"),
                               (["--every", "0"], "at least 1"),
                               (["--rounds", "2"], "parallel-sgd"),
                               (["--exchange", "admm", "--set", "optimizer.ema_decay=0.9"], "admm keeps no averaged weights"),

@@ -39,6 +39,9 @@ class Smoke(ProgramTest):
         self.runs(*GPT, "--mesh", "stage=2", "--micro-batches", 4)
         self.runs("--threads", 2, "--threads-mode", "layer", "--micro-batches", 4, ranks=1)
         self.runs("--threads", 2, "--threads-mode", "batch", ranks=1)
+        hogwild = ["--threads", 2, "--threads-mode", "hogwild", "--set", "train.thread_updates=3"]
+        self.runs(*hogwild, ranks=1)
+        self.runs(*hogwild, "--set", "train.hogwild=sparse", "--exchange", "local-sgd", "--every", 2)
 
     def test_models_and_transports(self):
         self.runs(*GPT, "--precision", "bf16")

@@ -151,7 +151,8 @@ TYPED_TEST(HogwildTypes, DisjointFeaturesGiveTheBitsOfOneThread) {
   const auto step = [&](std::vector<T>& x, int t, int u, HogwildForm form) {
     std::vector<T> read(kCount), gradient = normal_values<T>(kCount, static_cast<unsigned>(100 * u + t));
     hogwild_read(x.data(), read.data(), kCount);
-    for (size_t i = 0; i < kCount; ++i) gradient[i] = i % kThreads == static_cast<size_t>(t) ? read[i] - gradient[i] : 0;
+    for (size_t i = 0; i < kCount; ++i)
+      gradient[i] = i % kThreads == static_cast<size_t>(t) ? read[i] - gradient[i] : 0;
     hogwild_update(update_of(x, gradient, form, 0.1));
   };
   std::vector<T> expected = initial;

@@ -77,9 +77,8 @@ ModelFactory model_of(int64_t size, double initial,
 }
 
 ModelFactory quadratic(int64_t size) {
-  return model_of(size, 1, [](const at::Tensor& w, const at::Tensor& a) {
-    return (w - a).square().sum(1) / 2;
-  });
+  return model_of(size, 1,
+                  [](const at::Tensor& w, const at::Tensor& a) { return (w - a).square().sum(1) / 2; });
 }
 
 // The gradient is a, whatever the weights are.
@@ -239,14 +238,14 @@ TEST(Hogwild, OneThreadIsPlainSgd) {
   }
 }
 
-// Samples of thread t have features t · kOwn … (t + 1) · kOwn − 1 only. So no update of another thread changes
-// a weight that a thread uses, and the threads give the bits of one thread that makes all updates in order.
+// Samples of thread t have features t · kOwn … (t + 1) · kOwn − 1 only. So no update of another thread
+// changes a weight that a thread uses, and the threads give the bits of one thread that makes all updates in
+// order.
 TEST(Hogwild, DisjointFeaturesGiveTheBitsOfOneThread) {
   constexpr int kThreads = 4, kSteps = 20;
   constexpr int64_t kUpdates = 3, kOwn = 10, kSize = kThreads * kOwn, kSamples = 2 * kThreads * kUpdates;
-  const ModelFactory linear = model_of(kSize, 0.25, [](const at::Tensor& w, const at::Tensor& a) {
-    return ((w * a).sum(1) - 1).square();
-  });
+  const ModelFactory linear = model_of(
+      kSize, 0.25, [](const at::Tensor& w, const at::Tensor& a) { return ((w * a).sum(1) - 1).square(); });
   const auto samples = [&](int64_t step) {
     at::Tensor all = torch::zeros({kSamples, kSize});
     const at::Tensor values = normal_samples(kSamples, kOwn, step, at::kFloat);
@@ -307,13 +306,13 @@ TEST(Hogwild, BuffersAreTheirMeanOverTheThreads) {
   const ModelFactory counting = [] {
     auto module = std::make_shared<torch::nn::Module>();
     module->register_parameter("w", torch::ones({2}));
-    const at::Tensor mean = module->register_buffer("mean", torch::zeros({1}));
+    const at::Tensor product = module->register_buffer("product", torch::ones({1}));
     const at::Tensor count = module->register_buffer("count", torch::zeros({1}, torch::kLong));
     Model model;
     model.module = module;
-    model.forward = [m = module.get(), mean, count](const at::Tensor& a) {
+    model.forward = [m = module.get(), product, count](const at::Tensor& a) {
       const at::NoGradGuard no_grad;
-      mean.add_(a.mean());
+      product.mul_(a.mean());
       count.add_(a.size(0));
       const at::AutoGradMode grad(true);
       return (m->named_parameters()["w"] * a).sum(1);
@@ -326,8 +325,9 @@ TEST(Hogwild, BuffersAreTheirMeanOverTheThreads) {
     run.step(step, 0.1, batch_of(torch::tensor({{1.0F, 1.0F}, {1.0F, 1.0F}, {1.0F, 1.0F}, {4.0F, 6.0F}})));
   run.strategy.consensus();
   const StrategyState state = run.strategy.state();
-  EXPECT_NEAR(state.buffers.at("mean").item<double>(), 2 * (1 + 3) / 2.0, 1e-6);
-  EXPECT_EQ(state.buffers.at("count").item<int64_t>(), 4);  // 2 steps of 2 samples of the first thread
+  // The threads multiply by 1 and by 3: (1 + 3) / 2 = 2, then (2 · 1 + 2 · 3) / 2.
+  EXPECT_EQ(state.buffers.at("product").item<double>(), 4);
+  EXPECT_EQ(state.buffers.at("count").item<int64_t>(), 4);  // 2 samples of the first thread in each step
 }
 
 TEST(Hogwild, AResumedRunOfOneThreadHasTheSameBits) {
@@ -343,16 +343,16 @@ TEST(Hogwild, AResumedRunOfOneThreadHasTheSameBits) {
 
 TEST(Hogwild, AGradientThatIsNotFiniteEndsTheStep) {
   // The loss is 0. Its gradient is infinite.
-  const ModelFactory root = model_of(2, 0, [](const at::Tensor& w, const at::Tensor& a) {
-    return (w * a).sum(1).sqrt();
-  });
+  const ModelFactory root =
+      model_of(2, 0, [](const at::Tensor& w, const at::Tensor& a) { return (w * a).sum(1).sqrt(); });
   Alone run(root, options_of(2, 1, false, at::kFloat));
   try {
     run.step(3, 0.1, batch_of(torch::ones({2, 2})));
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kNumeric);
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("the gradient of w"), testing::HasSubstr("3")));
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("the gradient of w"), testing::HasSubstr("3")));
   }
   EXPECT_TRUE(torch::equal(run.weights(), torch::zeros({2})));  // that gradient was not applied
 }

@@ -200,6 +200,21 @@ TEST(Recipes, ClipOnlyWhereTheExchangeCan) {
   }
 }
 
+TEST(Recipes, ThreadsWithoutLocksHaveNoMomentum) {
+  const Config dense = config_with({"model.name=mlp", "train.threads_mode=hogwild"});
+  EXPECT_EQ(dense.spec.optimizer.momentum, 0);
+  EXPECT_DOUBLE_EQ(dense.spec.optimizer.lr, 0.5);  // lr / (1 - momentum) stays
+  EXPECT_EQ(dense.spec.optimizer.weight_decay, 1e-4);
+  EXPECT_EQ(origin_text(dense.origins, "optimizer.lr"), "recipe of --threads-mode hogwild");
+  validate(dense.spec, dense.origins);
+  const Config sparse = config_with({"model.name=mlp", "train.threads_mode=hogwild", "train.hogwild=sparse"});
+  EXPECT_EQ(sparse.spec.optimizer.weight_decay, 0);
+  validate(sparse.spec, sparse.origins);
+  const Config given =
+      config_with({"model.name=mlp", "train.threads_mode=hogwild", "optimizer.momentum=0.9"});
+  EXPECT_THROW(validate(given.spec, given.origins), ConfigError);
+}
+
 TEST(Recipes, EveryRecipeIsValid) {
   for (const ModelRecipe& recipe : model_recipes()) {
     const bool text = recipe.model == "gpt" || recipe.model == "llama";

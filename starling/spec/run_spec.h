@@ -129,18 +129,18 @@ struct ScheduleSpec {
 
 // TrainSpec holds the length of a run, its ranks, and how each of them computes.
 struct TrainSpec {
-  int64_t ranks = 1;                            // train.ranks (-n): processes
-  int64_t threads = 0;                          // train.threads: per rank; 0 = cores / ranks, at least 1
-  ThreadsMode threads_mode = ThreadsMode::kOp;  // train.threads_mode: op batch layer hogwild
+  int64_t ranks = 1;                                // train.ranks (-n): processes
+  int64_t threads = 0;                              // train.threads: per rank; 0 = cores / ranks, at least 1
+  ThreadsMode threads_mode = ThreadsMode::kOp;      // train.threads_mode: op batch layer hogwild
   HogwildUpdates hogwild = HogwildUpdates::kDense;  // train.hogwild: dense sparse
   int64_t thread_updates = 1;                       // train.thread_updates: hogwild: of a thread in a step
-  double epochs = 1;                            // train.epochs: used when steps is 0
-  int64_t steps = 0;                            // train.steps
-  int64_t global_batch = 64;                    // train.global_batch: samples of one step over all ranks
-  int64_t accumulate = 1;                       // train.accumulate: parts of a step's batch
-  Precision precision = Precision::kFp32;       // train.precision: fp32 bf16 fp64
-  uint64_t seed = 0;                            // train.seed
-  std::string save;                             // train.save: FILE.safetensors or .pt (--save)
+  double epochs = 1;                                // train.epochs: used when steps is 0
+  int64_t steps = 0;                                // train.steps
+  int64_t global_batch = 64;                        // train.global_batch: samples of one step over all ranks
+  int64_t accumulate = 1;                           // train.accumulate: parts of a step's batch
+  Precision precision = Precision::kFp32;           // train.precision: fp32 bf16 fp64
+  uint64_t seed = 0;                                // train.seed
+  std::string save;                                 // train.save: FILE.safetensors or .pt (--save)
   int64_t hash_every = 200;     // train.hash_every: steps between comparisons of replicas; 0 = never
   int64_t eval_batch = 0;       // train.eval_batch: samples per rank in an evaluation batch; 0 = automatic
   double bucket_mb = 8;         // train.bucket_mb: size of a gradient bucket

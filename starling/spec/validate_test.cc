@@ -543,6 +543,54 @@ TEST(Validate, KeysThatAnotherChoiceMakesMeaninglessAreRefused) {
               HasSubstr("pipeline.chunks has no effect with --schedule 1f1b"));
 }
 
+TEST(Validate, ThreadsWithoutLocksAreRefusedWhatHasNoMeaning) {
+  const auto with = [](std::vector<std::string> settings) {
+    settings.insert(settings.begin(),
+                    {"train.threads_mode=hogwild", "train.threads=2", "optimizer.momentum=0"});
+    return error_of(settings);
+  };
+  EXPECT_EQ(with({}), "");
+  EXPECT_EQ(with({"train.thread_updates=32", "train.hogwild=sparse", "optimizer.clip_value=1"}), "");
+  EXPECT_EQ(with({"train.threads=5"}), "");  // parts may have unequal sizes
+  for (const char* exchange : {"local-sgd", "easgd", "parallel-sgd"})
+    EXPECT_EQ(with({"train.ranks=2", std::string("exchange.name=") + exchange, "optimizer.weight_decay=0.1",
+                    "optimizer.exempt_vectors=true"}),
+              "")
+        << exchange;
+  EXPECT_EQ(with({"train.ranks=2", "exchange.name=local-sgd", "exchange.codec=int8"}), "");
+  EXPECT_EQ(
+      with({"train.ranks=2"}),
+      "train.threads_mode: the threads of threads_mode = \"hogwild\" update the parameters of their rank "
+      "at once, so all-reduce gets no gradient of a step: use -n 1 without --exchange, one of the "
+      "exchanges local-sgd, easgd, parallel-sgd, or --threads-mode op");
+  EXPECT_THAT(with({"exchange.name=gossip"}), HasSubstr("so gossip gets no gradient of a step"));
+  EXPECT_THAT(with({"exchange.codec=int8"}), HasSubstr("leave out --codec"));
+  EXPECT_EQ(with({"optimizer.name=adam"}),
+            "optimizer.name: threads_mode = \"hogwild\" is plain SGD, because threads share the parameters "
+            "only and no states of an optimizer: use --optimizer sgd in place of adam, or --threads-mode op");
+  EXPECT_THAT(with({"optimizer.name=lars"}), HasSubstr("use --optimizer sgd in place of lars"));
+  EXPECT_THAT(with({"optimizer.momentum=0.9"}), HasSubstr("use optimizer.momentum=0"));
+  EXPECT_THAT(with({"optimizer.ema_decay=0.9"}), HasSubstr("leave out optimizer.ema_decay"));
+  EXPECT_THAT(with({"train.hogwild=sparse", "optimizer.weight_decay=0.1"}),
+              HasSubstr("use optimizer.weight_decay=0, or train.hogwild=dense"));
+  EXPECT_THAT(with({"train.precision=bf16"}), HasSubstr("use --precision fp32"));
+  EXPECT_THAT(with({"train.accumulate=2"}), HasSubstr("use train.thread_updates in place of --accumulate"));
+  EXPECT_THAT(with({"model.batch_norm=sync"}), HasSubstr("use model.batch_norm=local"));
+  EXPECT_THAT(with({"data.share=auto"}), HasSubstr("leave out --share"));
+  EXPECT_THAT(with({"train.on_failure=continue"}), HasSubstr("use --on-failure stop"));
+  EXPECT_THAT(with({"train.device=cuda"}), HasSubstr("use --threads-mode op"));
+  EXPECT_THAT(with({"train.shard=gradients"}), HasSubstr("--threads-mode op only"));
+  EXPECT_THAT(with({"train.ranks=2", "exchange.name=local-sgd", "train.mesh=tensor=2"}),
+              HasSubstr("use --threads-mode op"));
+  EXPECT_EQ(
+      with({"train.thread_updates=33"}),
+      "train.threads: each of 2 threads makes 33 updates in a step, but the rank has 64 samples of it: use "
+      "a train.global_batch of 66 or more");
+  Config config;
+  apply_set(config, "train.thread_updates=2");
+  EXPECT_THROW(validate(config.spec, config.origins), ConfigError);  // it has no effect with op
+}
+
 TEST(Validate, ADeviceOtherThanTheCpuNeedsWholeModels) {
   const auto with = [](std::vector<std::string> settings) {
     settings.insert(settings.begin(), {"train.device=cuda", "train.ranks=2"});

@@ -1,5 +1,6 @@
 // The maker of the exchange "all-reduce", without a codec (all_reduce/all_reduce.h) or with one
-// (parallel/compressed_sgd.h). If a rank is alone and its threads have no locks, parallel/hogwild.h trains it.
+// (parallel/compressed_sgd.h). If a rank is alone and its threads have no locks, parallel/hogwild.h trains
+// it.
 #include <memory>
 
 #include "starling/parallel/all_reduce/all_reduce.h"

@@ -78,7 +78,8 @@ class ReplicaStrategy : public Strategy, public OwnLoop {
   // do not fit.
   virtual void take_own_values(const at::Tensor& /*values*/) {}
 
-  // Updates this rank's parameters from its gradients. With options.hogwild, the threads have done so already.
+  // Updates this rank's parameters from its gradients. With options.hogwild, the threads have done so
+  // already.
   void update_replica() {
     if (!team_) replica_.update(step_);
   }
