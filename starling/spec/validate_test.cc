@@ -558,11 +558,10 @@ TEST(Validate, ThreadsWithoutLocksAreRefusedWhatHasNoMeaning) {
               "")
         << exchange;
   EXPECT_EQ(with({"train.ranks=2", "exchange.name=local-sgd", "exchange.codec=int8"}), "");
-  EXPECT_EQ(
-      with({"train.ranks=2"}),
-      "train.threads_mode: the threads of threads_mode = \"hogwild\" update the parameters of their rank "
-      "at once, so all-reduce gets no gradient of a step: use -n 1 without --exchange, one of the "
-      "exchanges local-sgd, easgd, parallel-sgd, or --threads-mode op");
+  EXPECT_EQ(with({"train.ranks=2"}),
+            "exchange.name: the threads of threads_mode = \"hogwild\" update the parameters of their rank "
+            "at once, so all-reduce gets no gradient of a step: use -n 1 without --exchange, one of the "
+            "exchanges local-sgd, easgd, parallel-sgd, or --threads-mode op");
   EXPECT_THAT(with({"exchange.name=gossip"}), HasSubstr("so gossip gets no gradient of a step"));
   EXPECT_THAT(with({"exchange.codec=int8"}), HasSubstr("leave out --codec"));
   EXPECT_EQ(with({"optimizer.name=adam"}),
@@ -582,10 +581,10 @@ TEST(Validate, ThreadsWithoutLocksAreRefusedWhatHasNoMeaning) {
   EXPECT_THAT(with({"train.shard=gradients"}), HasSubstr("--threads-mode op only"));
   EXPECT_THAT(with({"train.ranks=2", "exchange.name=local-sgd", "train.mesh=tensor=2"}),
               HasSubstr("use --threads-mode op"));
-  EXPECT_EQ(
-      with({"train.thread_updates=33"}),
-      "train.threads: each of 2 threads makes 33 updates in a step, but the rank has 64 samples of it: use "
-      "a train.global_batch of 66 or more");
+  EXPECT_EQ(with({"train.thread_updates=33"}),
+            "train.global_batch: each of 2 threads makes 33 updates in a step, but the rank has 64 samples "
+            "of it: use "
+            "a train.global_batch of 66 or more");
   Config config;
   apply_set(config, "train.thread_updates=2");
   EXPECT_THROW(validate(config.spec, config.origins), ConfigError);  // it has no effect with op
