@@ -262,7 +262,7 @@ class Exchanges(ProgramTest):
             self.assertLessEqual(strategy["largest_delay"], 2)  # one other thread, two updates in a step
             self.assertLessEqual(strategy["mean_delay"], strategy["largest_delay"])
             self.assertGreater(strategy["touched_share"], 0)
-        # The digits have pixels that are always black, whose weights have no gradient.
+        # A hidden unit that is 0 for all samples of a mini-batch has weights without a gradient.
         self.assertLess(strategy["touched_share"], 1)
         _, alone = self.strategy("--exchange", "local-sgd", "-n", 2, accuracy=LEARNS)
         result, strategy = self.strategy(*hogwild, "--exchange", "local-sgd", "-n", 2, accuracy=LEARNS)
