@@ -9,10 +9,10 @@
 // values. They never read or write out of bounds. After an error `out` may hold a part of the message.
 //
 // Not finite: a codec never drops a NaN or infinity of `in` silently. Some value that is not finite arrives.
-// With none, fp16, bf16 and prune, it arrives at the same place. With int8, qsgd and terngrad it fills its
-// block. With 1bit it replaces the values of its sign in the block. With lowrank it is within its matrix, and
-// with signsgd it fills its tensor. With threshold it is everywhere, and with random-k it is in all values
-// that are sent.
+// With none, fp16, bf16, prune and dgc, it arrives at the same place. With int8, qsgd and terngrad it fills
+// its block. With 1bit it replaces the values of its sign in the block. With lowrank it is within its matrix,
+// and with signsgd it fills its tensor. With threshold it is everywhere, and with random-k it is in all
+// values that are sent. In a stack such as prune+int8, it fills its block of the values that are sent.
 //
 // Threads: one thread at a time calls encode. decode and decode_add may run at the same time as encode and
 // each other.
@@ -46,6 +46,7 @@ using CodecState = std::map<std::string, std::vector<float>>;
 
 class AveragingCodec;
 class RandomCodec;
+class SteppedCodec;
 
 // How the messages of p ranks become one mean (compressed_all_reduce.h).
 enum class Combining {
@@ -92,6 +93,9 @@ class Codec {
   // Returns the codec as a RandomCodec (random_codec.h), or null if its messages depend on no random
   // decisions. The codec owns it. The caller sets a key before each message.
   virtual RandomCodec* random() { return nullptr; }
+  // Returns the codec as a SteppedCodec (stepped_codec.h), or null if its messages do not depend on the step.
+  // The codec owns it. The caller sets the step before each message.
+  virtual SteppedCodec* stepped() { return nullptr; }
 };
 
 // AveragingCodec is a codec whose messages can be averaged without being decoded first. Each of its steps is
@@ -99,12 +103,18 @@ class Codec {
 // therefore replaces the all-gather of p messages.
 class AveragingCodec {
  public:
-  // Replaces each element by its mean over the ranks. Blocks.
-  using Mean = std::function<void(std::span<float>)>;
+  // Replaces each element of `array` by its mean over the ranks. `own` is empty or as long as `array`. It
+  // receives what this rank contributes to the mean: the array itself, or what remains of it if the elements
+  // are rounded. The result is the mean over the ranks of `own`. Blocks.
+  using Mean = std::function<void(std::span<float> array, std::span<float> own)>;
   virtual ~AveragingCodec() = default;
+  // Returns the codec that rounds the elements of the arrays on their way, or null if they travel as fp32. It
+  // encodes each element by itself. The codec owns it.
+  virtual Codec* rounding() { return nullptr; }
   // Replaces `data` by the decoded mean over all ranks, which is equal on all of them. `own` is empty or as
   // long as `data`. It receives this rank's contribution to the mean, for error feedback. Every rank calls
-  // `mean` equally often and with equal lengths. The lengths sum to encoded_bytes(data.size()) / 4 elements.
+  // `mean` equally often and with equal lengths. The elements of all calls together have
+  // encoded_bytes(data.size()) bytes on their way.
   virtual void average(std::span<float> data, std::span<float> own, const Mean& mean) = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -40,6 +41,8 @@ std::vector<std::string> split(std::string_view text, char separator) {
 Words keys_of(const CodecSpec& spec) {
   const std::string_view settings = traits_of(spec).settings;
   Words keys = settings.empty() ? Words{} : split(settings, ' ');
+  const std::string_view of_values = codec_table()[static_cast<size_t>(spec.values)].settings;
+  if (!of_values.empty()) std::ranges::copy(split(of_values, ' '), std::back_inserter(keys));
   keys.emplace_back("feedback");
   return keys;
 }
@@ -120,7 +123,9 @@ const Words& codec_names() {
 }
 
 std::string name_of(const CodecSpec& spec) {
-  return std::string(traits_of(spec).name);
+  std::string name(traits_of(spec).name);
+  if (spec.values != CodecKind::kNone) name += '+' + codec_names()[static_cast<size_t>(spec.values)];
+  return name;
 }
 
 namespace {
@@ -147,12 +152,35 @@ CodecSpec named_codec(const std::string& name, const std::string& where, const E
                                        fmt::join(known, ", ")));
 }
 
+// Returns the codec of "NAME" or of the stack "NAME+NAME" with its default settings. Errors: those of
+// parse_codec().
+CodecSpec named_stack(const std::string& name, const std::string& where, const Extensions* added) {
+  const Words names = split(name, '+');
+  CodecSpec spec = named_codec(names[0], where, added);
+  if (names.size() == 1) return spec;
+  const Words stacks = split(codec_stacks(false, " "), ' ');
+  if (names.size() > 2)
+    throw ConfigError(where, fmt::format("codec {}: a stack has two codecs; the stacks are {}", name,
+                                         fmt::join(stacks, ", ")));
+  const CodecSpec second = named_codec(names[1], where, added);
+  if (std::find(stacks.begin(), stacks.end(), name) == stacks.end()) {
+    const bool swapped = std::find(stacks.begin(), stacks.end(), names[1] + '+' + names[0]) != stacks.end();
+    throw ConfigError(
+        where,
+        fmt::format("codec {}: {} cannot encode the values of {}{}; the stacks are {}", name, names[1],
+                    names[0], swapped ? fmt::format(" (did you mean '{}+{}'?)", names[1], names[0]) : "",
+                    fmt::join(stacks, ", ")));
+  }
+  spec.values = second.kind;
+  return spec;
+}
+
 }  // namespace
 
 CodecSpec parse_codec(const std::string& word, const std::string& where, const Extensions* added) {
   const size_t colon = word.find(':');
   const std::string name = word.substr(0, colon);
-  CodecSpec spec = named_codec(name, where, added);
+  CodecSpec spec = named_stack(name, where, added);
   const Words keys = keys_of(spec);
   std::set<std::string> seen;
   if (colon != std::string::npos) {

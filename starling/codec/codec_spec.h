@@ -1,6 +1,7 @@
 // CodecSpec is the value that a word such as that of --codec describes.
 //
-//   NAME[:KEY=VALUE[,KEY=VALUE…]]   "int8", "1bit:feedback=off", "lowrank:rank=4,form=pca", "prune:keep=0.05"
+//   NAME[+NAME][:KEY=VALUE[,KEY=VALUE…]]   "int8", "1bit:feedback=off", "lowrank:rank=4,form=pca",
+//   "prune:keep=0.05"
 //
 //   none fp16 bf16
 //   int8       block       number of elements that share a scale, a multiple of 8 (256)
@@ -12,6 +13,8 @@
 //              rank        columns of the factors (2)
 //              iterations  iterations of pca (12)
 //   prune      keep        fraction of the elements that is sent (0.01)
+//   dgc        keep        as for prune, after the warm-up (0.001)
+//              warmup      steps of the warm-up, which sends more elements (400)
 //   random-k   keep        as for prune (0.1)
 //   qsgd       levels      number of levels of a magnitude above 0, 1 to 127 (7)
 //              norm        max, l2: what the levels divide (max)
@@ -19,12 +22,16 @@
 //   terngrad   clip        limit of an element in root mean squares of its block; 0: no limit (2.5)
 //              block       as for int8 (256)
 //   signsgd                no setting
-//   threshold, prune
+//   threshold, prune, dgc
 //              correction  on, off: momentum correction (momentum_correction.h), which needs feedback (as
 //                          feedback)
 //   all        feedback    on, off: error feedback
-//                          (on for 1bit, threshold, prune, random-k and lowrank as power-sgd; impossible
-//                          for qsgd, terngrad and signsgd)
+//                          (on for 1bit, threshold, prune, dgc, random-k and lowrank as power-sgd;
+//                          impossible for qsgd, terngrad and signsgd)
+//
+// NAME+NAME is a stack: the second codec encodes the values that the messages of the first one contain. The
+// stacks are prune and dgc with fp16, bf16 or int8, and lowrank with fp16 or bf16. The word of a stack has
+// the settings of both codecs.
 //
 // Values in parentheses are defaults. Each kind of message has a word of its own: gradients or changes
 // (--codec), weights that a server sends (--pull-codec) and activations (pipeline.activations).
@@ -56,7 +63,8 @@ enum class LowRankForm { kPowerSgd, kPca };
 
 // The settings of one codec. Codecs ignore the fields that they do not use.
 struct CodecSpec {
-  CodecKind kind = CodecKind::kNone;             // the codec
+  CodecKind kind = CodecKind::kNone;             // the codec; of a stack the first one
+  CodecKind values = CodecKind::kNone;           // of a stack the second codec; kNone: no stack
   bool error_feedback = false;                   // what a message leaves out is added to the next one
   bool momentum_correction = false;              // the momentum is summed before the codec
   uint64_t seed = 0;                             // of random decisions (random_codec.h): train.seed
@@ -65,7 +73,7 @@ struct CodecSpec {
   LowRankForm form = LowRankForm::kPowerSgd;     // lowrank: how the factors are found
   int rank = 2;                                  // lowrank: the columns of the factors
   int iterations = 12;                           // lowrank, form pca: iterations for the eigenvectors
-  double keep = 0.01;                            // prune, random-k: the share of values that is sent
+  double keep = 0.01;                            // prune, dgc, random-k: the share of values that is sent
   std::shared_ptr<const AddedCodec> added = {};  // the row of a codec that the program adds (extensions.h)
   // The settings that have no field above, by key. The function that makes the codec reads and checks them.
   std::map<std::string, std::string> settings = {};
@@ -75,7 +83,7 @@ struct CodecSpec {
 
 // Returns the names "none", "fp16" and so on, in the order of CodecKind.
 const std::vector<std::string>& codec_names();
-// Returns the name of the codec.
+// Returns the name of the codec, or both names of a stack: "prune+int8".
 std::string name_of(const CodecSpec& spec);
 
 // Returns true if a codec of this spec may keep a state between messages (codec.h).
@@ -91,7 +99,7 @@ CodecSpec codec_of(const RunSpec& spec);
 
 // Parses the codec of weights that a server sends (--pull-codec). Each message must be complete by itself, so
 // error feedback is off, and lowrank is pca unless the word gives another form. Errors: as parse_codec().
-// Also ConfigError for codecs that need a history or encode gradients only: threshold, random-k, qsgd,
+// Also ConfigError for codecs that need a history or encode gradients only: threshold, dgc, random-k, qsgd,
 // terngrad, signsgd, and lowrank as power-sgd.
 CodecSpec parse_weight_codec(const std::string& word, const std::string& where = "--pull-codec",
                              const Extensions* added = nullptr);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "starling/base/error.h"
+#include "starling/spec/codec_table.h"
 #include "starling/spec/schema.h"
 
 namespace starling {
@@ -33,6 +34,8 @@ TEST(CodecSpec, Defaults) {
                                                                                 {"lowrank", true},
                                                                                 {"lowrank:form=pca", false},
                                                                                 {"prune", true},
+                                                                                {"dgc", true},
+                                                                                {"dgc:warmup=8", true},
                                                                                 {"random-k", true},
                                                                                 {"qsgd", false},
                                                                                 {"qsgd:levels=3", false},
@@ -43,9 +46,11 @@ TEST(CodecSpec, Defaults) {
   }
 }
 
-// Shells complete the names that the schema suggests, so these must be all names.
-TEST(CodecSpec, TheSchemaSuggestsTheNames) {
-  EXPECT_EQ(split_words(find_entry("exchange.codec")->suggestions), codec_names());
+// Shells complete the names that the schema suggests, so these must be all names and all stacks.
+TEST(CodecSpec, TheSchemaSuggestsTheNamesAndTheStacks) {
+  std::vector<std::string> expected = codec_names();
+  for (const std::string& stack : split_words(codec_stacks(false, " "))) expected.push_back(stack);
+  EXPECT_EQ(split_words(find_entry("exchange.codec")->suggestions), expected);
   for (const std::string& name : split_words(find_entry("exchange.pull_codec")->suggestions))
     EXPECT_NO_THROW(parse_weight_codec(name)) << name;
 }
@@ -64,7 +69,7 @@ TEST(CodecSpec, Settings) {
 }
 
 TEST(CodecSpec, StateBetweenMessages) {
-  for (const char* with : {"1bit", "prune", "fp16:feedback=on", "lowrank",
+  for (const char* with : {"1bit", "prune", "dgc:feedback=off", "fp16:feedback=on", "lowrank",
                            "lowrank:form=power-sgd,feedback=off", "qsgd", "random-k:feedback=off", "signsgd"})
     EXPECT_TRUE(keeps_state(parse_codec(with))) << with;
   for (const char* without : {"none", "fp16", "int8", "1bit:feedback=off", "lowrank:form=pca,feedback=off"})

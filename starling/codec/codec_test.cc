@@ -128,7 +128,9 @@ INSTANTIATE_TEST_SUITE_P(Words, EveryCodec,
                                          "1bit:block=8", "threshold:tau=0.05", "threshold:tau=1e-30", "prune",
                                          "prune:keep=1", "lowrank", "lowrank:form=pca,rank=3", "random-k",
                                          "random-k:keep=1,feedback=off", "qsgd", "qsgd:levels=127,norm=l2",
-                                         "terngrad", "terngrad:clip=0,block=64", "signsgd"),
+                                         "terngrad", "terngrad:clip=0,block=64", "signsgd", "dgc",
+                                         "dgc+bf16:warmup=0", "prune+int8", "prune+fp16:keep=1",
+                                         "lowrank+fp16", "lowrank+bf16:form=pca,rank=3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';

@@ -80,8 +80,8 @@ CompressedAllReduce::CompressedAllReduce(Group& group, const CodecSpec& spec, st
                                          size_t count, double momentum)
     : group_(group), count_(count), whole_(make_codec(spec, shapes)), one_level_(is_one_level(group)) {
   const Combining combining = whole_->combining();
-  // The state of a random codec is its step, which set_key() sets for every object.
-  const bool divisible = whole_->state().empty() || whole_->random() != nullptr;
+  // The state of a stepped codec is its step, which set_step() sets for every object.
+  const bool divisible = whole_->state().empty() || whole_->stepped() != nullptr;
   by_parts_ = divisible && ((combining == Combining::kAdded && group.size() > 2) ||
                             (combining == Combining::kVoted && group.size() > 1));
   if (combining == Combining::kVoted && group.size() > 1 && !divisible)
@@ -111,21 +111,31 @@ void CompressedAllReduce::make_parts(const CodecSpec& spec, const std::vector<Te
   }
 }
 
-// Sets the key of the random decisions of a message of this rank for part `part`, or of the mean of this part
-// (second).
-void CompressedAllReduce::set_key(Codec& codec, size_t part, bool second) {
-  RandomCodec* random = codec.random();
-  if (random == nullptr) return;
+// Begins the next step: sets the step of the codec of the whole range, and the key of its random decisions.
+void CompressedAllReduce::advance() {
+  SteppedCodec* stepped = whole_->stepped();
+  if (stepped == nullptr) return;
+  const uint64_t step = stepped->step() + 1;
+  stepped->set_step(step);
+  if (RandomCodec* random = whole_->random()) random->set_key(step, static_cast<uint64_t>(group_.rank()));
+}
+
+// Sets the step, and the key of the random decisions, of a message of this rank for part `part`, or of the
+// mean of this part (second).
+void CompressedAllReduce::set_step(Codec& codec, size_t part, bool second) {
+  if (codec.stepped() == nullptr) return;
+  const uint64_t step = whole_->stepped()->step();
+  codec.stepped()->set_step(step);
   const size_t messages = 2 * part + (second ? 1 : 0);
-  random->set_key(whole_->random()->step(), messages * ranks() + static_cast<size_t>(group_.rank()));
+  if (RandomCodec* random = codec.random())
+    random->set_key(step, messages * ranks() + static_cast<size_t>(group_.rank()));
 }
 
 void CompressedAllReduce::apply(std::span<float> data) {
   STARLING_CHECK(data.size() == count_, "{} values, but the range has {}", data.size(), count_);
   const uint64_t before = group_.traffic().sent();
   if (correction_) correction_->begin(data);
-  if (RandomCodec* random = whole_->random())
-    random->set_key(random->step() + 1, static_cast<uint64_t>(group_.rank()));
+  advance();
   if (whole_->combining() == Combining::kAveraged) {
     average(data);
   } else if (by_parts_) {
@@ -138,22 +148,54 @@ void CompressedAllReduce::apply(std::span<float> data) {
   plain_ += 2 * (p - 1) / p * 4 * static_cast<double>(count_);
 }
 
-// Replaces the array by its mean over the ranks.
-void CompressedAllReduce::mean_of(std::span<float> array) {
+// Replaces the array by its mean over the ranks. own: as for AveragingCodec::Mean.
+void CompressedAllReduce::mean_of(std::span<float> array, std::span<float> own) {
+  if (Codec* rounding = whole_->averaging()->rounding()) return rounded_mean(*rounding, array, own);
+  if (!own.empty()) std::copy(array.begin(), array.end(), own.begin());
   if (group_.size() == 1) return;
   if (!one_level_)
     return starling::all_reduce(group_, array.data(), array.size(), DataType::kFp32, ReduceOp::kAvg);
   const size_t part = (array.size() + ranks() - 1) / ranks();
   values_.assign(part * ranks(), 0.0f);
   std::copy(array.begin(), array.end(), values_.begin());
-  std::vector<float> own(part);
-  reduce_scatter(group_, values_.data(), own.data(), part, DataType::kFp32, ReduceOp::kAvg);
-  all_gather(group_, own.data(), values_.data(), part, DataType::kFp32);
+  std::vector<float> sum(part);
+  reduce_scatter(group_, values_.data(), sum.data(), part, DataType::kFp32, ReduceOp::kAvg);
+  all_gather(group_, sum.data(), values_.data(), part, DataType::kFp32);
+  std::copy_n(values_.begin(), array.size(), array.begin());
+}
+
+// As mean_of(), but each rank sends rounded elements to the owners of the parts, and the owners round the
+// means. An owner takes the error of its second rounding into its own contribution.
+void CompressedAllReduce::rounded_mean(Codec& rounding, std::span<float> array, std::span<float> own) {
+  const size_t p = ranks(), part = (array.size() + p - 1) / p, bytes = rounding.encoded_bytes(part);
+  values_.assign(part * p, 0.0f);
+  std::copy(array.begin(), array.end(), values_.begin());
+  own_.resize(p * bytes);
+  all_.resize(p * bytes);
+  rounding.encode(values_, own_);
+  rounding.decode(own_, values_);
+  if (!own.empty()) std::copy_n(values_.begin(), own.size(), own.begin());
+  const std::vector<size_t> lengths(p, bytes);
+  if (p == 1) {
+    all_ = own_;
+  } else {
+    all_to_all(group_, own_.data(), lengths, all_.data(), lengths, DataType::kUint8);
+  }
+  std::vector<float> sum(part), rounded(part);
+  add_in_rank_order(rounding, lengths, 0, sum);
+  own_.resize(bytes);
+  rounding.encode(sum, own_);
+  rounding.decode(own_, rounded);
+  const size_t begin = part * static_cast<size_t>(group_.rank());
+  for (size_t i = 0; i < part && begin + i < own.size(); ++i)
+    own[begin + i] += static_cast<float>(p) * (rounded[i] - sum[i]);
+  all_gather(group_, own_.data(), all_.data(), bytes, DataType::kUint8);
+  rounding.decode(all_, values_);
   std::copy_n(values_.begin(), array.size(), array.begin());
 }
 
 void CompressedAllReduce::average(std::span<float> data) {
-  const auto mean = [this](std::span<float> array) { mean_of(array); };
+  const auto mean = [this](std::span<float> array, std::span<float> own) { mean_of(array, own); };
   AveragingCodec& codec = *whole_->averaging();
   ++scattered_;
   if (!feedback_) return codec.average(data, {}, mean);
@@ -230,7 +272,7 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   std::span<std::byte> room(own_);
   for (size_t r = 0; r < parts_.size(); ++r) {
     const Part& part = parts_[r];
-    set_key(*part.codec, r, false);
+    set_step(*part.codec, r, false);
     const size_t bytes = feedback_ ? feedback_->encode_part(*part.codec, part.begin, part.of(data), room)
                                    : part.codec->encode(part.of(data), room);
     room = room.subspan(bytes);
@@ -242,7 +284,7 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   add_in_rank_order(*mine.codec, expected, 0, mine.of(data));
   const size_t longest = *std::max_element(sent.begin(), sent.end());
   own_.assign(longest, std::byte{0});
-  set_key(*second_, static_cast<size_t>(group_.rank()), true);
+  set_step(*second_, static_cast<size_t>(group_.rank()), true);
   if (second_feedback_) {
     second_feedback_->encode(*second_, mine.of(data), own_);
   } else {
@@ -268,7 +310,10 @@ void CompressedAllReduce::scatter_lists(std::span<float> data) {
   std::vector<uint64_t> sent, expected(ranks());
   sent.reserve(ranks());
   size_t most = 0;
-  for (const Part& part : parts_) most += part.codec->encoded_bytes(part.size());
+  for (size_t r = 0; r < parts_.size(); ++r) {
+    set_step(*parts_[r].codec, r, false);
+    most += parts_[r].codec->encoded_bytes(parts_[r].size());
+  }
   own_.resize(most);
   values_.resize(count_);
   std::span<std::byte> room(own_);

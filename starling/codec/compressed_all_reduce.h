@@ -22,21 +22,33 @@
 // Random decisions (random_codec.h) have the number of the call of apply() as their step, beginning at 1. The
 // streams are k for the whole message of rank k, 2 p r + k for m_kr, and 2 p r + p + r for M_r.
 //
-// Lists (threshold, prune): the sum of p lists is a list that is up to p times as long. It is not encoded
-// again. The ranks tell each other the lengths of their messages, 8 bytes each. b is the longest one.
+// A warm-up (dgc) has the same step, at each rank and for each part (stepped_codec.h).
+//
+// Lists (threshold, prune, dgc): the sum of p lists is a list that is up to p times as long. It is not
+// encoded again. The ranks tell each other the lengths of their messages, 8 bytes each. b is the longest one.
 //
 //   all-gather:             every rank gets and adds all messages       (p − 1)(8 + b) bytes
 //   sparse reduce-scatter:  lists of parts go to their owners, and the owners' sums go to all ranks as fp32
 //                                                          (p − 1)(8 + 8 + b(n / p) + 4 n / p) bytes
 //
 // The ranks choose the way that moves fewer bytes in each call, by the longest message. The second way moves
-// fewer if the lists have more than about 4 n / (p − 1) bytes. prune then keeps its fraction of each part.
+// fewer if the lists have more than about 4 n / (p − 1) bytes. prune and dgc then keep their fraction of each
+// part.
 //
 // lowrank as PCA: an all-gather of the factors, (p − 1) b bytes. none, random-k and lowrank as PowerSGD: the
 // arrays of AveragingCodec are averaged by a reduce-scatter and an all-gather, 2 (p − 1)/p b bytes.
 //
+// lowrank+fp16 and lowrank+bf16 round the elements of these arrays on their way. R is the rounding, a_k is
+// the array of rank k, and the array is cut into p parts of equal length. The bytes are 2 (p − 1)/p b, too:
+//
+//   every rank k:  R(a_k[r]) to owner r
+//   owner r:       s_r = 1/p Σ_k R(a_k[r]),   R(s_r) to every rank
+//
+// Rank k contributes c_k = R(a_k) to the mean. In its own part, the owner adds p (R(s_r) − s_r), so that the
+// result is exactly the mean of all c_k. Error feedback keeps what c_k lacks, so it covers both roundings.
+//
 // On several hosts with several ranks each, a group moves some of these bytes within a host. There the arrays
-// of averaging codecs are all-reduced, which sends fewer bytes between hosts.
+// of averaging codecs are all-reduced, unless they are rounded, which sends fewer bytes between hosts.
 //
 // If a momentum is given, lists have momentum correction (momentum_correction.h). The velocity then takes the
 // place of v. The velocity becomes 0 where the rank's own message has a value.
@@ -107,12 +119,14 @@ class CompressedAllReduce {
     std::span<float> of(std::span<float> range) const { return range.subspan(begin, size()); }
   };
 
-  void set_key(Codec& codec, size_t part, bool second);
+  void advance();
+  void set_step(Codec& codec, size_t part, bool second);
   void make_parts(const CodecSpec& spec, const std::vector<TensorShape>& shapes);
   size_t ranks() const { return static_cast<size_t>(group_.size()); }
   const Part& own_part() const { return parts_[static_cast<size_t>(group_.rank())]; }
   void average(std::span<float> data);
-  void mean_of(std::span<float> array);
+  void mean_of(std::span<float> array, std::span<float> own);
+  void rounded_mean(Codec& rounding, std::span<float> array, std::span<float> own);
   void collect(std::span<float> data);
   void scatter_and_gather(std::span<float> data);
   bool lists_by_parts(size_t longest) const;

@@ -154,7 +154,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"1bit:feedback=off", 4, true}, Case{"1bit", 1, true},
                     Case{"threshold:tau=0.05", 3, true}, Case{"threshold:tau=0.05", 2, false},
                     Case{"prune", 3, true}, Case{"prune:keep=0.2,feedback=off", 2, true},
-                    Case{"prune:keep=0.6", 4, true}, Case{"prune:keep=0.6,feedback=off", 8, false}),
+                    Case{"prune:keep=0.6", 4, true}, Case{"prune:keep=0.6,feedback=off", 8, false},
+                    Case{"prune+int8:keep=0.1", 3, true}, Case{"prune+bf16:keep=0.1", 2, false},
+                    Case{"prune+fp16:keep=0.6", 4, true}),
     [](const auto& info) {
       std::string name = info.param.word + (info.param.one_host ? "_window_" : "_network_");
       for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -297,12 +299,13 @@ uint64_t bytes_by_formula(const std::string& word, const std::vector<TensorShape
   const CodecSpec spec = parse_codec(word);
   const auto whole = make_codec(spec, shapes);
   const auto cuts = cuts_reference(count, p);
-  if (spec.kind == CodecKind::kNone || word == "lowrank:rank=4") {
+  if (spec.kind == CodecKind::kNone || word.ends_with(":rank=4")) {
     // The values of P with the vectors, and of Q, each padded to a multiple of p: 2 (p - 1)/p b per rank.
     uint64_t values = (count + p - 1) / p * p;
+    const uint64_t bytes = word.starts_with("lowrank+") ? 2 : 4;
     if (spec.kind == CodecKind::kLowRank)
       values = (4 * 200 + 500 + p - 1) / p * p + (4 * 300 + p - 1) / p * p;
-    return 2 * (p - 1) * 4 * values;
+    return 2 * (p - 1) * bytes * values;
   }
   if (!whole->fixed_rate()) {
     uint64_t longest = 0, parts = 0, longest_part = 0;
@@ -335,7 +338,8 @@ TEST(CompressedBytes, AreThoseOfTheFormulaInWindowsAndBetweenHosts) {
   const std::vector<TensorShape> shapes{{200, 300, 0}, {1, 500, 12}};
   for (const std::string word :
        {"none", "fp16", "bf16", "int8", "1bit", "1bit:block=1024,feedback=off", "threshold:tau=0.05", "prune",
-        "prune:keep=0.5", "lowrank:rank=4", "lowrank:form=pca,rank=2,iterations=1"}) {
+        "prune:keep=0.5", "prune+int8", "prune+fp16:keep=0.8", "dgc", "lowrank:rank=4", "lowrank+fp16:rank=4",
+        "lowrank+bf16:rank=4", "lowrank:form=pca,rank=2,iterations=1"}) {
     for (int p = 2; p <= (thorough() ? 8 : 4); ++p) {
       SCOPED_TRACE(word + ", ranks " + std::to_string(p));
       const bool low_rank = word.starts_with("lowrank");
@@ -454,7 +458,8 @@ TEST(CompressedAllReduceErrors, OfNothingIsNothing) {
   for (const int ranks : {1, 2, 3}) {
     for (const bool one_host : {true, false}) {
       run_on_memory(ranks, one_host, [](Group& group) {
-        for (const char* word : {"none", "fp16", "int8", "1bit", "threshold", "prune", "lowrank"}) {
+        for (const char* word : {"none", "fp16", "int8", "1bit", "threshold", "prune", "dgc", "lowrank",
+                                 "prune+int8", "lowrank+fp16"}) {
           CompressedAllReduce exchange(group, parse_codec(word), {{0, 0}}, 0);
           exchange.apply({});
           EXPECT_LE(exchange.sent(), static_cast<uint64_t>(group.size() - 1) * 16) << word;

@@ -62,7 +62,8 @@ TEST_P(FeedbackOf, TheRelativeErrorOfTheSumFallsWithTheSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Words, FeedbackOf,
                          testing::Values("bf16", "int8", "1bit", "threshold:tau=0.4", "prune:keep=0.1",
-                                         "lowrank", "lowrank:form=pca,feedback=on"),
+                                         "lowrank", "lowrank:form=pca,feedback=on", "dgc:keep=0.1",
+                                         "prune+int8:keep=0.1", "prune+bf16:keep=0.1", "lowrank+fp16"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';

@@ -1,6 +1,7 @@
 #include "starling/codec/low_rank.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "starling/base/error.h"
 #include "starling/codec/block_cut.h"
@@ -26,8 +27,8 @@ std::vector<LowRankPart> low_rank_parts(const std::vector<TensorShape>& shapes, 
   return parts;
 }
 
-LowRankCodec::LowRankCodec(const std::vector<TensorShape>& shapes, int rank)
-    : parts_(low_rank_parts(shapes, rank)), total_(total_size(shapes)) {
+LowRankCodec::LowRankCodec(const std::vector<TensorShape>& shapes, int rank, std::unique_ptr<Codec> values)
+    : parts_(low_rank_parts(shapes, rank)), values_(std::move(values)), total_(total_size(shapes)) {
   if (shapes.empty())
     throw Error(ErrorCode::kConfig,
                 "codec lowrank needs the shapes of the matrices; pass them to make_codec");
@@ -41,7 +42,7 @@ size_t LowRankCodec::encoded_bytes(size_t count) const {
   check_count(count);
   size_t values = 0;
   for (const LowRankPart& part : parts_) values += part.values();
-  return 4 * values;
+  return bytes_of(values);
 }
 
 size_t LowRankCodec::encode(std::span<const float> in, std::span<std::byte> out) {
@@ -57,8 +58,13 @@ size_t LowRankCodec::encode(std::span<const float> in, std::span<std::byte> out)
       factorize(i, from, factors.data(), factors.data() + part.p_size());
       from = factors.data();
     }
-    if (part.values() > 0) std::memcpy(to, from, 4 * part.values());
-    to += 4 * part.values();
+    const size_t length = bytes_of(part.values());
+    if (values_) {
+      values_->encode({from, part.values()}, {to, length});
+    } else if (length > 0) {
+      std::memcpy(to, from, length);
+    }
+    to += length;
   }
   return bytes;
 }
@@ -70,8 +76,14 @@ void LowRankCodec::decode(std::span<const std::byte> in, std::span<float> out) c
 
 void LowRankCodec::decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const {
   check_length(name(), in.size(), encoded_bytes(out.size()), out.size());
-  std::vector<float> values(in.size() / 4);
-  if (!in.empty()) std::memcpy(values.data(), in.data(), in.size());
+  size_t count = 0;
+  for (const LowRankPart& part : parts_) count += part.values();
+  std::vector<float> values(count);
+  if (values_) {
+    values_->decode(in, values);
+  } else if (!in.empty()) {
+    std::memcpy(values.data(), in.data(), in.size());
+  }
   const float* from = values.data();
   for (const LowRankPart& part : parts_) {
     float* to = out.data() + part.offset;
@@ -86,8 +98,10 @@ void LowRankCodec::decode_add(std::span<const std::byte> in, std::span<float> ou
 
 // The row of this codec in spec/codecs.inc names this function.
 std::unique_ptr<Codec> make_low_rank(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
-  if (spec.form == LowRankForm::kPca) return std::make_unique<PcaCodec>(shapes, spec.rank, spec.iterations);
-  return std::make_unique<PowerSgdCodec>(shapes, spec.rank);
+  std::unique_ptr<Codec> values = make_value_codec(spec);
+  if (spec.form == LowRankForm::kPca)
+    return std::make_unique<PcaCodec>(shapes, spec.rank, spec.iterations, std::move(values));
+  return std::make_unique<PowerSgdCodec>(shapes, spec.rank, std::move(values));
 }
 
 }  // namespace starling

@@ -5,11 +5,13 @@
 //   tensor of rows × cols with r = min(rank, rows, cols):  r (rows + cols) values: P, then Q, by columns;
 //   rows · cols values as they are if the factors are not smaller (vectors, small matrices)
 //   bytes = 4 · the sum of these over the tensors; padding is not sent             fixed rate, exact
+//   bytes = 2 · this sum in the stacks lowrank+fp16 and lowrank+bf16
 //
 // A matrix that holds a NaN or infinity decodes to a matrix with values that are not finite.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "starling/codec/codec.h"
 
@@ -37,9 +39,10 @@ std::vector<LowRankPart> low_rank_parts(const std::vector<TensorShape>& shapes, 
 // The base class of both forms of codec "lowrank".
 class LowRankCodec : public Codec {
  public:
+  // values: the codec of the values of a message, which encodes each value by itself, or null for fp32.
   // Errors: Error(kConfig) if there are no shapes.
-  LowRankCodec(const std::vector<TensorShape>& shapes, int rank);
-  std::string name() const override { return "lowrank"; }
+  LowRankCodec(const std::vector<TensorShape>& shapes, int rank, std::unique_ptr<Codec> values);
+  std::string name() const override { return values_ ? "lowrank+" + values_->name() : "lowrank"; }
   bool fixed_rate() const override { return true; }
   size_t encoded_bytes(size_t count) const override;
   size_t encode(std::span<const float> in, std::span<std::byte> out) override;
@@ -49,6 +52,8 @@ class LowRankCodec : public Codec {
  protected:
   // Returns the tensors of the range.
   const std::vector<LowRankPart>& parts() const { return parts_; }
+  // Returns the codec of the values, or null.
+  Codec* values() const { return values_.get(); }
   // Checks that `count` is the number of elements of the range.
   void check_count(size_t count) const;
   // Computes the factors of the matrix of part `part`. p receives p_size() values, whose columns are
@@ -56,8 +61,11 @@ class LowRankCodec : public Codec {
   virtual void factorize(size_t part, const float* matrix, float* p, float* q) = 0;
 
  private:
+  // Returns the bytes of `count` values of a message.
+  size_t bytes_of(size_t count) const { return values_ ? values_->encoded_bytes(count) : 4 * count; }
   std::vector<LowRankPart> parts_;
-  size_t total_;  // number of elements of the range
+  std::unique_ptr<Codec> values_;  // may be null
+  size_t total_;                   // number of elements of the range
 };
 
 }  // namespace starling

@@ -36,6 +36,14 @@ std::unique_ptr<Codec> make_codec(const CodecSpec& spec, const std::vector<Tenso
   return kCodecMakers[static_cast<size_t>(spec.kind)](spec, shapes);
 }
 
+std::unique_ptr<Codec> make_value_codec(const CodecSpec& spec) {
+  if (spec.values == CodecKind::kNone) return nullptr;
+  CodecSpec of_values;
+  of_values.kind = spec.values;
+  of_values.block = spec.block;
+  return make_codec(of_values);
+}
+
 std::unique_ptr<Codec> make_codec(const std::string& word, const std::vector<TensorShape>& shapes) {
   return make_codec(parse_codec(word), shapes);
 }

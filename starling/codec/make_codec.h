@@ -22,6 +22,9 @@ namespace starling {
 // lowrank without shapes. For a codec that the program adds: ConfigError if the program's function returns
 // null, and the errors of this function.
 std::unique_ptr<Codec> make_codec(const CodecSpec& spec, const std::vector<TensorShape>& shapes = {});
+// Makes the codec of the values in the messages of `spec`, int8 for prune+int8, or returns null if they are
+// fp32.
+std::unique_ptr<Codec> make_value_codec(const CodecSpec& spec);
 // Makes the codec of a word. Errors: also those of parse_codec().
 std::unique_ptr<Codec> make_codec(const std::string& word, const std::vector<TensorShape>& shapes = {});
 

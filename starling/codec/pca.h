@@ -9,6 +9,8 @@
 // by the factor (s_{r+1} / s_r)². The codec has no state: equal input gives equal bytes.
 #pragma once
 
+#include <utility>
+
 #include "starling/codec/low_rank.h"
 
 namespace starling {
@@ -16,9 +18,10 @@ namespace starling {
 // Codec "lowrank:form=pca". The top of this header has the algorithm.
 class PcaCodec : public LowRankCodec {
  public:
-  // rank: columns of the factors. iterations: at least 1.
-  PcaCodec(const std::vector<TensorShape>& shapes, int rank, int iterations)
-      : LowRankCodec(shapes, rank), iterations_(iterations) {}
+  // rank: columns of the factors. iterations: at least 1. values: as for LowRankCodec.
+  PcaCodec(const std::vector<TensorShape>& shapes, int rank, int iterations,
+           std::unique_ptr<Codec> values = nullptr)
+      : LowRankCodec(shapes, rank, std::move(values)), iterations_(iterations) {}
   Combining combining() const override { return Combining::kCollected; }
 
  protected:

@@ -10,7 +10,8 @@
 
 namespace starling {
 
-PowerSgdCodec::PowerSgdCodec(const std::vector<TensorShape>& shapes, int rank) : LowRankCodec(shapes, rank) {
+PowerSgdCodec::PowerSgdCodec(const std::vector<TensorShape>& shapes, int rank, std::unique_ptr<Codec> values)
+    : LowRankCodec(shapes, rank, std::move(values)) {
   for (const LowRankPart& part : parts()) {
     auto& q = q_.emplace_back(part.q_size());
     start_vectors(q.data(), part.cols, part.rank, part.key);
@@ -112,21 +113,28 @@ void PowerSgdCodec::multiply_out(const std::vector<float>& left, const std::vect
   }
 }
 
+void PowerSgdCodec::take_left_factors(const std::vector<float>& from, std::vector<float>& to) const {
+  size_t at = 0;
+  for (const LowRankPart& part : parts()) {
+    const auto first = static_cast<std::ptrdiff_t>(at);
+    if (part.rank > 0) std::copy_n(from.begin() + first, part.p_size(), to.begin() + first);
+    at += part.rank > 0 ? part.p_size() : part.size();
+  }
+}
+
 void PowerSgdCodec::average(std::span<float> data, std::span<float> own, const Mean& mean) {
   check_count(data.size());
-  std::vector<float> left = left_factors(data);
-  mean(left);
-  std::vector<float> right = right_factors(data, left);
-  if (!own.empty()) {
-    // This rank contributes tensors that are not factorized as a whole.
-    multiply_out(left, right, own);
-    for (const LowRankPart& part : parts()) {
-      const auto from = data.begin() + static_cast<std::ptrdiff_t>(part.offset);
-      const auto size = static_cast<std::ptrdiff_t>(part.rank == 0 ? part.size() : 0);
-      std::copy(from, from + size, own.begin() + static_cast<std::ptrdiff_t>(part.offset));
-    }
+  const bool feedback = !own.empty();
+  std::vector<float> left = left_factors(data), own_left(feedback ? left.size() : 0);
+  mean(left, own_left);
+  std::vector<float> right = right_factors(data, left), own_right(feedback ? right.size() : 0);
+  mean(right, own_right);
+  if (feedback) {
+    // All ranks have the same P. What a rank contributes to Q, and to tensors that are not factorized, is its
+    // own. The rounding of P loses nothing, because Q_w is computed from the P that was rounded.
+    take_left_factors(left, own_left);
+    multiply_out(own_left, own_right, own);
   }
-  mean(right);
   const float* q = right.data();
   for (size_t i = 0; i < parts().size(); ++i) {
     std::copy(q, q + parts()[i].q_size(), q_[i].begin());

@@ -16,26 +16,32 @@ uint32_t magnitude_bits(float x) {
   return __builtin_bit_cast(uint32_t, x) & 0x7fffffffu;
 }
 
-// Calls visit(index, value) for each of the `sent` values in a message for `count` values.
+}  // namespace
+
 template <typename Visit>
-void decode_each(std::span<const std::byte> in, size_t count, size_t sent, const Visit& visit) {
-  const auto bad = [&](const char* what) { bad_message("prune", in.size(), count, what); };
-  if (in.size() < 5 * sent) bad("ends before its last value");
-  const std::byte* at = in.data() + 4 * sent;
+void PruneCodec::decode_each(std::span<const std::byte> in, size_t count, const Visit& visit) const {
+  const auto bad = [&](const char* what) { bad_message(name_, in.size(), count, what); };
+  const size_t sent = kept(count), head = value_bytes(sent);
+  if (in.size() < head + sent) bad("ends before its last value");
+  std::vector<float> values(sent);
+  if (values_) {
+    values_->decode(in.first(head), values);
+  } else if (sent > 0) {
+    std::memcpy(values.data(), in.data(), head);
+  }
+  const std::byte* at = in.data() + head;
   const std::byte* end = in.data() + in.size();
   uint64_t next = 0;
-  for (size_t k = 0; k < sent; ++k) {
+  for (const float value : values) {
     uint64_t gap = 0;
     if (!load_varint(at, end, gap)) bad("ends inside an index");
     if (gap >= count - next) bad("has an index out of range");
     next += gap;
-    visit(next, load_value<float>(in.data() + 4 * k));
+    visit(next, value);
     ++next;
   }
   if (at != end) bad("has bytes after its last value");
 }
-
-}  // namespace
 
 KthMagnitude kth_magnitude(std::span<const float> in, size_t k) {
   STARLING_CHECK(k >= 1 && k <= in.size());
@@ -66,7 +72,7 @@ size_t PruneCodec::encoded_bytes(size_t count) const {
   size_t gaps = k;
   for (int bits = 7; bits < 63 && (count >> bits) > 0; bits += 7)
     gaps += std::min(k, count / ((size_t{1} << bits) + 1));
-  return 4 * k + std::min(count, gaps);
+  return value_bytes(k) + std::min(count, gaps);
 }
 
 size_t PruneCodec::encode(std::span<const float> in, std::span<std::byte> out) {
@@ -75,33 +81,39 @@ size_t PruneCodec::encode(std::span<const float> in, std::span<std::byte> out) {
   if (k == 0) return 0;
   const KthMagnitude border = kth_magnitude(in, k);
   size_t at_border = k - border.above;  // values to send of exactly the k-th magnitude
-  std::byte* values = out.data();
-  std::byte* gaps = out.data() + 4 * k;
+  const size_t head = value_bytes(k);
+  std::vector<float> values;
+  values.reserve(k);
+  std::byte* gaps = out.data() + head;
   size_t next = 0;
   for (size_t i = 0; i < in.size(); ++i) {
     const uint32_t bits = magnitude_bits(in[i]);
     if (bits < border.bits || (bits == border.bits && at_border == 0)) continue;
     if (bits == border.bits) --at_border;
-    store_value(values, in[i]);
-    values += 4;
+    values.push_back(in[i]);
     gaps = store_varint(gaps, i - next);
     next = i + 1;
+  }
+  if (values_) {
+    values_->encode(values, out.first(head));
+  } else {
+    std::memcpy(out.data(), values.data(), head);
   }
   return static_cast<size_t>(gaps - out.data());
 }
 
 void PruneCodec::decode(std::span<const std::byte> in, std::span<float> out) const {
   std::fill(out.begin(), out.end(), 0.0f);
-  decode_each(in, out.size(), kept(out.size()), [&](uint64_t i, float value) { out[i] = value; });
+  decode_each(in, out.size(), [&](uint64_t i, float value) { out[i] = value; });
 }
 
 void PruneCodec::decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const {
-  decode_each(in, out.size(), kept(out.size()), [&](uint64_t i, float value) { out[i] += scale * value; });
+  decode_each(in, out.size(), [&](uint64_t i, float value) { out[i] += scale * value; });
 }
 
 // The row of this codec in spec/codecs.inc names this function.
 std::unique_ptr<Codec> make_prune(const CodecSpec& spec, const std::vector<TensorShape>& /*shapes*/) {
-  return std::make_unique<PruneCodec>(spec.keep);
+  return std::make_unique<PruneCodec>(spec.keep, make_value_codec(spec));
 }
 
 }  // namespace starling

@@ -8,11 +8,19 @@
 //   bytes(n) = 5 k + (gaps > 128) + (gaps > 16384) + …            variable: encode returns the exact number
 //           <= 4 k + min(n, k + min(k, n / 129) + min(k, n / 16385) + …), because the gaps sum to at most n
 //
+// A stack, prune+int8 for example, encodes the k values by a second codec V, as one range without shapes. The
+// message has V's message of k values in their place, so 4 k becomes the bytes of V for k values.
+//
 // In the order of magnitudes, NaN is larger than infinity, and infinity is larger than every number. Values
 // that are not finite are therefore always sent, at most k of them.
+//
+// dgc (dgc.cc) sends such messages, too.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "starling/codec/codec.h"
 
@@ -21,11 +29,15 @@ namespace starling {
 // Codec "prune". The top of this header has the format.
 class PruneCodec : public Codec {
  public:
-  // keep: the fraction of the values that is sent, above 0 and at most 1.
-  explicit PruneCodec(double keep) : keep_(keep) {}
-  std::string name() const override { return "prune"; }
+  // keep: the fraction of the values that is sent, above 0 and at most 1. values: the codec V of a stack, of
+  // fixed rate, or null for fp32. name: that of the codec without V.
+  explicit PruneCodec(double keep, std::unique_ptr<Codec> values = nullptr, const std::string& name = "prune")
+      : keep_(keep), values_(std::move(values)), name_(values_ ? name + "+" + values_->name() : name) {}
+  std::string name() const override { return name_; }
   bool fixed_rate() const override { return false; }
   Combining combining() const override { return Combining::kMerged; }
+  // Sets the fraction for the calls that follow.
+  void set_keep(double keep) { keep_ = keep; }
   // Returns how many of `count` values are sent.
   size_t kept(size_t count) const;
   size_t encoded_bytes(size_t count) const override;
@@ -34,7 +46,15 @@ class PruneCodec : public Codec {
   void decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const override;
 
  private:
+  // Returns the bytes of k values.
+  size_t value_bytes(size_t k) const { return values_ ? values_->encoded_bytes(k) : 4 * k; }
+  // Calls visit(index, value) for each value of a message for `count` values.
+  template <typename Visit>
+  void decode_each(std::span<const std::byte> in, size_t count, const Visit& visit) const;
+
   double keep_;
+  std::unique_ptr<Codec> values_;  // may be null
+  std::string name_;
 };
 
 // The k-th largest magnitude of a range.

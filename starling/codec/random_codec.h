@@ -6,16 +6,15 @@
 //   key(stream) = key_of(seed, step, stream)          seed: train.seed (CodecSpec::seed)
 //   draw i      = mix64(key + i · kGolden)            i: the position of the value in the range of the codec
 //
-// The step counts the messages of a range and is equal on all ranks. The stream differs between two messages
-// of one step, so that their draws are independent. compressed_all_reduce.h and server/value_coder.h choose
-// both. Checkpoints hold the step as the state of the codec.
+// stepped_codec.h has the step. The stream differs between two messages of one step, so that their draws are
+// independent. compressed_all_reduce.h and server/value_coder.h choose both.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "starling/base/keyed_random.h"
-#include "starling/codec/codec.h"
+#include "starling/codec/stepped_codec.h"
 
 namespace starling {
 
@@ -34,35 +33,27 @@ class Draws {
 };
 
 // The base class. One thread at a time calls set_key(), and no call of the codec runs at that time.
-class RandomCodec : public Codec {
+class RandomCodec : public SteppedCodec {
  public:
   // seed: equal on all ranks.
   explicit RandomCodec(uint64_t seed) : seed_(seed) {}
 
   // Sets the key of the messages that follow.
   void set_key(uint64_t step, uint64_t stream) {
-    step_ = step;
+    set_step(step);
     stream_ = stream;
   }
-  // Returns the step of the last key, or 0.
-  uint64_t step() const { return step_; }
 
   RandomCodec* random() override { return this; }
-  // Returns {"step": {low 24 bits, next 24 bits}}, so that floats hold both exactly.
-  // A random codec keeps nothing else, because the codecs of parts have no state of their own in checkpoints.
-  CodecState state() const final;
-  // Errors: Error(kCheckpoint) if `state` is not of this form.
-  void load_state(const CodecState& state) final;
 
  protected:
   // Returns the draws of the present message.
-  Draws draws() const { return Draws(key_of(seed_, step_, stream_)); }
+  Draws draws() const { return Draws(key_of(seed_, step(), stream_)); }
   // Returns draws that all messages of the present step share.
-  Draws shared_draws() const { return Draws(key_of(seed_, step_, ~uint64_t{0})); }
+  Draws shared_draws() const { return Draws(key_of(seed_, step(), ~uint64_t{0})); }
 
  private:
   uint64_t seed_;
-  uint64_t step_ = 0;
   uint64_t stream_ = 0;
 };
 

@@ -77,7 +77,7 @@ class RandomKCodec final : public RandomCodec, public AveragingCodec {
     std::vector<float> sent = gathered(data, chosen);
     const float factor = multiplier(data.size());
     if (!own.empty()) scatter(chosen, sent, factor, own);
-    mean(sent);
+    mean(sent, {});
     scatter(chosen, sent, factor, data);
   }
 

@@ -91,8 +91,9 @@ std::vector<Exchange> exchanges() {
        [](double p) { return p * (kBytes + 8); }},
       {"zero2", zero(2), [unit](double p) { return 2 * unit(p, kFlat); }},
       {"zero3", zero(3), [unit](double p) { return 3 * (unit(p, kFirst) + unit(p, kSecond)); }}};
-  for (const char* word : {"fp16", "int8", "1bit", "prune:keep=0.01", "threshold:tau=0.01", "lowrank:rank=4",
-                           "random-k", "qsgd", "terngrad", "signsgd"})
+  for (const char* word :
+       {"fp16", "int8", "1bit", "prune:keep=0.01", "threshold:tau=0.01", "lowrank:rank=4", "random-k", "qsgd",
+        "terngrad", "signsgd", "dgc", "prune+int8", "lowrank+fp16:rank=4"})
     all.push_back({word, flat_strategy<CompressedSgd>(parse_codec(word)), {}});
   return all;
 }

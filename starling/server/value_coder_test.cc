@@ -95,7 +95,7 @@ TEST_P(CodedServer, EqualsASimulationAndItsBytesTheFormula) {
       client.pull(x.data());
     }
     const uint64_t bytes = client.bytes_sent() + client.bytes_received() - before;
-    if (std::string(push) == "prune:keep=0.1") {
+    if (std::string(push).starts_with("prune")) {
       EXPECT_LE(bytes, kSteps * client.step_bytes());
     } else {
       EXPECT_EQ(bytes, kSteps * client.step_bytes());
@@ -112,6 +112,9 @@ INSTANTIATE_TEST_SUITE_P(Codecs, CodedServer,
                                          std::pair("lowrank:rank=2", "none"),
                                          std::pair("prune:keep=0.1", "none"), std::pair("qsgd", "none"),
                                          std::pair("terngrad:block=16", "none"),
+                                         std::pair("prune+int8:keep=0.1,block=8", "none"),
+                                         std::pair("lowrank+fp16:rank=2", "none"),
+                                         std::pair("none", "lowrank+bf16:form=pca,rank=3"),
                                          std::pair("none", "lowrank:form=pca,rank=3")));
 
 // A worker that resumes draws the numbers of the messages that follow. Two workers draw different numbers.

@@ -1,5 +1,7 @@
 #include "starling/spec/codec_table.h"
 
+#include <algorithm>
+
 #include "starling/spec/extensions.h"
 #include "starling/spec/strategy_table.h"
 
@@ -40,9 +42,13 @@ const CodecTraits* find_codec(std::string_view name, const RunSpec& spec) {
   return find_codec(name);
 }
 
+std::string_view first_codec(std::string_view word) {
+  return word.substr(0, word.find_first_of(":+"));
+}
+
 bool corrects_momentum(const RunSpec& spec) {
   const std::string_view word = spec.exchange.codec;
-  const CodecTraits* codec = find_codec(word.substr(0, word.find(':')), spec);
+  const CodecTraits* codec = find_codec(first_codec(word), spec);
   return codec != nullptr && codec->momentum_correction && exchange_traits(spec).momentum_correction &&
          word.find("feedback=off") == std::string_view::npos &&
          word.find("correction=off") == std::string_view::npos;
@@ -56,6 +62,22 @@ std::string_view codec_words(bool weights) {
 
 std::string codec_list(bool weights, bool none) {
   return joined_codecs(weights, none, ", ");
+}
+
+std::string codec_stacks(bool weights, std::string_view separator) {
+  std::string stacks;
+  for (const CodecTraits& codec : kCodecs) {
+    if (weights && !codec.weights) continue;
+    for (std::string_view left = codec.values; !left.empty();) {
+      const size_t space = std::min(left.find(' '), left.size());
+      if (!stacks.empty()) stacks += separator;
+      stacks += codec.name;
+      stacks += '+';
+      stacks += left.substr(0, space);
+      left.remove_prefix(std::min(space + 1, left.size()));
+    }
+  }
+  return stacks;
 }
 
 }  // namespace starling

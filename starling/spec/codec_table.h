@@ -13,9 +13,11 @@ struct RunSpec;
 struct CodecTraits {
   std::string_view name = {};      // The word of --codec.
   std::string_view settings = "";  // The keys of its word, separated by spaces, besides "feedback".
-  bool error_feedback = false;     // Whether error feedback is on unless the word turns it off.
-  bool state = false;    // Whether it keeps a state between messages besides that of error feedback.
-  bool weights = true;   // Whether servers can send weights: each message has all values, nearly.
+  // The codecs that can encode the values of its messages, separated by spaces: "prune+int8" is a stack.
+  std::string_view values = "";
+  bool error_feedback = false;  // Whether error feedback is on unless the word turns it off.
+  bool state = false;           // Whether it keeps a state between messages besides that of error feedback.
+  bool weights = true;          // Whether servers can send weights: each message has all values, nearly.
   bool momentum = true;  // false: a recipe's momentum m becomes 0, and its rate lr becomes lr / (1 − m).
   // Whether the momentum can come before the codec (codec/momentum_correction.h).
   bool momentum_correction = false;
@@ -33,6 +35,8 @@ std::span<const CodecTraits> codec_table();
 const CodecTraits* find_codec(std::string_view name);
 // Returns the codec with this name that the run can use, also one that its program adds, or null.
 const CodecTraits* find_codec(std::string_view name, const RunSpec& spec);
+// Returns the name of the first codec of a word: "prune" for "prune+int8:keep=0.1".
+std::string_view first_codec(std::string_view word);
 // Returns true if the codec and the exchange of the run are such that the momentum of sgd comes before the
 // codec (codec/momentum_correction.h).
 bool corrects_momentum(const RunSpec& spec);
@@ -40,5 +44,7 @@ bool corrects_momentum(const RunSpec& spec);
 std::string_view codec_words(bool weights);
 // Returns these names with commas, without "none" if `none` is false, for sentences.
 std::string codec_list(bool weights, bool none);
+// Returns the stacks of two codecs, "prune+int8" for example. weights: as for codec_words().
+std::string codec_stacks(bool weights, std::string_view separator);
 
 }  // namespace starling

@@ -126,7 +126,13 @@ void Extensions::check() const {
           row->traits.name));
   }
   Names codecs("codec", names_in(codec_table()));
-  for (const auto& row : codecs_) codecs.take(row->traits.name, static_cast<bool>(row->make));
+  for (const auto& row : codecs_) {
+    codecs.take(row->traits.name, static_cast<bool>(row->make));
+    if (!row->traits.values.empty())
+      refuse_row(fmt::format(
+          "the codec \"{}\": traits.values must be empty, because only codecs of Starling form stacks",
+          row->traits.name));
+  }
   Names sources("data source", {std::begin(kSourceNames), std::end(kSourceNames)});
   for (const auto& row : sources_) sources.take(row->prefix, static_cast<bool>(row->open));
   Names all_reduces("all-reduce", {std::begin(kAlgorithmNames), std::end(kAlgorithmNames)});

@@ -55,6 +55,8 @@ TEST(Extensions, RefusesRowsThatCannotBeUsed) {
             "starling::Extensions: the exchange \"gossip\": Starling has this name already. Use another one");
   EXPECT_EQ(refused(Extensions().codec({.name = "mine"}, no_codec).codec({.name = "mine"}, no_codec)),
             "starling::Extensions: the codec \"mine\" is added twice");
+  EXPECT_THAT(refused(Extensions().codec({.name = "mine", .values = "fp16"}, no_codec)),
+              HasSubstr("the codec \"mine\": traits.values must be empty"));
   EXPECT_EQ(refused(Extensions().source("my:kind", "", no_data)),
             "starling::Extensions: the data source \"my:kind\": a name consists of letters, digits, - and _");
   EXPECT_EQ(refused(Extensions().all_reduce("", no_all_reduce)),

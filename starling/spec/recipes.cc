@@ -180,7 +180,7 @@ class Recipes {
 
   void codec() {
     const std::string& codec = config_.spec.exchange.codec;
-    const std::string kind = codec.substr(0, codec.find(':'));
+    const std::string kind(first_codec(codec));
     const CodecTraits* traits = find_codec(kind, config_.spec);
     if (traits == nullptr || traits->momentum) return;
     if (traits->rate > 0) return fixed_rate(traits->rate, "recipe of " + kind);

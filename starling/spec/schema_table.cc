@@ -406,7 +406,8 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .doc = "penalty on the distance to the consensus.",
    .range = above(0)},
   {.key = "exchange.codec", .member = at<kExchange, &ExchangeSpec::codec>(), .section = Section::kParallel,
-   .doc = "compression of gradients, or with local-sgd of parameter changes: ",
+   .doc = "compression of gradients, or with local-sgd of parameter changes. NAME is a codec, or a stack of "
+          "two such as prune+int8: ",
    .suggestions = kCodecNames,
    .flags = "--codec", .placeholder = "NAME[:KEY=VALUE]"},
   {.key = "exchange.pull_codec", .member = at<kExchange, &ExchangeSpec::pull_codec>(),
@@ -575,7 +576,8 @@ std::vector<SchemaEntry> with_table_words() {
     if (entry.suggestions == kCodecNames || entry.suggestions == kWeightCodecNames) {
       const bool weights = entry.suggestions == kWeightCodecNames;
       doc += codec_list(weights, true) + ".";
-      entry.suggestions = codec_words(weights);
+      entry.suggestions =
+          docs.emplace_back(std::string(codec_words(weights)) + " " + codec_stacks(weights, " "));
     }
     entry.doc = docs.emplace_back(std::move(doc));
   }

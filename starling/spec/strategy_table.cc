@@ -31,9 +31,10 @@ std::string joined_names() {
 std::vector<StrategyRow> all_rows() {
   static const std::string codecs =
       "Gradients, or with local-sgd the differences of weights, are compressed: " + codec_list(false, false) +
-      ".";
+      "; in stacks: " + codec_stacks(false, ", ") + ".";
   static const std::string weight_codecs =
-      "The weights that a server sends are compressed: " + codec_list(true, false) + ".";
+      "The weights that a server sends are compressed: " + codec_list(true, false) +
+      "; in stacks: " + codec_stacks(true, ", ") + ".";
   std::vector<StrategyRow> rows;
   for (const ExchangeTraits& e : kExchanges)
     rows.push_back({std::string(e.name), e.summary, e.use_when, e.statistics, e.page, &e});

@@ -360,7 +360,7 @@ class Validator {
     if (exchange.codec != "none" && !traits_.codec)
       fail({"exchange.codec", "exchange.name"}, "exchange.codec does not apply to \"{}\". It works with {}",
            name, names_of([](const ExchangeTraits& e) { return e.codec; }));
-    const std::string word = exchange.codec.substr(0, exchange.codec.find(':'));
+    const std::string_view word = first_codec(exchange.codec);
     if (const CodecTraits* codec = find_codec(word, spec_)) {
       const bool servers = traits_.servers && !codec->servers;
       if (servers || (traits_.lockstep == Lockstep::kRounds && !codec->rounds))

@@ -161,10 +161,12 @@ TEST(Validate, CodecsHaveAMeaningForTheExchange) {
     EXPECT_EQ(error_of({"exchange.name=downpour", codec}), "");
     EXPECT_EQ(error_of({"exchange.name=local-sgd", codec}), "");
   }
-  for (const char* codec : {"exchange.codec=random-k:keep=0.2", "exchange.codec=signsgd"})
+  for (const char* codec : {"exchange.codec=random-k:keep=0.2", "exchange.codec=signsgd",
+                            "exchange.codec=dgc", "exchange.codec=dgc+int8:keep=0.01"})
     EXPECT_THAT(error_of({"exchange.name=parameter-server", codec}),
                 HasSubstr("use another codec with servers"));
   EXPECT_EQ(error_of({"exchange.name=local-sgd", "exchange.codec=random-k"}), "");
+  EXPECT_EQ(error_of({"exchange.name=parameter-server", "exchange.codec=prune+int8:keep=0.1"}), "");
   EXPECT_THAT(error_of({"exchange.name=local-sgd", "exchange.codec=signsgd"}),
               HasSubstr("--codec signsgd does not apply to \"local-sgd\", because it encodes gradients"));
   EXPECT_THAT(error_of({"exchange.pull_codec=int8"}), HasSubstr("\"all-reduce\" has no servers"));

@@ -1,4 +1,4 @@
-#include "starling/codec/random_codec.h"
+#include "starling/codec/stepped_codec.h"
 
 #include <fmt/format.h>
 
@@ -17,12 +17,12 @@ bool is_half_of_step(float value) {
 
 }  // namespace
 
-CodecState RandomCodec::state() const {
+CodecState SteppedCodec::state() const {
   return {{"step",
            {static_cast<float>(step_ % kHalfOfStep), static_cast<float>(step_ / kHalfOfStep % kHalfOfStep)}}};
 }
 
-void RandomCodec::load_state(const CodecState& state) {
+void SteppedCodec::load_state(const CodecState& state) {
   const auto found = state.find("step");
   const bool fits = state.size() == 1 && found != state.end() && found->second.size() == 2 &&
                     is_half_of_step(found->second[0]) && is_half_of_step(found->second[1]);
@@ -33,7 +33,7 @@ void RandomCodec::load_state(const CodecState& state) {
                     "codec of the run that wrote it",
                     name()));
   }
-  step_ = static_cast<uint64_t>(found->second[0]) + static_cast<uint64_t>(found->second[1]) * kHalfOfStep;
+  set_step(static_cast<uint64_t>(found->second[0]) + static_cast<uint64_t>(found->second[1]) * kHalfOfStep);
 }
 
 }  // namespace starling
