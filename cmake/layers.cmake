@@ -30,6 +30,7 @@ starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_command
 
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)
+starling_layer(compress  SERIAL DEPS base weights LIBS PkgConfig::xxhash)
 starling_layer(spec      COLD SERIAL DEPS base)
 starling_layer(telemetry COLD DEPS base LIBS PkgConfig::sqlite3)
 starling_layer(net       DEPS base LIBS OpenSSL::SSL OpenSSL::Crypto)
@@ -53,7 +54,7 @@ set_source_files_properties(starling/nn/layers/bias_gelu_kernels.cc PROPERTIES S
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 set_source_files_properties(starling/nn/layers/causal_softmax.cc PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>")
 # The loop over elements in layers/keyed_dropout.cc is a hash, which -O2 makes no faster (docs/benchmarks.md).
-starling_layer(nn        TORCH COLD DEPS c10d spec weights)
+starling_layer(nn        TORCH COLD DEPS c10d spec compress)
 if(NOT STARLING_SANITIZE)
   set(kernel_speed -O3)  # with a sanitizer, -O3 would take minutes to compile
 endif()

@@ -12,10 +12,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "starling/base/error.h"
+#include "starling/compress/compressed_file.h"
 #include "starling/nn/safetensors/atomic_file.h"
 #include "starling/nn/safetensors/safetensors_index.h"
 #include "starling/weights/weights_file.h"
@@ -79,8 +81,26 @@ at::Tensor tensor_of(const std::shared_ptr<Mapping>& mapping, weights::File& fil
   return copy;
 }
 
+// Returns the tensors of a file of compressed weights. They are copies.
+TensorFile read_compressed(const std::string& path, std::span<const std::byte> bytes) {
+  TensorFile content;
+  for (const CompressedTensor& entry : parse_compressed(bytes, path)) {
+    const auto options = at::TensorOptions().dtype(kTypes[static_cast<size_t>(entry.dtype)]);
+    const at::Tensor tensor = at::empty(entry.shape, options);
+    const std::vector<std::byte> elements = decoded(entry);
+    if (!elements.empty()) std::memcpy(tensor.data_ptr(), elements.data(), elements.size());
+    content.tensors.emplace(entry.name, tensor);
+  }
+  return content;
+}
+
 TensorFile read_one(const std::string& path, bool safetensors_only) {
   const auto mapping = std::make_shared<Mapping>(path);
+  const std::span bytes(reinterpret_cast<const std::byte*>(mapping->bytes()), mapping->size());
+  if (is_compressed(bytes)) {
+    if (!safetensors_only) return read_compressed(path, bytes);
+    throw DataError(fmt::format("{}: holds compressed weights; a safetensors file is expected here", path));
+  }
   TensorFile content;
   try {
     weights::File file(path, mapping->size(), [mapping](uint64_t offset, void* out, size_t size) {

@@ -1,6 +1,7 @@
 // Reads and writes files of torch's tensors: safetensors, sharded safetensors with an index, and .pt files,
-// which are torch.save of a state_dict. starling/weights/weights_file.h has the two formats. It treats a file
-// as hostile and executes nothing of it.
+// which are torch.save of a state_dict. starling/weights/weights_file.h has the two formats. It also reads
+// compressed weights (starling/compress/compressed_file.h). It treats a file as hostile and executes nothing
+// of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,9 +24,9 @@ struct TensorFile {
   std::map<std::string, std::string> metadata;  // "__metadata__"; the numbers and texts of a .pt file
 };
 
-// Reads safetensors, a sharded model by its index, or a .pt file. A path that ends in .safetensors.index.json
-// is an index. Otherwise the content of the file decides, not its name. Errors: DataError that names the
-// file, the place and the remedy.
+// Reads safetensors, a sharded model by its index, a .pt file, or compressed weights. A path that ends in
+// .safetensors.index.json is an index. Otherwise the content of the file decides, not its name. Errors:
+// DataError that names the file, the place and the remedy.
 TensorFile read_weights(const std::string& path);
 
 // Writes tensors atomically. The ending of `path` decides the format. torch.load reads .pt and .pth files.

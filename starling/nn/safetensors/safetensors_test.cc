@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "starling/base/error.h"
+#include "starling/compress/compressed_file.h"
 
 namespace starling {
 namespace {
@@ -289,6 +290,28 @@ TEST_F(Safetensors, FailedWriteKeepsTheOldFileAndLeavesNothingBehind) {
   }
   expect_equal(old, read_safetensors(name).tensors);
   EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(Safetensors, CompressedWeightsAreReadByTheirContent) {
+  const std::vector<float> codebook = {-0.5f, 0.25f};
+  CompressedTensor tensor{.name = "fc.weight", .shape = {2, 3}, .clustered = true};
+  tensor.values.resize(8);
+  std::memcpy(tensor.values.data(), codebook.data(), 8);
+  tensor.positions = {1, 5};
+  tensor.clusters = {1, 0};
+  CompressedTensor count{.name = "n", .dtype = weights::Dtype::kI64};
+  count.values.assign(8, std::byte{0});
+  count.values[0] = std::byte{42};
+  const std::vector<std::byte> bytes = write_compressed({tensor, count});
+  const std::string name = path("named.pt");  // the content decides
+  std::ofstream(name, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  expect_equal(
+      {{"fc.weight", torch::tensor({{0.f, 0.25f, 0.f}, {0.f, 0.f, -0.5f}})}, {"n", torch::tensor(42)}},
+      read_weights(name).tensors);
+  EXPECT_THAT(error_of(name), HasSubstr("named.pt: holds compressed weights; a safetensors file"));
+  fs::resize_file(name, bytes.size() - 1);
+  EXPECT_THROW(read_weights(name), DataError);
 }
 
 TEST_F(Safetensors, PlacesThatCannotBeWritten) {
