@@ -25,7 +25,7 @@ starling_torch_free(train checkpoint_folder checkpoint_lineage checkpoint_writer
 starling_torch_free(run checked_config folder/earlier_files folder/resume_command folder/run_lock folder/gather_timeline
   folder/tuning_file freed_memory message/command_page message/diagnosis message/dry_run message/help
   message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups stop_signal thread_waiting)
-starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run cpu_topology
+starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run compress_command cpu_topology
   doctor doctor_machine exchange_measurement factorize_command launch_command own_program tour why_command)
 
 starling_layer(base      LIBS Threads::Threads)

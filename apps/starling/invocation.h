@@ -27,11 +27,12 @@ struct Invocation {
   ZooShowOptions zoo_show;
   double bench_seconds = 6;
   CommBenchOptions bench_comm;
-  std::string recorder;   // doctor --recorder DIR
-  std::string out_dir;    // data make DIR
-  bool force = false;     // data make --force, ckpt export --force
+  std::string recorder;  // doctor --recorder DIR
+  std::string out_dir;   // data make DIR
+  bool force = false;    // data make --force, ckpt export --force
+  CompressOptions compress;
   bool averaged = false;  // ckpt export --averaged
-  std::string run_dir;    // eval RUN_DIR, sample RUN_DIR, why RUN_DIR, ckpt … PATH
+  std::string run_dir;    // RUN_DIR of eval, sample, compress and why; ckpt … PATH
   std::string other_dir;  // ckpt diff A B
   std::string file;       // ckpt export PATH FILE
   SampleOptions sample;
@@ -81,7 +82,7 @@ void set_text(CLI::App& command, const CommandText& text);
 
 // Adds the commands `config show`, `config schema` and `config explain`.
 void add_config_commands(CLI::App& app, Invocation& invocation);
-// Adds the commands `train`, `eval`, `sample` and `verify`.
+// Adds the commands `train`, `eval`, `sample`, `compress` and `verify`.
 void add_training_commands(CLI::App& app, Invocation& invocation);
 // Adds the commands `ckpt ls`, `ckpt verify`, `ckpt diff` and `ckpt export`.
 void add_ckpt_commands(CLI::App& app, Invocation& invocation);

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
@@ -106,6 +107,62 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
   invocation.flags.add_flags(sample, {.sections = {Section::kModel, Section::kData}, .keys = {"train.seed"}});
 }
 
+void add_compress_flags(CLI::App& compress, CompressOptions& options) {
+  compress.add_option("--out", options.file, "File to write [RUN_DIR/model.compressed]")->type_name("FILE");
+  compress.add_flag("--force", options.force, "Replace an existing file");
+  add_number_option(
+      compress, "--density", options.density,
+      "Share of the weights that remain. Small layers keep a larger share, large layers a smaller one", "D",
+      0.0001, 1);
+  compress
+      .add_option("--layer-density", options.layer_densities,
+                  "Densities of single layers, for example fc1=0.07,fc2=0.1. --density then holds for all "
+                  "other layers")
+      ->type_name("LAYER=D,…");
+  add_number_option(compress, "--prune-epochs", options.prune_epochs,
+                    "Epochs of training while weights are pruned and afterwards", "E", 0, 10'000);
+  add_number_option(compress, "--cluster-epochs", options.cluster_epochs,
+                    "Epochs that train the shared values", "E", 0, 10'000);
+  add_number_option(compress, "--retrain-lr", options.lr,
+                    "Learning rate of Adam. It falls to 0, and is a tenth of it for the shared values", "LR",
+                    1e-9, 10);
+  add_number_option(compress, "--retrain-batch", options.batch, "Samples of a step", "N", 1, 1'000'000);
+  add_number_option(compress, "--linear-bits", options.linear_bits,
+                    "The weights of a fully connected layer share at most 2^B values", "B", 1, 12);
+  add_number_option(compress, "--conv-bits", options.conv_bits,
+                    "The weights of a convolutional layer share at most 2^B values", "B", 1, 12);
+  compress.add_flag("--fp32-values", options.fp32_values,
+                    "Store shared values and biases in fp32, and not in fp16");
+}
+
+void add_compress_command(CLI::App& app, Invocation& invocation) {
+  CLI::App& compress = add_command(
+      app, invocation,
+      {.name = "compress",
+       .group = kTrainGroup,
+       .summary = "Compress the weights of a trained network into a small file",
+       .details = "Prunes the network, lets its weights share values, trains both on the data of the run, "
+                  "and writes Huffman codes (Deep Compression). eval --init FILE tests the file.",
+       .examples = {"starling compress runs/digits",
+                    "starling compress runs/digits --density 0.05 --out small.compressed",
+                    "starling eval runs/digits --init runs/digits/model.compressed"}},
+      [&invocation] {
+        CompressOptions options = invocation.compress;
+        if (options.file.empty())
+          options.file = (std::filesystem::path(invocation.run_dir) / kCompressedWeightsFile).string();
+        const SavedModel model = saved_model(invocation, /*launches=*/false);
+        return compress_command(model.spec, options, invocation.options);
+      });
+  compress
+      .add_option("RUN_DIR", invocation.run_dir,
+                  "Run folder, or one of its checkpoints. It gives the weights, the model and the data")
+      ->required()
+      ->type_name("");
+  add_compress_flags(compress, invocation.compress);
+  invocation.flags.add_flags(compress, {.sections = {Section::kModel, Section::kData},
+                                        .keys = {"train.seed", "train.threads", "train.eval_batch"}});
+}
+
 }  // namespace
 
 void add_training_commands(CLI::App& app, Invocation& invocation) {
@@ -122,6 +179,7 @@ void add_training_commands(CLI::App& app, Invocation& invocation) {
       {}, train_command);
   add_eval_command(app, invocation);
   add_sample_command(app, invocation);
+  add_compress_command(app, invocation);
   add_training_command(
       app, invocation,
       {.name = "verify",

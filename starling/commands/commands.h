@@ -35,6 +35,24 @@ struct SampleOptions {
 // is empty if the data must be read for them.
 int sample_command(const RunSpec& spec, const std::string& vocabulary, const SampleOptions& sample,
                    const CommandOptions& options);
+// The options of `compress`.
+struct CompressOptions {
+  std::string file;               // the file to write
+  bool force = false;             // whether an existing file is replaced
+  double density = 0.08;          // share of the weights that remain
+  std::string layer_densities;    // densities of single layers, "fc1=0.07,fc2=0.1"
+  double prune_epochs = 8;        // epochs while and after weights are pruned
+  double cluster_epochs = 2;      // epochs that train the centroids
+  double lr = 0.001;              // learning rate of Adam at the beginning of the pruning
+  double cluster_lr_share = 0.1;  // share of `lr` with which the centroids begin
+  int64_t batch = 64;             // samples of a step
+  int64_t linear_bits = 5;        // a fully connected layer has at most 2^linear_bits values
+  int64_t conv_bits = 8;          // a convolutional layer has at most 2^conv_bits values
+  bool fp32_values = false;       // whether codebooks and biases are stored in fp32, and not in fp16
+};
+// Compresses the weights in model.init (commands/compress.h) and prints how many bytes each layer takes, and
+// the accuracy before and after.
+int compress_command(const RunSpec& spec, const CompressOptions& compress, const CommandOptions& options);
 // Compares the updates of p ranks with those of one process (commands/verify.h). Returns 1 above the
 // tolerance.
 int verify_command(const RunSpec& spec, const CommandOptions& options);

@@ -22,7 +22,8 @@ struct RunFile {
 
 constexpr RunFile kRunFiles[] = {{"checkpoints", ""},    {"events", ".jsonl"},      {"run", ".sqlite"},
                                  {"run", ".sqlite-wal"}, {"run", ".sqlite-shm"},    {"timeline", ".json"},
-                                 {"result", ".json"},    {"model", ".safetensors"}, {"tensorboard", ""}};
+                                 {"result", ".json"},    {"model", ".safetensors"}, {"model", ".compressed"},
+                                 {"tensorboard", ""}};
 // A configuration is copied, because the new run may read it (-c).
 constexpr RunFile kConfiguration = {"config", ".toml"};
 

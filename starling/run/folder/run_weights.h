@@ -12,6 +12,7 @@ namespace starling {
 // The names of these files in a run folder.
 inline constexpr const char* kConfigFile = "config.toml";
 inline constexpr const char* kWeightsFile = "model.safetensors";
+inline constexpr const char* kCompressedWeightsFile = "model.compressed";
 inline constexpr const char* kResultFile = "result.json";
 
 // What a run folder or a checkpoint holds for those who use its model.
