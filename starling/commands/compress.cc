@@ -44,6 +44,12 @@ class Compression {
       throw ConfigError("data.source",
                         spec.data.source + " has no test part; name one by --set data.test_source=…");
     }
+    if (data_.train->size() < options.batch) {
+      throw ConfigError("--retrain-batch",
+                        fmt::format("{} holds {} samples, fewer than a batch of {}; give a "
+                                    "smaller batch",
+                                    spec.data.source, data_.train->size(), options.batch));
+    }
     replica_ =
         make_replica(zoo_factory(spec, data_.train->info())(ModelHooks{}), at::kFloat, spec.train.seed);
     layers_ = shared_weights_of(replica_, spec.model.name);

@@ -39,6 +39,7 @@ void update(const UpdateRule& rule, const Updated& updated, double lr, int64_t s
 }  // namespace
 
 void retrain(Replica& replica, const std::shared_ptr<const Source>& train, const Retraining& retraining) {
+  if (retraining.epochs <= 0) return;
   OptimizerSpec adam;
   adam.name = "adam";
   const UpdateRule rule = make_update_rule(adam);

@@ -30,8 +30,8 @@ struct Retraining {
 };
 
 // Carries out the steps of `retraining` on `train`. The gradients of the replica's parameters are those of
-// the mean loss of a batch. The module is in training mode afterwards. Errors: ConfigError if the data has
-// fewer samples than a batch; Error (kNumeric) for a loss that is not finite.
+// the mean loss of a batch. The module is in training mode afterwards. 0 epochs change nothing. Errors:
+// ConfigError if the data has fewer samples than a batch; Error (kNumeric) for a loss that is not finite.
 void retrain(Replica& replica, const std::shared_ptr<const Source>& train, const Retraining& retraining);
 
 }  // namespace starling

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "starling/comm/recorder/flight_recorder.h"
+#include "starling/compress/compressed_file.h"
 #include "starling/data/formats/idx.h"
 #include "starling/weights/weights_file.h"
 #include "tests/fuzz/corpus.h"
@@ -91,6 +92,25 @@ void safetensors_seeds(const std::filesystem::path& root) {
   index.add(
       R"({"metadata":{"total_size":28},"weight_map":{"a":"m-00001-of-00002.safetensors","b":"m-00002-of-00002.safetensors"}})");
   index.add(R"({"weight_map":{}})");
+}
+
+// Inputs of compressed_fuzz.cc, which appends the checksum: a whole file, and files without their checksums.
+void compressed_seeds(const std::filesystem::path& root) {
+  Corpus corpus(root, "compressed");
+  CompressedTensor bias{.name = "fc.bias", .dtype = weights::Dtype::kF16, .shape = {10}};
+  bias.values.assign(bias.bytes(), std::byte{1});
+  CompressedTensor weight{.name = "fc.weight", .shape = {10, 90}, .clustered = true};
+  weight.values.assign(4 * 6, std::byte{2});
+  for (uint64_t i = 0; i < 40; ++i) {
+    weight.positions.push_back(i * i / 2 + i);
+    weight.clusters.push_back(static_cast<uint16_t>(i * i % 6));
+  }
+  corpus.add(text_of(write_compressed({bias, weight})));
+  for (const int bits : {1, 3, 8}) {
+    weight.index_bits = bits;
+    const std::string file = text_of(write_compressed({weight, bias}));
+    corpus.add(file.substr(0, file.size() - 8));
+  }
 }
 
 void manifest_seeds(const std::filesystem::path& root) {
@@ -222,6 +242,7 @@ void file_seeds(const std::filesystem::path& root) {
   if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
   const std::filesystem::path folder = pattern;
   safetensors_seeds(root);
+  compressed_seeds(root);
   manifest_seeds(root);
   idx_seeds(root, folder);
   cifar_seeds(root);
