@@ -1,5 +1,6 @@
 """`starling compress`: compresses the weights of real runs, and `starling eval` reads the files back."""
 import pathlib
+import signal
 
 from program import SMALL, ProgramTest, main, result_of
 
@@ -101,6 +102,15 @@ class Compress(ProgramTest):
             file.write_bytes(damaged)
             _, err = self.run_program("eval", run, "--init", file, status=3)
             self.assertIn(place, err)
+
+    def test_ctrl_c_writes_nothing(self):
+        run = self.trained("run")
+        process = self.start("compress", run, "--prune-epochs", 10000, "--threads", 1, piped=True)
+        self.assertEqual(process.stdout.readline(), "pruning 0 %\n")
+        process.send_signal(signal.SIGINT)
+        self.ended(process)
+        self.assertEqual(process.returncode, 130)
+        self.assertFalse(pathlib.Path(run, "model.compressed").exists())
 
     def test_a_dry_run_writes_nothing(self):
         run = self.trained("run")

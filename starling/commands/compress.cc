@@ -61,15 +61,20 @@ class Compression {
     report.file = options_.file;
     report.parameters = static_cast<uint64_t>(parameter_count(replica_));
     report.before = evaluated();
-    prune();
+    if (!prune()) return interrupted(report);
     report.pruned = evaluated();
-    cluster();
+    if (!cluster()) return interrupted(report);
     write(report);
     report.after = evaluated();
     return report;
   }
 
  private:
+  static CompressReport interrupted(CompressReport report) {
+    report.interrupted = true;
+    return report;
+  }
+
   void choose_densities() {
     std::vector<LayerSize> sizes;
     for (const SharedWeights& layer : layers_) sizes.push_back({layer.layer(), layer.weights()});
@@ -110,25 +115,28 @@ class Compression {
     }
   }
 
-  void prune() {
+  // Returns false if `progress` ended the training.
+  bool prune() {
     Retraining pruning = retraining(options_.prune_epochs, 1);
     add_others(pruning);
     for (const SharedWeights& layer : layers_)
       pruning.tensors.push_back({layer.weight(), [&layer] { return layer.masked_gradient(); }});
     int rounds = 0;
     pruning.before_step = [&](double done) {
-      if (progress_) progress_(1, done);
       const int due = static_cast<int>(std::min(1.0, done / kPruningShare) * kPruningRounds);
       if (due > rounds) prune_to(static_cast<double>(rounds = due) / kPruningRounds);
+      return !progress_ || progress_(1, done);
     };
     pruning.after_update = [&] {
       for (SharedWeights& layer : layers_) layer.apply_mask();
     };
-    retrain(replica_, data_.train, pruning);
+    const bool whole = retrain(replica_, data_.train, pruning);
     if (rounds < kPruningRounds) prune_to(1);
+    return whole;
   }
 
-  void cluster() {
+  // As prune().
+  bool cluster() {
     Retraining sharing = retraining(options_.cluster_epochs, 2);
     sharing.lr *= options_.cluster_lr_share;
     add_others(sharing);
@@ -136,13 +144,11 @@ class Compression {
       layer.cluster(static_cast<int>(layer.convolution() ? options_.conv_bits : options_.linear_bits));
       sharing.tensors.push_back({layer.centroids(), [&layer] { return layer.centroid_gradient(); }});
     }
-    sharing.before_step = [&](double done) {
-      if (progress_) progress_(2, done);
-    };
+    sharing.before_step = [&](double done) { return !progress_ || progress_(2, done); };
     sharing.after_update = [&] {
       for (SharedWeights& layer : layers_) layer.apply_centroids();
     };
-    retrain(replica_, data_.train, sharing);
+    return retrain(replica_, data_.train, sharing);
   }
 
   // Returns the tensors of the file: the layers first, in their order.

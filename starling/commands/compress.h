@@ -42,6 +42,7 @@ struct CompressedLayer {
 // The result.
 struct CompressReport {
   std::string file;
+  bool interrupted = false;  // `progress` ended the compression: no file was written
   std::vector<CompressedLayer> layers;
   uint64_t parameters = 0;         // number of parameters, with biases
   uint64_t other_bytes = 0;        // of the file: everything but the layers, such as biases and the checksum
@@ -55,8 +56,9 @@ struct CompressReport {
 // The message for several ranks.
 inline constexpr const char* kOneProcess = "one process compresses a network: leave out -n";
 
-// Is called with the number of a stage (1 pruning, 2 clustering) and the share of it that is done.
-using CompressProgress = std::function<void(int stage, double done)>;
+// Is called before each step of training with the number of the stage (1 pruning, 2 clustering) and the share
+// of it that is done. Returns false to end the compression.
+using CompressProgress = std::function<bool(int stage, double done)>;
 
 // Compresses the weights in spec.model.init on the data of spec.data and writes options.file. `group` has
 // this process alone. Errors: ConfigError for a group of several processes, for data without a test part, for

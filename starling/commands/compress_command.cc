@@ -82,15 +82,19 @@ ordered_json result_line(const RunSpec& spec, const CompressReport& report) {
 }
 
 // Prints a line at the beginning and after every quarter of a stage.
-CompressProgress printed_progress() {
-  return [reported = 0](int stage, double done) mutable {
+class PrintedProgress {
+ public:
+  void show(int stage, double done) {
     const int part = kProgressParts * stage + static_cast<int>(done * kProgressParts);
-    if (part <= reported) return;
-    reported = part;
+    if (part <= reported_) return;
+    reported_ = part;
     print_line(fmt::format("{} {:.0f} %", stage == 1 ? "pruning" : "training the shared values",
                            100.0 * (part % kProgressParts) / kProgressParts));
-  };
-}
+  }
+
+ private:
+  int reported_ = 0;
+};
 
 }  // namespace
 
@@ -109,9 +113,19 @@ int compress_command(const RunSpec& spec, const CompressOptions& compress_option
   program.output = {options.json, options.verbosity, options.color};
   program.keep = false;
   return run_rank_program(spec, program, [&](Session& session) {
-    const CompressProgress progress =
-        options.json || options.verbosity < 0 ? CompressProgress() : printed_progress();
+    const bool shown = !options.json && options.verbosity >= 0;
+    const ProcessServices process = session.run_environment().process;
+    PrintedProgress printed;
+    const auto progress = [&](int stage, double done) {
+      if (shown) printed.show(stage, done);
+      return !process.stop;
+    };
     const CompressReport report = compress(session.spec(), compress_options, session.group(), progress);
+    if (report.interrupted) {
+      RunResult result;
+      result.signal = process.requests == nullptr ? 0 : process.requests->signal.load();
+      return interrupted_status(session.environment(), result);
+    }
     print_line(options.json ? result_line(session.spec(), report).dump() : report_text(report));
     return 0;
   });

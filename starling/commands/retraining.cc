@@ -38,8 +38,8 @@ void update(const UpdateRule& rule, const Updated& updated, double lr, int64_t s
 
 }  // namespace
 
-void retrain(Replica& replica, const std::shared_ptr<const Source>& train, const Retraining& retraining) {
-  if (retraining.epochs <= 0) return;
+bool retrain(Replica& replica, const std::shared_ptr<const Source>& train, const Retraining& retraining) {
+  if (retraining.epochs <= 0) return true;
   OptimizerSpec adam;
   adam.name = "adam";
   const UpdateRule rule = make_update_rule(adam);
@@ -61,8 +61,8 @@ void retrain(Replica& replica, const std::shared_ptr<const Source>& train, const
       .global_batch = retraining.batch};
   replica.model.module->train();
   for (int64_t step = 0; step < length.total_steps; ++step) {
-    if (retraining.before_step)
-      retraining.before_step(static_cast<double>(step) / static_cast<double>(length.total_steps));
+    const double done = static_cast<double>(step) / static_cast<double>(length.total_steps);
+    if (retraining.before_step && !retraining.before_step(done)) return false;
     replica.model.module->zero_grad();
     const at::Tensor loss = batch_loss(replica.model, loader->next(), at::kFloat, false).mean();
     if (const auto value = loss.item<double>(); !std::isfinite(value))
@@ -74,6 +74,7 @@ void retrain(Replica& replica, const std::shared_ptr<const Source>& train, const
     if (retraining.after_update) retraining.after_update();
   }
   replica.model.module->zero_grad();
+  return true;
 }
 
 }  // namespace starling

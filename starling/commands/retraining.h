@@ -25,13 +25,15 @@ struct Retraining {
   int64_t batch = 64;  // samples of a step
   uint64_t seed = 0;   // of the order of the samples
   std::vector<RetrainedTensor> tensors = {};
-  std::function<void(double done)> before_step = {};  // done: the share of the steps so far; may be empty
-  std::function<void()> after_update = {};            // may be empty
+  // done: the share of the steps so far. Returns false to end the training. May be empty.
+  std::function<bool(double done)> before_step = {};
+  std::function<void()> after_update = {};  // may be empty
 };
 
-// Carries out the steps of `retraining` on `train`. The gradients of the replica's parameters are those of
-// the mean loss of a batch. The module is in training mode afterwards. 0 epochs change nothing. Errors:
-// ConfigError if the data has fewer samples than a batch; Error (kNumeric) for a loss that is not finite.
-void retrain(Replica& replica, const std::shared_ptr<const Source>& train, const Retraining& retraining);
+// Carries out the steps of `retraining` on `train`. Returns false if before_step() ended them early. The
+// gradients of the replica's parameters are those of the mean loss of a batch. The module is in training mode
+// afterwards. 0 epochs change nothing. Errors: ConfigError if the data has fewer samples than a batch; Error
+// (kNumeric) for a loss that is not finite.
+bool retrain(Replica& replica, const std::shared_ptr<const Source>& train, const Retraining& retraining);
 
 }  // namespace starling
