@@ -26,7 +26,7 @@ starling_torch_free(run checked_config folder/earlier_files folder/resume_comman
   folder/tuning_file freed_memory message/command_page message/diagnosis message/dry_run message/help
   message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups stop_signal thread_waiting)
 starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run compress_command cpu_topology
-  doctor doctor_machine exchange_measurement factorize_command launch_command own_program tour why_command)
+  doctor doctor_machine exchange_measurement factorize_command launch_command lbfgs_command own_program tour why_command)
 
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)
@@ -71,10 +71,11 @@ endforeach()
 starling_layer(codec     DEPS comm spec)
 starling_layer(server    DEPS codec optim comm)
 starling_layer(factor    DEPS server comm)
+starling_layer(lbfgs     DEPS comm spec)
 starling_layer(parallel  TORCH COLD DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH COLD DEPS parallel nn optim data telemetry)
 starling_layer(run       TORCH COLD DEPS train launch report)
-starling_layer(commands  TORCH COLD DEPS run factor)
+starling_layer(commands  TORCH COLD DEPS run factor lbfgs)
 
 # The arrows between the folders inside a layer. tools/check_layers also checks every #include against these
 # lines. A layer's own folder may include its folders, and they may include it.

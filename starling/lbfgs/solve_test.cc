@@ -1,0 +1,350 @@
+// Compares distributed logistic regression with Newton's method in plain loops, its bytes with a formula, and
+// runs that end early with runs that do not.
+#include "starling/lbfgs/solve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/lbfgs/lbfgs_checkpoint.h"
+#include "starling/lbfgs/logistic.h"
+#include "starling/testing/error_of.h"
+#include "starling/testing/forked_ranks.h"
+#include "starling/testing/join_group.h"
+#include "starling/testing/run_ranks.h"
+#include "starling/testing/temp_dir.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int64_t kCount = 403, kFeatures = 7;  // 8 weights
+
+SampleTable small_table() {
+  SampleTable table = make_samples({.count = kCount, .features = kFeatures, .seed = 3});
+  make_binary(table, std::nullopt);
+  return table;
+}
+
+LbfgsOptions usual() {
+  LbfgsOptions options;
+  options.ridge = 0.01;
+  options.minimize.tolerance = 1e-10;
+  options.portions_per_rank = 6;
+  return options;
+}
+
+// The problem in plain loops.
+struct NaiveProblem {
+  const SampleTable& table;
+  double ridge;
+
+  double value(const std::vector<double>& w) const {
+    double sum = 0;
+    for (int64_t i = 0; i < table.count(); ++i) {
+      const double z = margin(w, i);
+      sum += std::log(1 + std::exp(z)) - table.labels[static_cast<size_t>(i)] * z;
+    }
+    sum /= static_cast<double>(table.count());
+    for (size_t j = 0; j + 1 < w.size(); ++j) sum += ridge / 2 * w[j] * w[j];
+    return sum;
+  }
+  // The minimum by Newton's method with elimination.
+  std::vector<double> minimum() const {
+    const size_t n = static_cast<size_t>(table.features) + 1;
+    std::vector<double> w(n, 0);
+    for (int step = 0; step < 30; ++step) {
+      std::vector<std::vector<double>> h(n, std::vector<double>(n, 0));
+      std::vector<double> g(n, 0);
+      for (int64_t i = 0; i < table.count(); ++i) {
+        const double p = 1 / (1 + std::exp(-margin(w, i)));
+        for (size_t j = 0; j < n; ++j) {
+          g[j] += (p - table.labels[static_cast<size_t>(i)]) * feature(i, j) / table.count();
+          for (size_t k = 0; k < n; ++k)
+            h[j][k] += p * (1 - p) * feature(i, j) * feature(i, k) / table.count();
+        }
+      }
+      for (size_t j = 0; j + 1 < n; ++j) {
+        g[j] += ridge * w[j];
+        h[j][j] += ridge;
+      }
+      for (size_t j = 0; j < n; ++j) {
+        for (size_t k = 0; k < n; ++k) {
+          if (k == j) continue;
+          const double f = h[k][j] / h[j][j];
+          for (size_t l = 0; l < n; ++l) h[k][l] -= f * h[j][l];
+          g[k] -= f * g[j];
+        }
+      }
+      for (size_t j = 0; j < n; ++j) w[j] -= g[j] / h[j][j];
+    }
+    return w;
+  }
+
+ private:
+  double feature(int64_t i, size_t j) const {
+    return j < static_cast<size_t>(table.features) ? table.row(i)[j] : 1;
+  }
+  double margin(const std::vector<double>& w, int64_t i) const {
+    double z = 0;
+    for (size_t j = 0; j < w.size(); ++j) z += w[j] * feature(i, j);
+    return z;
+  }
+};
+
+struct Solved {
+  LbfgsResult first;            // of rank 0
+  std::vector<double> weights;  // of all ranks
+  uint64_t sent = 0;            // by the groups of all ranks
+};
+
+// Solves with ranks that are threads. `change` may change what a rank is given.
+Solved solve(int ranks, const LbfgsOptions& options, const SampleTable& table,
+             const std::function<void(int, LbfgsParts&)>& change = {}) {
+  Solved solved;
+  solved.weights.assign(static_cast<size_t>(lbfgs_elements(table)), NAN);
+  std::mutex mutex;
+  const SystemClock clock;
+  run_ranks(ranks, [&](const ThreadRank& self) {
+    const auto group = ranks == 1 ? make_single_group() : join_group(*self.store, self.rank, ranks);
+    LbfgsParts parts{.group = *group, .samples = table, .clock = clock};
+    if (change) change(self.rank, parts);
+    const uint64_t before = group->traffic().sent();
+    const LbfgsResult result = solve_logistic(options, parts);
+    const std::lock_guard lock(mutex);
+    solved.sent += group->traffic().sent() - before;
+    std::copy(result.weights.begin(), result.weights.end(), solved.weights.begin() + result.slice.begin);
+    if (self.rank == 0) solved.first = result;
+  });
+  return solved;
+}
+
+TEST(Solve, FindsTheMinimumOfNewtonsMethod) {
+  const SampleTable table = small_table();
+  const NaiveProblem naive{table, usual().ridge};
+  const std::vector<double> exact = naive.minimum();
+  for (const int ranks : {1, 2, 3, 5}) {
+    const Solved solved = solve(ranks, usual(), table);
+    EXPECT_EQ(solved.first.end, MinimizeEnd::kConverged);
+    for (size_t j = 0; j < exact.size(); ++j) EXPECT_NEAR(solved.weights[j], exact[j], 1e-8) << ranks;
+    EXPECT_NEAR(solved.first.state.objective, naive.value(exact), 1e-13);
+    EXPECT_LE(solved.first.state.largest_gradient, 1e-10);
+  }
+}
+
+TEST(Solve, MoreRanksThanWeightsWork) {
+  SampleTable table = make_samples({.count = 50, .features = 1, .seed = 1});
+  make_binary(table, std::nullopt);
+  const std::vector<double> exact = NaiveProblem{table, usual().ridge}.minimum();
+  const Solved solved = solve(4, usual(), table);
+  EXPECT_NEAR(solved.weights[0], exact[0], 1e-8);
+  EXPECT_NEAR(solved.weights[1], exact[1], 1e-8);
+}
+
+// Which rank computes a portion, and which copy is first, changes no bit.
+TEST(Solve, EveryScheduleGivesEqualBits) {
+  const SampleTable table = small_table();
+  LbfgsOptions options = usual();
+  options.minimize.max_iterations = 6;
+  const Solved plain = solve(3, options, table);
+  options.emulation.compute_s = 0.006;
+  options.emulation.slow_ranks = {{1, 30}};
+  const Solved slow = solve(3, options, table);
+  EXPECT_GT(slow.first.portions.copies_first, 0);
+  EXPECT_LT(slow.first.portions.delivered[1], slow.first.portions.delivered[0]);
+  options.backups = false;
+  const Solved alone = solve(3, options, table);
+  EXPECT_EQ(alone.first.portions.copies, 0);
+  for (const Solved* other : {&slow, &alone}) {
+    EXPECT_EQ(other->weights, plain.weights);
+    EXPECT_EQ(other->first.state.objective, plain.first.state.objective);
+    EXPECT_EQ(other->first.state.evaluations, plain.first.state.evaluations);
+  }
+  options.equal_portions = true;
+  const Solved equal = solve(3, options, table);
+  for (const int64_t delivered : equal.first.portions.delivered)
+    EXPECT_EQ(delivered, equal.first.evaluations);
+}
+
+// Only scalars pass the coordinator. The number of bytes is a function of iterations and evaluations.
+TEST(Solve, BytesAreThoseOfTheFormula) {
+  const SampleTable table = small_table();
+  for (const int p : {2, 4}) {  // both divide the 8 weights
+    LbfgsOptions options = usual();
+    options.minimize.max_iterations = 5;  // fewer than the pairs, so that k = 0 … 4 pairs are known
+    const Solved solved = solve(p, options, table);
+    const double others = p - 1, n = kFeatures + 1;
+    const auto k = solved.first.state.iterations, e = solved.first.evaluations;
+    ASSERT_EQ(k, 5);
+    const double head = 16, term = 16, pair = 8, scalar = 8;
+    // An instruction is a head and its terms or pairs. A reply has one scalar per product.
+    const auto combine = [&](double terms) { return head + terms * term; };
+    const auto dots = [&](double products) { return head + products * (pair + scalar); };
+    double bytes = head + scalar;                                  // the hashes of the samples
+    bytes += combine(0) + 2 * combine(1) + dots(1);                // x = 0, its copy, the copy of g, g·g
+    bytes += static_cast<double>(e) * (head + 2 * scalar);         // evaluations
+    bytes += static_cast<double>(e - 1) * (combine(2) + dots(1));  // x + t d and the slope there
+    for (int64_t i = 0; i < k; ++i) {
+      const auto pairs = static_cast<double>(i);
+      bytes += combine(1 + 2 * pairs) + dots(1);  // d and its slope
+      bytes += 2 * combine(2) + 2 * combine(1);   // s, y, and the copies of x and g
+      bytes += dots(2 + 4 * (pairs + 1));         // the changed products
+    }
+    bytes += head + 3 * scalar;  // the end
+    const ByteCounts& counted = solved.first.bytes;
+    EXPECT_EQ(counted.scalars, others * bytes);
+    // Weights go to all ranks. Each portion of a gradient goes to the other shards, with a head for each.
+    const double portions = p * options.portions_per_rank;
+    EXPECT_EQ(counted.vectors,
+              static_cast<double>(e) * (others * n * 8 + portions * others * (8 + n / p * 8)));
+    // Each request of another rank than rank 0 has 24 bytes and an answer of 16, but the last has no answer.
+    EXPECT_EQ(counted.portions, static_cast<double>(solved.first.requests) * (24 + 16) - others * 16);
+    EXPECT_EQ(static_cast<double>(solved.sent), counted.scalars + counted.vectors + counted.portions);
+  }
+}
+
+TEST(Solve, ResumesWithEqualBits) {
+  const SampleTable table = small_table();
+  const Solved whole = solve(3, usual(), table);
+  ASSERT_GT(whole.first.state.iterations, 9);
+  const TempDir folder;
+  LbfgsOptions options = usual();
+  options.checkpoint = folder.file("ck");
+  options.checkpoint_every = 2;
+  std::atomic<bool> stop{false};
+  const auto stop_at_5 = [&](int, LbfgsParts& parts) {
+    parts.stop = &stop;
+    parts.on_iteration = [&](const MinimizeStep& step) { stop = step.state.iterations == 5; };
+  };
+  const Solved begun = solve(3, options, table, stop_at_5);
+  EXPECT_EQ(begun.first.end, MinimizeEnd::kStopped);
+  EXPECT_EQ(begun.first.state.iterations, 5);
+  const TempDir copy;
+  std::filesystem::copy(options.checkpoint, copy.path(), std::filesystem::copy_options::recursive);
+  const Solved rest = solve(3, options, table);
+  EXPECT_EQ(rest.first.resumed_from, 5);
+  EXPECT_EQ(rest.weights, whole.weights);
+  EXPECT_EQ(rest.first.state.objective, whole.first.state.objective);
+  EXPECT_EQ(rest.first.state.iterations, whole.first.state.iterations);
+  EXPECT_EQ(rest.first.state.evaluations, whole.first.state.evaluations);
+  EXPECT_EQ(rest.first.evaluations, whole.first.evaluations - begun.first.evaluations);
+  // A run that has converged does nothing more.
+  EXPECT_EQ(solve(3, options, table).first.evaluations, 0);
+  // Another number of ranks reads the parts, too.
+  options.checkpoint = copy.path();
+  const Solved two = solve(2, options, table);
+  EXPECT_EQ(two.first.resumed_from, 5);
+  for (size_t j = 0; j < two.weights.size(); ++j) EXPECT_NEAR(two.weights[j], whole.weights[j], 1e-9);
+}
+
+TEST(Solve, WhatIsNoCheckpointOfThisRunIsRefused) {
+  const SampleTable table = small_table();
+  const TempDir folder;
+  LbfgsOptions options = usual();
+  options.checkpoint = folder.file("ck");
+  options.minimize.max_iterations = 3;
+  solve(2, options, table);
+  const auto message = [&](const LbfgsOptions& how, const SampleTable& what) {
+    return error_of([&] { solve(2, how, what); });
+  };
+  LbfgsOptions other = options;
+  other.ridge = 0.02;
+  EXPECT_THAT(message(other, table),
+              AllOf(HasSubstr("--checkpoint"), HasSubstr("a ridge of 0.01, not 0.02")));
+  other = options;
+  other.minimize.memory = 4;
+  EXPECT_THAT(message(other, table), HasSubstr("10 pairs, not 4"));
+  SampleTable changed = table;
+  changed.values[11] += 1e-9;
+  EXPECT_THAT(message(options, changed), HasSubstr("other samples"));
+  const std::string part = CheckpointPlace{options.checkpoint, 3, 2, 0}.file();
+  std::string bytes = read_bytes(part);
+  bytes[bytes.size() / 2] ^= 1;
+  write_bytes(part, bytes);
+  EXPECT_THAT(message(options, table), AllOf(HasSubstr(part), HasSubstr("is damaged")));
+  std::filesystem::remove(part);
+  EXPECT_THAT(message(options, table), HasSubstr("not whole"));
+  const std::string manifest = options.checkpoint + "/lbfgs.txt";
+  std::string text = read_bytes(manifest);
+  for (const char* word : {"memory", "objective", "slots", "end"}) {
+    std::string broken = text;
+    broken.replace(broken.find(word), 3, "xxx");
+    write_bytes(manifest, broken);
+    EXPECT_THAT(message(options, table), AllOf(HasSubstr(word), HasSubstr("is damaged"))) << word;
+  }
+}
+
+TEST(Solve, RanksWithOtherSamplesAreRefused) {
+  const SampleTable table = small_table();
+  SampleTable other = table;
+  other.labels[5] = 1 - other.labels[5];
+  const std::string message = error_of<DataError>([&] {
+    const SystemClock clock;
+    run_ranks(3, [&](const ThreadRank& self) {
+      const auto group = join_group(*self.store, self.rank, 3);
+      solve_logistic(usual(), {*group, self.rank == 2 ? other : table, clock});
+    });
+  });
+  EXPECT_THAT(message, HasSubstr("rank 2 has other samples than rank 0"));
+}
+
+TEST(Solve, OptionsOutOfRangeAreRefused) {
+  const auto message = [](const std::function<void(LbfgsOptions&)>& change) {
+    LbfgsOptions options;
+    change(options);
+    return error_of<ConfigError>([&] { check_lbfgs(options); });
+  };
+  EXPECT_EQ(message([](LbfgsOptions&) {}), "");
+  EXPECT_THAT(message([](LbfgsOptions& o) { o.ridge = -1; }), HasSubstr("--ridge: -1"));
+  EXPECT_THAT(message([](LbfgsOptions& o) { o.ridge = NAN; }), HasSubstr("--ridge"));
+  EXPECT_THAT(message([](LbfgsOptions& o) { o.minimize.tolerance = -1; }), HasSubstr("--tolerance"));
+  EXPECT_THAT(message([](LbfgsOptions& o) { o.minimize.memory = 0; }), HasSubstr("--memory"));
+  EXPECT_THAT(message([](LbfgsOptions& o) { o.portions_per_rank = 0; }), HasSubstr("--portions"));
+  EXPECT_THAT(message([](LbfgsOptions& o) { o.minimize.max_iterations = -1; }), HasSubstr("--iterations"));
+}
+
+TEST(Solve, AnEvaluationWithoutProgressEnds) {
+  const SampleTable table = small_table();
+  LbfgsOptions options = usual();
+  options.emulation.compute_s = 600;
+  const auto soon = [](int, LbfgsParts& parts) { parts.timeout = std::chrono::milliseconds(200); };
+  const std::string message = error_of<CommError>([&] { solve(2, options, table, soon); });
+  EXPECT_THAT(message, HasSubstr("received no portion of evaluation 1 for 0.2 s"));
+}
+
+TEST(Solve, ALostRankEndsTheRun) {
+  const SampleTable table = small_table();
+  LbfgsOptions options = usual();
+  options.emulation.compute_s = 0.05;
+  ForkedRanks ranks(3, [&](int rank, Store& store) {
+    const auto group = join_group(store, rank, 3);
+    const SystemClock clock;
+    LbfgsParts parts{.group = *group, .samples = table, .clock = clock};
+    if (rank == 0) {
+      parts.on_iteration = [&](const MinimizeStep& step) {
+        if (step.state.iterations == 2) store.put("begun", "2");
+      };
+    }
+    solve_logistic(options, parts);
+  });
+  ranks.store().get("begun", std::chrono::seconds(60));
+  ranks.signal(2, SIGKILL);
+  EXPECT_EQ(ranks.wait(2), -SIGKILL);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(ranks.wait(rank), 1);
+    EXPECT_THAT(ranks.store().try_get("error/" + std::to_string(rank)).value_or(""), HasSubstr("rank 2"));
+  }
+}
+
+}  // namespace
+}  // namespace starling
