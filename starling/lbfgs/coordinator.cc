@@ -75,7 +75,7 @@ Evaluation Coordinator::evaluate() {
   losses_.assign(static_cast<size_t>(scheduler_.portions()), 0);
   scheduler_.begin();
   evaluating_ = true;
-  Shard::Part part = own_.evaluate(evaluation_, [this] { return answer_requests(); });
+  VectorShard::Part part = own_.evaluate(evaluation_, [this] { return answer_requests(); });
   evaluating_ = false;
   replies(2, [&](int, const std::vector<double>& values) {
     part.squares += values[0];

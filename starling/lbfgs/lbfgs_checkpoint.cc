@@ -83,6 +83,10 @@ std::vector<VectorId> saved_vectors(int memory) {
   return vectors;
 }
 
+std::string name_of_part(const CheckpointPlace& place) {
+  return fmt::format("lbfgs-{}-{}-of-{}", place.iteration, place.rank, place.ranks);
+}
+
 // Reads the numbers of a part after checking its head and hash.
 std::vector<double> read_part(const CheckpointPlace& place, int64_t elements, int memory) {
   const std::string path = place.file();
@@ -153,10 +157,10 @@ class ManifestReader {
 }  // namespace
 
 std::string CheckpointPlace::file() const {
-  return fmt::format("{}/lbfgs-{}-{}-of-{}", folder, iteration, rank, ranks);
+  return folder + "/" + name_of_part(*this);
 }
 
-void write_checkpoint_part(const CheckpointPlace& place, Shard& shard, int memory) {
+void write_checkpoint_part(const CheckpointPlace& place, VectorShard& shard, int memory) {
   std::vector<double> numbers;
   for (const VectorId id : saved_vectors(memory)) {
     const std::span<const double> values = shard.vector(id);
@@ -174,12 +178,23 @@ void write_checkpoint_part(const CheckpointPlace& place, Shard& shard, int memor
   write_whole(place.file(), bytes.data(), bytes.size());
 }
 
-void remove_checkpoint_part(const CheckpointPlace& place) {
+void remove_older_parts(const CheckpointPlace& place, int64_t kept) {
+  const std::string end = fmt::format("-{}-of-{}", place.rank, place.ranks);
+  CheckpointPlace other = place;
+  other.iteration = kept;
   std::error_code ignored;
-  std::filesystem::remove(place.file(), ignored);
+  std::vector<std::filesystem::path> old;
+  for (std::filesystem::directory_iterator entry(place.folder, ignored), none; !ignored && entry != none;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("lbfgs-") && name.ends_with(end) && name != name_of_part(place) &&
+        name != name_of_part(other))
+      old.push_back(entry->path());
+  }
+  for (const std::filesystem::path& path : old) std::filesystem::remove(path, ignored);
 }
 
-void read_checkpoint_parts(const std::string& folder, int64_t iteration, int ranks, Shard& shard,
+void read_checkpoint_parts(const std::string& folder, int64_t iteration, int ranks, VectorShard& shard,
                            int64_t elements, int memory) {
   const std::vector<VectorId> vectors = saved_vectors(memory);
   const VectorSlice own = shard.slice();

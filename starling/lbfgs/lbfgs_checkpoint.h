@@ -9,7 +9,7 @@
 #include <string>
 
 #include "starling/lbfgs/minimize.h"
-#include "starling/lbfgs/shard.h"
+#include "starling/lbfgs/vector_shard.h"
 
 namespace starling {
 
@@ -35,12 +35,13 @@ struct LbfgsManifest {
 
 // Writes the weights, the gradient and all pairs of a shard. The file appears under its name when it is whole
 // and on the disk. Errors: Error(kCheckpoint) that names the file.
-void write_checkpoint_part(const CheckpointPlace& place, Shard& shard, int memory);
-// Removes a part. Does nothing if that is impossible.
-void remove_checkpoint_part(const CheckpointPlace& place);
+void write_checkpoint_part(const CheckpointPlace& place, VectorShard& shard, int memory);
+// Removes the parts that the rank of `place` wrote as one of as many ranks, except those of the iterations
+// place.iteration and `kept`. Does nothing if that is impossible.
+void remove_older_parts(const CheckpointPlace& place, int64_t kept);
 // Reads the shard's slices from the parts of `ranks` ranks. Errors: Error(kCheckpoint) that names a file
 // which is missing, damaged or of another problem.
-void read_checkpoint_parts(const std::string& folder, int64_t iteration, int ranks, Shard& shard,
+void read_checkpoint_parts(const std::string& folder, int64_t iteration, int ranks, VectorShard& shard,
                            int64_t elements, int memory);
 
 // Writes lbfgs.txt in place of an older one. Errors: Error(kCheckpoint).

@@ -3,7 +3,7 @@
 //   f(w, b) = 1/N Σᵢ [ log(1 + exp(zᵢ)) − yᵢ zᵢ ] + λ/2 ‖w‖²,    zᵢ = w·xᵢ + b,   yᵢ ∈ {0, 1}
 //
 // The weights of a problem are w followed by the intercept b, which the ridge penalty leaves out. This header
-// computes sums over samples. Division by N and the penalty happen on the shards (shard.h).
+// computes sums over samples. Division by N and the penalty happen on the shards (vector_shard.h).
 #pragma once
 
 #include <functional>

@@ -16,7 +16,7 @@ namespace starling {
 
 struct MinimizeOptions {
   int memory = 10;                // pairs s, y
-  double tolerance = 1e-8;        // ends when no element of the gradient is larger
+  double tolerance = 1e-9;        // ends when no element of the gradient is larger
   int64_t max_iterations = 1000;  // ends after so many iterations
   WolfeOptions line = {};
 };

@@ -13,7 +13,7 @@ namespace {
 
 // How often a thread looks for a message. A longer pause leaves more time to other ranks of a core and delays
 // an answer by more.
-constexpr std::chrono::microseconds kFirstLook{20}, kLongestAnswerLook{200};
+constexpr std::chrono::microseconds kFirstLook{20}, kLongestAnswerLook{100};
 
 }  // namespace
 

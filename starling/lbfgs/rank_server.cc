@@ -12,9 +12,9 @@
 namespace starling {
 namespace {
 
-// How often the serving thread looks for messages while it waits for portions. With several ranks per core, a
-// longer pause takes less time away from the computing threads.
-constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{500};
+// How often the serving thread looks for messages while it waits for portions. A longer pause takes less time
+// away from computing threads of the same core. The pause of rank 0 delays the answer to a free rank.
+constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{500}, kLongestPauseOfRank0{100};
 
 }  // namespace
 
@@ -71,10 +71,11 @@ bool RankServer::take_parts() {
   return found;
 }
 
-Shard::Part RankServer::evaluate(int64_t number, const std::function<bool()>& look) {
+VectorShard::Part RankServer::evaluate(int64_t number, const std::function<bool()>& look) {
   const auto weights = gather_weights();
   fold_.begin(portions_, static_cast<size_t>(shard_.slice().size()));
   board_.open({number, weights});
+  const auto longest = parts_.group.rank() == 0 ? kLongestPauseOfRank0 : kLongestPause;
   auto pause = kFirstPause;
   auto last_found = std::chrono::steady_clock::now();
   while (!fold_.done()) {
@@ -94,7 +95,7 @@ Shard::Part RankServer::evaluate(int64_t number, const std::function<bool()>& lo
                       "portions (--portions) or a larger comm.timeout_s",
                       parts_.group.rank(), number, std::chrono::duration<double>(parts_.timeout).count()));
     board_.wait(changes, pause);
-    pause = std::min(2 * pause, kLongestPause);
+    pause = std::min(2 * pause, longest);
   }
   board_.close();
   return shard_.finish_gradient(fold_.sum(), parts_.samples.count(), options_.ridge);
@@ -104,9 +105,7 @@ void RankServer::save(int64_t iteration) {
   if (iteration == saved_) return;
   const CheckpointPlace place{options_.checkpoint, iteration, parts_.group.size(), parts_.group.rank()};
   write_checkpoint_part(place, shard_, options_.minimize.memory);
-  // The manifest still names the part before this one.
-  if (before_ >= 0) remove_checkpoint_part({place.folder, before_, place.ranks, place.rank});
-  before_ = saved_;
+  remove_older_parts(place, saved_);  // the manifest still names the parts before these
   saved_ = iteration;
 }
 

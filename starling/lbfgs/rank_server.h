@@ -13,8 +13,8 @@
 #include "starling/lbfgs/gradient_fold.h"
 #include "starling/lbfgs/portion_worker.h"
 #include "starling/lbfgs/rank_board.h"
-#include "starling/lbfgs/shard.h"
 #include "starling/lbfgs/solve.h"
+#include "starling/lbfgs/vector_shard.h"
 
 namespace starling {
 
@@ -27,13 +27,13 @@ class RankServer {
   ~RankServer() = default;
   RankServer(const RankServer&) = delete;
 
-  Shard& shard() { return shard_; }
+  VectorShard& shard() { return shard_; }
   RankBoard& board() { return board_; }
   ByteCounts& bytes() { return bytes_; }
 
   // Carries out this rank's part of an evaluation at kTrial. Collective. Calls `look` until all portions are
   // in the gradient; it returns true if it has found something to do.
-  Shard::Part evaluate(int64_t number, const std::function<bool()>& look);
+  VectorShard::Part evaluate(int64_t number, const std::function<bool()>& look);
   // Writes this rank's part of a checkpoint.
   void save(int64_t iteration);
   // Reads this rank's part from a checkpoint of `ranks` ranks.
@@ -54,14 +54,13 @@ class RankServer {
   const LbfgsOptions& options_;
   const LbfgsParts& parts_;
   const int portions_;
-  Shard shard_;
+  VectorShard shard_;
   GradientFold fold_;
   RankBoard board_;
   PortionWorker worker_;
   ByteCounts bytes_;
   std::vector<double> message_;
-  int64_t saved_ = -1;   // the iteration of the last checkpoint
-  int64_t before_ = -1;  // of the one before
+  int64_t saved_ = -1;  // the iteration of the last checkpoint
   std::jthread thread_;
 };
 

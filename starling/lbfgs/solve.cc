@@ -49,7 +49,7 @@ void follow(Group& group, const SampleTable& samples, RankServer& server) {
         break;
       }
       case InstructionCode::kEvaluate: {
-        const Shard::Part part = server.evaluate(static_cast<int64_t>(head.target), {});
+        const VectorShard::Part part = server.evaluate(static_cast<int64_t>(head.target), {});
         server.reply(std::array{part.squares, part.largest_gradient});
         break;
       }

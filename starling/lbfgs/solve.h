@@ -1,9 +1,9 @@
 // Ridge logistic regression by Sandblaster L-BFGS (Dean et al., "Large scale distributed deep networks", NIPS
 // 2012, section 4.2). docs/explanation/sandblaster.md describes it.
 //
-// Every rank owns a slice of all vectors (shard.h), as a server shard of the paper does. Rank 0 is also the
-// coordinator. It executes the loop (minimize.h), sends instructions and adds scalars. Weights and gradients
-// go from rank to rank and never pass the coordinator.
+// Every rank owns a slice of all vectors (vector_shard.h), as a server shard of the paper does. Rank 0 is
+// also the coordinator. It executes the loop (minimize.h), sends instructions and adds scalars. Weights and
+// gradients go from rank to rank and never pass the coordinator.
 //
 // Each rank has two threads. The calling thread executes instructions for the rank's slice. The other thread
 // computes portions of an evaluation, which rank 0 hands out (portions.h). So a rank that is late with a
@@ -26,7 +26,7 @@
 #include "starling/lbfgs/minimize.h"
 #include "starling/lbfgs/portions.h"
 #include "starling/lbfgs/samples.h"
-#include "starling/lbfgs/shard.h"
+#include "starling/lbfgs/vector_shard.h"
 #include "starling/spec/emulation.h"
 
 namespace starling {

@@ -1,4 +1,4 @@
-// Shard holds one rank's slice of every vector and executes instructions on it.
+// VectorShard holds one rank's slice of every vector and executes instructions on it.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ VectorSlice slice_of_shard(int64_t elements, int shards, int shard);
 double larger(double a, double b);
 
 // Not thread-safe.
-class Shard {
+class VectorShard {
  public:
   // elements: of a whole vector. memory: pairs of L-BFGS. All vectors begin with 0.
-  Shard(int64_t elements, int shards, int shard, int memory);
+  VectorShard(int64_t elements, int shards, int shard, int memory);
 
   // Returns the elements of a whole vector.
   int64_t elements() const { return elements_; }

@@ -1,4 +1,4 @@
-#include "starling/lbfgs/shard.h"
+#include "starling/lbfgs/vector_shard.h"
 
 #include <fmt/format.h>
 
@@ -18,18 +18,18 @@ VectorSlice slice_of_shard(int64_t elements, int shards, int shard) {
   return {std::min(elements, shard * width), std::min(elements, (shard + 1) * width)};
 }
 
-Shard::Shard(int64_t elements, int shards, int shard, int memory)
+VectorShard::VectorShard(int64_t elements, int shards, int shard, int memory)
     : elements_(elements),
       slice_(slice_of_shard(elements, shards, shard)),
       vectors_(s_of(memory), std::vector<double>(static_cast<size_t>(slice_.size()), 0)) {}
 
-std::span<double> Shard::vector(VectorId id) {
+std::span<double> VectorShard::vector(VectorId id) {
   if (id >= vectors_.size())
     throw CommError(fmt::format("an instruction names vector {} of {}", id, vectors_.size()));
   return vectors_[id];
 }
 
-void Shard::combine(VectorId target, std::span<const VectorTerm> terms) {
+void VectorShard::combine(VectorId target, std::span<const VectorTerm> terms) {
   std::vector<double> sum(static_cast<size_t>(slice_.size()), 0);
   for (const VectorTerm& term : terms) {
     const std::span<const double> from = vector(term.vector);
@@ -39,14 +39,14 @@ void Shard::combine(VectorId target, std::span<const VectorTerm> terms) {
   std::copy(sum.begin(), sum.end(), to.begin());
 }
 
-double Shard::dot(const VectorPair& pair) {
+double VectorShard::dot(const VectorPair& pair) {
   const std::span<const double> a = vector(pair.a), b = vector(pair.b);
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
 }
 
-Shard::Part Shard::finish_gradient(std::span<const double> sum, int64_t samples, double ridge) {
+VectorShard::Part VectorShard::finish_gradient(std::span<const double> sum, int64_t samples, double ridge) {
   const std::span<const double> x = vector(kTrial);
   const std::span<double> g = vector(kTrialGradient);
   Part part;
