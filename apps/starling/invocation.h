@@ -39,6 +39,7 @@ struct Invocation {
   DataServeOptions data_serve;
   std::string serve_interface;  // data serve --interface NAME
   FactorizeSpec factorize;
+  LbfgsSpec lbfgs;
   ScalingSpec scaling;
   double plan_params = 0;  // plan memory --params
   CompareOptions compare;
@@ -99,6 +100,8 @@ void add_data_commands(CLI::App& app, Invocation& invocation);
 void add_zoo_commands(CLI::App& app, Invocation& invocation);
 // Adds the command `factorize`.
 void add_factor_commands(CLI::App& app, Invocation& invocation);
+// Adds the command `lbfgs`.
+void add_lbfgs_commands(CLI::App& app, Invocation& invocation);
 // Adds the commands `compare` and `tour`.
 void add_compare_commands(CLI::App& app, Invocation& invocation);
 // Adds the command `why`.

@@ -35,6 +35,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_training_commands(app, invocation);
   add_ckpt_commands(app, invocation);
   add_factor_commands(app, invocation);
+  add_lbfgs_commands(app, invocation);
   add_compare_commands(app, invocation);
   add_why_command(app, invocation);
   add_bench_commands(app, invocation);

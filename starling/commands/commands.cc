@@ -14,6 +14,7 @@
 #include "starling/commands/doctor.h"
 #include "starling/commands/end_of_list.h"
 #include "starling/commands/factorize_command.h"
+#include "starling/commands/lbfgs_command.h"
 #include "starling/commands/plan_memory.h"
 #include "starling/commands/sample.h"
 #include "starling/commands/verify.h"
@@ -274,6 +275,18 @@ int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const Comm
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return factorize(what, options, session); });
+}
+
+int lbfgs_command(const RunSpec& spec, const LbfgsSpec& what, const CommandOptions& options) {
+  check_lbfgs_command(spec, what);
+  if (options.dry_run) {
+    print_dry_run(fmt::format("would fit a logistic regression to {} on {} ranks",
+                              what.data.empty() ? "generated samples" : what.data, spec.train.ranks),
+                  options.json);
+    return 0;
+  }
+  return on_every_rank(spec, options, /*keep=*/false,
+                       [&](Session& session) { return run_lbfgs(what, options, session); });
 }
 
 int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options) {

@@ -4,6 +4,7 @@
 // exceptions (base/error.h), which the program turns into a message and an exit status.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,28 @@ struct FactorizeSpec {
 // optimizer.lr. If exchange.name is parameter-server, H is on servers. Otherwise the algorithm rotates H
 // among the ranks.
 int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const CommandOptions& options);
+
+// The options of `lbfgs`.
+struct LbfgsSpec {
+  std::string data;                // a CSV file, idx:DIR or cifar-bin:DIR; empty: generated samples
+  std::string label = "last";      // the column of the label in a CSV file: first or last
+  std::optional<double> positive;  // the label that becomes 1, while all others become 0
+  double ridge = 1e-3;
+  double tolerance = 1e-9;  // of the largest element of the gradient
+  int memory = 10;          // pairs of vectors
+  int64_t iterations = 1000;
+  int portions = 32;  // per rank
+  bool no_backups = false;
+  bool equal_portions = false;
+  bool compare_portions = false;
+  std::string checkpoint;  // a folder
+  int64_t checkpoint_every = 10;
+  std::string save;                         // a file for the weights
+  int64_t samples = 20'000, features = 50;  // size of generated samples
+};
+// Fits a ridge logistic regression by Sandblaster L-BFGS (commands/lbfgs_command.h) with train.ranks,
+// train.seed and train.emulate. Returns 128 + the signal if a signal interrupted the run.
+int lbfgs_command(const RunSpec& spec, const LbfgsSpec& what, const CommandOptions& options);
 
 // The options of `bench scaling`.
 struct ScalingSpec {

@@ -17,9 +17,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the header below says little-endian");
 
-std::string npy_header(int64_t rows, int64_t columns) {
-  std::string text =
-      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
+std::string npy_header(int64_t rows, int64_t columns, size_t element_bytes) {
+  std::string text = fmt::format("{{'descr': '<f{}', 'fortran_order': False, 'shape': ({}, {}), }}",
+                                 element_bytes, rows, columns);
   while ((10 + text.size() + 1) % 64 != 0) text += ' ';  // the numbers begin at a multiple of 64 bytes
   text += '\n';
   std::string header = "\x93NUMPY\x01";
@@ -40,20 +40,31 @@ void write_at(int fd, const void* data, size_t bytes, off_t at, const std::strin
   }
 }
 
-}  // namespace
-
-void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
-                    std::span<const float> values) {
+template <typename T>
+void write_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
+                std::span<const T> values) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   if (!fd.valid())
     throw DataError(fmt::format("{}: cannot be made: {}", path, std::generic_category().message(errno)));
-  const std::string header = npy_header(total_rows, columns);
-  const int64_t whole = static_cast<int64_t>(header.size()) + total_rows * columns * int64_t{sizeof(float)};
+  const std::string header = npy_header(total_rows, columns, sizeof(T));
+  const int64_t whole = static_cast<int64_t>(header.size()) + total_rows * columns * int64_t{sizeof(T)};
   if (::ftruncate(fd.get(), whole) != 0)  // removes what a larger file of an earlier run has at its end
     throw DataError(fmt::format("{}: cannot be written: {}", path, std::generic_category().message(errno)));
   write_at(fd.get(), header.data(), header.size(), 0, path);
   write_at(fd.get(), values.data(), values.size_bytes(),
-           static_cast<off_t>(header.size()) + first_row * columns * static_cast<off_t>(sizeof(float)), path);
+           static_cast<off_t>(header.size()) + first_row * columns * static_cast<off_t>(sizeof(T)), path);
+}
+
+}  // namespace
+
+void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
+                    std::span<const float> values) {
+  write_rows(path, total_rows, columns, first_row, values);
+}
+
+void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
+                    std::span<const double> values) {
+  write_rows(path, total_rows, columns, first_row, values);
 }
 
 }  // namespace starling

@@ -1,5 +1,5 @@
-// Writes a factor as a file that NumPy reads (numpy.load, also with mmap_mode): format version 1.0, fp32,
-// row-major.
+// Writes a matrix as a file that NumPy reads (numpy.load, also with mmap_mode): format version 1.0, fp32 or
+// fp64, row-major.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +13,8 @@ namespace starling {
 // header. Errors: DataError that names the file.
 void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
                     std::span<const float> values);
+// Writes fp64 values. Otherwise like the function above.
+void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
+                    std::span<const double> values);
 
 }  // namespace starling
