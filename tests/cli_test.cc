@@ -322,6 +322,7 @@ TEST(Cli, JsonEndsInAResult) {
       {"train", "--dry-run", "--set", "data.samples=64"},
       {"verify", "--dry-run", "--set", "data.samples=64"},
       {"factorize", "--dry-run", "-n", "2"},
+      {"lbfgs", "--dry-run"},
       {"bench", "comm", "--dry-run", "-n", "2"},
       {"bench", "layers", "--dry-run"},
       {"bench", "scaling", "--dry-run"},

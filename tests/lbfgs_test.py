@@ -1,0 +1,112 @@
+"""`starling lbfgs`, as a user runs it."""
+import array
+import math
+import random
+
+from program import STARLING, ProgramTest, main, result_of
+
+SMALL = ["--samples", 600, "--features", 6, "--ridge", 0.01]
+
+
+def weights_of_npy(path):
+    """Returns the numbers of an fp64 .npy file."""
+    with open(path, "rb") as f:
+        data = f.read()
+    assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
+    begin = 10 + int.from_bytes(data[8:10], "little")
+    assert b"'<f8'" in data[10:begin], data[10:begin]
+    values = array.array("d")
+    values.frombytes(data[begin:])
+    return list(values)
+
+
+def gradient_at(rows, labels, ridge, weights):
+    """Returns the gradient of the objective, from its definition."""
+    g = [ridge * w for w in weights[:-1]] + [0.0]
+    for row, label in zip(rows, labels):
+        z = sum(w * x for w, x in zip(weights, row)) + weights[-1]
+        error = 1 / (1 + math.exp(-z)) - label
+        for j, x in enumerate([*row, 1.0]):
+            g[j] += error * x / len(rows)
+    return g
+
+
+class Lbfgs(ProgramTest):
+    def csv(self, name="data.csv"):
+        rng = random.Random(5)
+        rows = [[rng.gauss(0, 1) for _ in range(4)] for _ in range(300)]
+        labels = [int(rng.random() < 1 / (1 + math.exp(-2 * r[0] + r[1] - 0.5))) for r in rows]
+        path = self.path(name)
+        with open(path, "w", encoding="ascii") as f:
+            f.write("a,b,c,d,label\n")
+            f.writelines(",".join(map(repr, r)) + f",{label}\n" for r, label in zip(rows, labels))
+        return path, rows, labels
+
+    def test_without_a_flag_it_shows_what_a_slow_rank_costs(self):
+        events, _ = self.run_program("lbfgs", "--json")
+        result = result_of(events)
+        self.assertTrue(result["converged"])
+        self.assertEqual(result["ranks"], 2)
+        self.assertLess(result["scalar_bytes"] / result["iterations"], 5000)
+        shown = {e["run"]: e for e in events if e["event"] == "portions"}
+        self.assertEqual(len(shown), 4)
+        self.assertAlmostEqual(shown["slow rank, small portions"]["bound"], 2 / 1.5)
+        for e in shown.values():  # a sleep never ends early
+            least = 0.4 if e["run"] == "slow rank, equal portions" else 0.2 * e["bound"] * 0.9
+            self.assertGreaterEqual(e["seconds_per_evaluation"], least)
+        shown_text = self.completed([STARLING, "lbfgs", "-q", "--iterations", "2"]).stdout
+        self.assertIn("the best possible time is 1.333 x", shown_text)
+
+    def test_a_csv_file_on_several_ranks(self):
+        path, rows, labels = self.csv()
+        results = []
+        for ranks in (1, 3):
+            out = self.path(f"w{ranks}.npy")
+            events, _ = self.run_program("lbfgs", "--json", "-n", ranks, "--ridge", 0.1, path, "--save-weights", out)
+            self.assertEqual((result_of(events)["samples"], result_of(events)["features"]), (300, 4))
+            weights = weights_of_npy(out)
+            self.assertLess(max(map(abs, gradient_at(rows, labels, 0.1, weights))), 2e-9)
+            results.append(weights)
+        self.assertLess(max(abs(a - b) for a, b in zip(*results)), 1e-7)
+
+    def test_images_with_one_positive_class(self):
+        self.run_program("data", "make", self.path("digits"), "--set", "data.source=digits", "--set", "data.samples=200",
+                         "--set", "data.test_samples=20")
+        source = "idx:" + self.path("digits")
+        events, _ = self.run_program("lbfgs", "--json", "-n", 2, source, "--positive", 3, "--ridge", 0.1)
+        self.assertEqual((result_of(events)["samples"], result_of(events)["features"]), (200, 784))
+        self.assertTrue(result_of(events)["converged"])
+        _, err = self.run_program("lbfgs", source, status=3)
+        self.assertIn("--positive", err)
+
+    def test_a_resumed_run_ends_with_equal_bits(self):
+        whole, _ = self.run_program("lbfgs", "--json", "-n", 2, *SMALL, "--save-weights", self.path("a.npy"))
+        first = ["lbfgs", "--json", "-n", 2, *SMALL, "--checkpoint", self.path("ck"), "--checkpoint-every", 3]
+        self.run_program(*first, "--iterations", 5)
+        rest, _ = self.run_program(*first, "--save-weights", self.path("b.npy"))
+        self.assertEqual(result_of(rest)["resumed_from"], 5)
+        self.assertEqual(weights_of_npy(self.path("a.npy")), weights_of_npy(self.path("b.npy")))
+        for key in ("objective", "iterations", "evaluations"):
+            self.assertEqual(result_of(rest)[key], result_of(whole)[key])
+        _, err = self.run_program(*first, "--memory", 5, status=2)
+        self.assertIn("checkpoint of another run", err)
+
+    def test_what_cannot_be_is_refused(self):
+        def file(name, text):
+            with open(self.path(name), "w", encoding="ascii") as f:
+                f.write(text)
+            return self.path(name)
+
+        for words, status, reason in ((["--ridge", "-1"], 2, "--ridge: -1"), ([self.path("absent")], 3, "cannot be opened"),
+                                      ([file("empty", "")], 3, "no samples"), ([file("labels", "1,2\n3,1\n")], 3, "neither 0 nor 1"),
+                                      ([file("one", "1,1\n3,1\n")], 3, "both labels must occur"),
+                                      ([file("word", "1,1\n3,x\n")], 3, "line 2"), (["--memory", "0"], 2, "--memory"),
+                                      (["--exchange", "gossip"], 2, "--exchange"), (["images:x"], 2, "not images:x"),
+                                      (["-n", "1", "--compare-portions"], 2, "two ranks")):
+            with self.subTest(words=words):
+                _, err = self.run_program("lbfgs", *map(str, words), status=status)
+                self.assertIn(reason, err)
+
+
+if __name__ == "__main__":
+    main()
