@@ -10,7 +10,7 @@
 //   d = −r
 //
 // All vectors in it are combinations of g, s_i and y_i. Their coefficients and the products of these vectors
-// suffice (Chen, Wang and Zhou, NIPS 2014, "Large-scale L-BFGS using MapReduce").
+// suffice (Chen, Wang and Zhou, NIPS 2014).
 #pragma once
 
 #include <span>
