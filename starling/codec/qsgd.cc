@@ -22,13 +22,9 @@
 #include <cmath>
 #include <limits>
 
-#include "starling/codec/block_cut.h"
 #include "starling/codec/codec_settings.h"
-#include "starling/codec/kernel.h"
 #include "starling/codec/make_codec.h"
-#include "starling/codec/message_bytes.h"
-#include "starling/codec/packed_codes.h"
-#include "starling/codec/random_codec.h"
+#include "starling/codec/packed_blocks.h"
 
 namespace starling {
 namespace {
@@ -48,45 +44,32 @@ float norm_of(std::span<const float> block, bool max) {
   return norm < kSmallestNorm ? 0 : norm;
 }
 
-class QsgdCodec final : public RandomCodec {
+// The format of QSGD, with the names of the formulas above.
+class QsgdFormat {
  public:
-  // levels: s, 1 to 127. max: whether v is the largest magnitude. block and shapes: as for BlockCut.
-  QsgdCodec(uint64_t seed, int levels, bool max, size_t block, std::vector<TensorShape> shapes)
-      : RandomCodec(seed),
-        levels_(levels),
-        bits_(static_cast<size_t>(std::bit_width(2 * static_cast<unsigned>(levels)))),
-        max_(max),
-        blocks_(block, std::move(shapes)) {}
-  std::string name() const override { return "qsgd"; }
-  bool fixed_rate() const override { return true; }
-  Combining combining() const override { return Combining::kAdded; }
+  static constexpr const char* kName = "qsgd";
+  static constexpr Combining kCombining = Combining::kAdded;
 
-  size_t encoded_bytes(size_t count) const override {
-    size_t bytes = 0;
-    blocks_.for_each(count, [&](size_t begin, size_t end) { bytes += 4 + packed_bytes(end - begin, bits_); });
-    return bytes;
+  // levels: s, 1 to 127. max: whether v is the largest magnitude.
+  QsgdFormat(int levels, bool max)
+      : levels_(levels),
+        bits_(static_cast<size_t>(std::bit_width(2 * static_cast<unsigned>(levels)))),
+        max_(max) {}
+  size_t bits() const { return bits_; }
+  float head(std::span<const float> block) const { return norm_of(block, max_); }
+
+  auto encoder(float v, const Draws& draws) const {
+    const float per_unit = v > 0 ? static_cast<float>(levels_) / v : 0;  // 0 also for NaN
+    return [this, per_unit, draws](float x, size_t i) {
+      return per_unit > 0 ? code_of(x, per_unit, draws.unit(i)) : zero();
+    };
   }
-  size_t encode(std::span<const float> in, std::span<std::byte> out) override {
-    const size_t bytes = encoded_bytes(in.size());
-    check_room(out.size(), bytes);
-    const Draws draws = this->draws();
-    std::byte* to = out.data();
-    blocks_.for_each(in.size(), [&](size_t begin, size_t end) {
-      const float v = norm_of(in.subspan(begin, end - begin), max_);
-      const float per_unit = v > 0 ? static_cast<float>(levels_) / v : 0;  // 0 also for NaN
-      store_value(to, v);
-      pack_codes(to + 4, end - begin, bits_, [&](size_t i) {
-        return per_unit > 0 ? code_of(in[begin + i], per_unit, draws.unit(begin + i)) : zero();
-      });
-      to += 4 + packed_bytes(end - begin, bits_);
-    });
-    return bytes;
-  }
-  void decode(std::span<const std::byte> in, std::span<float> out) const override {
-    decode_each(in, out, Assign{});
-  }
-  void decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const override {
-    decode_each(in, out, AddScaled{scale});
+  auto decoder(float v, const RefuseMessage& refuse) const {
+    const float unit = v / static_cast<float>(levels_);
+    return [this, unit, refuse](uint32_t code) {
+      if (code > 2 * zero()) refuse("has a level out of range");
+      return unit * static_cast<float>(static_cast<int>(code) - levels_);
+    };
   }
 
  private:
@@ -100,27 +83,9 @@ class QsgdCodec final : public RandomCodec {
     return static_cast<uint32_t>(levels_ + (x < 0 ? -level : level));
   }
 
-  template <typename Put>
-  void decode_each(std::span<const std::byte> in, std::span<float> out, const Put& put) const {
-    check_length(name(), in.size(), encoded_bytes(out.size()), out.size());
-    const std::byte* from = in.data();
-    const auto block = [&](size_t begin, size_t end) {
-      const float unit = load_value<float>(from) / static_cast<float>(levels_);
-      unpack_codes(from + 4, end - begin, bits_, [&](size_t i, uint32_t code) {
-        if (code > 2 * zero()) bad_message("qsgd", in.size(), out.size(), "has a level out of range");
-        put(out[begin + i], unit * static_cast<float>(static_cast<int>(code) - levels_));
-      });
-      from += 4 + packed_bytes(end - begin, bits_);
-    };
-    blocks_.for_each(out.size(), block, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) put(out[i], 0.0f);
-    });
-  }
-
   int levels_;
   size_t bits_;
   bool max_;
-  BlockCut blocks_;
 };
 
 }  // namespace
@@ -129,7 +94,7 @@ class QsgdCodec final : public RandomCodec {
 std::unique_ptr<Codec> make_qsgd(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
   const int levels = whole_setting(spec, "levels", 7, 1, 127);
   const bool max = word_setting(spec, "norm", {"max", "l2"}) == 0;
-  return std::make_unique<QsgdCodec>(spec.seed, levels, max, spec.block, shapes);
+  return packed_blocks(spec.seed, QsgdFormat(levels, max), spec.block, shapes);
 }
 
 }  // namespace starling

@@ -24,13 +24,9 @@
 #include <cmath>
 #include <limits>
 
-#include "starling/codec/block_cut.h"
 #include "starling/codec/codec_spec.h"
-#include "starling/codec/kernel.h"
 #include "starling/codec/make_codec.h"
-#include "starling/codec/message_bytes.h"
-#include "starling/codec/packed_codes.h"
-#include "starling/codec/random_codec.h"
+#include "starling/codec/packed_blocks.h"
 
 namespace starling {
 namespace {
@@ -47,68 +43,32 @@ float head_of(std::span<const float> tensor) {
   return head;
 }
 
-class SignSgdCodec final : public RandomCodec {
+// The format of signSGD. A block is a whole tensor.
+class SignSgdFormat {
  public:
-  SignSgdCodec(uint64_t seed, std::vector<TensorShape> shapes)
-      : RandomCodec(seed), tensors_(kWholeTensor, std::move(shapes)) {}
-  std::string name() const override { return "signsgd"; }
-  bool fixed_rate() const override { return true; }
-  Combining combining() const override { return Combining::kVoted; }
+  static constexpr const char* kName = "signsgd";
+  static constexpr Combining kCombining = Combining::kVoted;
 
-  size_t encoded_bytes(size_t count) const override {
-    size_t bytes = 0;
-    tensors_.for_each(count, [&](size_t begin, size_t end) { bytes += 4 + packed_bytes(end - begin, 1); });
-    return bytes;
-  }
-  size_t encode(std::span<const float> in, std::span<std::byte> out) override {
-    const size_t bytes = encoded_bytes(in.size());
-    check_room(out.size(), bytes);
-    const Draws draws = this->draws();
-    std::byte* to = out.data();
-    tensors_.for_each(in.size(), [&](size_t begin, size_t end) {
-      store_value(to, head_of(in.subspan(begin, end - begin)));
-      pack_codes(to + 4, end - begin, 1, [&](size_t i) {
-        const float x = in[begin + i];
-        if (x == 0) return static_cast<uint32_t>(draws.bits(begin + i) >> 63);
-        return x > 0 ? 1u : 0u;
-      });
-      to += 4 + packed_bytes(end - begin, 1);
-    });
-    return bytes;
-  }
-  void decode(std::span<const std::byte> in, std::span<float> out) const override {
-    decode_each(in, out, Assign{});
-  }
-  void decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const override {
-    decode_each(in, out, AddScaled{scale});
-  }
+  static constexpr size_t bits() { return 1; }
+  static float head(std::span<const float> tensor) { return head_of(tensor); }
 
- private:
-  template <typename Put>
-  void decode_each(std::span<const std::byte> in, std::span<float> out, const Put& put) const {
-    check_length(name(), in.size(), encoded_bytes(out.size()), out.size());
-    const std::byte* from = in.data();
-    const auto tensor = [&](size_t begin, size_t end) {
-      const auto head = load_value<float>(from);
-      if (head != 0 && head != 1 && !std::isnan(head))
-        bad_message("signsgd", in.size(), out.size(), "has a head that is not 0, 1 or NaN");
-      unpack_codes(from + 4, end - begin, 1,
-                   [&](size_t i, uint32_t code) { put(out[begin + i], code != 0 ? head : -head); });
-      from += 4 + packed_bytes(end - begin, 1);
+  static auto encoder(float /*head*/, const Draws& draws) {
+    return [draws](float x, size_t i) {
+      if (x == 0) return static_cast<uint32_t>(draws.bits(i) >> 63);
+      return x > 0 ? 1u : 0u;
     };
-    tensors_.for_each(out.size(), tensor, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) put(out[i], 0.0f);
-    });
   }
-
-  BlockCut tensors_;
+  static auto decoder(float head, const RefuseMessage& refuse) {
+    if (head != 0 && head != 1 && !std::isnan(head)) refuse("has a head that is not 0, 1 or NaN");
+    return [head](uint32_t code) { return code != 0 ? head : -head; };
+  }
 };
 
 }  // namespace
 
 // The row of this codec in spec/codecs.inc names this function.
 std::unique_ptr<Codec> make_sign_sgd(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
-  return std::make_unique<SignSgdCodec>(spec.seed, shapes);
+  return packed_blocks(spec.seed, SignSgdFormat{}, kWholeTensor, shapes);
 }
 
 }  // namespace starling

@@ -16,22 +16,18 @@
 //
 // A block that holds a NaN or infinity decodes to NaN. A block with s < 1e-36 decodes to zeros.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
-#include "starling/codec/block_cut.h"
 #include "starling/codec/codec_settings.h"
-#include "starling/codec/kernel.h"
 #include "starling/codec/make_codec.h"
-#include "starling/codec/message_bytes.h"
-#include "starling/codec/packed_codes.h"
-#include "starling/codec/random_codec.h"
+#include "starling/codec/packed_blocks.h"
 
 namespace starling {
 namespace {
 
 constexpr float kSmallestScale = 1e-36f;  // 1 / s overflows for scales below about 3e-39
-constexpr size_t kTernaryBits = 2;
 
 // Returns s, the largest magnitude after clipping, or NaN if some value is not finite. Values beyond s are
 // limited to s.
@@ -47,67 +43,33 @@ float scale_of(std::span<const float> block, double clip) {
   return scale < kSmallestScale ? 0 : scale;
 }
 
-class TernGradCodec final : public RandomCodec {
+// The format of TernGrad, with the names of the formulas above.
+class TernGradFormat {
  public:
-  // clip: the limit of a value in root mean squares, or 0. block and shapes: as for BlockCut.
-  TernGradCodec(uint64_t seed, double clip, size_t block, std::vector<TensorShape> shapes)
-      : RandomCodec(seed), clip_(clip), blocks_(block, std::move(shapes)) {}
-  std::string name() const override { return "terngrad"; }
-  bool fixed_rate() const override { return true; }
-  Combining combining() const override { return Combining::kAdded; }
+  static constexpr const char* kName = "terngrad";
+  static constexpr Combining kCombining = Combining::kAdded;
 
-  size_t encoded_bytes(size_t count) const override {
-    size_t bytes = 0;
-    blocks_.for_each(count, [&](size_t begin, size_t end) { bytes += bytes_of_block(end - begin); });
-    return bytes;
+  // clip: the limit of a value in root mean squares, or 0.
+  explicit TernGradFormat(double clip) : clip_(clip) {}
+  static constexpr size_t bits() { return 2; }
+  float head(std::span<const float> block) const { return scale_of(block, clip_); }
+
+  static auto encoder(float scale, const Draws& draws) {
+    return [scale, draws](float x, size_t i) {
+      // A comparison with NaN is false, so the codes of a block that is NaN are 0.
+      return draws.unit(i) * scale < std::fabs(x) && scale > 0 ? (x > 0 ? 1u : 2u) : 0u;
+    };
   }
-  size_t encode(std::span<const float> in, std::span<std::byte> out) override {
-    const size_t bytes = encoded_bytes(in.size());
-    check_room(out.size(), bytes);
-    const Draws draws = this->draws();
-    std::byte* to = out.data();
-    blocks_.for_each(in.size(), [&](size_t begin, size_t end) {
-      const float scale = scale_of(in.subspan(begin, end - begin), clip_);
-      store_value(to, scale);
-      pack_codes(to + 4, end - begin, kTernaryBits, [&](size_t i) {
-        const float x = in[begin + i];
-        // A comparison with NaN is false, so the codes of a block that is NaN are 0.
-        return draws.unit(begin + i) * scale < std::fabs(x) && scale > 0 ? (x > 0 ? 1u : 2u) : 0u;
-      });
-      to += bytes_of_block(end - begin);
-    });
-    return bytes;
-  }
-  void decode(std::span<const std::byte> in, std::span<float> out) const override {
-    decode_each(in, out, Assign{});
-  }
-  void decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const override {
-    decode_each(in, out, AddScaled{scale});
+  static auto decoder(float scale, const RefuseMessage& refuse) {
+    const std::array<float, 3> values = {0 * scale, scale, -scale};  // NaN · 0 is NaN
+    return [values, refuse](uint32_t code) {
+      if (code > 2) refuse("has a code out of range");
+      return values[code];
+    };
   }
 
  private:
-  static size_t bytes_of_block(size_t m) { return 4 + packed_bytes(m, kTernaryBits); }
-
-  template <typename Put>
-  void decode_each(std::span<const std::byte> in, std::span<float> out, const Put& put) const {
-    check_length(name(), in.size(), encoded_bytes(out.size()), out.size());
-    const std::byte* from = in.data();
-    const auto block = [&](size_t begin, size_t end) {
-      const auto scale = load_value<float>(from);
-      const float values[] = {0 * scale, scale, -scale};  // NaN · 0 is NaN
-      unpack_codes(from + 4, end - begin, kTernaryBits, [&](size_t i, uint32_t code) {
-        if (code > 2) bad_message("terngrad", in.size(), out.size(), "has a code out of range");
-        put(out[begin + i], values[code]);
-      });
-      from += bytes_of_block(end - begin);
-    };
-    blocks_.for_each(out.size(), block, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) put(out[i], 0.0f);
-    });
-  }
-
   double clip_;
-  BlockCut blocks_;
 };
 
 }  // namespace
@@ -115,7 +77,7 @@ class TernGradCodec final : public RandomCodec {
 // The row of this codec in spec/codecs.inc names this function.
 std::unique_ptr<Codec> make_tern_grad(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
   const double clip = number_setting(spec, "clip", 2.5, 0, 1e6);
-  return std::make_unique<TernGradCodec>(spec.seed, clip, spec.block, shapes);
+  return packed_blocks(spec.seed, TernGradFormat(clip), spec.block, shapes);
 }
 
 }  // namespace starling
