@@ -1,14 +1,11 @@
 // AD-PSGD on real processes in fp64. A script fixes the order in which ranks begin and end their steps, so
 // that a simulation of algorithm 1 of the paper in plain loops must give equal weights. Other tests let the
-// ranks run freely. f_k(x) = 1/2 |x − c|², where c depends on the rank and the step, so the gradient is x −
-// c.
+// ranks run freely. The task is that of center_test_task.h, but the center also depends on the step.
 #include "starling/parallel/ad_psgd.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/module.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,6 +16,7 @@
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
 #include "starling/comm/network/tcp_connections.h"
+#include "starling/parallel/center_test_task.h"
 #include "starling/spec/neighbor_graph.h"
 #include "starling/testing/error_of.h"
 #include "starling/testing/memory_ranks.h"
@@ -28,7 +26,7 @@
 namespace starling {
 namespace {
 
-constexpr int kDim = 70;
+constexpr int kDim = kCenterElements;
 constexpr double kLr = 0.1, kMomentum = 0.6;
 constexpr uint64_t kSeed = 11;
 constexpr std::chrono::seconds kPatience{60};
@@ -36,27 +34,22 @@ constexpr std::chrono::seconds kPatience{60};
 using Vec = std::vector<double>;
 
 double center(int rank, int64_t step, int d) {
-  return std::sin(1.3 * rank + 0.7 * d) + 0.2 * std::cos(static_cast<double>(step) + d);
+  return center_of(rank, d) + 0.2 * std::cos(static_cast<double>(step) + d);
 }
 
+// The model has a buffer, which holds the mean of the last batch.
 Model quadratic() {
-  auto module = std::make_shared<torch::nn::Module>();
-  Model model;
-  module->register_parameter("x", torch::linspace(-1, 1, kDim, torch::kDouble));
-  model.module = module;
-  const at::Tensor seen = module->register_buffer("seen", torch::zeros({1}, torch::kDouble));
-  model.forward = [m = module.get(), seen](const at::Tensor& a) {
-    seen.fill_(a.detach().mean());
-    return m->named_parameters()["x"] - a;
+  Model model = center_model<at::kDouble>();
+  const at::Tensor seen = model.module->register_buffer("seen", torch::zeros({1}, torch::kDouble));
+  model.forward = [forward = model.forward, seen](const at::Tensor& c) {
+    seen.fill_(c.detach().mean());
+    return forward(c);
   };
-  model.loss = [](const at::Tensor& y, const at::Tensor&) { return y.square().sum() / 2; };
   return model;
 }
 
 Batch batch_of(int rank, int64_t step) {
-  at::Tensor c = torch::empty({1, kDim}, torch::kDouble);
-  for (int d = 0; d < kDim; ++d) c[0][d] = center(rank, step, d);
-  return {c, torch::zeros({1}, torch::kDouble)};
+  return center_batch(at::kDouble, [=](int d) { return center(rank, step, d); });
 }
 
 std::unique_ptr<AdPsgd> make(GossipGraph graph, Group& group, const Clock& clock, double momentum) {
@@ -79,8 +72,7 @@ bool make_step(AdPsgd& strategy, int rank, int64_t step, double lr, bool asks = 
 // Returns the agreed model. Collective.
 Vec mean_of(AdPsgd& strategy) {
   strategy.consensus();
-  const at::Tensor x = strategy.evaluated().parameters[0].tensor.detach().clone();
-  return Vec(x.data_ptr<double>(), x.data_ptr<double>() + kDim);
+  return evaluated_x(strategy);
 }
 
 // Returns x of every rank, one after another, on rank 0. Collective.
@@ -88,8 +80,8 @@ Vec all_of(AdPsgd& strategy, int ranks) {
   const StrategyState state = strategy.state();
   Vec all;
   for (int r = 0; r < ranks && !state.parameters.empty(); ++r) {
-    const at::Tensor x = state.optimizer.at("x@" + std::to_string(r) + "/x");
-    all.insert(all.end(), x.data_ptr<double>(), x.data_ptr<double>() + kDim);
+    const Vec x = doubles_in(state.optimizer.at("x@" + std::to_string(r) + "/x"));
+    all.insert(all.end(), x.begin(), x.end());
   }
   return all;
 }
@@ -154,9 +146,7 @@ void play(const std::vector<Event>& events, int64_t first, AdPsgd& strategy, Gro
 // Algorithm 1. Returns x of all ranks.
 Vec simulate(GossipGraph graph, const std::vector<bool>& active, const std::vector<Event>& events) {
   const auto ranks = active.size();
-  Vec first;
-  for (int d = 0; d < kDim; ++d) first.push_back(-1 + 2.0 * d / (kDim - 1));
-  std::vector<Vec> x(ranks, first), velocity(ranks, Vec(kDim, 0)), gradient(ranks);
+  std::vector<Vec> x(ranks, first_x()), velocity(ranks, Vec(kDim, 0)), gradient(ranks);
   std::vector<int64_t> step(ranks, 1);
   for (const Event& event : events) {
     const auto i = static_cast<size_t>(event.rank);

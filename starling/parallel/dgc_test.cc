@@ -1,23 +1,22 @@
 // Synchronous SGD with Deep Gradient Compression (codec/dgc.cc) on real processes, compared with a simulation
 // of the paper in plain loops: local clipping, momentum correction, factor masking, error feedback and the
-// warm-up. f_k(x) = 1/2 |x − c_k|², so the gradient is x − c_k.
+// warm-up. center_test_task.h has the task.
 #include <gtest/gtest.h>
-#include <torch/nn/module.h>
-#include <torch/types.h>
 
 #include <cmath>
 
 #include "starling/base/clock.h"
 #include "starling/codec/codec_reference.h"
 #include "starling/comm/bootstrap.h"
+#include "starling/parallel/center_test_task.h"
 #include "starling/parallel/compressed_sgd.h"
 #include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 namespace {
 
-constexpr int kDim = 70, kSteps = 14, kRanks = 3;
-constexpr size_t kPadded = 128;  // elements of the flat memory that holds x
+constexpr int kDim = kCenterElements, kSteps = 14, kRanks = 3;
+constexpr size_t kPadded = kPaddedCenterElements;
 constexpr double kLr = 0.05, kMomentum = 0.9, kClip = 2.5;
 // The warm-up has two phases of four steps: 4^-1 and 4^-2 exceed 0.05.
 constexpr const char* kWord = "dgc:keep=0.05,warmup=8";
@@ -25,23 +24,7 @@ constexpr const char* kWord = "dgc:keep=0.05,warmup=8";
 using Vec = std::vector<double>;
 
 float center(int rank, int d) {
-  return static_cast<float>(std::sin(1.3 * rank + 0.7 * d));
-}
-
-Model quadratic() {
-  auto module = std::make_shared<torch::nn::Module>();
-  Model model;
-  module->register_parameter("x", torch::linspace(-1, 1, kDim, torch::kFloat));
-  model.module = module;
-  model.forward = [m = module.get()](const at::Tensor& a) { return m->named_parameters()["x"] - a; };
-  model.loss = [](const at::Tensor& y, const at::Tensor&) { return y.square().sum() / 2; };
-  return model;
-}
-
-Batch batch_of(int rank) {
-  at::Tensor c = torch::empty({1, kDim}, torch::kFloat);
-  for (int d = 0; d < kDim; ++d) c[0][d] = center(rank, d);
-  return {c, torch::zeros({1}, torch::kFloat)};
+  return static_cast<float>(center_of(rank, d));
 }
 
 std::unique_ptr<CompressedSgd> make_sgd(const std::string& word, Group& group, const Clock& clock) {
@@ -50,22 +33,19 @@ std::unique_ptr<CompressedSgd> make_sgd(const std::string& word, Group& group, c
   options.clip_norm = kClip;
   OptimizerSpec plain;  // the rule has no momentum of its own
   plain.momentum = 0;
-  return std::make_unique<CompressedSgd>(quadratic, make_update_rule(plain), options, parse_codec(word),
-                                         CompressedSgd::Correction{kMomentum, 0}, group, clock);
+  return std::make_unique<CompressedSgd>(center_model<at::kFloat>, make_update_rule(plain), options,
+                                         parse_codec(word), CompressedSgd::Correction{kMomentum, 0}, group,
+                                         clock);
 }
 
 void run_steps(CompressedSgd& sgd, int rank, int from, int to) {
-  for (int step = from; step <= to; ++step) {
-    sgd.begin_step({step, kLr, false});
-    sgd.forward_backward(batch_of(rank));
-    sgd.update();
-  }
+  train_on_center(sgd, center_batch(at::kFloat, rank), from, to, kLr);
 }
 
 // Returns x after kSteps steps, and how many gradients were clipped.
 std::pair<Values, int> reference() {
-  const at::Tensor start = torch::linspace(-1, 1, kDim, torch::kFloat);
-  Values x(start.data_ptr<float>(), start.data_ptr<float>() + kDim);
+  const Vec start = first_x();
+  Values x(start.begin(), start.end());
   std::vector<Values> u(kRanks, Values(kPadded, 0)), r = u;
   int clipped = 0;
   for (int step = 1; step <= kSteps; ++step) {
@@ -99,8 +79,7 @@ TEST(Dgc, EqualsThePaperThroughTheWarmUp) {
     const SystemClock clock;
     const auto sgd = make_sgd(kWord, group, clock);
     run_steps(*sgd, group.rank(), 1, kSteps);
-    const at::Tensor x = sgd->evaluated().parameters[0].tensor.detach().to(torch::kDouble).contiguous();
-    return Vec(x.data_ptr<double>(), x.data_ptr<double>() + kDim);
+    return evaluated_x(*sgd);
   });
   const auto [expected, clipped] = reference();
   EXPECT_TRUE(clipped > 0 && clipped < kRanks * kSteps) << clipped;

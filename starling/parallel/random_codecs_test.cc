@@ -1,16 +1,12 @@
 // Synchronous SGD with the codecs that draw (codec/random_codec.h), on real processes. signsgd is compared
-// with a simulation of its equation in plain loops, with 4 and 5 ranks. f_k(x) = 1/2 |x − c_k|², so the
-// gradient is x − c_k.
+// with a simulation of its equation in plain loops, with 4 and 5 ranks. center_test_task.h has the task.
 #include <gtest/gtest.h>
-#include <torch/nn/module.h>
-#include <torch/types.h>
-
-#include <cmath>
 
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
 #include "starling/codec/random_reference.h"
 #include "starling/comm/bootstrap.h"
+#include "starling/parallel/center_test_task.h"
 #include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/pipeline/activation_coder.h"
 #include "starling/torch_testing/torch_group_processes.h"
@@ -18,36 +14,12 @@
 namespace starling {
 namespace {
 
-constexpr int kDim = 70, kSteps = 12;
-constexpr size_t kPadded = 128;  // elements of the flat memory that holds x
+constexpr int kDim = kCenterElements, kSteps = 12;
+constexpr size_t kPadded = kPaddedCenterElements;
 constexpr double kLr = 0.03;
 constexpr uint64_t kSeed = 5;
 
 using Vec = std::vector<double>;
-
-double center(int rank, int d) {
-  return std::sin(1.3 * rank + 0.7 * d);
-}
-
-double first_value(int d) {
-  return -1 + 2.0 * d / (kDim - 1);
-}
-
-Model quadratic() {
-  auto module = std::make_shared<torch::nn::Module>();
-  Model model;
-  module->register_parameter("x", torch::linspace(-1, 1, kDim, torch::kFloat));
-  model.module = module;
-  model.forward = [m = module.get()](const at::Tensor& a) { return m->named_parameters()["x"] - a; };
-  model.loss = [](const at::Tensor& y, const at::Tensor&) { return y.square().sum() / 2; };
-  return model;
-}
-
-Batch batch_of(int rank) {
-  at::Tensor c = torch::empty({1, kDim}, torch::kFloat);
-  for (int d = 0; d < kDim; ++d) c[0][d] = center(rank, d);
-  return {c, torch::zeros({1}, torch::kFloat)};
-}
 
 std::unique_ptr<CompressedSgd> make_sgd(const std::string& word, Group& group, const Clock& clock) {
   CodecSpec codec = parse_codec(word);
@@ -56,21 +28,17 @@ std::unique_ptr<CompressedSgd> make_sgd(const std::string& word, Group& group, c
   options.rank = group.rank();
   OptimizerSpec plain;
   plain.momentum = 0;
-  return std::make_unique<CompressedSgd>(quadratic, make_update_rule(plain), options, codec, group, clock);
+  return std::make_unique<CompressedSgd>(center_model<at::kFloat>, make_update_rule(plain), options, codec,
+                                         group, clock);
 }
 
 void run_steps(CompressedSgd& sgd, int rank, int from, int to) {
-  for (int step = from; step <= to; ++step) {
-    sgd.begin_step({step, kLr, false});
-    sgd.forward_backward(batch_of(rank));
-    sgd.update();
-  }
+  train_on_center(sgd, center_batch(at::kFloat, rank), from, to, kLr);
 }
 
 // Returns x after kSteps steps of x ← x − lr · sign(Σ_k sign(g_k)).
 Vec voted_reference(int ranks) {
-  Vec x;
-  for (int d = 0; d < kDim; ++d) x.push_back(first_value(d));
+  Vec x = first_x();
   const auto p = static_cast<size_t>(ranks);
   for (int step = 1; step <= kSteps; ++step) {
     for (size_t part = 0; part < p; ++part) {
@@ -78,7 +46,7 @@ Vec voted_reference(int ranks) {
       const size_t begin = part * (kPadded / 16) / p * 16, end = (part + 1) * (kPadded / 16) / p * 16;
       for (size_t d = begin; d < end && d < kDim; ++d) {
         int sum = 0;
-        for (int k = 0; k < ranks; ++k) sum += x[d] > center(k, static_cast<int>(d)) ? 1 : -1;
+        for (int k = 0; k < ranks; ++k) sum += x[d] > center_of(k, static_cast<int>(d)) ? 1 : -1;
         const KeyReference key{kSeed, static_cast<uint64_t>(step), 2 * p * part + p + part};
         x[d] -= kLr * sign_reference(sum, d - begin, key);
       }
@@ -93,8 +61,7 @@ TEST(SignSgd, MovesByTheVoteOfFourAndOfFiveRanks) {
       const SystemClock clock;
       const auto sgd = make_sgd("signsgd", group, clock);
       run_steps(*sgd, group.rank(), 1, kSteps);
-      const at::Tensor x = sgd->evaluated().parameters[0].tensor.detach().to(torch::kDouble).contiguous();
-      return Vec(x.data_ptr<double>(), x.data_ptr<double>() + kDim);
+      return evaluated_x(*sgd);
     });
     const Vec expected = voted_reference(ranks);
     for (const Vec& x : of_ranks) {

@@ -1,45 +1,24 @@
 // Stochastic gradient push on four real processes in fp64, compared with a simulation of algorithm 1 of the
-// paper in plain loops. f_k(x) = 1/2 |x − c_k|², so the gradient is x − c_k.
+// paper in plain loops. center_test_task.h has the task.
 #include "starling/parallel/sgp.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <torch/nn/module.h>
-#include <torch/types.h>
 
 #include <cmath>
 
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
+#include "starling/parallel/center_test_task.h"
 #include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 namespace {
 
-constexpr int kRanks = 4, kDim = 70;
+constexpr int kRanks = 4, kDim = kCenterElements;
 constexpr double kLr = 0.1, kMomentum = 0.6;
 
 using Vec = std::vector<double>;
-
-double center(int rank, int d) {
-  return std::sin(1.3 * rank + 0.7 * d);
-}
-
-Model quadratic() {
-  auto module = std::make_shared<torch::nn::Module>();
-  Model model;
-  module->register_parameter("x", torch::linspace(-1, 1, kDim, torch::kDouble));
-  model.module = module;
-  model.forward = [m = module.get()](const at::Tensor& a) { return m->named_parameters()["x"] - a; };
-  model.loss = [](const at::Tensor& y, const at::Tensor&) { return y.square().sum() / 2; };
-  return model;
-}
-
-Batch batch_of(int rank) {
-  at::Tensor c = torch::empty({1, kDim}, torch::kDouble);
-  for (int d = 0; d < kDim; ++d) c[0][d] = center(rank, d);
-  return {c, torch::zeros({1}, torch::kDouble)};
-}
 
 // Rank 0 sends to all, and rank 3 to rank 0 only, so out-degrees are 3, 1, 1, 1. In-degrees are unequal, too.
 std::vector<int> uneven(int rank, int64_t) {
@@ -61,17 +40,13 @@ std::vector<Vec> run_real(const OutNeighbors& out, int steps, double rest) {
     FlatReplicaOptions options;
     options.master = options.working = at::kDouble;
     options.rank = group.rank();
-    Sgp sgp(quadratic, make_update_rule(spec), options, out, group, clock);
-    for (int step = 1; step <= steps; ++step) {
-      sgp.begin_step({step, rate_of(step, rest), false});
-      sgp.forward_backward(batch_of(group.rank()));
-      sgp.update();
-    }
-    const at::Tensor z = sgp.evaluated().parameters[0].tensor.detach().clone();
+    Sgp sgp(center_model<at::kDouble>, make_update_rule(spec), options, out, group, clock);
+    const Batch batch = center_batch(at::kDouble, group.rank());
+    for (int step = 1; step <= steps; ++step) train_on_center(sgp, batch, step, step, rate_of(step, rest));
+    Vec found = evaluated_x(sgp);
     sgp.consensus();
-    const at::Tensor mean = sgp.evaluated().parameters[0].tensor.detach().clone();
-    Vec found(z.data_ptr<double>(), z.data_ptr<double>() + kDim);
-    found.insert(found.end(), mean.data_ptr<double>(), mean.data_ptr<double>() + kDim);
+    const Vec mean = evaluated_x(sgp);
+    found.insert(found.end(), mean.begin(), mean.end());
     return found;
   });
 }
@@ -83,9 +58,7 @@ struct Simulated {
 
 Simulated simulate(const OutNeighbors& out, int steps, double rest) {
   Simulated s;
-  Vec first;
-  for (int d = 0; d < kDim; ++d) first.push_back(-1 + 2.0 * d / (kDim - 1));
-  s.x.assign(kRanks, first);
+  s.x.assign(kRanks, first_x());
   s.z = s.x;
   std::vector<Vec> velocity(kRanks, Vec(kDim, 0));
   for (int step = 1; step <= steps; ++step) {
@@ -93,7 +66,7 @@ Simulated simulate(const OutNeighbors& out, int steps, double rest) {
     Vec w(kRanks, 0);
     for (int i = 0; i < kRanks; ++i) {
       for (int d = 0; d < kDim; ++d) {
-        velocity[i][d] = kMomentum * velocity[i][d] - rate_of(step, rest) * (s.z[i][d] - center(i, d));
+        velocity[i][d] = kMomentum * velocity[i][d] - rate_of(step, rest) * (s.z[i][d] - center_of(i, d));
         s.x[i][d] += velocity[i][d];
       }
       std::vector<int> to = out(i, step - 1);
@@ -143,17 +116,11 @@ TEST(Sgp, ACheckpointKeepsTheWeights) {
     FlatReplicaOptions options;
     options.master = options.working = at::kDouble;
     options.rank = group.rank();
-    const auto train = [&](Sgp& sgp, int first, int last) {
-      for (int step = first; step <= last; ++step) {
-        sgp.begin_step({step, kLr, false});
-        sgp.forward_backward(batch_of(group.rank()));
-        sgp.update();
-      }
-    };
+    const Batch batch = center_batch(at::kDouble, group.rank());
     StrategyState state;
     {
-      Sgp sgp(quadratic, make_update_rule(spec), options, uneven, group, clock);
-      train(sgp, 1, 7);
+      Sgp sgp(center_model<at::kDouble>, make_update_rule(spec), options, uneven, group, clock);
+      train_on_center(sgp, batch, 1, 7, kLr);
       state = sgp.state();
     }
     // Rank 0 has the complete state. It sends all ranks what it has of each.
@@ -167,11 +134,10 @@ TEST(Sgp, ACheckpointKeepsTheWeights) {
         broadcast(group, kept.data_ptr(), kept.numel(), values ? DataType::kFp32 : DataType::kFp64, 0);
       }
     }
-    Sgp resumed(quadratic, make_update_rule(spec), options, uneven, group, clock);
+    Sgp resumed(center_model<at::kDouble>, make_update_rule(spec), options, uneven, group, clock);
     resumed.load_state(state);
-    train(resumed, 8, 20);
-    const at::Tensor z = resumed.evaluated().parameters[0].tensor.detach();
-    Vec found(z.data_ptr<double>(), z.data_ptr<double>() + kDim);
+    train_on_center(resumed, batch, 8, 20, kLr);
+    Vec found = evaluated_x(resumed);
     for (auto& [name, tensor] : state.optimizer)
       if (name.starts_with("values@")) tensor = torch::ones({1});
     try {
@@ -195,14 +161,12 @@ TEST(Sgp, OneRankIsSgdInFp32) {
     const SystemClock clock;
     const OptimizerSpec spec;
     FlatReplicaOptions options;
-    Sgp sgp(quadratic, make_update_rule(spec), options, out_neighbors_of("one-peer", 1), group, clock);
-    FlatReplica alone(quadratic, make_update_rule(spec), options);
+    Sgp sgp(center_model<at::kDouble>, make_update_rule(spec), options, out_neighbors_of("one-peer", 1),
+            group, clock);
+    FlatReplica alone(center_model<at::kDouble>, make_update_rule(spec), options);
+    const Batch batch = center_batch(at::kFloat, 0);
     for (int step = 1; step <= 50; ++step) {
-      Batch batch = batch_of(0);
-      batch.input = batch.input.to(at::kFloat);
-      sgp.begin_step({step, 0.01, false});
-      sgp.forward_backward(batch);
-      sgp.update();
+      train_on_center(sgp, batch, step, step, 0.01);
       alone.forward_backward(batch, step);
       alone.update({step, 0.01, false});
     }
