@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kDim = kCenterElements, kSteps = 14, kRanks = 3;
 constexpr size_t kPadded = kPaddedCenterElements;
-constexpr double kLr = 0.05, kMomentum = 0.9, kClip = 2.5;
+constexpr double kLr = 0.05, kMomentum = 0.9, kClip = 4;
 // The warm-up has two phases of four steps: 4^-1 and 4^-2 exceed 0.05.
 constexpr const char* kWord = "dgc:keep=0.05,warmup=8";
 
