@@ -1,8 +1,8 @@
 // Bf16Codec writes each value as bf16: the upper half of an fp32, rounded to nearest even. bf16 has the range
 // of fp32 and 8 significant bits.
 //
-//   bytes(n) = 2 n                                       fixed rate, exact
-//   |x - decoded| <= 2^-8 |x| for |x| >= 2^-126
+//   bytes(n) = 2 n.                                      Fixed rate, exact.
+//   |x - decoded| <= 2^-8 |x| for |x| >= 2^-126.
 //
 // A value that rounds beyond the largest number becomes infinity. NaN stays NaN.
 #pragma once

@@ -1,33 +1,34 @@
 // CodecSpec is the value that a word such as that of --codec describes.
 //
 //   NAME[+NAME][:KEY=VALUE[,KEY=VALUE…]]   "int8", "1bit:feedback=off", "lowrank:rank=4,form=pca",
-//   "prune:keep=0.05"
+//   "prune:keep=0.05".
 //
-//   none fp16 bf16
-//   int8       block       number of elements that share a scale, a multiple of 8 (256)
-//   1bit       block       as for int8 (256)
-//   threshold  tau         only elements of larger magnitude are sent (0.001)
+// none, fp16, bf16 and signsgd have no setting of their own. The other codecs have these:
+//
+//   int8       block       number of elements that share a scale, a multiple of 8 (256).
+//   1bit       block       as for int8 (256).
+//   threshold  tau         only elements of larger magnitude are sent (0.001).
 //   lowrank    form        power-sgd: one step of the power method per call, started from the last
-//                          result; for gradients
-//                          pca: iterates from a new start in each call; for weights and changes
-//              rank        columns of the factors (2)
-//              iterations  iterations of pca (12)
-//   prune      keep        fraction of the elements that is sent (0.01)
-//   dgc        keep        as for prune, after the warm-up (0.001)
-//              warmup      steps of the warm-up, which sends more elements (400)
-//   random-k   keep        as for prune (0.1)
-//   qsgd       levels      number of levels of a magnitude above 0, 1 to 127 (7)
-//              norm        max, l2: what the levels divide (max)
-//              block       as for int8 (256)
-//   terngrad   clip        limit of an element in root mean squares of its block; 0: no limit (2.5)
-//              block       as for int8 (256)
-//   signsgd                no setting
-//   threshold, prune, dgc
-//              correction  on, off: momentum correction (momentum_correction.h), which needs feedback (as
-//                          feedback)
-//   all        feedback    on, off: error feedback
-//                          (on for 1bit, threshold, prune, dgc, random-k and lowrank as power-sgd;
-//                          impossible for qsgd, terngrad and signsgd)
+//                          result, for gradients.
+//                          pca: iterates from a new start in each call, for weights and changes.
+//              rank        columns of the factors (2).
+//              iterations  iterations of pca (12).
+//   prune      keep        fraction of the elements that is sent (0.01).
+//   dgc        keep        as for prune, after the warm-up (0.001).
+//              warmup      steps of the warm-up, which sends more elements (400).
+//   random-k   keep        as for prune (0.1).
+//   qsgd       levels      number of levels of a magnitude above 0, 1 to 127 (7).
+//              norm        max, l2: what the levels divide (max).
+//              block       as for int8 (256).
+//   terngrad   clip        limit of an element in root mean squares of its block, or 0 for none (2.5).
+//              block       as for int8 (256).
+//
+// Several codecs have these settings:
+//
+//   correction  on, off: momentum correction (momentum_correction.h), of threshold, prune and dgc (as
+//               feedback). It needs feedback.
+//   feedback    on, off: error feedback, of all codecs but qsgd, terngrad and signsgd. It is on for 1bit,
+//               threshold, prune, dgc, random-k and lowrank as power-sgd.
 //
 // NAME+NAME is a stack: the second codec encodes the values that the messages of the first one contain. The
 // stacks are prune and dgc with fp16, bf16 or int8, and lowrank with fp16 or bf16. The word of a stack has

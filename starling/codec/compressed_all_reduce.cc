@@ -120,8 +120,8 @@ void CompressedAllReduce::advance() {
   if (RandomCodec* random = whole_->random()) random->set_key(step, static_cast<uint64_t>(group_.rank()));
 }
 
-// Sets the step, and the key of the random decisions, of a message of this rank for part `part`, or of the
-// mean of this part (second).
+// Sets the step and the key of the random decisions. `second` says which message follows: that of this rank
+// for part `part`, or that of the mean of this part.
 void CompressedAllReduce::set_step(Codec& codec, size_t part, bool second) {
   if (codec.stepped() == nullptr) return;
   const uint64_t step = whole_->stepped()->step();

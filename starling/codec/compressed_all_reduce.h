@@ -7,9 +7,9 @@
 // cut into p parts. Rank r is the owner of part r. This is the exchange of 1-bit Adam (Tang et al., ICML
 // 2021) and of BytePS:
 //
-//   every rank k:  m_kr = encode(v_k[r] + e_k[r]) to owner r,   e_k[r] := v_k[r] + e_k[r] − decode(m_kr)
-//   owner r:       s_r = 1/p Σ_k decode(m_kr),   M_r = encode(s_r + f_r),   f_r := s_r + f_r − decode(M_r)
-//   every rank:    v[r] = decode(M_r)                           2 (p − 1) b(n / p) bytes
+//   every rank k:  m_kr = encode(v_k[r] + e_k[r]) to owner r,   e_k[r] := v_k[r] + e_k[r] − decode(m_kr).
+//   owner r:       s_r = 1/p Σ_k decode(m_kr),   M_r = encode(s_r + f_r),   f_r := s_r + f_r − decode(M_r).
+//   every rank:    v[r] = decode(M_r).                          2 (p − 1) b(n / p) bytes.
 //
 // e and f are error feedback (error_feedback.h), if the spec asks for it. Two ranks gather whole messages
 // instead: an all-gather sends as many bytes and encodes once. M_r has a codec object of its own, so that
@@ -20,16 +20,16 @@
 // parts.
 //
 // Random decisions (random_codec.h) have the number of the call of apply() as their step, beginning at 1. The
-// streams are k for the whole message of rank k, 2 p r + k for m_kr, and 2 p r + p + r for M_r.
+// stream of the whole message of rank k is k. That of m_kr is 2 p r + k, and that of M_r is 2 p r + p + r.
 //
 // A warm-up (dgc) has the same step, at each rank and for each part (stepped_codec.h).
 //
 // Lists (threshold, prune, dgc): the sum of p lists is a list that is up to p times as long. It is not
 // encoded again. The ranks tell each other the lengths of their messages, 8 bytes each. b is the longest one.
 //
-//   all-gather:             every rank gets and adds all messages       (p − 1)(8 + b) bytes
-//   sparse reduce-scatter:  lists of parts go to their owners, and the owners' sums go to all ranks as fp32
-//                                                          (p − 1)(8 + 8 + b(n / p) + 4 n / p) bytes
+//   all-gather:             every rank gets and adds all messages.      (p − 1)(8 + b) bytes.
+//   sparse reduce-scatter:  lists of parts go to their owners, and the owners' sums go to all ranks as fp32.
+//                                                          (p − 1)(8 + 8 + b(n / p) + 4 n / p) bytes.
 //
 // The ranks choose the way that moves fewer bytes in each call, by the longest message. The second way moves
 // fewer if the lists have more than about 4 n / (p − 1) bytes. prune and dgc then keep their fraction of each

@@ -2,13 +2,13 @@
 // sends more of them in its first steps. Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: reducing the
 // communication bandwidth for distributed training", ICLR 2018 (arXiv 1712.01887), section 3.3.
 //
-//   phases  = the number of i >= 1 with 4^-i > keep
-//   keep(t) = 4^-(1 + floor(phases (t - 1) / warmup))  for t <= warmup,   keep  for t > warmup
-//   message and bytes: those of prune (prune.h) with keep(t)
+//   phases  = the number of i >= 1 with 4^-i > keep.
+//   keep(t) = 4^-(1 + floor(phases (t - 1) / warmup))  for t <= warmup,   keep  for t > warmup.
+//   message and bytes: those of prune (prune.h) with keep(t).
 //
 // t is the step (stepped_codec.h). All ranks have the same step, so a receiver knows k. With keep = 0.001
-// there are four phases, and the shares that are not sent are those of the paper: 75 %, 93.75 %, 98.4375
-// %, 99.6 %, and 99.9 % after the warm-up.
+// there are four phases, and the shares that are not sent are those of the paper. They are 75 %, 93.75 %,
+// 98.4375 % and 99.6 %, and 99.9 % after the warm-up.
 //
 // The rest of the paper is not in this file. Error feedback is in error_feedback.h, momentum correction and
 // momentum factor masking are in momentum_correction.h, and local gradient clipping is in

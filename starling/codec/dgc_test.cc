@@ -1,6 +1,6 @@
-// Compares dgc with the numbers of its paper, and its all-reduce with a plain simulation of the paper's
-// algorithm: error feedback, momentum correction, factor masking and the warm-up. The simulation also counts
-// the bytes of each phase by the formulas of docs/reference/codecs.md.
+// Compares dgc with the numbers of its paper, and its all-reduce with a plain simulation of the paper. The
+// simulation has error feedback, momentum correction, factor masking and the warm-up. It also counts the
+// bytes of each phase by the formulas of docs/reference/codecs.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

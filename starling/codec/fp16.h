@@ -1,8 +1,8 @@
 // Fp16Codec writes each value in IEEE half precision, rounded to nearest even.
 //
-//   bytes(n) = 2 n                                       fixed rate, exact
-//   |x - decoded| <= 2^-11 |x| for 2^-14 <= |x| <= 65504
-//   |x - decoded| <= 2^-25     for |x| < 2^-14
+//   bytes(n) = 2 n.                                      Fixed rate, exact.
+//   |x - decoded| <= 2^-11 |x| for 2^-14 <= |x| <= 65504.
+//   |x - decoded| <= 2^-25     for |x| < 2^-14.
 //
 // Values of magnitude 65520 or more become infinity. NaN stays NaN.
 #pragma once

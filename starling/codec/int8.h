@@ -2,10 +2,10 @@
 // quantization. Dettmers, "8-bit approximations for parallelism in deep learning", 2016, proposes 8-bit
 // gradients.
 //
-//   scale = max |x| / 127 over the block,   q = round(x / scale),   decoded = scale q
-//   message: for each block of m values: scale (fp32), m × int8
-//   bytes(n) = n + 4 ceil(n / block); with shapes the sum over the tensors           fixed rate, exact
-//   |x - decoded| <= scale / 2, and the rounding of fp32
+//   scale = max |x| / 127 over the block,   q = round(x / scale),   decoded = scale q.
+//   message: for each block of m values: scale (fp32), m × int8.
+//   bytes(n) = n + 4 ceil(n / block). With shapes it is the sum over the tensors.    Fixed rate, exact.
+//   |x - decoded| <= scale / 2, and the rounding of fp32.
 //
 // A block that holds a NaN or infinity decodes to NaN. A block whose numbers all have magnitudes below 1e-36
 // decodes to zeros.

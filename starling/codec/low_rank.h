@@ -2,10 +2,10 @@
 // as the product of two thin ones, M ~ P Q^T, where the columns of P are orthonormal. This file decides which
 // tensors are factorized, lays out the message and decodes it.
 //
-//   tensor of rows × cols with r = min(rank, rows, cols):  r (rows + cols) values: P, then Q, by columns;
-//   rows · cols values as they are if the factors are not smaller (vectors, small matrices)
-//   bytes = 4 · the sum of these over the tensors; padding is not sent             fixed rate, exact
-//   bytes = 2 · this sum in the stacks lowrank+fp16 and lowrank+bf16
+//   tensor of rows × cols with r = min(rank, rows, cols):  r (rows + cols) values: P, then Q, by columns.
+//   If the factors are not smaller (vectors, small matrices):  rows · cols values as they are.
+//   bytes = 4 · the sum of these over the tensors. Padding is not sent.            Fixed rate, exact.
+//   bytes = 2 · this sum in the stacks lowrank+fp16 and lowrank+bf16.
 //
 // A matrix that holds a NaN or infinity decodes to a matrix with values that are not finite.
 #pragma once

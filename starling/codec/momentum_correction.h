@@ -1,11 +1,11 @@
 // MomentumCorrection moves the momentum of SGD in front of a codec that sends few values per step. Source:
 // Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression", ICLR 2018, sections 3.1 and 3.2.
 //
-//   u := m u + g
-//   x := u + r
-//   send encode(x)
-//   r := x - decode(encode(x))
-//   u := 0 where a value was sent
+//   u := m u + g.
+//   x := u + r.
+//   send encode(x).
+//   r := x - decode(encode(x)).
+//   u := 0 where a value was sent.
 //
 // r is the residual of error_feedback.h. m is the momentum, and u is 0 at first. The sum over all steps of
 // what is sent, plus r, is the sum of all u. If every value were sent and u never became 0, the receiver

@@ -1,6 +1,6 @@
 // NoneCodec copies the values as they are.
 //
-//   bytes(n) = 4 n                                       fixed rate, exact
+//   bytes(n) = 4 n.                                      Fixed rate, exact.
 #pragma once
 
 #include "starling/codec/codec.h"

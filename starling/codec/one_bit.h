@@ -3,9 +3,9 @@
 // Droppo, Li, Yu: "1-bit stochastic gradient descent and its application to data-parallel distributed
 // training of speech DNNs", Interspeech 2014. The blocks of the paper are the columns of a weight matrix.
 //
-//   x >= 0 -> mean of the block's values >= 0,   x < 0 -> mean of those < 0
-//   message: per block of m values: two means (fp32), ceil(m / 8) bytes of signs, first one in the low bit
-//   bytes(n) = sum over the blocks of 8 + ceil(m / 8) = n / 8 + 8 n / block for whole blocks; fixed rate
+//   x >= 0 -> mean of the block's values >= 0,   x < 0 -> mean of those < 0.
+//   message: per block of m values: two means (fp32), ceil(m / 8) bytes of signs, first one in the low bit.
+//   bytes(n) = sum over the blocks of 8 + ceil(m / 8) = n / 8 + 8 n / block for whole blocks.    Fixed rate.
 //
 // These two means have the least squared error of all pairs for a threshold at 0. The codec alone is biased.
 // The paper's algorithm combines it with ErrorFeedback (error_feedback.h), which is optional here so that the

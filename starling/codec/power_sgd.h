@@ -3,18 +3,18 @@
 // Karimireddy, Jaggi: "PowerSGD: practical low-rank gradient compression for distributed optimization",
 // NeurIPS 2019, algorithm 1, with Q orthonormalized before use as in the authors' code.
 //
-//   P_w = M_w Q,   P = orth(mean of P_w),   Q_w = M_w^T P,   Q = mean of Q_w,   the mean of M_w ~ P Q^T
-//   error feedback (algorithm 2): e_w = M_w - P Q_w^T
+//   P_w = M_w Q,   P = orth(mean of P_w),   Q_w = M_w^T P,   Q = mean of Q_w,   the mean of M_w ~ P Q^T.
+//   error feedback (algorithm 2): e_w = M_w - P Q_w^T.
 //
 // average() computes both means by all-reduces of thin matrices. Tensors that are not factorized are part of
 // the first one. encode() computes one rank's factors without any mean, which is the message of a push to a
 // server. low_rank.h has the bytes.
 //
-// In the stacks lowrank+fp16 and lowrank+bf16, R rounds the elements of both arrays on their way, and C_w is
-// what rank w contributes to the second mean (compressed_all_reduce.h):
+// In the stacks lowrank+fp16 and lowrank+bf16, R rounds the elements of both arrays on their way. C_w is what
+// rank w contributes to the second mean (compressed_all_reduce.h):
 //
-//   P = orth(R(mean of R(P_w))),   Q_w = M_w^T P,   Q = R(mean of R(Q_w)) = mean of C_w,   e_w = M_w - P
-//   C_w^T
+//   P = orth(R(mean of R(P_w))),   Q_w = M_w^T P,   Q = R(mean of R(Q_w)) = mean of C_w.
+//   e_w = M_w - P C_w^T.
 //
 // P may be any orthonormal basis, so its rounding costs no value: e_w has what P does not span. The rounding
 // of Q is in C_w, and so in e_w.

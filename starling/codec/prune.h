@@ -2,11 +2,12 @@
 // Heafield: "Sparse communication for distributed gradient descent", EMNLP 2017. For weights this is the
 // pruning of Han, Mao, Dally: "Deep compression", ICLR 2016, which also codes positions as gaps.
 //
-//   k = ceil(keep n), at least 1; of values of equal magnitude at the border the first ones
-//   message: k values (fp32) in the order of their positions, then k numbers gap - 1 as varints; gap is the
-//            distance to the value sent before, from position -1 for the first value
-//   bytes(n) = 5 k + (gaps > 128) + (gaps > 16384) + …            variable: encode returns the exact number
-//           <= 4 k + min(n, k + min(k, n / 129) + min(k, n / 16385) + …), because the gaps sum to at most n
+//   k = ceil(keep n), at least 1. Of values of equal magnitude at the border the first ones are sent.
+//   message: k values (fp32) in the order of their positions, then k numbers gap - 1 as varints.
+//   gap = distance to the value sent before, from position -1 for the first value.
+//   bytes(n) = 5 k + (gaps > 128) + (gaps > 16384) + ….           Variable: encode returns the exact number.
+//   bytes(n) <= 4 k + min(n, k + min(k, n / 129) + min(k, n / 16385) + …).
+//   The gaps sum to at most n, hence this bound.
 //
 // A stack, prune+int8 for example, encodes the k values by a second codec V, as one range without shapes. The
 // message has V's message of k values in their place, so 4 k becomes the bytes of V for k values.

@@ -2,15 +2,17 @@
 // is the value. Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: communication-efficient SGD via gradient
 // quantization and encoding", NeurIPS 2017 (arXiv 1610.02132), section 3.1, with buckets as in section 4.
 //
-//   v = max |x| (norm=max) or the 2-norm of x (norm=l2) over the block
-//   y = s |x_i| / v,   l = floor(y),   level = l + 1 with probability y - l, otherwise l
-//   decoded = sign(x_i) level v / s
-//   message: for each block of m values: v (fp32), then m codes s + sign(x_i) level of b bits each
-//   b = ceil(log2(2 s + 1));   bytes(n) = sum over the blocks of 4 + ceil(m b / 8)      fixed rate, exact
+//   v = max |x| (norm=max) or the 2-norm of x (norm=l2) over the block.
+//   y = s |x_i| / v,   l = floor(y),   level = l + 1 with probability y - l, otherwise l.
+//   decoded = sign(x_i) level v / s.
+//   message: for each block of m values: v (fp32), then m codes s + sign(x_i) level of b bits each.
+//   b = ceil(log2(2 s + 1)).
+//   bytes(n) = sum over the blocks of 4 + ceil(m b / 8).                                Fixed rate, exact.
 //
-// E decoded = x. With m values in a block, the variance E |decoded - x|² is at most
-//   norm=l2:   min(m / s², sqrt(m) / s) |x|²  (lemma 3.1 of the paper)
-//   norm=max:  m v² / (4 s²), because a value moves by less than one level
+// E decoded = x. The variance E |decoded - x|² of a block of m values has a bound:
+//
+//   norm=l2:   at most min(m / s², sqrt(m) / s) |x|² (lemma 3.1 of the paper).
+//   norm=max:  at most m v² / (4 s²), because a value moves by less than one level.
 //
 // The paper's code of variable length (Elias) is not used, because the length of a message would depend on
 // its values.

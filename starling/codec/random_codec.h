@@ -3,8 +3,8 @@
 // Every draw is a function of a key (base/keyed_random.h), so a run that resumes makes equal messages. The
 // function does not depend on threads, on earlier messages or on the processor.
 //
-//   key(stream) = key_of(seed, step, stream)          seed: train.seed (CodecSpec::seed)
-//   draw i      = mix64(key + i · kGolden)            i: the position of the value in the range of the codec
+//   key(stream) = key_of(seed, step, stream).         seed: train.seed (CodecSpec::seed).
+//   draw i      = mix64(key + i · kGolden).           i: the position of the value in the range of the codec.
 //
 // stepped_codec.h has the step. The stream differs between two messages of one step, so that their draws are
 // independent. compressed_all_reduce.h and server/value_coder.h choose both.

@@ -297,8 +297,8 @@ TEST(TernGrad, IsAQuarterOfAByteAndAScaleABlock) {
   EXPECT_EQ(message_of(*codec, test_values(257, 1)).size(), 73u);
 }
 
-// The mean is the clipped value (theorem 1 of the paper is about clipped gradients), and the variance of each
-// value is |y| (s - |y|).
+// The mean is the clipped value, because theorem 1 of the paper is about clipped gradients. The variance of
+// each value is |y| (s - |y|).
 TEST(TernGrad, IsUnbiasedForTheClippedValues) {
   constexpr int kDraws = 4000;
   constexpr size_t kCount = 64;

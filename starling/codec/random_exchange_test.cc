@@ -1,5 +1,6 @@
-// The mean or the vote of several ranks by the codecs that draw, compared with naive simulations: qsgd,
-// terngrad and random-k by their means, signsgd by counted votes. Also their bytes, and their resumed runs.
+// Compares the mean or the vote of several ranks, by the codecs that draw, with naive simulations. qsgd,
+// terngrad and random-k are compared by their means, and signsgd by counted votes. Other tests compare the
+// bytes, and resumed runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,8 +123,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, RandomMean,
                                          Case{"terngrad", 4, true}, Case{"terngrad:clip=0", 5, false}),
                          name_of_case);
 
-// Over many steps, the mean of what the ranks get approaches the mean of their gradients, although the owner
-// rounds at random for a second time.
+// Over many steps, the mean of what the ranks get approaches the mean of their gradients. The owner rounds at
+// random for a second time, which changes no expectation.
 TEST(RandomMeans, OfManyStepsAreUnbiased) {
   constexpr int kDraws = 400;
   for (const char* word : {"qsgd:levels=2", "terngrad:clip=0"}) {

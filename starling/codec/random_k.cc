@@ -2,11 +2,12 @@
 // travel, because every rank computes the positions. Stich, Cordonnier, Jaggi: "Sparsified SGD with memory",
 // NeurIPS 2018 (arXiv 1809.07599), algorithm 1 with rand_k.
 //
-//   S = a set of k of the n positions, uniform among all such sets, from the seed and the step
-//   k = ceil(keep n), at least 1
-//   decoded = c x on S, 0 elsewhere;  c = 1 with error feedback (the paper),  c = n / k without it
-//   message: the k values (fp32) in the order of their positions
-//   bytes(n) = 4 k                                                                   fixed rate, exact
+//   S = a set of k of the n positions, uniform among all such sets, from the seed and the step.
+//   k = ceil(keep n), at least 1.
+//   decoded = c x on S, 0 elsewhere.
+//   c = 1 with error feedback (the paper),   c = n / k without it.
+//   message: the k values (fp32) in the order of their positions.
+//   bytes(n) = 4 k.                                                                  Fixed rate, exact.
 //
 // With c = 1 the message is a contraction, as error feedback needs it: E |x - decoded|² = (1 - k/n) |x|².
 // With c = n / k the message is unbiased: E decoded = x and E |x - decoded|² = (n/k - 1) |x|².

@@ -1,24 +1,24 @@
 // Codec "signsgd" sends the sign of each value. The ranks vote on the sign of each element. Bernstein, Wang,
 // Azizzadenesheli, Anandkumar: "signSGD: compressed optimisation for non-convex problems", ICML 2018 (arXiv
-// 1802.04434), algorithm 3; Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with majority vote is
+// 1802.04434), algorithm 3. Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with majority vote is
 // communication efficient and fault tolerant", ICLR 2019 (arXiv 1810.05291).
 //
-//   rank k sends sign(g_k);   the decoded result is V = sign(sum over k of sign(g_k));   w := w - lr V
-//   message: for each tensor of m values: a head (fp32), then m signs of 1 bit: 1 for +, 0 for -
-//   bytes(n) = sum over the tensors of 4 + ceil(m / 8)                                fixed rate, exact
+//   rank k sends sign(g_k),   the decoded result is V = sign(sum over k of sign(g_k)),   w := w - lr V.
+//   message: for each tensor of m values: a head (fp32), then m signs of 1 bit: 1 for +, 0 for -.
+//   bytes(n) = sum over the tensors of 4 + ceil(m / 8).                               Fixed rate, exact.
 //
 // The vote (Combining::kVoted). The owner of a part decodes ±1 of each rank and adds them. It encodes the
 // mean, whose sign is that of the majority, and sends it to all ranks.
 //
 // Zeros and ties. One bit cannot say 0. A value that is exactly 0 gets a sign by a fair draw of
-// random_codec.h. A sum of votes that is 0, which is a tie of an even number of ranks, is such a value: the
+// random_codec.h. A sum of votes that is 0, which is a tie of an even number of ranks, is such a value. The
 // owner draws its sign, and all ranks get this sign. A rule such as "a tie is +" would move the weights in
 // one direction. There is one exception: if all values of a tensor in a message are 0, the head is 0 and they
 // decode to zeros. So a rank without a gradient does not vote, and a tensor without votes does not move.
 //
-// The head is 1 in other tensors, so the update of an element is ±1 times the learning rate, whatever the
-// size of the gradient is. The natural rate is therefore that of Adam, not that of SGD. Without shapes, the
-// range is one tensor.
+// The head is 1 in other tensors, so the update of an element is ±1 times the learning rate. It does not
+// depend on the size of the gradient. The natural rate is therefore that of Adam, not that of SGD. Without
+// shapes, the range is one tensor.
 //
 // A tensor that holds a NaN or infinity has the head NaN and decodes to NaN.
 #include <cmath>

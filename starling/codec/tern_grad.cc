@@ -2,11 +2,12 @@
 // Chen, Li: "TernGrad: ternary gradients to reduce communication in distributed deep learning", NIPS 2017
 // (arXiv 1705.07878), equations 1 and 8.
 //
-//   σ = root mean square of the block;   y = x, limited to ±clip σ (clip=0: y = x)
-//   s = max |y|,   b_i = 1 with probability |y_i| / s, otherwise 0
-//   decoded = s sign(y_i) b_i
-//   message: for each block of m values: s (fp32), then m codes of 2 bits: 0 for 0, 1 for s, 2 for -s
-//   bytes(n) = sum over the blocks of 4 + ceil(m / 4)                                 fixed rate, exact
+//   σ = root mean square of the block.
+//   y = x, limited to ±clip σ (clip=0: y = x).
+//   s = max |y|,   b_i = 1 with probability |y_i| / s, otherwise 0.
+//   decoded = s sign(y_i) b_i.
+//   message: for each block of m values: s (fp32), then m codes of 2 bits: 0 for 0, 1 for s, 2 for -s.
+//   bytes(n) = sum over the blocks of 4 + ceil(m / 4).                                Fixed rate, exact.
 //
 // E decoded = y, and E (decoded - y)² = |y| (s - |y|) for each value. Clipping makes this variance small and
 // adds the bias y - x.

@@ -1,11 +1,12 @@
 // ThresholdCodec sends only elements beyond ±tau, each as its index and its sign. The receiver decodes ±tau
 // for them. Strom: "Scalable distributed DNN training using commodity GPU cloud computing", Interspeech 2015.
 //
-//   x > tau -> +tau,   x < -tau -> -tau,   else nothing
-//   message: count k (u32), tau (fp32), k numbers 2 (gap - 1) + (negative ? 1 : 0) as varints; gap is the
-//            distance to the element sent before (from -1 for the first)
-//   bytes(n) = 8 + k + (gaps > 64) + (gaps > 8192) + …, at most 8 + n
-//            (variable: encode returns the exact number)
+//   x > tau -> +tau,   x < -tau -> -tau,   else nothing.
+//   message: count k (u32), tau (fp32), k numbers 2 (gap - 1) + sign as varints.
+//   sign = 1 for a negative value, else 0.
+//   gap = distance to the element sent before, from -1 for the first.
+//   bytes(n) = 8 + k + (gaps > 64) + (gaps > 8192) + …, at most 8 + n.
+//   The bytes are variable: encode returns the exact number.
 //
 // Unsent values, and the excess over tau, go to ErrorFeedback. Without error feedback, elements within ±tau
 // are never sent. A sent element changes by at most tau per step, so choose tau near the size of typical

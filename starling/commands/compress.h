@@ -2,8 +2,8 @@
 // values, and writes both in Huffman codes.
 //
 //   1. Pruning. Each layer keeps its largest weights. The density of every layer falls from 1 to its final
-//      value d during the first half of the steps, so that the other weights adapt. After the share x of
-//      these steps it is
+//      value d during the first half of the steps. So the other weights adapt. After the share x of these
+//      steps it is
 //
 //        d + (1 - d)(1 - x)³                 Zhu and Gupta, To prune, or not to prune, arXiv 1710.01878
 //
@@ -61,9 +61,9 @@ inline constexpr const char* kOneProcess = "one process compresses a network: le
 using CompressProgress = std::function<bool(int stage, double done)>;
 
 // Compresses the weights in spec.model.init on the data of spec.data and writes options.file. `group` has
-// this process alone. Errors: ConfigError for a group of several processes, for data without a test part, for
-// a model that cannot be compressed, for wrong densities, and for a file that exists unless options.force is
-// set; those of retrain() and of the files.
+// this process alone. Errors: ConfigError for a group of several processes, for data without a test part and
+// for a model that cannot be compressed. Also ConfigError for wrong densities, and for a file that exists if
+// options.force is not set. The errors of retrain() and of the files.
 CompressReport compress(const RunSpec& spec, const CompressOptions& options, Group& group,
                         const CompressProgress& progress = {});
 

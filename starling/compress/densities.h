@@ -1,5 +1,5 @@
-// Which weights of which layer remain when a network is pruned by magnitude (Han, Pool, Tran, Dally, Learning
-// both Weights and Connections for Efficient Neural Networks, arXiv 1506.02626).
+// Which weights of which layer remain when a network is pruned by magnitude. Source: Han, Pool, Tran, Dally,
+// Learning both Weights and Connections for Efficient Neural Networks, arXiv 1506.02626.
 //
 // The density of a layer is the share of its weights that remain. One number, the density of the network,
 // determines those of all layers: a layer of n weights has the density
@@ -35,9 +35,9 @@ using LayerDensities = std::map<std::string, double, std::less<>>;
 LayerDensities layer_densities(std::span<const LayerSize> layers, double density,
                                const LayerDensities& given);
 
-// Reads "fc1=0.08,fc2=0.1". Errors: ConfigError of `where` for a text without "=", for a number that is not
-// above 0 and at most 1, for a layer that occurs twice, and for a layer that `layers` lacks. The message
-// lists the layers.
+// Reads "fc1=0.08,fc2=0.1". Errors: ConfigError of `where` for a text without "=", and for a number that is
+// not above 0 and at most 1. Also for a layer that occurs twice, and for a layer that `layers` lacks. The
+// message lists the layers.
 LayerDensities parse_densities(std::string_view text, std::span<const LayerSize> layers,
                                const std::string& where);
 

@@ -1,5 +1,5 @@
-// Weight sharing by k-means (Han, Mao, Dally, Deep Compression, arXiv 1510.00149, section 3): the weights of
-// a layer are divided into k clusters, and all weights of a cluster get one value, the centroid.
+// Weight sharing by k-means (Han, Mao, Dally, Deep Compression, arXiv 1510.00149, section 3). The weights of
+// a layer are divided into k clusters. All weights of a cluster get one value, the centroid.
 //
 //   cost = Σ (w - c(w))²
 //

@@ -1,4 +1,4 @@
-// Coordinator is rank 0's control part: it turns the instructions of the loop into broadcasts, adds the
+// Coordinator is rank 0's control part. It turns the instructions of the loop into broadcasts, adds the
 // scalars that the ranks reply, and hands out portions.
 #pragma once
 

@@ -1,11 +1,13 @@
 // The line search of L-BFGS: finds a step t along a direction that satisfies the strong Wolfe conditions.
 //
-//   φ(t) ≤ φ(0) + c₁ t φ'(0)      and      |φ'(t)| ≤ c₂ |φ'(0)|
+//   φ(t) ≤ φ(0) + c₁ t φ'(0)      and      |φ'(t)| ≤ c₂ |φ'(0)|.
 //
 // The search brackets a step and then narrows the bracket by cubic interpolation (Nocedal and Wright,
-// Numerical Optimization, algorithms 3.5 and 3.6). Near the minimum the rounding of φ hides its decrease. A
-// step then also counts as a decrease if φ(t) ≤ φ(0) + ε |φ(0)| and φ'(t) ≤ (2 c₁ − 1) φ'(0), the approximate
-// condition of Hager and Zhang (SIAM J. Optim. 16, 2005).
+// Numerical Optimization, algorithms 3.5 and 3.6). Near the minimum the rounding of φ hides its decrease. The
+// approximate condition of Hager and Zhang (SIAM Journal on Optimization 16, 2005) then also counts as a
+// decrease:
+//
+//   φ(t) ≤ φ(0) + ε |φ(0)|        and      φ'(t) ≤ (2 c₁ − 1) φ'(0).
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Compares the pure logic of L-BFGS with naive references: the recursion with dense matrices, the line search
-// with the definition of its conditions, and the loop with the solution of linear equations.
+// Compares the pure logic of L-BFGS with naive references. The recursion is compared with dense matrices, the
+// line search with the definition of its conditions, and the loop with the solution of linear equations.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

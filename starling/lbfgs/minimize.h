@@ -1,8 +1,8 @@
-// L-BFGS as a loop of instructions to those who hold the vectors: Sandblaster (Dean et al., "Large scale
-// distributed deep networks", NIPS 2012, section 4.2 and algorithm 2). The loop itself is deterministic and
-// sees scalars only.
+// L-BFGS as a loop of instructions to those who hold the vectors. This is Sandblaster (Dean et al., "Large
+// scale distributed deep networks", NIPS 2012, section 4.2 and algorithm 2). The loop itself is deterministic
+// and sees scalars only.
 //
-//   d = −H g   (two_loop.h),   t by the strong Wolfe conditions (line_search.h),   x ← x + t d
+//   d = −H g   (two_loop.h),   t by the strong Wolfe conditions (line_search.h),   x ← x + t d.
 #pragma once
 
 #include <cstdint>

@@ -40,8 +40,8 @@ struct GeneratedSamples {
 SampleTable make_samples(const GeneratedSamples& spec);
 
 // Turns labels into 1 for `positive` and 0 for all other values. Without `positive` the labels stay.
-// Then checks the table. Errors: DataError if there is no sample or no feature, if a label is neither 0 nor
-// 1, if all labels are equal, or if a feature is not finite.
+// Then checks the table. Errors: DataError if there is no sample or no feature, or if a feature is not
+// finite. DataError also if a label is neither 0 nor 1, or if all labels are equal.
 void make_binary(SampleTable& table, std::optional<double> positive);
 
 // Returns a hash of all numbers, by which ranks and checkpoints compare tables.

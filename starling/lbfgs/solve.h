@@ -78,8 +78,8 @@ int64_t lbfgs_elements(const SampleTable& table);
 void check_lbfgs(const LbfgsOptions& options);
 
 // Minimizes. Collective.
-// Errors: ConfigError, from check_lbfgs(); DataError if ranks have different samples; Error(kNumeric) if the
-// objective is not finite; Error(kCheckpoint); TimeoutError if an evaluation makes no progress; CommError.
+// Errors: ConfigError, from check_lbfgs(). DataError if ranks have different samples. Error(kNumeric) if the
+// objective is not finite. Error(kCheckpoint). TimeoutError if an evaluation makes no progress. CommError.
 LbfgsResult solve_logistic(const LbfgsOptions& options, const LbfgsParts& parts);
 
 }  // namespace starling

@@ -1,13 +1,14 @@
 // TwoLoop is the two-loop recursion of L-BFGS in scalars. It turns dot products of the stored vectors into
 // the coefficients of the search direction, and needs no vector.
 //
-// The recursion (Nocedal 1980; Nocedal and Wright, Numerical Optimization, algorithm 7.4) for pairs s_i, y_i
-// with ρ_i = 1 / (s_i·y_i), from the newest pair to the oldest and back:
+// The recursion is that of Nocedal 1980 (Nocedal and Wright, Numerical Optimization, algorithm 7.4). It goes
+// over the pairs s_i, y_i from the newest pair to the oldest and back, with ρ_i = 1 / (s_i·y_i):
 //
-//   q ← g;     α_i ← ρ_i s_i·q;   q ← q − α_i y_i           newest … oldest
-//   r ← γ q,   γ = s·y / y·y of the newest pair
-//   β ← ρ_i y_i·r;   r ← r + (α_i − β) s_i                   oldest … newest
-//   d = −r
+//   q ← g.
+//   α_i ← ρ_i s_i·q,   q ← q − α_i y_i.                     From the newest pair to the oldest.
+//   r ← γ q,   γ = s·y / y·y of the newest pair.
+//   β ← ρ_i y_i·r,   r ← r + (α_i − β) s_i.                 From the oldest pair to the newest.
+//   d = −r.
 //
 // All vectors in it are combinations of g, s_i and y_i. Their coefficients and the products of these vectors
 // suffice (Chen, Wang and Zhou, NIPS 2014).

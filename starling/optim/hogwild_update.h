@@ -1,8 +1,8 @@
 // The updates of threads that train one model without locks (Hogwild: Recht, Re, Wright, Niu, NIPS 2011,
 // arXiv 1106.5730, algorithm 1).
 //
-//   x̂ ← read x                            one element after another, while other threads update x
-//   x_i ← x_i − lr (s g_i + λ x̂_i)        for each element i, as one atomic addition
+//   x̂ ← read x.                           One element after another, while other threads update x.
+//   x_i ← x_i − lr (s g_i + λ x̂_i).       For each element i, as one atomic addition.
 //
 // x is shared by all threads, and g is the gradient at x̂. s is a factor, and λ is the weight decay. The
 // dense form updates every element. The sparse form updates the elements whose gradient is not 0, and leaves

@@ -1,13 +1,13 @@
 // AD-PSGD: asynchronous decentralized parallel SGD, by pairs of ranks.
 //
-//   one step of an active rank i:    g_i ← gradient at x_i
-//                                    meanwhile, with a random passive neighbor j:  x_i, x_j ← (x_i + x_j) / 2
-//                                    x_i ← x_i − lr · U(g_i)
-//   one step of a passive rank j:    g_j ← gradient at x̂_j, a copy of x_j
-//                                    x_j ← x_j − lr · U(g_j)
+//   one step of an active rank i:  g_i ← gradient at x_i.
+//                                  Meanwhile, with a random passive neighbor j:  x_i, x_j ← (x_i + x_j) / 2.
+//                                  x_i ← x_i − lr · U(g_i).
+//   one step of a passive rank j:  g_j ← gradient at x̂_j, a copy of x_j.
+//                                  x_j ← x_j − lr · U(g_j).
 //
-// (Lian, Zhang, Zhang, Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent", ICML 2018,
-// arXiv 1710.06952, algorithm 1.) A gradient is applied to weights that have been averaged since it was
+// Source: Lian, Zhang, Zhang, Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent", ICML
+// 2018, arXiv 1710.06952, algorithm 1. A gradient is applied to weights that have been averaged since it was
 // computed. U is the update rule, whose states belong to the rank. If gradients are zero, an average keeps
 // the mean of all ranks, and every rank approaches the mean. A step moves the mean by 1/p of the step of the
 // rank.
@@ -16,7 +16,7 @@
 // The ranks of rank 0's side are active, and the ranks of the other side are passive.
 //
 // Messages: in each step, an active rank sends the number of the step (8 bytes) and its weights to one
-// passive neighbor, and gets the neighbor's earlier weights. The number 0 says that the active rank has
+// passive neighbor. It gets the neighbor's earlier weights. The number 0 says that the active rank has
 // finished.
 //
 // Deadlock: an active rank waits for the answer of a passive rank. The thread of a passive rank that answers
@@ -76,9 +76,9 @@ class AdPsgd final : public ReplicaStrategy {
   // Active: sends the parameters to a neighbor, without waiting. Passive: takes x_j as the parameters of the
   // step. A passive rank answers from its first begin_step() on, so load_state() must come before it.
   void begin_step(const Step& step) override;
-  // Returns exchanges (pairs that have averaged, over all ranks), active_ranks, largest_lead (the largest
-  // number of steps between the ranks of a pair when they averaged) and disagreement, the present ‖x − mean‖
-  // over all ranks. Collective.
+  // Returns four statistics. exchanges is the number of pairs that have averaged, over all ranks.
+  // active_ranks is a number of ranks. largest_lead is the largest number of steps between the ranks of a
+  // pair when they averaged. disagreement is the present ‖x − mean‖ over all ranks. Collective.
   StrategyStats strategy_stats() override;
 
  protected:

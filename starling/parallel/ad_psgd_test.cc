@@ -1,5 +1,5 @@
-// AD-PSGD on real processes in fp64. A script fixes the order in which ranks begin and end their steps, so
-// that a simulation of algorithm 1 of the paper in plain loops must give equal weights. Other tests let the
+// AD-PSGD on real processes in fp64. A script fixes the order in which ranks begin and end their steps. A
+// simulation of algorithm 1 of the paper in plain loops must then give equal weights. Other tests let the
 // ranks run freely. The task is that of center_test_task.h, but the center also depends on the step.
 #include "starling/parallel/ad_psgd.h"
 

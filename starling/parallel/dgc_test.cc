@@ -1,6 +1,6 @@
-// Synchronous SGD with Deep Gradient Compression (codec/dgc.cc) on real processes, compared with a simulation
-// of the paper in plain loops: local clipping, momentum correction, factor masking, error feedback and the
-// warm-up. center_test_task.h has the task.
+// Compares synchronous SGD with Deep Gradient Compression (codec/dgc.cc) on real processes with a simulation
+// of the paper in plain loops. The simulation has local clipping, momentum correction, factor masking, error
+// feedback and the warm-up. center_test_task.h has the task.
 #include <gtest/gtest.h>
 
 #include <cmath>

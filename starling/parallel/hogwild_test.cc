@@ -239,8 +239,8 @@ TEST(Hogwild, OneThreadIsPlainSgd) {
 }
 
 // Samples of thread t have features t · kOwn … (t + 1) · kOwn − 1 only. So no update of another thread
-// changes a weight that a thread uses, and the threads give the bits of one thread that makes all updates in
-// order.
+// changes a weight that a thread uses. The threads therefore give the bits of one thread that makes all
+// updates in order.
 TEST(Hogwild, DisjointFeaturesGiveTheBitsOfOneThread) {
   constexpr int kThreads = 4, kSteps = 20;
   constexpr int64_t kUpdates = 3, kOwn = 10, kSize = kThreads * kOwn, kSamples = 2 * kThreads * kUpdates;

@@ -16,9 +16,9 @@ struct HogwildRefusal {
   std::string text;                    // the reason, and what to write instead
 };
 
-// Returns the first reason why the threads of a rank cannot train without locks: an exchange that needs the
-// gradient of a step, an optimizer with states, or a setting that needs whole steps. Nothing if there is
-// none, or with another train.threads_mode.
+// Returns the first reason why the threads of a rank cannot train without locks. Reasons are an exchange that
+// needs the gradient of a step, an optimizer with states, and a setting that needs whole steps. Returns
+// nothing if there is no reason, or with another train.threads_mode.
 std::optional<HogwildRefusal> hogwild_refusal(const RunSpec& spec);
 
 }  // namespace starling

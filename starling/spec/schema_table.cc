@@ -566,7 +566,7 @@ std::string readers_of(const SchemaEntry& entry) {
 }
 
 // Adds the words of the tables of exchanges and codecs. The docs of an exchange's keys begin with the names
-// of the exchanges, and those of the codecs' keys end with the names of the codecs.
+// of the exchanges. The docs of the codecs' keys end with the names of the codecs.
 std::vector<SchemaEntry> with_table_words() {
   static std::deque<std::string> docs;
   std::vector<SchemaEntry> entries(kTable.begin(), kTable.end());

@@ -1,6 +1,7 @@
-// Parses any bytes as a file of compressed weights, as they are and with the right checksum behind them,
-// because the checksum would stop the fuzzer. The parser must refuse them with a DataError, or return tensors
-// that fit their shapes and that come back from a file that the writer makes of them.
+// Parses any bytes as a file of compressed weights, as they are and with the right checksum behind them.
+// Without this checksum the fuzzer would get no further. The parser must refuse the bytes with a DataError,
+// or return tensors that fit their shapes. The writer makes a file of these tensors, and they must come back
+// from this file.
 #include <cstring>
 #include <string>
 #include <vector>

@@ -5,18 +5,18 @@
 // A step's batch of n samples is cut into N K mini-batches, for N threads and K updates of each thread. A
 // thread repeats, K times and without waiting for other threads:
 //
-//   x̂ ← read x                           (optim/hogwild_update.h)
-//   g ← gradient of the mean loss of its next mini-batch, of m samples, at x̂
-//   x ← x − lr m/n (g + weight_decay x̂)   element by element, or only where g is not 0
+//   x̂ ← read x.                          (optim/hogwild_update.h)
+//   g ← gradient of the mean loss of its next mini-batch, of m samples, at x̂.
+//   x ← x − lr m/n (g + weight_decay x̂).  Element by element, or only where g is not 0.
 //
 // The step ends when all threads have made their updates. So at most (N − 1) K updates of other threads lie
 // between the read of a thread and its update. If all reads saw the x before the step, the step would be that
 // of synchronous SGD on the whole batch.
 //
-// Each thread has a module, a copy x̂ and a gradient of its own, because the operators of libtorch read and
-// write their tensors without atomic operations. Buffers (running statistics) are equal in all threads when a
-// step begins. Afterwards the rank has the mean over the threads, and the first thread's values of buffers
-// that are not floating-point numbers.
+// Each thread has a module, a copy x̂ and a gradient of its own. The reason is that the operators of libtorch
+// read and write their tensors without atomic operations. Buffers (running statistics) are equal in all
+// threads when a step begins. Afterwards the rank has the mean over the threads, and the first thread's
+// values of buffers that are not floating-point numbers.
 #pragma once
 
 #include <atomic>

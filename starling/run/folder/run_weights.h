@@ -25,7 +25,7 @@ struct RunWeights {
 
 // Returns the newest weights in `folder`: a run folder, whose model.safetensors or newest whole checkpoint
 // has the most updates, or one checkpoint. Errors: ConfigError for a folder without weights or configuration,
-// and for the run of a user's program, whose model is not known here; Error (kCheckpoint) for a damaged
+// and for the run of a user's program, whose model is not known here. Error(kCheckpoint) for a damaged
 // checkpoint.
 RunWeights find_run_weights(const std::string& folder);
 
