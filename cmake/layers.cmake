@@ -25,8 +25,9 @@ starling_torch_free(train checkpoint_folder checkpoint_lineage checkpoint_writer
 starling_torch_free(run checked_config folder/earlier_files folder/resume_command folder/run_lock folder/gather_timeline
   folder/tuning_file freed_memory message/command_page message/diagnosis message/dry_run message/help
   message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups stop_signal thread_waiting)
-starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run compress_command cpu_topology
-  doctor doctor_machine exchange_measurement factorize_command launch_command lbfgs_command own_program tour why_command)
+starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run
+  compress_command cpu_topology doctor doctor_machine exchange_measurement factorize_command launch_command
+  lbfgs_command own_program tour why_command)
 
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)
@@ -59,7 +60,9 @@ if(NOT STARLING_SANITIZE)
   set(kernel_speed -O3)  # with a sanitizer, -O3 would take minutes to compile
 endif()
 # These kernels are vectorized, with equal IEEE operations in the vector body and the scalar tail.
-set_source_files_properties(starling/optim/update_rule.cc starling/optim/layer_rule.cc starling/optim/sum_of_squares.cc starling/optim/finite.cc starling/optim/hogwild_update.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+set_source_files_properties(starling/optim/update_rule.cc starling/optim/layer_rule.cc
+  starling/optim/sum_of_squares.cc starling/optim/finite.cc starling/optim/hogwild_update.cc
+  PROPERTIES SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
 starling_layer(optim     DEPS spec)
 # These loops over many values are vectorized for each instruction set, with equal IEEE operations in all of

@@ -21,15 +21,19 @@ VECTORIZED = {"codec": "O3", "optim": "O3"}
 # The files of layers that are not compiled as a whole. STARLING_OWN_LOOPS_ONLY leaves out what needs other
 # files.
 FILES = {
-    "spec": "batch_share codec_table config device_refusal emulation enum_words extensions hogwild_refusal mesh neighbor_graph on_failure optimizer_refusal pair_refusal read_keys recipes schema schema_table section strategy_table text_model validate value",
+    "spec": "batch_share codec_table config device_refusal emulation enum_words extensions hogwild_refusal "
+            "mesh neighbor_graph on_failure optimizer_refusal pair_refusal read_keys recipes schema "
+            "schema_table section strategy_table text_model validate value",
     "data": "source",
     "nn": "layers/gradient_slot model",
     "server": "service_settings",
     "optim": "finite hogwild_update layer_rule sum_of_squares update_rule",
-    "parallel": "all_reduce/all_reduce all_reduce/all_reduce_update all_reduce/host_reducer all_reduce/make_all_reduce "
-                "all_reduce/network_reducer all_reduce/weight_sum replica/batch_parts "
-                "replica/broadcast_tensor replica/coded_mean replica/default_generator replica/flat_layout replica/flat_memory replica/flat_replica "
-                "replica/hogwild_team replica/model_parts replica/own_gradients replica/replica replica/replica_hash replica/replica_strategy replica/thread_team zero/sharded_optimizer",
+    "parallel": "all_reduce/all_reduce all_reduce/all_reduce_update all_reduce/host_reducer "
+                "all_reduce/make_all_reduce all_reduce/network_reducer all_reduce/weight_sum "
+                "replica/batch_parts replica/broadcast_tensor replica/coded_mean replica/default_generator "
+                "replica/flat_layout replica/flat_memory replica/flat_replica replica/hogwild_team "
+                "replica/model_parts replica/own_gradients replica/replica replica/replica_hash "
+                "replica/replica_strategy replica/thread_team zero/sharded_optimizer",
 }
 # Every file of starling/parallel itself may be an exchange for own loops, but for these.
 NOT_FOR_OWN_LOOPS = {"ad_psgd", "delayed", "hybrid", "meetings", "parameter_server", "tensor_parallel"}

@@ -56,8 +56,9 @@ class Compress(ProgramTest):
 
     def test_buffers_and_convolutions(self):
         run = self.path("run")
-        self.run_program("train", "--run-dir", run, "--model", "resnet18", "--data", "digits", "--set", "data.samples=32", "--set",
-                         "data.test_samples=16", "--global-batch", 16, "--steps", 1)
+        self.run_program("train", "--run-dir", run, "--model", "resnet18", "--data", "digits",
+                         "--set", "data.samples=32", "--set", "data.test_samples=16", "--global-batch", 16,
+                         "--steps", 1)
         words = ["compress", run, "--json", "--prune-epochs", 0, "--cluster-epochs", 0]
         _, err = self.run_program(*words, status=2)
         self.assertIn("--retrain-batch: digits holds 32 samples, fewer than a batch of 64", err)
@@ -70,8 +71,8 @@ class Compress(ProgramTest):
         layers = {e["layer"]: e for e in self.compressed(run, "--layer-density", "fc2=1")["layers"]}
         self.assertEqual(layers["fc2"]["kept"], 640)
         self.assertAlmostEqual(layers["fc1"]["kept"] / (784 * 64), 0.08, delta=0.001)
-        for text, message in (("fc9=0.1", "no layer \"fc9\" that is pruned: it has fc1, fc2"), ("fc1=2", "above 0 and at most 1"),
-                              ("fc1", "is not LAYER=DENSITY")):
+        for text, message in (("fc9=0.1", "no layer \"fc9\" that is pruned: it has fc1, fc2"),
+                              ("fc1=2", "above 0 and at most 1"), ("fc1", "is not LAYER=DENSITY")):
             _, err = self.run_program("compress", run, "--force", "--layer-density", text, status=2)
             self.assertIn(message, err)
         _, err = self.run_program("compress", run, "--force", "--density", 0, status=2)
@@ -87,8 +88,9 @@ class Compress(ProgramTest):
         self.compressed(run)
         _, err = self.run_program("compress", run, status=2)
         self.assertIn("exists; give another name by --out, or --force", err)
-        self.run_program("train", "--run-dir", self.path("text"), "--model", "gpt", "--data", "grammar", "--set", "model.layers=1", "--set",
-                         "model.width=16", "--set", "model.heads=2", "--set", "model.tokens=8", "--set", "data.samples=64", "--steps", 1)
+        self.run_program("train", "--run-dir", self.path("text"), "--model", "gpt", "--data", "grammar",
+                         "--set", "model.layers=1", "--set", "model.width=16", "--set", "model.heads=2",
+                         "--set", "model.tokens=8", "--set", "data.samples=64", "--steps", 1)
         _, err = self.run_program("compress", self.path("text"), status=2)
         self.assertRegex(err, r"gpt cannot be compressed: .*transformer\.wte\.weight \[\d+, 16\]")
 
@@ -98,7 +100,8 @@ class Compress(ProgramTest):
         file = pathlib.Path(run, "model.compressed")
         data = bytearray(file.read_bytes())
         data[100] ^= 1
-        for damaged, place in ((bytes(data), f"offset {len(data) - 8}: the checksum does not match"), (bytes(data[:12]), "offset 10: truncated")):
+        for damaged, place in ((bytes(data), f"offset {len(data) - 8}: the checksum does not match"),
+                               (bytes(data[:12]), "offset 10: truncated")):
             file.write_bytes(damaged)
             _, err = self.run_program("eval", run, "--init", file, status=3)
             self.assertIn(place, err)

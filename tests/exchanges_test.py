@@ -270,11 +270,12 @@ class Exchanges(ProgramTest):
         self.assertEqual(strategy["step_bytes"], alone["step_bytes"])
 
     def test_one_thread_without_locks_is_plain_sgd(self):
-        common = [*SMALL, "--global-batch", 16, "--precision", "fp64", "-q", "--set", "checkpoint.every=6", "--set",
-                  "optimizer.momentum=0", "--threads", 1]
+        common = [*SMALL, "--global-batch", 16, "--precision", "fp64", "-q", "--set", "checkpoint.every=6",
+                  "--set", "optimizer.momentum=0", "--threads", 1]
         def weights(name, *args):
-            self.run_program("train", *common, *args, "--run-dir", self.path(name), "--save", self.path(name + ".safetensors"))
-            return self.path(name + ".safetensors")
+            file = self.path(name + ".safetensors")
+            self.run_program("train", *common, *args, "--run-dir", self.path(name), "--save", file)
+            return file
         hogwild = ["--threads-mode", "hogwild"]
         plain = weights("plain", "--steps", 12)
         self.assertEqual(distance(plain, weights("hogwild", *hogwild, "--steps", 12)), 0)

@@ -62,7 +62,8 @@ class Lbfgs(ProgramTest):
         results = []
         for ranks in (1, 3):
             out = self.path(f"w{ranks}.npy")
-            events, _ = self.run_program("lbfgs", "--json", "-n", ranks, "--ridge", 0.1, path, "--save-weights", out)
+            events, _ = self.run_program("lbfgs", "--json", "-n", ranks, "--ridge", 0.1, path,
+                                         "--save-weights", out)
             self.assertEqual((result_of(events)["samples"], result_of(events)["features"]), (300, 4))
             weights = weights_of_npy(out)
             self.assertLess(max(map(abs, gradient_at(rows, labels, 0.1, weights))), 2e-9)
@@ -70,8 +71,8 @@ class Lbfgs(ProgramTest):
         self.assertLess(max(abs(a - b) for a, b in zip(*results)), 1e-7)
 
     def test_images_with_one_positive_class(self):
-        self.run_program("data", "make", self.path("digits"), "--set", "data.source=digits", "--set", "data.samples=200",
-                         "--set", "data.test_samples=20")
+        self.run_program("data", "make", self.path("digits"), "--set", "data.source=digits",
+                         "--set", "data.samples=200", "--set", "data.test_samples=20")
         source = "idx:" + self.path("digits")
         events, _ = self.run_program("lbfgs", "--json", "-n", 2, source, "--positive", 3, "--ridge", 0.1)
         self.assertEqual((result_of(events)["samples"], result_of(events)["features"]), (200, 784))
@@ -97,11 +98,15 @@ class Lbfgs(ProgramTest):
                 f.write(text)
             return self.path(name)
 
-        for words, status, reason in ((["--ridge", "-1"], 2, "--ridge: -1"), ([self.path("absent")], 3, "cannot be opened"),
-                                      ([file("empty", "")], 3, "no samples"), ([file("labels", "1,2\n3,1\n")], 3, "neither 0 nor 1"),
+        for words, status, reason in ((["--ridge", "-1"], 2, "--ridge: -1"),
+                                      ([self.path("absent")], 3, "cannot be opened"),
+                                      ([file("empty", "")], 3, "no samples"),
+                                      ([file("labels", "1,2\n3,1\n")], 3, "neither 0 nor 1"),
                                       ([file("one", "1,1\n3,1\n")], 3, "both labels must occur"),
-                                      ([file("word", "1,1\n3,x\n")], 3, "line 2"), (["--memory", "0"], 2, "--memory"),
-                                      (["--exchange", "gossip"], 2, "--exchange"), (["images:x"], 2, "not images:x"),
+                                      ([file("word", "1,1\n3,x\n")], 3, "line 2"),
+                                      (["--memory", "0"], 2, "--memory"),
+                                      (["--exchange", "gossip"], 2, "--exchange"),
+                                      (["images:x"], 2, "not images:x"),
                                       (["-n", "1", "--compare-portions"], 2, "two ranks")):
             with self.subTest(words=words):
                 _, err = self.run_program("lbfgs", *map(str, words), status=status)

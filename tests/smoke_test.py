@@ -31,7 +31,8 @@ class Smoke(ProgramTest):
 
     def test_codecs(self):
         for codec in ("fp16", "int8", "1bit", "threshold", "lowrank:rank=2", "prune:keep=0.05",
-                      "random-k", "qsgd", "terngrad", "signsgd", "dgc:warmup=4", "prune+int8:keep=0.05", "lowrank+fp16"):
+                      "random-k", "qsgd", "terngrad", "signsgd", "dgc:warmup=4", "prune+int8:keep=0.05",
+                      "lowrank+fp16"):
             self.runs("--codec", codec)
 
     def test_divided_models(self):

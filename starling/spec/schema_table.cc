@@ -272,8 +272,8 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
           "threads (hogwild).",
    .allowed = words_of(ThreadsMode{}), .flags = "--threads-mode", .placeholder = "MODE"},
   {.key = "train.hogwild", .member = at<kTrain, &TrainSpec::hogwild>(), .section = Section::kRanks,
-   .doc = "hogwild: which elements an update of a thread changes: all (dense), or those whose gradient is not "
-          "0 (sparse).",
+   .doc = "hogwild: which elements an update of a thread changes: all (dense), or those whose gradient is "
+          "not 0 (sparse).",
    .allowed = words_of(HogwildUpdates{})},
   {.key = "train.thread_updates", .member = at<kTrain, &TrainSpec::thread_updates>(),
    .section = Section::kRanks,

@@ -29,7 +29,8 @@ class Problem:
         self.ridge = ridge
 
     def write(self, path):
-        lines = [",".join(map(repr, map(float, row))) + f",{int(label)}\n" for row, label in zip(self.x, self.y)]
+        lines = [",".join(map(repr, map(float, row))) + f",{int(label)}\n"
+                 for row, label in zip(self.x, self.y)]
         path.write_text("".join(lines), encoding="ascii")
 
     def __call__(self, weights):
@@ -48,12 +49,13 @@ class Lbfgs(FolderTest):
                 problem = Problem(samples, features, ridge)
                 problem.write(self.dir / "data.csv")
                 out = self.dir / "weights.npy"
-                shown = call(STARLING, "lbfgs", "--json", "-n", ranks, "--ridge", ridge, self.dir / "data.csv",
-                             "--save-weights", out)
+                shown = call(STARLING, "lbfgs", "--json", "-n", ranks, "--ridge", ridge,
+                             self.dir / "data.csv", "--save-weights", out)
                 result = json.loads(shown.splitlines()[-1])
                 weights = numpy.load(out).ravel()
                 peer = optimize.minimize(problem, numpy.zeros(features + 1), jac=True, method="L-BFGS-B",
-                                         options={"ftol": 0, "gtol": 1e-10, "maxiter": 10000, "maxfun": 100000})
+                                         options={"ftol": 0, "gtol": 1e-10, "maxiter": 10000,
+                                                  "maxfun": 100000})
                 gap, difference = abs(result["objective"] - peer.fun), abs(weights - peer.x).max()
                 print(f"{samples} samples, {ranks} ranks: gap {gap:.1e}, weights {difference:.1e}")
                 self.assertLessEqual(gap, GAP)
