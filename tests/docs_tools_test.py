@@ -72,6 +72,17 @@ class CheckDocs(Tree):
         self.passes("README.md", "x\n" * 90)
         self.finds("README.md", "x\n" * 91, "README.md:91: 91 lines; at most 90")
 
+    def test_every_line_of_readme_is_narrow(self):
+        def page(columns):
+            fence = "`" * 3
+            return (f"| {'x' * (columns - 4)} |\n|---|\n\n<p {'x' * (columns - 4)}>\n\n"
+                    f"[a]: https://{'x' * (columns - 13)}\n\n{fence}text\n{'x' * columns}\n{fence}\n")
+
+        self.passes("docs/a.md", page(111))
+        self.passes("README.md", page(110))
+        wide = [f"README.md:{line}: 111 columns; at most 110" for line in (1, 4, 6, 9)]
+        self.finds("README.md", page(111), *wide)
+
     def test_the_words_of_the_evidence(self):
         words = "seed " + "document"
         self.passes("docs/evidence.md", f"What the {words}s ask.\n")
