@@ -6,14 +6,9 @@ import json
 import unittest
 
 import numpy
+from scipy import optimize
 
 from peer import STARLING, FolderTest, call
-
-try:
-    from scipy import optimize
-    REASON = ""
-except ImportError:
-    REASON = "scipy is not installed here"
 
 GAP, DIFFERENCE = 1e-8, 1e-6
 # Samples, features, ridge and ranks.
@@ -41,7 +36,6 @@ class Problem:
         return (numpy.logaddexp(0, z) - self.y * z).mean() + self.ridge / 2 * w @ w, gradient
 
 
-@unittest.skipIf(REASON, REASON)
 class Lbfgs(FolderTest):
     def test_the_minimum_is_that_of_scipy(self):
         for samples, features, ridge, ranks in PROBLEMS:
