@@ -22,14 +22,14 @@ constexpr ModelRecipe kModels[] = {
      "optimizer.name=sgd optimizer.lr=0.02 optimizer.momentum=0.9 optimizer.weight_decay=1e-4 "
      "schedule.name=cosine schedule.warmup_share=0.02 train.global_batch=64"},
     {"resnet18",
-     "optimizer.name=adamw optimizer.lr=1e-3 optimizer.weight_decay=0.05 schedule.name=cosine "
-     "schedule.warmup_share=0.2 train.global_batch=128"},
+     "optimizer.name=adamw optimizer.lr=1e-3 optimizer.weight_decay=0.05 schedule.name=poly "
+     "schedule.power=1 schedule.warmup_share=0.2 train.global_batch=128"},
     {"gpt",
-     "optimizer.name=adamw optimizer.lr=2e-3 optimizer.weight_decay=0.1 schedule.name=cosine "
-     "schedule.warmup_share=0.2 train.global_batch=8"},
+     "optimizer.name=adamw optimizer.lr=2e-3 optimizer.weight_decay=0.1 schedule.name=poly "
+     "schedule.power=1 schedule.warmup_share=0.2 train.global_batch=8"},
     {"llama",
      "optimizer.name=adamw optimizer.lr=2e-3 optimizer.weight_decay=0.1 optimizer.clip_norm=1.0 "
-     "schedule.name=cosine schedule.warmup_share=0.2 train.global_batch=8"},
+     "schedule.name=poly schedule.power=1 schedule.warmup_share=0.2 train.global_batch=8"},
     // He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 3.4.
     {"resnet34",
      "optimizer.name=sgd optimizer.lr=0.1 optimizer.momentum=0.9 optimizer.weight_decay=1e-4 "

@@ -24,7 +24,8 @@ TEST(Recipes, AModelBringsItsDefaultsAndSaysSo) {
   EXPECT_EQ(config.spec.optimizer.lr, 1e-3);
   EXPECT_EQ(config.spec.optimizer.weight_decay, 0.05);
   EXPECT_EQ(config.spec.train.global_batch, 128);
-  EXPECT_EQ(config.spec.schedule.name, "cosine");
+  EXPECT_EQ(config.spec.schedule.name, "poly");
+  EXPECT_EQ(config.spec.schedule.power, 1);
   EXPECT_EQ(origin_text(config.origins, "optimizer.lr"), "recipe of resnet18");
   EXPECT_FALSE(is_given(config.origins, "optimizer.lr"));
 }

@@ -80,8 +80,7 @@ std::string closing(const CommandPage& page, int columns) {
   }
   if (is_root) {
     return line(
-        "`starling COMMAND --help` describes a command, and `starling config explain KEY` a key of the "
-        "configuration.");
+        "`starling COMMAND --help` describes a command, `starling config explain KEY` a key.");
   }
   std::string out;
   const auto has_value = [](const OptionPage& option) {
