@@ -1,6 +1,7 @@
 #include "starling/spec/codec_table.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "starling/spec/extensions.h"
 #include "starling/spec/strategy_table.h"
@@ -44,6 +45,18 @@ const CodecTraits* find_codec(std::string_view name, const RunSpec& spec) {
 
 std::string_view first_codec(std::string_view word) {
   return word.substr(0, word.find_first_of(":+"));
+}
+
+double setting_of(std::string_view word, std::string_view key, double otherwise) {
+  for (size_t at = word.find(':'); at < word.size(); at = word.find(',', at)) {
+    const std::string_view setting = word.substr(++at);
+    if (!setting.starts_with(key) || !setting.substr(key.size()).starts_with('=')) continue;
+    const std::string_view text = setting.substr(key.size() + 1);
+    double number = otherwise;
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    return number;
+  }
+  return otherwise;
 }
 
 bool corrects_momentum(const RunSpec& spec) {

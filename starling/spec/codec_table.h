@@ -24,6 +24,7 @@ struct CodecTraits {
   double rate_factor = 1;  // of the recipe's learning rate, if the momentum comes before the codec
   double rate = 0;         // Its recipe's learning rate, with momentum 0. 0: the rule of `momentum` applies.
   double keep = 0.01;      // The default of its setting "keep".
+  int warmup = 0;          // The default of its setting "warmup", in messages. 0: it has no warm-up.
   bool contracts = true;   // Whether a message is nearer to the values than zeros are. Feedback needs it.
   bool servers = true;     // Whether its gradients can go to servers.
   bool rounds = true;      // Whether it can encode the changes of weights between synchronization rounds.
@@ -37,6 +38,9 @@ const CodecTraits* find_codec(std::string_view name);
 const CodecTraits* find_codec(std::string_view name, const RunSpec& spec);
 // Returns the name of the first codec of a word: "prune" for "prune+int8:keep=0.1".
 std::string_view first_codec(std::string_view word);
+// Returns the number that the word gives to a setting, 0.1 for `keep` and "prune+int8:keep=0.1", or
+// `otherwise` if the word does not give one. The parser of words says what is wrong with a setting.
+double setting_of(std::string_view word, std::string_view key, double otherwise);
 // Returns true if the codec and the exchange of the run are such that the momentum of sgd comes before the
 // codec (codec/momentum_correction.h).
 bool corrects_momentum(const RunSpec& spec);

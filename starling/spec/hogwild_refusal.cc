@@ -11,11 +11,11 @@
 namespace starling {
 namespace {
 
-HogwildRefusal refused_hogwild(std::string_view key, std::string text) {
+Refusal refused_hogwild(std::string_view key, std::string text) {
   return {{key, "train.threads_mode"}, std::move(text)};
 }
 
-std::optional<HogwildRefusal> hogwild_exchange_fault(const RunSpec& spec) {
+std::optional<Refusal> hogwild_exchange_fault(const RunSpec& spec) {
   const ExchangeTraits& traits = exchange_traits(spec);
   // A rank that is alone exchanges nothing. The exchange whose threads can divide a batch is then its
   // trainer.
@@ -24,18 +24,15 @@ std::optional<HogwildRefusal> hogwild_exchange_fault(const RunSpec& spec) {
     return refused_hogwild("exchange.codec",
                            "one process sends nothing, so a codec has no effect: leave out --codec");
   if (alone || traits.hogwild) return std::nullopt;
-  std::string others;
-  for (const ExchangeTraits* e : exchanges_of(spec))
-    if (e->hogwild) others += fmt::format("{}{}", others.empty() ? "" : ", ", e->name);
-  return HogwildRefusal{
+  return Refusal{
       {"exchange.name", "train.threads_mode", "train.ranks"},
       fmt::format("the threads of threads_mode = \"hogwild\" update the parameters of their rank at once, so "
                   "{} gets no gradient of a step: use -n 1 without --exchange, one of the exchanges {}, or "
                   "--threads-mode op",
-                  spec.exchange.name, others)};
+                  spec.exchange.name, names_of_exchanges(spec, &ExchangeTraits::hogwild))};
 }
 
-std::optional<HogwildRefusal> hogwild_optimizer_fault(const RunSpec& spec) {
+std::optional<Refusal> hogwild_optimizer_fault(const RunSpec& spec) {
   const OptimizerSpec& optimizer = spec.optimizer;
   constexpr std::string_view kPlain =
       "threads_mode = \"hogwild\" is plain SGD, because threads share the "
@@ -60,7 +57,7 @@ std::optional<HogwildRefusal> hogwild_optimizer_fault(const RunSpec& spec) {
 
 }  // namespace
 
-std::optional<HogwildRefusal> hogwild_refusal(const RunSpec& spec) {
+std::optional<Refusal> hogwild_refusal(const RunSpec& spec) {
   const TrainSpec& train = spec.train;
   if (train.threads_mode != ThreadsMode::kHogwild) return std::nullopt;
   if (auto fault = hogwild_exchange_fault(spec)) return fault;
@@ -89,14 +86,18 @@ std::optional<HogwildRefusal> hogwild_refusal(const RunSpec& spec) {
         "checkpoints");
   const int64_t replicas = parse_mesh(train.mesh, train.ranks).replica;
   const int64_t samples = train.global_batch / replicas, threads = std::max<int64_t>(1, train.threads);
-  if (samples < threads * train.thread_updates)
-    return HogwildRefusal{
+  if (samples / threads < train.thread_updates) {
+    // A program may set numbers whose product exceeds 64 bits.
+    const double least = static_cast<double>(threads) * static_cast<double>(train.thread_updates) *
+                         static_cast<double>(replicas);
+    return Refusal{
         {"train.global_batch", "train.threads", "train.thread_updates"},
         fmt::format(
             "each of {} threads makes {} update{} in a step, but the rank has {} sample{} of it: use a "
-            "train.global_batch of {} or more",
+            "train.global_batch of {:.0f} or more, or fewer --threads or train.thread_updates",
             threads, train.thread_updates, train.thread_updates == 1 ? "" : "s", samples,
-            samples == 1 ? "" : "s", threads * train.thread_updates * replicas)};
+            samples == 1 ? "" : "s", least)};
+  }
   return std::nullopt;
 }
 

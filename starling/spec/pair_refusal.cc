@@ -8,16 +8,16 @@
 
 namespace starling {
 
-std::optional<PairRefusal> pair_refusal(const RunSpec& spec) {
+std::optional<Refusal> pair_refusal(const RunSpec& spec) {
   if (!exchange_traits(spec).pairs) return std::nullopt;
   const std::string& name = spec.exchange.name;
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
   if (mesh.replica != mesh.ranks())
-    return PairRefusal{{"exchange.name", "train.mesh"},
-                       fmt::format("the ranks of a replica compute together, but with {} each rank averages "
-                                   "with other ranks at its own time: use another --exchange, or leave out "
-                                   "the {} axis",
-                                   name, mesh.stage > 1 ? "stage" : "tensor")};
+    return Refusal{{"exchange.name", "train.mesh"},
+                   fmt::format("the ranks of a replica compute together, but with {} each rank averages "
+                               "with other ranks at its own time: use another --exchange, or leave out "
+                               "the {} axis",
+                               name, mesh.stage > 1 ? "stage" : "tensor")};
   const std::string& graph = spec.exchange.graph;
   if (is_bipartite(graph, mesh.replica)) return std::nullopt;
   const std::string remedy =
@@ -25,7 +25,7 @@ std::optional<PairRefusal> pair_refusal(const RunSpec& spec) {
           ? "use --graph ring"
           : fmt::format("use {}an even number of ranks, such as -n {}, or another --exchange",
                         graph == "ring" ? "" : "--graph ring and ", mesh.replica + 1);
-  return PairRefusal{
+  return Refusal{
       {"exchange.graph", "exchange.name", "train.ranks"},
       fmt::format("{} divides the ranks into active and passive ones, so that neighbors are never of one "
                   "kind, but the graph {} of {} ranks cannot be divided so: {}",

@@ -147,7 +147,9 @@ std::string config_to_json_line(const Config& config) {
 std::vector<Difference> differences(const RunSpec& a, const RunSpec& b) {
   std::vector<Difference> found;
   for (const SchemaEntry& entry : schema()) {
-    if (!entry.shapes_training) continue;
+    // The threads of a rank divide its batch into mini-batches if they train without locks.
+    const bool hogwild = a.train.threads_mode == ThreadsMode::kHogwild && entry.key == "train.threads";
+    if (!entry.shapes_training && !hogwild) continue;
     const Value in_a = read(entry, a), in_b = read(entry, b);
     if (in_a != in_b) found.push_back({std::string(entry.key), to_toml(in_a), to_toml(in_b)});
   }

@@ -34,7 +34,8 @@ struct Difference {
 };
 
 // Returns the keys whose values differ, in the order of the schema. Ignores keys that do not shape training:
-// folders, the length of the run, checkpoints and communication (SchemaEntry::shapes_training).
+// folders, the length of the run, checkpoints and communication (SchemaEntry::shapes_training). It reports
+// train.threads if the threads train without locks.
 std::vector<Difference> differences(const RunSpec& a, const RunSpec& b);
 
 }  // namespace starling

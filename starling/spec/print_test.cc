@@ -113,6 +113,21 @@ TEST(Differences, IgnoreWhatMayChangeOnResume) {
   EXPECT_EQ(differences(a, b)[0].key, "train.ranks");
 }
 
+// Each thread has mini-batches of its own, so their number shapes the training.
+TEST(Differences, CountThreadsWithoutLocks) {
+  RunSpec a, b;
+  a.train.threads_mode = b.train.threads_mode = ThreadsMode::kHogwild;
+  a.train.threads = 2;
+  b.train.threads = 4;
+  const auto found = differences(a, b);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].key, "train.threads");
+  EXPECT_EQ(found[0].a, "2");
+  EXPECT_EQ(found[0].b, "4");
+  a.train.threads_mode = b.train.threads_mode = ThreadsMode::kBatch;
+  EXPECT_TRUE(differences(a, b).empty());
+}
+
 TEST(ConfigPrint, AWordOfAnEarlierVersionIsRead) {
   const auto json =
       nlohmann::json::parse(R"({"exchange": {"central": "divided"}, "optimizer": {"share": "divided"}})");

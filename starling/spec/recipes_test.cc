@@ -160,6 +160,43 @@ TEST(Recipes, DoNotDependOnTheLengthOfTheRun) {
   EXPECT_THAT(validate(own.spec, own.origins), testing::ElementsAre(testing::HasSubstr("never reaches")));
 }
 
+// The warnings about the warm-up of a codec, one text for all.
+std::string warned(std::vector<std::string> assignments) {
+  assignments.insert(assignments.begin(), {"model.name=lenet5", "train.ranks=2"});
+  const Config config = config_with(assignments);
+  std::string text;
+  for (const std::string& warning : validate(config.spec, config.origins)) text += warning;
+  return text;
+}
+
+TEST(Recipes, AWarmUpOfACodecEndsBeforeTheRunEnds) {
+  EXPECT_EQ(warned({"exchange.codec=dgc", "train.steps=401"}), "");
+  EXPECT_EQ(
+      warned({"exchange.codec=dgc", "train.steps=400"}),
+      "the warm-up of --codec dgc has 400 messages, and train.steps = 400 sends 400, so the run never sends "
+      "as few values as keep = 0.001 says. Set warmup below 400");
+  EXPECT_EQ(warned({"exchange.codec=dgc:warmup=9", "train.steps=10"}), "");
+  EXPECT_THAT(
+      warned({"exchange.codec=dgc+int8:keep=0.1,warmup=10,block=64", "train.steps=10"}),
+      testing::HasSubstr("warm-up of --codec dgc has 10 messages, and train.steps = 10 sends 10, so"));
+  EXPECT_EQ(warned({"exchange.codec=dgc:warmup=0", "train.steps=10"}), "");
+  EXPECT_EQ(warned({"exchange.codec=dgc:keep=0.3", "train.steps=10"}), "");  // no warm-up above 0.25
+  EXPECT_EQ(warned({"exchange.codec=dgc"}), "");                             // the length is not known yet
+  EXPECT_EQ(warned({"exchange.codec=prune", "train.steps=10"}), "");
+  // With local SGD a message is a round: 5 rounds in the first 5 steps, then one in 10 steps.
+  const std::vector<std::string> rounds = {"exchange.name=local-sgd", "exchange.every=10", "train.steps=40"};
+  const auto local = [&](const std::string& codec, const std::string& from) {
+    std::vector<std::string> all = rounds;
+    all.insert(all.end(), {"exchange.codec=" + codec, "exchange.local_from=" + from});
+    return warned(all);
+  };
+  EXPECT_EQ(local("dgc:warmup=3", "0"), "");
+  EXPECT_THAT(local("dgc:warmup=4", "0"), testing::HasSubstr("train.steps = 40 sends 4,"));
+  EXPECT_EQ(local("dgc:warmup=8", "5"), "");
+  EXPECT_THAT(local("dgc:warmup=9", "5"), testing::HasSubstr("train.steps = 40 sends 9,"));
+  EXPECT_THAT(local("dgc:warmup=22", "20"), testing::HasSubstr("train.steps = 40 sends 22,"));
+}
+
 TEST(Recipes, TheBatchIsRoundedToWhatTheReplicasShareEqually) {
   const auto batch = [](const std::vector<std::string>& assignments) {
     const Config config = config_with(assignments);

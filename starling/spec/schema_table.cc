@@ -263,7 +263,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .unit = "processes", .range = within(1, 65536), .flags = "-n,--ranks", .placeholder = "N"},
   {.key = "train.threads", .member = at<kTrain, &TrainSpec::threads>(), .section = Section::kRanks,
    .doc = "Threads per rank. 0 divides the cores equally among the ranks, with at least one thread per rank. "
-          "A resumed run may have another number.",
+          "A resumed run may have another number, except with hogwild.",
    .unit = "threads", .range = within(0, 4096), .flags = "--threads", .placeholder = "N",
    .shapes_training = false},
   {.key = "train.threads_mode", .member = at<kTrain, &TrainSpec::threads_mode>(), .section = Section::kRanks,
@@ -278,7 +278,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
   {.key = "train.thread_updates", .member = at<kTrain, &TrainSpec::thread_updates>(),
    .section = Section::kRanks,
    .doc = "hogwild: number of updates of each thread in a step, each with a mini-batch of its own.",
-   .unit = "updates", .range = at_least(1)},
+   .unit = "updates", .range = within(1, 1 << 20)},
   {.key = "train.epochs", .member = at<kTrain, &TrainSpec::epochs>(), .section = Section::kTraining,
    .doc = "Number of passes over the data. Used if train.steps is 0.",
    .unit = "epochs", .range = at_least(0), .flags = "--epochs", .placeholder = "E", .shapes_training = false},
@@ -406,13 +406,14 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .doc = "penalty on the distance to the consensus.",
    .range = above(0)},
   {.key = "exchange.codec", .member = at<kExchange, &ExchangeSpec::codec>(), .section = Section::kParallel,
-   .doc = "compression of gradients, or with local-sgd of parameter changes. NAME is a codec, or a stack of "
-          "two such as prune+int8: ",
+   .doc = "compression of gradients, or with local-sgd of parameter changes. A stack of two codecs, such as "
+          "prune+int8, is one, too. The codecs are ",
    .suggestions = kCodecNames,
    .flags = "--codec", .placeholder = "NAME[:KEY=VALUE]"},
   {.key = "exchange.pull_codec", .member = at<kExchange, &ExchangeSpec::pull_codec>(),
    .section = Section::kParallel,
-   .doc = "compression of the parameters that a server sends: ",
+   .doc = "compression of the parameters that a server sends. A stack of two codecs, such as prune+int8, is "
+          "one, too. The codecs are ",
    .suggestions = kWeightCodecNames,
    .flags = "--pull-codec", .placeholder = "NAME[:KEY=VALUE]"},
   {.key = "exchange.servers", .member = at<kExchange, &ExchangeSpec::servers>(),

@@ -119,6 +119,16 @@ std::vector<const ExchangeTraits*> exchanges_of(const RunSpec& spec) {
   return all;
 }
 
+std::string names_of_exchanges(const RunSpec& spec, const std::function<bool(const ExchangeTraits&)>& has) {
+  std::string names;
+  for (const ExchangeTraits* exchange : exchanges_of(spec)) {
+    if (!has(*exchange)) continue;
+    if (!names.empty()) names += ", ";
+    names += exchange->name;
+  }
+  return names;
+}
+
 bool in_lockstep(const RunSpec& spec) {
   const Lockstep lockstep = exchange_traits(spec).lockstep;
   return lockstep == Lockstep::kEveryStep ||

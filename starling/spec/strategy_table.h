@@ -2,6 +2,7 @@
 // exchanges are in spec/exchanges.inc. Code asks for a trait and never compares the name of an exchange.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,11 +84,14 @@ const ExchangeTraits& exchange_traits(const RunSpec& spec);
 // Returns the exchanges that the run can use: those of the table, then those that its program adds.
 std::vector<const ExchangeTraits*> exchanges_of(const RunSpec& spec);
 
+// Returns the names of those of them for which `has` is true, separated by commas, for messages.
+std::string names_of_exchanges(const RunSpec& spec, const std::function<bool(const ExchangeTraits&)>& has);
+
 // Returns true if all ranks of the run finish each step together.
 bool in_lockstep(const RunSpec& spec);
 
 // Returns true if each update of the run equals the update that one process computes from the whole global
-// batch. Codecs and backup workers change the update.
+// batch. Codecs, backup workers and threads without locks change the update.
 bool equals_one_process(const RunSpec& spec);
 
 // One row of `starling strategies`.

@@ -1,7 +1,6 @@
 #include "starling/spec/validate.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include "starling/spec/schema.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/spec/text_model.h"
+#include "starling/spec/warm_up.h"
 
 namespace starling {
 namespace {
@@ -39,6 +39,7 @@ class Validator {
     schedule();
     exchange();
     files();
+    for (std::string& warning : warm_up_warnings(spec_, origins_)) warnings_.push_back(std::move(warning));
     return std::move(warnings_);
   }
 
@@ -58,11 +59,7 @@ class Validator {
   // Returns the names of the exchanges for which `has` is true, for messages.
   template <class Has>
   std::string names_of(const Has& has) const {
-    std::vector<std::string_view> names;
-    for (const ExchangeTraits* exchange : exchanges_of(spec_)) {
-      if (has(*exchange)) names.push_back(exchange->name);
-    }
-    return fmt::format("{}", fmt::join(names, ", "));
+    return names_of_exchanges(spec_, has);
   }
 
   // Returns true if the key was given on the command line.
@@ -123,13 +120,6 @@ class Validator {
     if (spec_.train.steps == 0 && spec_.train.epochs <= 0) {
       fail({"train.epochs", "train.steps"},
            "train.epochs and train.steps are both 0: give --epochs or --steps");
-    }
-    const int64_t warm_up = spec_.schedule.warmup_steps;
-    if (spec_.train.steps > 0 && warm_up > spec_.train.steps && !from_recipe("schedule.warmup_steps")) {
-      warnings_.push_back(fmt::format(
-          "schedule.warmup_steps = {} is longer than train.steps = {}, so the learning rate never reaches "
-          "optimizer.lr",
-          warm_up, spec_.train.steps));
     }
   }
 

@@ -586,7 +586,24 @@ TEST(Validate, ThreadsWithoutLocksAreRefusedWhatHasNoMeaning) {
   EXPECT_EQ(with({"train.thread_updates=33"}),
             "train.global_batch: each of 2 threads makes 33 updates in a step, but the rank has 64 samples "
             "of it: use "
-            "a train.global_batch of 66 or more");
+            "a train.global_batch of 66 or more, or fewer --threads or train.thread_updates");
+  EXPECT_EQ(with({"train.threads=1", "train.thread_updates=64"}), "");
+  EXPECT_THAT(with({"train.threads=1", "train.thread_updates=65"}), HasSubstr("makes 65 updates in a step"));
+  EXPECT_THAT(with({"train.threads=4096", "train.thread_updates=1048576"}),
+              HasSubstr("use a train.global_batch of 4294967296 or more"));
+  // A larger product would leave the range of 64 bits.
+  Config many;
+  many.spec.train.threads_mode = ThreadsMode::kHogwild;
+  many.spec.optimizer.momentum = 0;
+  EXPECT_THROW(apply_set(many, "train.thread_updates=4611686018427387904"), ConfigError);
+  many.spec.train.threads = 4;
+  many.spec.train.thread_updates = int64_t{1} << 62;
+  try {
+    validate(many.spec, many.origins);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("makes 4611686018427387904 updates in a step"));
+  }
   Config config;
   apply_set(config, "train.thread_updates=2");
   EXPECT_THROW(validate(config.spec, config.origins), ConfigError);  // it has no effect with op
