@@ -105,7 +105,7 @@ class AveragingCodec {
  public:
   // Replaces each element of `array` by its mean over the ranks. `own` is empty or as long as `array`. It
   // receives what this rank contributes to the mean: the array itself, or what remains of it if the elements
-  // are rounded. The result is the mean over the ranks of `own`. Blocks.
+  // are rounded. The result is the mean over the ranks of `own`, up to the rounding of fp32. Blocks.
   using Mean = std::function<void(std::span<float> array, std::span<float> own)>;
   virtual ~AveragingCodec() = default;
   // Returns the codec that rounds the elements of the arrays on their way, or null if they travel as fp32. It

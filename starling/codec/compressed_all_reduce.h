@@ -32,8 +32,8 @@
 //                                                          (p − 1)(8 + 8 + b(n / p) + 4 n / p) bytes.
 //
 // The ranks choose the way that moves fewer bytes in each call, by the longest message. The second way moves
-// fewer if the lists have more than about 4 n / (p − 1) bytes. prune and dgc then keep their fraction of each
-// part.
+// fewer if the lists have more than about 4 n / (p − 1) bytes. prune then keeps its fraction of each part,
+// and dgc keeps its fraction of each piece of a tensor in the part.
 //
 // lowrank as PCA: an all-gather of the factors, (p − 1) b bytes. none, random-k and lowrank as PowerSGD: the
 // arrays of AveragingCodec are averaged by a reduce-scatter and an all-gather, 2 (p − 1)/p b bytes.
@@ -45,7 +45,8 @@
 //   owner r:       s_r = 1/p Σ_k R(a_k[r]),   R(s_r) to every rank
 //
 // Rank k contributes c_k = R(a_k) to the mean. In its own part, the owner adds p (R(s_r) − s_r), so that the
-// result is exactly the mean of all c_k. Error feedback keeps what c_k lacks, so it covers both roundings.
+// result is the mean of all c_k, up to the rounding of fp32. Error feedback keeps what c_k lacks, so it
+// covers both roundings.
 //
 // On several hosts with several ranks each, a group moves some of these bytes within a host. There the arrays
 // of averaging codecs are all-reduced, unless they are rounded, which sends fewer bytes between hosts.

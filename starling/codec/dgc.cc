@@ -4,7 +4,11 @@
 //
 //   phases  = the number of i >= 1 with 4^-i > keep.
 //   keep(t) = 4^-(1 + floor(phases (t - 1) / warmup))  for t <= warmup,   keep  for t > warmup.
-//   message and bytes: those of prune (prune.h) with keep(t).
+//   message and bytes: those of prune (prune.h) with keep(t), chosen for each tensor apart.
+//
+// A tensor of m values sends its ceil(keep(t) m) values of largest magnitude, at least 1, as in algorithm 1
+// of the paper, which has a threshold for each layer. The padding between tensors does not count and is not
+// sent. If the shapes are not known, the range is one tensor.
 //
 // t is the step (stepped_codec.h). All ranks have the same step, so a receiver knows k. With keep = 0.001
 // there are four phases, and the shares that are not sent are those of the paper. They are 75 %, 93.75 %,
@@ -21,6 +25,7 @@
 #include "starling/codec/make_codec.h"
 #include "starling/codec/prune.h"
 #include "starling/codec/stepped_codec.h"
+#include "starling/spec/codec_table.h"
 
 namespace starling {
 namespace {
@@ -29,15 +34,13 @@ namespace {
 // share of the phase before.
 constexpr double kFirstShare = 0.25;
 
-// The default of the setting warmup.
-constexpr int kWarmupSteps = 400;
-
 class DgcCodec final : public SteppedCodec {
  public:
   // keep: the share of the values that is sent after the warm-up. warmup: the steps of the warm-up. values:
-  // as for PruneCodec.
-  DgcCodec(double keep, uint64_t warmup, std::unique_ptr<Codec> values)
-      : keep_(keep), warmup_(warmup), list_(keep, std::move(values), "dgc") {
+  // as for PruneCodec. shapes: the tensors of the range, or empty.
+  DgcCodec(double keep, uint64_t warmup, std::unique_ptr<Codec> values,
+           const std::vector<TensorShape>& shapes)
+      : keep_(keep), warmup_(warmup), list_(keep, std::move(values), "dgc", shapes) {
     for (double share = kFirstShare; share > keep; share /= 4) ++phases_;
     set_step(0);
   }
@@ -73,14 +76,14 @@ class DgcCodec final : public SteppedCodec {
 }  // namespace
 
 // The row of this codec in spec/codecs.inc names this function.
-std::unique_ptr<Codec> make_dgc(const CodecSpec& spec, const std::vector<TensorShape>& /*shapes*/) {
-  const int warmup = whole_setting(spec, "warmup", kWarmupSteps, 0, 1'000'000'000);
+std::unique_ptr<Codec> make_dgc(const CodecSpec& spec, const std::vector<TensorShape>& shapes) {
+  const int warmup = whole_setting(spec, "warmup", find_codec("dgc")->warmup, 0, 1'000'000'000);
   if (spec.settings.contains("warmup") && warmup > 0 && spec.keep >= kFirstShare)
     throw ConfigError("--codec",
                       "codec " + name_of(spec) +
                           ": a warm-up begins with keep = 0.25 and ends with a smaller one; give a "
                           "keep below 0.25, or leave out warmup");
-  return std::make_unique<DgcCodec>(spec.keep, static_cast<uint64_t>(warmup), make_value_codec(spec));
+  return std::make_unique<DgcCodec>(spec.keep, static_cast<uint64_t>(warmup), make_value_codec(spec), shapes);
 }
 
 }  // namespace starling

@@ -121,10 +121,85 @@ TEST(Dgc, WrongSettingsAreRefused) {
             parse_codec("dgc:warmup=8,keep=0.01"));
 }
 
+// ---- the thresholds of the tensors
+
+// The tensors of a range of kCount values, with padding.
+const std::vector<TensorShape>& tensors() {
+  static const std::vector<TensorShape> shapes{{30, 40, 16}, {1, 7, 9}, {44, 40, 8}};
+  return shapes;
+}
+
+// Sets the padding to 0.
+Values without_padding(Values x) {
+  size_t at = 0;
+  for (const TensorShape& shape : tensors()) {
+    at += shape.size();
+    std::fill_n(x.begin() + static_cast<std::ptrdiff_t>(at), shape.padding, 0.0f);
+    at += shape.padding;
+  }
+  return x;
+}
+
+// Returns the values of x[begin, end) that are sent, and 0 for all other values. Each tensor sends its own
+// share of the values that it has there, at least one. The range is one tensor if `shaped` is false.
+Values chosen_of(const Values& x, size_t begin, size_t end, double share, bool shaped) {
+  Values chosen(end - begin, 0.0f);
+  size_t first = 0;
+  for (const TensorShape& shape : shaped ? tensors() : std::vector<TensorShape>{{1, x.size(), 0}}) {
+    const size_t from = std::max(first, begin), to = std::min(first + shape.size(), end);
+    first += shape.size() + shape.padding;
+    if (from >= to) continue;
+    const Values tensor(x.begin() + static_cast<std::ptrdiff_t>(from),
+                        x.begin() + static_cast<std::ptrdiff_t>(to));
+    const auto k =
+        std::max<size_t>(1, static_cast<size_t>(std::ceil(share * static_cast<double>(to - from))));
+    const Values kept = prune_reference(tensor, k);
+    std::copy(kept.begin(), kept.end(), chosen.begin() + static_cast<std::ptrdiff_t>(from - begin));
+  }
+  return chosen;
+}
+
+size_t nonzeros(const Values& x) {
+  return static_cast<size_t>(std::count_if(x.begin(), x.end(), [](float v) { return v != 0; }));
+}
+
+// The second tensor is far smaller in magnitude than all others. A threshold of the whole range would leave
+// it out.
+TEST(Dgc, EachTensorHasAThresholdOfItsOwn) {
+  Values x = without_padding(test_values(kCount, 7));
+  for (size_t i = 1216; i < 1223; ++i) x[i] *= 1e-6f;
+  const auto codec = make_codec(parse_codec("dgc:keep=0.01,warmup=3"), tensors());
+  // ⌈keep m⌉ of the tensors of 1200, 7 and 1760 values. The padding does not count.
+  const std::vector<std::pair<double, size_t>> phases{
+      {0.25, 300 + 2 + 440}, {0.0625, 75 + 1 + 110}, {0.015625, 19 + 1 + 28}, {0.01, 12 + 1 + 18}};
+  for (size_t step = 1; step <= phases.size(); ++step) {
+    const auto [share, k] = phases[step - 1];
+    codec->stepped()->set_step(step);
+    const Values expected = chosen_of(x, 0, kCount, share, true);
+    EXPECT_EQ(nonzeros(expected), k) << step;
+    const auto message = message_of(*codec, x);
+    EXPECT_EQ(decoded(*codec, message, kCount), expected) << step;
+    EXPECT_EQ(message.size(), 4 * k + gap_bytes_reference(expected, 1)) << step;
+    EXPECT_EQ(codec->encoded_bytes(kCount), 4 * k + std::min(kCount, k + std::min(k, kCount / 129))) << step;
+  }
+}
+
+// A part of the range may lie within the padding. Its message has no bytes.
+TEST(Dgc, PaddingAloneSendsNothing) {
+  for (const char* word : {"dgc", "dgc+int8", "dgc+fp16"}) {
+    const auto codec = make_codec(parse_codec(word), {{1, 0, 16}});
+    const Values x(16, 0.0f);
+    EXPECT_EQ(codec->encoded_bytes(16), 0u) << word;
+    EXPECT_EQ(message_of(*codec, x).size(), 0u) << word;
+    EXPECT_EQ(decoded(*codec, {}, 16), x) << word;
+  }
+}
+
 // ---- the algorithm
 
-Values gradient(int rank, int step) {
-  return test_values(kCount, static_cast<unsigned>(100 * step + rank));
+Values gradient(int rank, int step, bool shaped = false) {
+  const Values g = test_values(kCount, static_cast<unsigned>(100 * step + rank));
+  return shaped ? without_padding(g) : g;
 }
 
 // The share of the values that is sent in a step, beginning at 1.
@@ -142,12 +217,11 @@ double one_phase(int step) {
 }
 
 // Returns what the message of x[begin, end) says and adds its length to `bytes`. share: the share of the
-// values that is sent. int8: whether the values are encoded in blocks of 256.
-Values told(const Values& x, size_t begin, size_t end, double share, bool int8, size_t& bytes) {
-  const Values part(x.begin() + static_cast<std::ptrdiff_t>(begin),
-                    x.begin() + static_cast<std::ptrdiff_t>(end));
-  const auto k = static_cast<size_t>(std::ceil(share * static_cast<double>(part.size())));
-  Values chosen = prune_reference(part, k);
+// values that is sent. int8: whether the values are encoded in blocks of 256. shaped: whether the range has
+// tensors().
+Values told(const Values& x, size_t begin, size_t end, double share, bool int8, bool shaped, size_t& bytes) {
+  Values chosen = chosen_of(x, begin, end, share, shaped);
+  const size_t k = nonzeros(chosen);
   bytes += gap_bytes_reference(chosen, 1) + (int8 ? k + 4 * ((k + 255) / 256) : 4 * k);
   if (!int8) return chosen;
   Values list;
@@ -169,8 +243,8 @@ struct Simulated {
 // Deep Gradient Compression in one thread. It keeps the velocity u and the residual r of each rank.
 class PaperDgc {
  public:
-  PaperDgc(size_t ranks, Shares shares, bool int8)
-      : u_(ranks, Values(kCount, 0.0f)), r_(u_), shares_(shares), int8_(int8) {}
+  PaperDgc(size_t ranks, Shares shares, bool int8, bool shaped)
+      : u_(ranks, Values(kCount, 0.0f)), r_(u_), shares_(shares), int8_(int8), shaped_(shaped) {}
 
   Simulated step(const std::vector<Values>& g, int step) {
     const size_t p = g.size();
@@ -183,7 +257,7 @@ class PaperDgc {
         x[k][i] = r_[k][i] + u_[k][i];
       }
       size_t bytes = 0;
-      told(x[k], 0, kCount, share, int8_, bytes);
+      told(x[k], 0, kCount, share, int8_, shaped_, bytes);
       longest = std::max(longest, bytes);
     }
     std::vector<size_t> cuts{0, kCount};
@@ -196,7 +270,7 @@ class PaperDgc {
     for (size_t k = 0; k < p; ++k) {
       for (size_t part = 0; part + 1 < cuts.size(); ++part) {
         size_t bytes = 0;
-        const Values sent = told(x[k], cuts[part], cuts[part + 1], share, int8_, bytes);
+        const Values sent = told(x[k], cuts[part], cuts[part + 1], share, int8_, shaped_, bytes);
         if (result.by_parts && part != k) result.bytes += bytes;
         for (size_t i = 0; i < sent.size(); ++i) {
           const size_t at = cuts[part] + i;
@@ -219,13 +293,14 @@ class PaperDgc {
 
   std::vector<Values> u_, r_;
   Shares shares_;
-  bool int8_;
+  bool int8_, shaped_;
 };
 
 struct Case {
   std::string word;
   int ranks;
   bool one_host;
+  bool shaped = false;  // whether the range has tensors()
 };
 
 class DgcExchange : public testing::TestWithParam<Case> {};
@@ -233,22 +308,22 @@ class DgcExchange : public testing::TestWithParam<Case> {};
 // Twelve steps pass all phases. After step 5, which is within a phase of the warm-up, new objects continue
 // from the state of the first ones.
 TEST_P(DgcExchange, EqualsThePaperInEveryPhaseAndResumes) {
-  const auto [word, ranks, one_host] = GetParam();
+  const auto [word, ranks, one_host, shaped] = GetParam();
   constexpr int kSteps = 12, kResumed = 5;
   const bool int8 = word.find("int8") != std::string::npos,
              long_lists = word.find("keep") != std::string::npos;
-  PaperDgc paper(static_cast<size_t>(ranks), long_lists ? one_phase : four_phases, int8);
+  PaperDgc paper(static_cast<size_t>(ranks), long_lists ? one_phase : four_phases, int8, shaped);
   std::vector<Simulated> expected;
   for (int step = 1; step <= kSteps; ++step) {
     std::vector<Values> g;
-    for (int r = 0; r < ranks; ++r) g.push_back(gradient(r, step));
+    for (int r = 0; r < ranks; ++r) g.push_back(gradient(r, step, shaped));
     expected.push_back(paper.step(g, step));
   }
   std::vector<std::vector<uint64_t>> sent(static_cast<size_t>(ranks));
   run_on_memory(ranks, one_host, [&](Group& group) {
     const auto make = [&] {
-      return std::make_unique<CompressedAllReduce>(group, parse_codec(word), std::vector<TensorShape>{},
-                                                   kCount, kMomentum);
+      return std::make_unique<CompressedAllReduce>(
+          group, parse_codec(word), shaped ? tensors() : std::vector<TensorShape>{}, kCount, kMomentum);
     };
     auto exchange = make();
     for (int step = 1; step <= kSteps; ++step) {
@@ -259,7 +334,7 @@ TEST_P(DgcExchange, EqualsThePaperInEveryPhaseAndResumes) {
         exchange->load_state(state);
       }
       const uint64_t before = exchange->sent(), scattered = exchange->scattered();
-      Values data = gradient(group.rank(), step);
+      Values data = gradient(group.rank(), step, shaped);
       exchange->apply(data);
       const Simulated& want = expected[static_cast<size_t>(step - 1)];
       ASSERT_EQ(data, want.mean) << "step " << step << " rank " << group.rank();
@@ -284,10 +359,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"dgc:warmup=8", 3, false}, Case{"dgc:warmup=8", 4, true},
                     Case{"dgc:warmup=8", 5, true}, Case{"dgc:keep=0.2,warmup=4", 6, true},
                     Case{"dgc+int8:warmup=8", 2, false}, Case{"dgc+int8:warmup=8", 3, true},
-                    Case{"dgc+int8:warmup=8", 4, true}),
+                    Case{"dgc+int8:warmup=8", 4, true}, Case{"dgc:warmup=8", 3, true, true},
+                    Case{"dgc:keep=0.2,warmup=4", 6, true, true}, Case{"dgc+int8:warmup=8", 2, true, true}),
     [](const auto& info) {
       return std::string(info.param.word.find("int8") != std::string::npos ? "int8_" : "") +
-             (info.param.one_host ? "window_" : "network_") + std::to_string(info.param.ranks);
+             (info.param.shaped ? "tensors_" : "") + (info.param.one_host ? "window_" : "network_") +
+             std::to_string(info.param.ranks);
     });
 
 // What the ranks have sent and what their residuals hold is the sum of their gradients.

@@ -17,10 +17,10 @@
 namespace starling {
 
 // Makes a codec. shapes: the tensors of the range. lowrank requires them. int8, 1bit, qsgd and terngrad begin
-// a block at each tensor, and signsgd has a head for each tensor. If these codecs have shapes, every range
-// must have their total size. The remaining codecs of Starling ignore shapes. Errors: Error(kConfig) for
-// lowrank without shapes. For a codec that the program adds: ConfigError if the program's function returns
-// null, and the errors of this function.
+// a block at each tensor, signsgd has a head for each tensor, and dgc chooses values of each tensor. If these
+// codecs have shapes, every range must have their total size. The remaining codecs of Starling ignore shapes.
+// Errors: Error(kConfig) for lowrank without shapes. For a codec that the program adds: ConfigError if the
+// program's function returns null, and the errors of this function.
 std::unique_ptr<Codec> make_codec(const CodecSpec& spec, const std::vector<TensorShape>& shapes = {});
 // Makes the codec of the values in the messages of `spec`, int8 for prune+int8, or returns null if they are
 // fp32.

@@ -1,5 +1,5 @@
 // MomentumCorrection moves the momentum of SGD in front of a codec that sends few values per step. Source:
-// Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression", ICLR 2018, sections 3.1 and 3.2.
+// Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression", ICLR 2018, sections 3.2 and 3.3.
 //
 //   u := m u + g.
 //   x := u + r.

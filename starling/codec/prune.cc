@@ -62,9 +62,15 @@ KthMagnitude kth_magnitude(std::span<const float> in, size_t k) {
   return found;
 }
 
+size_t PruneCodec::kept_of(size_t size) const {
+  const auto k = static_cast<size_t>(std::ceil(keep_ * static_cast<double>(size)));
+  return std::min(size, std::max<size_t>(k, 1));
+}
+
 size_t PruneCodec::kept(size_t count) const {
-  const auto k = static_cast<size_t>(std::ceil(keep_ * static_cast<double>(count)));
-  return std::min(count, std::max<size_t>(k, 1));
+  size_t k = 0;
+  tensors_.for_each(count, [&](size_t begin, size_t end) { k += kept_of(end - begin); });
+  return k;
 }
 
 size_t PruneCodec::encoded_bytes(size_t count) const {
@@ -77,23 +83,25 @@ size_t PruneCodec::encoded_bytes(size_t count) const {
 
 size_t PruneCodec::encode(std::span<const float> in, std::span<std::byte> out) {
   check_room(out.size(), encoded_bytes(in.size()));
-  const size_t k = kept(in.size());
-  if (k == 0) return 0;
-  const KthMagnitude border = kth_magnitude(in, k);
-  size_t at_border = k - border.above;  // values to send of exactly the k-th magnitude
-  const size_t head = value_bytes(k);
+  const size_t k = kept(in.size()), head = value_bytes(k);
   std::vector<float> values;
   values.reserve(k);
   std::byte* gaps = out.data() + head;
   size_t next = 0;
-  for (size_t i = 0; i < in.size(); ++i) {
-    const uint32_t bits = magnitude_bits(in[i]);
-    if (bits < border.bits || (bits == border.bits && at_border == 0)) continue;
-    if (bits == border.bits) --at_border;
-    values.push_back(in[i]);
-    gaps = store_varint(gaps, i - next);
-    next = i + 1;
-  }
+  tensors_.for_each(in.size(), [&](size_t begin, size_t end) {
+    const size_t of_tensor = kept_of(end - begin);
+    const KthMagnitude border = kth_magnitude(in.subspan(begin, end - begin), of_tensor);
+    size_t at_border = of_tensor - border.above;  // values to send of exactly the k-th magnitude
+    for (size_t i = begin; i < end; ++i) {
+      const uint32_t bits = magnitude_bits(in[i]);
+      if (bits < border.bits || (bits == border.bits && at_border == 0)) continue;
+      if (bits == border.bits) --at_border;
+      values.push_back(in[i]);
+      gaps = store_varint(gaps, i - next);
+      next = i + 1;
+    }
+  });
+  if (k == 0) return 0;
   if (values_) {
     values_->encode(values, out.first(head));
   } else {

@@ -15,14 +15,18 @@
 // In the order of magnitudes, NaN is larger than infinity, and infinity is larger than every number. Values
 // that are not finite are therefore always sent, at most k of them.
 //
-// dgc (dgc.cc) sends such messages, too.
+// dgc (dgc.cc) sends such messages, too. There each tensor of the range has a threshold of its own: a tensor
+// of m values sends its own k(m) = ceil(keep m), at least 1, and padding is not sent. The k of the message
+// and of its bytes is then the sum of these k(m).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "starling/codec/block_cut.h"
 #include "starling/codec/codec.h"
 
 namespace starling {
@@ -31,15 +35,20 @@ namespace starling {
 class PruneCodec : public Codec {
  public:
   // keep: the fraction of the values that is sent, above 0 and at most 1. values: the codec V of a stack, of
-  // fixed rate, or null for fp32. name: that of the codec without V.
-  explicit PruneCodec(double keep, std::unique_ptr<Codec> values = nullptr, const std::string& name = "prune")
-      : keep_(keep), values_(std::move(values)), name_(values_ ? name + "+" + values_->name() : name) {}
+  // fixed rate, or null for fp32. name: that of the codec without V. shapes: the tensors whose values are
+  // chosen apart from each other, or empty for one choice from the whole range.
+  explicit PruneCodec(double keep, std::unique_ptr<Codec> values = nullptr, const std::string& name = "prune",
+                      std::vector<TensorShape> shapes = {})
+      : keep_(keep),
+        values_(std::move(values)),
+        name_(values_ ? name + "+" + values_->name() : name),
+        tensors_(kWholeTensor, std::move(shapes)) {}
   std::string name() const override { return name_; }
   bool fixed_rate() const override { return false; }
   Combining combining() const override { return Combining::kMerged; }
   // Sets the fraction for the calls that follow.
   void set_keep(double keep) { keep_ = keep; }
-  // Returns how many of `count` values are sent.
+  // Returns how many values of a range of `count` values are sent.
   size_t kept(size_t count) const;
   size_t encoded_bytes(size_t count) const override;
   size_t encode(std::span<const float> in, std::span<std::byte> out) override;
@@ -47,6 +56,11 @@ class PruneCodec : public Codec {
   void decode_add(std::span<const std::byte> in, std::span<float> out, float scale) const override;
 
  private:
+  // More values than any tensor has, so that each tensor is one block of tensors_.
+  static constexpr size_t kWholeTensor = size_t{1} << 48;
+
+  // Returns how many of the `size` values of one tensor are sent.
+  size_t kept_of(size_t size) const;
   // Returns the bytes of k values.
   size_t value_bytes(size_t k) const { return values_ ? values_->encoded_bytes(k) : 4 * k; }
   // Calls visit(index, value) for each value of a message for `count` values.
@@ -56,6 +70,7 @@ class PruneCodec : public Codec {
   double keep_;
   std::unique_ptr<Codec> values_;  // may be null
   std::string name_;
+  BlockCut tensors_;
 };
 
 // The k-th largest magnitude of a range.

@@ -33,6 +33,7 @@ class CodedMean {
   // Adds these statistics to `stats`. Collective. message_bytes is what a rank sent per application, by
   // Group::traffic(), as the mean over the ranks and the applications. compression is what an all-reduce
   // without a codec sends, 2 (p − 1)/p · |W|, divided by message_bytes. It is missing if nothing was sent.
+  // Both include the warm-up of dgc, which sends more than later steps do.
   // message_balance is the largest mean of any rank divided by the mean of all ranks. by_reduce_scatter is
   // the share of the applications that CompressedAllReduce::scattered() counts. residual_norm is the norm of
   // this rank's error feedback, if any.
