@@ -2,8 +2,8 @@
 // (random_codec.h), or on a warm-up (dgc.cc).
 //
 // The step counts the messages of a range, beginning at 1, and is equal on all ranks. The caller sets it
-// before each message (compressed_all_reduce.h, server/value_coder.h). Checkpoints hold the step as the state
-// of the codec.
+// before each message (compressed_all_reduce.h). Servers set the step of a RandomCodec, and refuse every
+// other SteppedCodec (server/value_coder.h). Checkpoints hold the step as the state of the codec.
 #pragma once
 
 #include <cstdint>

@@ -20,6 +20,11 @@ ValueCoder<T>::ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>&
                       name_of(spec) + " encodes fp32 values; this run trains in fp64: use --codec none");
   }
   codec_ = make_codec(spec, shapes);
+  if (codec_->stepped() != nullptr && codec_->random() == nullptr)
+    throw ConfigError("--codec",
+                      "codec " + codec_->name() +
+                          " depends on the step, which servers do not tell each other: use another "
+                          "codec with servers, and set .servers = false in the traits of this codec");
   size_t count = 0;
   for (const TensorShape& shape : shapes) count += shape.size();
   if (feedback && spec.error_feedback) feedback_.emplace(count);

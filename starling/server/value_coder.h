@@ -25,7 +25,8 @@ class ValueCoder {
   ValueCoder() = default;
   // feedback: whether the coder may use error feedback, if the spec has it. stream: a number that differs
   // between the coders of a run that encode, for random decisions (codec/random_codec.h). Their step is the
-  // number of the message, beginning at 1. Errors: ConfigError for a codec other than none with double.
+  // number of the message, beginning at 1. Errors: ConfigError for a codec other than none with double, and
+  // for a SteppedCodec that is no RandomCodec: a decoder does not know the step.
   ValueCoder(const CodecSpec& spec, const std::vector<TensorShape>& shapes, bool feedback,
              uint64_t stream = 0);
 

@@ -24,6 +24,21 @@ std::vector<float> gradient_of(int worker, int step, const std::vector<float>& x
   return g;
 }
 
+// A decoder does not know the step of a message, so a warm-up would be decoded wrongly.
+TEST(ValueCoder, RefusesACodecWhoseMessagesDependOnTheStep) {
+  const std::vector<TensorShape> shapes = {{kRows, kCols}};
+  for (const char* word : {"dgc", "dgc+int8"}) {
+    try {
+      const ValueCoder<float> coder(parse_codec(word), shapes, true);
+      FAIL() << word;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("depends on the step")) << word;
+    }
+  }
+  const ValueCoder<float> random(parse_codec("qsgd"), shapes, true);
+  EXPECT_GT(random.bytes_of(kRows * kCols), 0u);
+}
+
 std::vector<float> decoded(const Codec& codec, std::span<const std::byte> bytes, size_t count) {
   std::vector<float> out(count);
   codec.decode(bytes, out);
