@@ -264,10 +264,21 @@ class Exchanges(ProgramTest):
             self.assertGreater(strategy["touched_share"], 0)
         # A hidden unit that is 0 for all samples of a mini-batch has weights without a gradient.
         self.assertLess(strategy["touched_share"], 1)
-        _, alone = self.strategy("--exchange", "local-sgd", "-n", 2, accuracy=LEARNS)
-        result, strategy = self.strategy(*hogwild, "--exchange", "local-sgd", "-n", 2, accuracy=LEARNS)
-        self.assertEqual(strategy["thread_updates"], 4 * result["steps"])
-        self.assertEqual(strategy["step_bytes"], alone["step_bytes"])
+        for exchange in ("local-sgd", "easgd", "parallel-sgd"):
+            with self.subTest(exchange=exchange):
+                words = ["--exchange", exchange, "-n", 2]
+                _, alone = self.strategy(*words, accuracy=LEARNS)
+                result, strategy = self.strategy(*hogwild, *words, accuracy=LEARNS)
+                self.assertEqual(strategy["thread_updates"], 4 * result["steps"])
+                self.assertEqual(strategy["step_bytes"], alone["step_bytes"])
+
+    def test_threads_without_locks_resume_with_as_many_threads(self):
+        words = [*SMALL, "--threads-mode", "hogwild", "--global-batch", 16, "-q", "--set", "checkpoint.every=2", "--run-dir",
+                 self.path("threads")]
+        self.run_program("train", *words, "--threads", 2, "--steps", 2)
+        _, err = self.run_program("train", *words, "--threads", 4, "--steps", 4, status=2)
+        self.assertIn("train.threads was 2", err)
+        self.run_program("train", *words, "--threads", 2, "--steps", 4)
 
     def test_one_thread_without_locks_is_plain_sgd(self):
         common = [*SMALL, "--global-batch", 16, "--precision", "fp64", "-q", "--set", "checkpoint.every=6",

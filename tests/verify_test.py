@@ -127,6 +127,12 @@ class Verify(ProgramTest):
         _, err = self.run_program("verify", *MODELS["resnet18"], "-n", 2, "--global-batch", 4, "--accumulate", 2, status=2)
         self.assertIn("statistics from each part of the batch", err)
 
+    def test_threads_without_locks_are_refused(self):
+        words = ["verify", *MODELS["mlp"], "--global-batch", 8, "--threads-mode", "hogwild", "--threads", 2]
+        for more in (["-n", 1], ["-n", 2, "--exchange", "local-sgd"]):
+            _, err = self.run_program(*words, *more, status=2)
+            self.assertIn("verify with --threads-mode op and an exchange such as all-reduce", err)
+
 
 if __name__ == "__main__":
     main()

@@ -25,13 +25,14 @@ namespace starling {
 namespace {
 
 void refuse_what_one_process_cannot_do(const RunSpec& spec, const Replica& replica, int64_t replicas) {
-  if (spec.train.threads_mode == ThreadsMode::kHogwild) {
-    throw ConfigError("train.threads_mode",
-                      "threads without locks read parameters while other threads update them: no single "
-                      "process makes the same update; verify with --threads-mode batch");
-  }
   const std::string& exchange = spec.exchange.name;
   if (!equals_one_process(spec)) {
+    if (spec.train.threads_mode == ThreadsMode::kHogwild)
+      throw ConfigError(
+          "train.threads_mode",
+          "threads without locks read parameters while other threads update them: no single "
+          "process makes the same update; verify with --threads-mode op and an exchange such as "
+          "all-reduce");
     throw ConfigError("exchange.name",
                       exchange +
                           " is not synchronous SGD: no single process makes the same update; "

@@ -12,7 +12,7 @@ uint64_t subtract(T& element, T fall) {
   const std::atomic_ref<T> x(element);
   uint64_t retries = 0;
   T before = x.load(std::memory_order_relaxed);
-  while (!x.compare_exchange_weak(before, before - fall, std::memory_order_relaxed)) ++retries;
+  while (!x.compare_exchange_strong(before, before - fall, std::memory_order_relaxed)) ++retries;
   return retries;
 }
 

@@ -19,7 +19,9 @@
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
 #include "starling/comm/bootstrap.h"
+#include "starling/parallel/easgd.h"
 #include "starling/parallel/local_sgd.h"
+#include "starling/parallel/parallel_sgd.h"
 #include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
@@ -39,7 +41,7 @@ OptimizerSpec plain_sgd(double weight_decay = 0, bool exempt_vectors = false) {
 FlatReplicaOptions options_of(int threads, int64_t updates, bool sparse, at::ScalarType type) {
   FlatReplicaOptions options;
   options.master = options.working = type;
-  options.hogwild = {threads, updates, sparse, {}};
+  options.hogwild = {threads, updates, sparse};
   return options;
 }
 
@@ -179,11 +181,9 @@ TEST(Hogwild, FollowsItsEquationsInAGivenOrder) {
   constexpr int64_t kUpdates = 2, kSize = 5, kSamples = 14;  // parts of 2 and 3 samples
   for (const double decay : {0.0, 0.2}) {
     Script script;
-    FlatReplicaOptions options = options_of(kThreads, kUpdates, false, at::kDouble);
-    options.hogwild.on_access = [&script](int thread, HogwildAccess access, bool done) {
-      script.access({thread, access}, done);
-    };
-    Alone run(quadratic(kSize), options, plain_sgd(decay));
+    Alone run(quadratic(kSize), options_of(kThreads, kUpdates, false, at::kDouble), plain_sgd(decay));
+    run.strategy.threads()->set_on_access(
+        [&script](int thread, HogwildAccess access, bool done) { script.access({thread, access}, done); });
     Simulation expected;
     expected.x.assign(kSize, 1);
     for (int64_t step = 1; step <= kSteps; ++step) {
@@ -357,36 +357,74 @@ TEST(Hogwild, AGradientThatIsNotFiniteEndsTheStep) {
   EXPECT_TRUE(torch::equal(run.weights(), torch::zeros({2})));  // that gradient was not applied
 }
 
-// Two ranks of two threads: between rounds each rank adds its updates, and a round takes the mean.
-TEST(Hogwild, LocalSgdTakesTheMeanOfRanksWithThreads) {
+enum class Rounds { kLocalSgd, kEasgd, kParallelSgd };
+
+constexpr int64_t kStepsPerRound = 2;
+
+std::unique_ptr<ReplicaStrategy> make_rounds(Rounds exchange, const ModelFactory& model,
+                                             const FlatReplicaOptions& options, Group& group,
+                                             const Clock& clock) {
+  UpdateRule rule = make_update_rule(plain_sgd());
+  if (exchange == Rounds::kLocalSgd)
+    return std::make_unique<LocalSgd>(model, std::move(rule), options, kStepsPerRound, group, clock);
+  if (exchange == Rounds::kEasgd)
+    return std::make_unique<Easgd>(model, std::move(rule), options, kStepsPerRound, 1.0, group, clock);
+  return std::make_unique<ParallelSgd>(model, std::move(rule), options, kStepsPerRound, Combine::kAverage,
+                                       Batch{}, group, clock);
+}
+
+// The agreed weights after `steps` steps of two ranks. changes(rank, step) is what a rank's threads add.
+// Every number is a multiple of 1/16, so all sums are exact.
+at::Tensor agreed_weights(Rounds exchange, int64_t size, int64_t steps,
+                          const std::function<at::Tensor(int rank, int64_t step)>& changes) {
+  std::vector<at::Tensor> x{torch::zeros({size}), torch::zeros({size})};
+  at::Tensor center = torch::zeros({size});
+  for (int64_t step = 1; step <= steps; ++step) {
+    for (int rank = 0; rank < 2; ++rank) {
+      at::Tensor& own = x[static_cast<size_t>(rank)];
+      own = own + changes(rank, step);  // a new tensor, because the ranks may share one
+    }
+    if (step % kStepsPerRound != 0) continue;
+    const at::Tensor old = center, mean = (x[0] + x[1]) / 2;
+    center = mean;  // with easgd and β = 1: center + (mean − center)
+    for (at::Tensor& w : x) w = exchange == Rounds::kEasgd ? w - (w - old) / 2 : mean;
+  }
+  return center;
+}
+
+// Two ranks of two threads: between rounds each rank adds its updates once, and a round combines the ranks.
+TEST(Hogwild, RoundsCombineRanksWithThreads) {
   constexpr int kThreads = 2, kSteps = 4;
   constexpr int64_t kUpdates = 2, kSize = 6;
   const auto samples = [](int rank, int64_t step) {
     return integer_samples(kThreads * kUpdates, kSize, 10 * step + rank);
   };
-  const auto of_ranks = numbers_of_processes(2, [&](Group& group, Store&) {
-    const SystemClock clock;
-    FlatReplicaOptions options = options_of(kThreads, kUpdates, false, at::kFloat);
-    options.rank = group.rank();
-    LocalSgd strategy(fixed_gradients(kSize), make_update_rule(plain_sgd()), options, 2, group, clock);
-    for (int64_t step = 1; step <= kSteps; ++step) {
-      strategy.begin_step({step, 1.0, false});
-      strategy.forward_backward(batch_of(samples(group.rank(), step)));
-      strategy.update();
+  for (const Rounds exchange : {Rounds::kLocalSgd, Rounds::kEasgd, Rounds::kParallelSgd}) {
+    const auto of_ranks = numbers_of_processes(2, [&](Group& group, Store&) {
+      const SystemClock clock;
+      FlatReplicaOptions options = options_of(kThreads, kUpdates, false, at::kFloat);
+      options.rank = group.rank();
+      const auto strategy = make_rounds(exchange, fixed_gradients(kSize), options, group, clock);
+      for (int64_t step = 1; step <= kSteps; ++step) {
+        strategy->begin_step({step, 1.0, false});
+        strategy->forward_backward(batch_of(samples(group.rank(), step)));
+        strategy->update();
+      }
+      strategy->consensus();
+      const at::Tensor w = strategy->evaluated().parameters[0].tensor.detach().clone();
+      Numbers found = {{"thread_updates", strategy->strategy_stats().at("thread_updates")}};
+      for (int64_t d = 0; d < kSize; ++d) found["w" + std::to_string(d)] = w[d].item<double>();
+      return found;
+    });
+    const at::Tensor expected = agreed_weights(exchange, kSize, kSteps, [&](int rank, int64_t step) {
+      return -samples(rank, step).sum(0) / (kThreads * kUpdates);
+    });
+    for (const Numbers& rank : of_ranks) {
+      EXPECT_EQ(rank.at("thread_updates"), kSteps * kThreads * kUpdates);
+      for (int64_t d = 0; d < kSize; ++d)
+        EXPECT_EQ(rank.at("w" + std::to_string(d)), expected[d].item<double>())
+            << d << " of exchange " << static_cast<int>(exchange);
     }
-    strategy.consensus();
-    Numbers found = {{"thread_updates", strategy.strategy_stats().at("thread_updates")}};
-    const at::Tensor w = strategy.evaluated().parameters[0].tensor.detach();
-    for (int64_t d = 0; d < kSize; ++d) found["w" + std::to_string(d)] = w[d].item<double>();
-    return found;
-  });
-  at::Tensor expected = torch::zeros({kSize});
-  for (int64_t step = 1; step <= kSteps; ++step)
-    for (int rank = 0; rank < 2; ++rank) expected -= samples(rank, step).sum(0) / (2 * kThreads * kUpdates);
-  for (const Numbers& rank : of_ranks) {
-    EXPECT_EQ(rank.at("thread_updates"), kSteps * kThreads * kUpdates);
-    for (int64_t d = 0; d < kSize; ++d)
-      EXPECT_EQ(rank.at("w" + std::to_string(d)), expected[d].item<double>()) << d;
   }
 }
 

@@ -27,16 +27,11 @@
 
 namespace starling {
 
-// What a thread without locks does with the parameters of its rank.
-enum class HogwildAccess { kRead, kUpdate };
-
 // How several threads train the parameters of a rank without locks (hogwild_team.h).
 struct HogwildOptions {
   int threads = 0;      // 0: one thread trains, by the update rule
   int64_t updates = 1;  // of each thread in a step
   bool sparse = false;  // whether an update leaves out the elements whose gradient is 0
-  // Tests only: each thread calls it before an access, and after it (`done`).
-  std::function<void(int thread, HogwildAccess access, bool done)> on_access = {};
 };
 
 // Settings of FlatReplica.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "starling/base/check.h"
@@ -28,70 +29,14 @@ HogwildTeam::HogwildTeam(const ModelFactory& factory, const UpdateRule& rule,
     : options_(options.hogwild),
       counts_(static_cast<size_t>(options.hogwild.threads)),
       team_(options.hogwild.threads) {
-  STARLING_CHECK(options_.threads >= 1 && options_.updates >= 1, "{} threads, {} updates", options_.threads,
-                 options_.updates);
+  STARLING_CHECK(options_.threads >= 1 && options_.updates >= 1 &&
+                     options_.updates <= std::numeric_limits<int64_t>::max() / options_.threads,
+                 "{} threads, {} updates", options_.threads, options_.updates);
   STARLING_CHECK(rule.spec().name == "sgd" && rule.state_count() == 0 && !options.optimizer &&
                      options.working == options.master,
                  "threads without locks train by plain SGD in the type of the parameters");
   for (int t = 0; t < options_.threads; ++t)
     workers_.push_back(std::make_unique<FlatReplica>(factory, rule, options_of_worker(options)));
-}
-
-double HogwildTeam::step(const Batch& batch, const Step& step, FlatReplica& shared) {
-  const auto each = static_cast<size_t>(options_.updates);
-  const std::vector<Batch> parts = cut_batch(batch, options_.threads * options_.updates);
-  const auto samples = static_cast<double>(batch.size());
-  std::vector<double> losses(parts.size());
-  share_buffers(shared);
-  failed_ = false;
-  team_.run([&](int thread) {
-    const size_t begin = static_cast<size_t>(thread) * each, end = std::min(begin + each, parts.size());
-    try {
-      for (size_t i = begin; i < end && !failed_; ++i) {
-        const double share = static_cast<double>(parts[i].size()) / samples;
-        losses[i] = share * update_once(thread, parts[i], share, step, shared);
-      }
-    } catch (...) {  // the run ends with this error, so the other threads need not go on
-      failed_ = true;
-      throw;
-    }
-  });
-  take_buffers(shared, (parts.size() + each - 1) / each);
-  return std::accumulate(losses.begin(), losses.end(), 0.0);
-}
-
-// Trains on one mini-batch, which has `share` of the step's samples. Returns its loss.
-double HogwildTeam::update_once(int thread, const Batch& part, double share, const Step& step,
-                                FlatReplica& shared) {
-  FlatReplica& own = *workers_[static_cast<size_t>(thread)];
-  Count& count = counts_[static_cast<size_t>(thread)];
-  const auto access = [&](HogwildAccess what, bool done) {
-    if (options_.on_access) options_.on_access(thread, what, done);
-  };
-  const bool fp64 = own.options().master == at::kDouble;
-  const auto size = static_cast<size_t>(own.parameters().numel());
-  access(HogwildAccess::kRead, false);
-  const uint64_t before = updates_.load(std::memory_order_relaxed);
-  if (fp64) {
-    hogwild_read(shared.parameters().data_ptr<double>(), own.parameters().data_ptr<double>(), size);
-  } else {
-    hogwild_read(shared.parameters().data_ptr<float>(), own.parameters().data_ptr<float>(), size);
-  }
-  access(HogwildAccess::kRead, true);
-  const double loss = own.forward_backward(part, step.index);
-  own.check_gradients(step.index);
-  access(HogwildAccess::kUpdate, false);
-  if (fp64) {
-    apply<double>(own, share, step, shared, count);
-  } else {
-    apply<float>(own, share, step, shared, count);
-  }
-  const uint64_t delay = updates_.fetch_add(1, std::memory_order_relaxed) - before;
-  access(HogwildAccess::kUpdate, true);
-  ++count.updates;
-  count.delays += delay;
-  count.largest_delay = std::max(count.largest_delay, delay);
-  return loss;
 }
 
 template <typename T>
@@ -114,6 +59,58 @@ void HogwildTeam::apply(FlatReplica& own, double share, const Step& step, FlatRe
     count.touched += counts.touched;
     count.retries += counts.retries;
   }
+}
+
+// Trains on one mini-batch, which has `share` of the step's samples. Returns its loss. T: the type of the
+// parameters.
+template <typename T>
+double HogwildTeam::update_once(int thread, const Batch& part, double share, const Step& step,
+                                FlatReplica& shared) {
+  FlatReplica& own = *workers_[static_cast<size_t>(thread)];
+  Count& count = counts_[static_cast<size_t>(thread)];
+  const auto access = [&](HogwildAccess what, bool done) {
+    if (on_access_) on_access_(thread, what, done);
+  };
+  access(HogwildAccess::kRead, false);
+  const uint64_t before = updates_.load(std::memory_order_relaxed);
+  hogwild_read(shared.parameters().data_ptr<T>(), own.parameters().data_ptr<T>(),
+               static_cast<size_t>(own.parameters().numel()));
+  access(HogwildAccess::kRead, true);
+  const double loss = own.forward_backward(part, step.index);
+  own.check_gradients(step.index);
+  access(HogwildAccess::kUpdate, false);
+  apply<T>(own, share, step, shared, count);
+  const uint64_t delay = updates_.fetch_add(1, std::memory_order_relaxed) - before;
+  access(HogwildAccess::kUpdate, true);
+  ++count.updates;
+  count.delays += delay;
+  count.largest_delay = std::max(count.largest_delay, delay);
+  return loss;
+}
+
+double HogwildTeam::step(const Batch& batch, const Step& step, FlatReplica& shared) {
+  const auto each = static_cast<size_t>(options_.updates);
+  const std::vector<Batch> parts = cut_batch(batch, options_.threads * options_.updates);
+  const auto samples = static_cast<double>(batch.size());
+  const bool fp64 = shared.options().master == at::kDouble;
+  std::vector<double> losses(parts.size());
+  share_buffers(shared);
+  failed_ = false;
+  team_.run([&](int thread) {
+    const size_t begin = static_cast<size_t>(thread) * each, end = std::min(begin + each, parts.size());
+    try {
+      for (size_t i = begin; i < end && !failed_; ++i) {
+        const double share = static_cast<double>(parts[i].size()) / samples;
+        losses[i] = share * (fp64 ? update_once<double>(thread, parts[i], share, step, shared)
+                                  : update_once<float>(thread, parts[i], share, step, shared));
+      }
+    } catch (...) {  // the run ends with this error, so the other threads need not go on
+      failed_ = true;
+      throw;
+    }
+  });
+  take_buffers(shared, (parts.size() + each - 1) / each);
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
 // Gives each thread the buffers of the rank.

@@ -21,7 +21,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "starling/parallel/replica/flat_replica.h"
@@ -29,6 +31,9 @@
 #include "starling/parallel/strategy.h"
 
 namespace starling {
+
+// What a thread does with the parameters of its rank.
+enum class HogwildAccess { kRead, kUpdate };
 
 // The threads of one rank. Not thread-safe: one thread must drive the team.
 class HogwildTeam {
@@ -44,6 +49,12 @@ class HogwildTeam {
   // parameter that is not finite. That gradient was not applied, but other updates of the step were.
   double step(const Batch& batch, const Step& step, FlatReplica& shared);
 
+  // Sets what each thread calls before an access, and after it (`done`). Tests fix the order of the accesses
+  // by it. Threads call it at the same time.
+  void set_on_access(std::function<void(int thread, HogwildAccess access, bool done)> on_access) {
+    on_access_ = std::move(on_access);
+  }
+
   // Adds the statistics of this rank since the team was made: threads, thread_updates, touched_share,
   // mean_delay, largest_delay and retries.
   void tell(StrategyStats& stats) const;
@@ -56,6 +67,7 @@ class HogwildTeam {
     uint64_t largest_delay = 0;
   };
 
+  template <typename T>
   double update_once(int thread, const Batch& part, double share, const Step& step, FlatReplica& shared);
   template <typename T>
   void apply(FlatReplica& own, double share, const Step& step, FlatReplica& shared, Count& count);
@@ -63,9 +75,10 @@ class HogwildTeam {
   void take_buffers(FlatReplica& shared, size_t active);
 
   HogwildOptions options_;
-  std::vector<std::unique_ptr<FlatReplica>> workers_;  // one per thread
-  std::vector<Count> counts_;                          // by thread
-  std::atomic<uint64_t> updates_ = 0;                  // by all threads
+  std::function<void(int thread, HogwildAccess access, bool done)> on_access_;  // may be empty
+  std::vector<std::unique_ptr<FlatReplica>> workers_;                           // one per thread
+  std::vector<Count> counts_;                                                   // by thread
+  std::atomic<uint64_t> updates_ = 0;                                           // by all threads
   std::atomic<bool> failed_ = false;
   ThreadTeam team_;  // the last member, so that the threads end first
 };

@@ -49,6 +49,8 @@ class ReplicaStrategy : public Strategy, public OwnLoop {
   OwnLoop* own_loop() override { return replica_.options().own_gradients ? this : nullptr; }
   // This rank's replica.
   const FlatReplica& replica() const { return replica_; }
+  // The threads of this rank that train without locks, or null. The strategy owns them.
+  HogwildTeam* threads() { return team_.get(); }
 
  protected:
   // True if the ranks train on the mean of their gradients, so that all replicas and optimizers stay equal.
