@@ -17,8 +17,8 @@ def commit():
 class Record:
     """The runs of a file, one per line, with columns divided by tabs.
 
-    The columns are those of the key, those of the values, and the commit. All are text. Without a file the runs
-    are only in memory. Threads may share a record.
+    The columns are those of the key, those of the values, and the commit. All are text. Without a file the
+    runs are only in memory. Threads may share a record.
     """
 
     def __init__(self, path, keys, values):
