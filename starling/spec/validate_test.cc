@@ -583,10 +583,19 @@ TEST(Validate, ThreadsWithoutLocksAreRefusedWhatHasNoMeaning) {
   EXPECT_THAT(with({"train.shard=gradients"}), HasSubstr("--threads-mode op only"));
   EXPECT_THAT(with({"train.ranks=2", "exchange.name=local-sgd", "train.mesh=tensor=2"}),
               HasSubstr("use --threads-mode op"));
-  EXPECT_EQ(with({"train.thread_updates=33"}),
+  Config config;
+  apply_set(config, "train.thread_updates=2");
+  EXPECT_THROW(validate(config.spec, config.origins), ConfigError);  // it has no effect with op
+}
+
+TEST(Validate, AStepHasASampleForEachUpdateOfAThread) {
+  const auto with = [](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"train.threads_mode=hogwild", "optimizer.momentum=0"});
+    return error_of(settings);
+  };
+  EXPECT_EQ(with({"train.threads=2", "train.thread_updates=33"}),
             "train.global_batch: each of 2 threads makes 33 updates in a step, but the rank has 64 samples "
-            "of it: use "
-            "a train.global_batch of 66 or more, or fewer --threads or train.thread_updates");
+            "of it: use a train.global_batch of 66 or more, or fewer --threads or train.thread_updates");
   EXPECT_EQ(with({"train.threads=1", "train.thread_updates=64"}), "");
   EXPECT_THAT(with({"train.threads=1", "train.thread_updates=65"}), HasSubstr("makes 65 updates in a step"));
   EXPECT_THAT(with({"train.threads=4096", "train.thread_updates=1048576"}),
@@ -604,9 +613,6 @@ TEST(Validate, ThreadsWithoutLocksAreRefusedWhatHasNoMeaning) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("makes 4611686018427387904 updates in a step"));
   }
-  Config config;
-  apply_set(config, "train.thread_updates=2");
-  EXPECT_THROW(validate(config.spec, config.origins), ConfigError);  // it has no effect with op
 }
 
 TEST(Validate, ADeviceOtherThanTheCpuNeedsWholeModels) {

@@ -79,7 +79,7 @@ std::string closing(const CommandPage& page, int columns) {
         "Arguments of the program's own follow --. `starling config explain KEY` describes a key.");
   }
   if (is_root) {
-    return line("`starling COMMAND --help` describes a command, `starling config explain KEY` a key.");
+    return line("`starling COMMAND --help` describes a command, `config explain KEY` a key.");
   }
   std::string out;
   const auto has_value = [](const OptionPage& option) {
