@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <set>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/check.h"
 #include "starling/base/error.h"
 #include "starling/comm/group.h"
@@ -17,7 +18,6 @@
 #include "starling/commands/shared_weights.h"
 #include "starling/data/source_factory.h"
 #include "starling/net/security/data_security.h"
-#include "starling/nn/safetensors/atomic_file.h"
 #include "starling/nn/state.h"
 #include "starling/run/model_factories.h"
 #include "starling/run/training.h"

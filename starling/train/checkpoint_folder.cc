@@ -15,11 +15,11 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
 #include "starling/base/unique_fd.h"
-#include "starling/nn/safetensors/atomic_file.h"
 
 namespace starling {
 namespace fs = std::filesystem;

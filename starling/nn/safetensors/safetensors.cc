@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/compress/compressed_file.h"
-#include "starling/nn/safetensors/atomic_file.h"
 #include "starling/nn/safetensors/safetensors_index.h"
 #include "starling/weights/weights_file.h"
 

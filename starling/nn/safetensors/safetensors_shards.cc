@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
-#include "starling/nn/safetensors/atomic_file.h"
 #include "starling/nn/safetensors/safetensors.h"
 #include "starling/nn/safetensors/safetensors_index.h"
 

@@ -10,9 +10,9 @@
 #include <system_error>
 #include <utility>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
-#include "starling/nn/safetensors/atomic_file.h"
 #include "starling/run/folder/earlier_files.h"
 #include "starling/run/folder/run_weights.h"
 #include "starling/run/ranks/broadcast_text.h"

@@ -1,4 +1,4 @@
-#include "starling/nn/safetensors/atomic_file.h"
+#include "starling/base/atomic_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
