@@ -1,15 +1,19 @@
 #include "starling/lbfgs/samples.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <new>
 #include <numbers>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
@@ -17,31 +21,120 @@
 namespace starling {
 namespace {
 
-bool separates(char c) {
-  return c == ',' || c == ';' || c == '\t' || c == ' ' || c == '\r';
+// Numbers of a generated table. Every rank holds all of them.
+constexpr int64_t kMostNumbers = int64_t{1} << 36;
+
+constexpr std::string_view kBlanks = " \t\r";
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
 }
 
-// Appends the numbers of a line. Returns false if the line has something else.
-bool take_numbers(std::string_view line, std::vector<double>& numbers) {
-  const char* at = line.data();
-  const char* const end = at + line.size();
+// Returns the number that is the whole text, which may be NaN or infinite.
+std::optional<double> number_of(std::string_view text) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Returns the character between the fields of a line. A blank stands for any number of blanks.
+char separator_of(std::string_view line) {
+  for (const char c : {',', ';', '\t'})
+    if (line.find(c) != std::string_view::npos) return c;
+  return ' ';
+}
+
+// Returns the fields of a trimmed line, without the blanks around them.
+std::vector<std::string_view> fields_of(std::string_view line, char separator) {
+  std::vector<std::string_view> fields;
   for (;;) {
-    while (at != end && separates(*at)) ++at;
-    if (at == end) return true;
-    double value = 0;
-    const auto [after, error] = std::from_chars(at, end, value);
-    if (error != std::errc() || (after != end && !separates(*after)) || !std::isfinite(value)) return false;
-    numbers.push_back(value);
-    at = after;
+    const size_t end = line.find(separator);
+    fields.push_back(trimmed(line.substr(0, end)));
+    if (end == std::string_view::npos) return fields;
+    line.remove_prefix(end + 1);
+    if (separator == ' ') line = trimmed(line);
   }
 }
 
-// A first line that begins with a number is a sample.
+const char* name_of(char separator) {
+  return separator == ','    ? "commas"
+         : separator == ';'  ? "semicolons"
+         : separator == '\t' ? "tabs"
+                             : "blanks";
+}
+
+// A line without any number is a heading.
 bool is_heading(std::string_view line) {
-  const size_t first = line.find_first_not_of(",; \t\r");
-  if (first == std::string_view::npos) return false;
-  const char c = line[first];
-  return std::isdigit(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.';
+  for (const std::string_view field : fields_of(line, separator_of(line)))
+    if (number_of(field)) return false;
+  return true;
+}
+
+// Reads the samples of a file line by line.
+class CsvReader {
+ public:
+  CsvReader(const std::string& path, LabelColumn label) : label_(label) { table_.name = path; }
+
+  // line: without the end of the line.
+  void take(std::string_view line) {
+    ++number_;
+    if (number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);  // byte order mark
+    line = trimmed(line);
+    if (line.empty()) return;
+    if (std::exchange(first_, false) && is_heading(line)) return;
+    if (table_.labels.empty()) separator_ = separator_of(line);
+    read_numbers(line);
+    const auto features = std::ssize(numbers_) - 1;
+    if (table_.labels.empty()) table_.features = features;
+    if (features < 1 || features != table_.features)
+      throw DataError(fmt::format("{}: line {}: {} numbers, but a sample has {} features and a label",
+                                  table_.name, number_, numbers_.size(),
+                                  std::max<int64_t>(1, table_.features)));
+    const auto where = label_ == LabelColumn::kFirst ? numbers_.begin() : numbers_.end() - 1;
+    table_.labels.push_back(*where);
+    numbers_.erase(where);
+    table_.values.insert(table_.values.end(), numbers_.begin(), numbers_.end());
+  }
+
+  SampleTable table() { return std::move(table_); }
+
+ private:
+  void read_numbers(std::string_view line) {
+    numbers_.clear();
+    for (const std::string_view field : fields_of(line, separator_)) {
+      const std::optional<double> value = number_of(field);
+      if (value && std::isfinite(*value)) {
+        numbers_.push_back(*value);
+        continue;
+      }
+      throw DataError(fmt::format(
+          "{}: line {}: column {} {}. The file has {} between its numbers, and a point in a number",
+          table_.name, number_, numbers_.size() + 1,
+          field.empty() ? "is empty"
+                        : fmt::format("has \"{}\", which is no finite number", field.substr(0, 60)),
+          name_of(separator_)));
+    }
+  }
+
+  const LabelColumn label_;
+  SampleTable table_;
+  std::vector<double> numbers_;
+  int64_t number_ = 0;  // of the line
+  bool first_ = true;   // there was no line with text so far
+  char separator_ = ',';
+};
+
+// Returns the first labels in increasing order, for a message.
+std::string labels_text(const SampleTable& table) {
+  constexpr size_t kMost = 10;
+  const std::set<double> labels(table.labels.begin(), table.labels.end());
+  std::vector<double> shown(labels.begin(), labels.end());
+  shown.resize(std::min(kMost, shown.size()));
+  return fmt::format("{}{}", fmt::join(shown, ", "), labels.size() > kMost ? ", …" : "");
 }
 
 // A standard normal number that is a function of the key (Box and Muller).
@@ -56,41 +149,33 @@ double normal_of(uint64_t seed, int64_t a, int64_t b) {
 SampleTable read_csv_samples(const std::string& path, LabelColumn label) {
   std::ifstream file(path);
   if (!file) throw DataError(fmt::format("{}: cannot be opened; check the path and its permissions", path));
-  SampleTable table;
-  table.name = path;
-  std::string line;
-  std::vector<double> numbers;
-  for (int64_t number = 1; std::getline(file, line); ++number) {
-    numbers.clear();
-    const bool read = take_numbers(line, numbers);
-    if (read && numbers.empty()) continue;
-    if (!read && number == 1 && is_heading(line)) continue;
-    if (!read)
-      throw DataError(fmt::format("{}: line {}: \"{}\" has something that is not a finite number", path,
-                                  number, line.substr(0, 60)));
-    const auto features = static_cast<int64_t>(numbers.size()) - 1;
-    if (table.labels.empty()) table.features = features;
-    if (features < 1 || features != table.features)
-      throw DataError(fmt::format("{}: line {}: {} numbers, but a sample has {} features and a label", path,
-                                  number, numbers.size(), std::max<int64_t>(1, table.features)));
-    const auto where = label == LabelColumn::kFirst ? numbers.begin() : numbers.end() - 1;
-    table.labels.push_back(*where);
-    numbers.erase(where);
-    table.values.insert(table.values.end(), numbers.begin(), numbers.end());
-  }
+  CsvReader reader(path, label);
+  for (std::string line; std::getline(file, line);) reader.take(line);
   if (file.bad()) throw DataError(fmt::format("{}: cannot be read to its end", path));
-  return table;
+  return reader.table();
 }
 
 SampleTable make_samples(const GeneratedSamples& spec) {
   if (spec.count < 1 || spec.features < 1)
     throw ConfigError("--samples", fmt::format("{} samples with {} features: use at least 1 of each",
                                                spec.count, spec.features));
+  if (spec.count > kMostNumbers / spec.features)
+    throw ConfigError("--samples",
+                      fmt::format("{} samples of {} features take more than {} GiB per rank; give "
+                                  "smaller --samples or --features",
+                                  spec.count, spec.features, kMostNumbers >> 27));
   SampleTable table;
   table.name = "generated samples";
   table.features = spec.features;
-  table.values.reserve(static_cast<size_t>(spec.count * spec.features));
-  table.labels.reserve(static_cast<size_t>(spec.count));
+  try {
+    table.values.reserve(static_cast<size_t>(spec.count * spec.features));
+    table.labels.reserve(static_cast<size_t>(spec.count));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kMemory,
+                fmt::format("{} samples of {} features do not fit into memory; give smaller --samples or "
+                            "--features",
+                            spec.count, spec.features));
+  }
   const double scale = 2 / std::sqrt(static_cast<double>(spec.features));
   for (int64_t i = 0; i < spec.count; ++i) {
     double z = 0;
@@ -110,6 +195,9 @@ SampleTable make_samples(const GeneratedSamples& spec) {
 void make_binary(SampleTable& table, std::optional<double> positive) {
   if (table.labels.empty() || table.features < 1)
     throw DataError(fmt::format("{}: no samples; give at least two with different labels", table.name));
+  if (positive && std::find(table.labels.begin(), table.labels.end(), *positive) == table.labels.end())
+    throw DataError(fmt::format("{}: no sample has the label {} of --positive; labels are {}", table.name,
+                                *positive, labels_text(table)));
   int64_t ones = 0;
   for (size_t i = 0; i < table.labels.size(); ++i) {
     double& label = table.labels[i];

@@ -25,7 +25,10 @@ TEST(Samples, FilesOfTheUsualForms) {
   const TempDir folder;
   const std::string path = folder.file("data.csv");
   for (const char* text :
-       {"a,b,label\n1,2.5,0\n-3e2,4,1\n", "1;2.5;0\r\n-3e2;4;1\r\n", "\n1 2.5\t0\n\n-3e2,  4, 1"}) {
+       {"a,b,label\n1,2.5,0\n-3e2,4,1\n", "1;2.5;0\r\n-3e2;4;1\r\n", "\n1 2.5 0\n\n -3e2   4 1 ",
+        "1\t2.5\t0\n-3e2\t4\t1\n", "\xEF\xBB\xBF+1,2.5,0\n-3e2, +4 ,1",
+        "\xEF\xBB\xBF"
+        "a,b,c\n1,2.5,0\n-3e2,4,1"}) {
     write_bytes(path, text);
     const SampleTable table = read_csv_samples(path, LabelColumn::kLast);
     EXPECT_EQ(table.features, 2);
@@ -49,11 +52,20 @@ TEST(Samples, BrokenFilesAreRefused) {
                 AllOf(HasSubstr(path), HasSubstr("line 2")))
         << text;
   }
-  for (const char* text : {"1,oops,0\n2,3,1\n", "1\n2\n"}) {  // a sample is no heading; a label alone is none
+  // A line with a number is no heading. Another separator, an empty field and a decimal comma are no numbers.
+  for (const char* text : {"1,oops,0\n2,3,1\n", "1\n2\n", "nan,1,0\n2,3,1\n", "1,5;2,3;0\n2,5;3,5;1\n",
+                           "1,,0\n2,3,1\n", "1,2,0,\n2,3,1,\n", "1 2\t0\n3 4\t1\n",
+                           "+-1,2,0\n"}) {  // a sample is no heading; a label alone is none
     write_bytes(path, text);
-    EXPECT_THAT(error_of<DataError>([&] { read_csv_samples(path, LabelColumn::kLast); }),
-                HasSubstr("line 1"));
+    EXPECT_THAT(error_of<DataError>([&] { read_csv_samples(path, LabelColumn::kLast); }), HasSubstr("line 1"))
+        << text;
   }
+  write_bytes(path, "1,2,0\n1,,0\n");
+  EXPECT_THAT(error_of<DataError>([&] { read_csv_samples(path, LabelColumn::kLast); }),
+              HasSubstr("line 2: column 2 is empty. The file has commas"));
+  write_bytes(path, "1;2;0\n1;2,5;0\n");
+  EXPECT_THAT(error_of<DataError>([&] { read_csv_samples(path, LabelColumn::kLast); }),
+              HasSubstr("line 2: column 2 has \"2,5\", which is no finite number. The file has semicolons"));
   EXPECT_THAT(error_of<DataError>([&] { read_csv_samples(folder.file("absent"), LabelColumn::kLast); }),
               HasSubstr("cannot be opened"));
 }
@@ -73,7 +85,9 @@ TEST(Samples, LabelsAreZeroAndOne) {
   EXPECT_THAT(message(table_of({0, 1, 2})), AllOf(HasSubstr("sample 3"), HasSubstr("--positive")));
   EXPECT_THAT(message(table_of({0, 0.5})), HasSubstr("0.5"));
   EXPECT_THAT(message(table_of({1, 1})), HasSubstr("both labels must occur"));
-  EXPECT_THAT(message(table_of({3, 4}), 7), HasSubstr("both labels must occur"));
+  EXPECT_THAT(message(table_of({3, 4}), 7),
+              HasSubstr("no sample has the label 7 of --positive; labels are 3, 4"));
+  EXPECT_THAT(message(table_of({7, 7}), 7), HasSubstr("both labels must occur"));
   SampleTable infinite = table_of({0, 1});
   infinite.values[1] = INFINITY;
   EXPECT_THAT(message(infinite), HasSubstr("sample 2 has a feature that is not finite"));
@@ -94,6 +108,8 @@ TEST(Samples, GeneratedOnesAreAFunctionOfTheSeed) {
   EXPECT_NEAR(squares / 2000, 1, 0.15);
   EXPECT_THROW(make_samples({.count = 0}), ConfigError);
   EXPECT_THROW(make_samples({.features = 0}), ConfigError);
+  EXPECT_THAT(error_of<ConfigError>([] { make_samples({.count = int64_t{1} << 32, .features = 1 << 24}); }),
+              HasSubstr("give smaller --samples or --features"));
 }
 
 TEST(Logistic, IsItsDefinition) {
