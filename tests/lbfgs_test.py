@@ -1,9 +1,11 @@
 """`starling lbfgs`, as a user runs it."""
 import array
 import math
+import pathlib
 import random
+import signal
 
-from program import STARLING, ProgramTest, main, result_of
+from program import STARLING, ProgramTest, events_of, main, result_of
 
 SMALL = ["--samples", 600, "--features", 6, "--ridge", 0.01]
 
@@ -92,6 +94,56 @@ class Lbfgs(ProgramTest):
         _, err = self.run_program(*first, "--memory", 5, status=2)
         self.assertIn("checkpoint of another run", err)
 
+    def test_a_run_without_a_result_leaves_the_old_weights(self):
+        out = pathlib.Path(self.path("w.npy"))
+        first = ["lbfgs", "--json", "-n", 2, *SMALL, "--checkpoint", self.path("ck"), "--save-weights", out]
+        self.run_program(*first, "--iterations", 2)
+        old = out.read_bytes()
+        self.run_program(*first, "--memory", 5, status=2)  # refused by rank 0, after all ranks began
+        self.assertEqual(out.read_bytes(), old)
+        self.run_program(*first)
+        self.assertNotEqual(out.read_bytes(), old)
+        self.assertEqual([p.name for p in out.parent.glob("w.npy*")], ["w.npy"])
+
+    def test_outputs_that_cannot_be_written_end_the_run_at_its_start(self):
+        for words in (["--save-weights", self.path("nodir/w.npy")], ["--checkpoint", self.path("file")]):
+            pathlib.Path(self.path("file")).write_text("x", encoding="ascii")
+            for ranks in (1, 2):
+                with self.subTest(words=words, ranks=ranks):
+                    events, err = self.run_program("lbfgs", "--json", "-n", ranks, *SMALL, *words, status=5)
+                    self.assertIn(words[1], err)
+                    self.assertFalse([e for e in events if e["event"] == "iteration"])
+
+    def test_ctrl_c_writes_a_checkpoint_and_no_weights(self):
+        out = pathlib.Path(self.path("w.npy"))
+        for ranks in (1, 2):
+            for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+                with self.subTest(ranks=ranks, signal=number):
+                    out.write_text("old", encoding="ascii")
+                    folder = self.path(f"ck{ranks}{number}")
+                    process = self.start("lbfgs", "--json", "-n", ranks, *SMALL, "--emulate", "compute=1s", "--checkpoint", folder,
+                                         "--save-weights", out, piped=True)
+                    self.assertIn('"iteration"', process.stdout.readline())
+                    process.send_signal(number)
+                    _, shown, _ = self.ended(process)
+                    self.assertEqual(process.returncode, status)
+                    result = result_of([e for e in events_of(shown) if e["event"] == "result"])
+                    self.assertTrue(result["interrupted"])
+                    self.assertFalse(result["converged"])
+                    self.assertEqual(out.read_text(encoding="ascii"), "old")
+                    rest, _ = self.run_program("lbfgs", "--json", "-n", ranks, *SMALL, "--checkpoint", folder)
+                    self.assertEqual(result_of(rest)["resumed_from"], result["iterations"])
+                    self.assertFalse(result_of(rest)["interrupted"])
+
+    def test_ctrl_c_in_the_comparison_shows_no_times(self):
+        process = self.start("lbfgs", "-n", 2, *SMALL, "--compare-portions", "--emulate", "compute=1s", "--iterations", 1, piped=True)
+        while "What a slow rank costs" not in process.stdout.readline():
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        _, shown, _ = self.ended(process)
+        self.assertEqual(process.returncode, 130)
+        self.assertNotIn("slow rank, small portions", shown)
+
     def test_what_cannot_be_is_refused(self):
         def file(name, text):
             with open(self.path(name), "w", encoding="ascii") as f:
@@ -103,10 +155,12 @@ class Lbfgs(ProgramTest):
                                       ([file("empty", "")], 3, "no samples"),
                                       ([file("labels", "1,2\n3,1\n")], 3, "neither 0 nor 1"),
                                       ([file("one", "1,1\n3,1\n")], 3, "both labels must occur"),
-                                      ([file("word", "1,1\n3,x\n")], 3, "line 2"),
-                                      (["--memory", "0"], 2, "--memory"),
-                                      (["--exchange", "gossip"], 2, "--exchange"),
-                                      (["images:x"], 2, "not images:x"),
+                                      ([file("word", "1,1\n3,x\n")], 3, "line 2"), (["--memory", "0"], 2, "--memory"),
+                                      (["--exchange", "gossip"], 2, "--exchange"), (["images:x"], 2, "not images:x"),
+                                      (["digits"], 2, "lbfgs reads a CSV file, idx:DIR or cifar-bin:DIR, or no DATA, not digits"),
+                                      ([file("far", "0,1e18,0\n1,2e18,1\n2,3e18,0\n")], 6, "scale the features"),
+                                      (["-n", "2", "--emulate", "slow-rank=7:2x"], 2, "names rank 7, but the last of 2 ranks is rank 1"),
+                                      ([*map(str, SMALL), "--positive", "7"], 3, "no sample has the label 7 of --positive; labels are 0, 1"),
                                       (["-n", "1", "--compare-portions"], 2, "two ranks")):
             with self.subTest(words=words):
                 _, err = self.run_program("lbfgs", *map(str, words), status=status)

@@ -121,11 +121,7 @@ int compress_command(const RunSpec& spec, const CompressOptions& compress_option
       return !process.stop;
     };
     const CompressReport report = compress(session.spec(), compress_options, session.group(), progress);
-    if (report.interrupted) {
-      RunResult result;
-      result.signal = process.requests == nullptr ? 0 : process.requests->signal.load();
-      return interrupted_status(session.environment(), result);
-    }
+    if (report.interrupted) return interrupted_status(session);
     print_line(options.json ? result_line(session.spec(), report).dump() : report_text(report));
     return 0;
   });

@@ -6,16 +6,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/data/formats/cifar.h"
 #include "starling/data/formats/idx.h"
 #include "starling/factor/npy.h"
+#include "starling/lbfgs/gather_vector.h"
 #include "starling/lbfgs/solve.h"
 #include "starling/run/rank_program.h"
 #include "starling/spec/emulation.h"
@@ -25,7 +29,7 @@
 namespace starling {
 namespace {
 
-constexpr int64_t kComparedIterations = 6;  // of each of the three runs that compare portions
+constexpr int64_t kComparedIterations = 6;  // of each of the four runs that compare portions
 constexpr double kComparedComputeS = 0.2;   // emulated time of an evaluation with equal shares
 constexpr double kComparedSlowdown = 2;
 
@@ -85,6 +89,8 @@ const char* words_of(MinimizeEnd end) {
       return "ended after the given number of iterations";
     case MinimizeEnd::kNoDecrease:
       return "ended because fp64 shows no further decrease";
+    case MinimizeEnd::kNoStep:
+      return "ended because no step decreases the objective";
     default:
       return "interrupted";
   }
@@ -126,11 +132,13 @@ std::string result_text(const LbfgsResult& result) {
   return text;
 }
 
-std::string result_json(const LbfgsResult& result, const SampleTable& samples, int ranks) {
+// interrupted: a signal ended the run, or the comparison of portions after it.
+std::string result_json(const LbfgsResult& result, const SampleTable& samples, int ranks, bool interrupted) {
   const MinimizeState& state = result.state;
   return nlohmann::ordered_json{{"event", "result"},
                                 {"end", words_of(result.end)},
                                 {"converged", result.end == MinimizeEnd::kConverged},
+                                {"interrupted", interrupted},
                                 {"ranks", ranks},
                                 {"samples", samples.count()},
                                 {"features", samples.features},
@@ -176,11 +184,26 @@ std::string compared_line(const ComparedPortions& run, double best, double bound
       .dump();
 }
 
-// Runs the loop with emulated computation, with and without a slow rank, with small and with equal portions.
-// Prints the times per evaluation on rank 0, and their ratios to the best time of equal speeds. Collective.
-void compare_portions(LbfgsOptions options, const LbfgsParts& parts, bool json) {
-  Emulation emulation = options.emulation;
+// Returns what the emulation does to the ranks, as a sentence. `bound`: see speed_bound().
+std::string emulation_text(const Emulation& emulation, double bound) {
+  std::vector<std::string> slow;
+  for (const Emulation::SlowRank& rank : emulation.slow_ranks)
+    slow.push_back(
+        fmt::format("Rank {} takes {:g} times as long as a rank of full speed", rank.rank, rank.factor));
+  return fmt::format(
+      "What a slow rank costs per evaluation, with an emulated computation of {:g} s. {}. The best possible "
+      "time is {:.3f} x:",
+      emulation.compute_s, fmt::join(slow, ". "), bound);
+}
+
+// Runs the loop with emulated computation, with and without slow ranks, with small and with equal portions.
+// Prints the times per evaluation on rank 0, and their ratios to the best time of equal speeds. Returns false
+// if a signal ended a run. No times are printed then. Collective.
+bool compare_portions(LbfgsOptions options, const LbfgsParts& parts, bool json) {
   const int ranks = parts.group.size();
+  Emulation emulation;  // without the jitter, which would hit some runs more than others
+  emulation.slow_ranks = options.emulation.slow_ranks;
+  emulation.compute_s = options.emulation.compute_s;
   if (emulation.slow_ranks.empty()) emulation.slow_ranks = {{ranks - 1, kComparedSlowdown}};
   if (emulation.compute_s <= 0) emulation.compute_s = kComparedComputeS;
   options.minimize.max_iterations = kComparedIterations;
@@ -188,36 +211,88 @@ void compare_portions(LbfgsOptions options, const LbfgsParts& parts, bool json) 
   options.checkpoint.clear();
   LbfgsParts quiet = parts;
   quiet.on_iteration = {};
+  quiet.on_resumed = {};
   std::vector<ComparedPortions> runs = {{"equal speeds, equal portions", false, true},
                                         {"equal speeds, small portions"},
                                         {"slow rank, small portions", true},
                                         {"slow rank, equal portions", true, true}};
   const bool speaks = parts.group.rank() == 0;
   const double bound = speed_bound(emulation, ranks);
-  if (speaks && !json) {
-    const Emulation::SlowRank& slow = emulation.slow_ranks.front();
-    print_line(
-        fmt::format("What a slow rank costs per evaluation, with an emulated computation of {:g} s. Rank {} "
-                    "takes {:g} times "
-                    "as long as the other ranks, so the best possible time is {:.3f} x:",
-                    emulation.compute_s, slow.rank, slow.factor, bound));
-  }
+  if (speaks && !json) print_line(emulation_text(emulation, bound));
   for (ComparedPortions& run : runs) {
     options.emulation = emulation;
     if (!run.slow) options.emulation.slow_ranks.clear();
     options.equal_portions = run.equal;
     const LbfgsResult result = solve_logistic(options, quiet);
+    if (result.failed) return true;  // rank 0 reports the fault
+    if (result.end == MinimizeEnd::kStopped) return false;
     run.seconds = result.seconds / static_cast<double>(std::max<int64_t>(1, result.evaluations));
   }
   const double best = std::min(runs[0].seconds, runs[1].seconds);
-  if (!speaks) return;
+  if (!speaks) return true;
   for (const ComparedPortions& run : runs) print_line(compared_line(run, best, bound, json));
+  return true;
 }
 
 // Without data and without other requests, the command shows an example.
 bool is_example(const RunSpec& spec, const LbfgsSpec& what) {
   return what.data.empty() && what.checkpoint.empty() && what.save.empty() && spec.train.emulate.empty() &&
          !what.equal_portions;
+}
+
+// Refuses sources of training that are no samples for a logistic regression.
+void check_data(const std::string& data) {
+  const std::string kind = data.substr(0, data.find(':'));
+  for (const char* other : {"images", "text", "served", "digits", "grammar"}) {
+    if (kind == other && !std::filesystem::exists(data))
+      throw ConfigError(
+          "DATA", fmt::format("lbfgs reads a CSV file, idx:DIR or cifar-bin:DIR, or no DATA, not {}", data));
+  }
+}
+
+// The file for the weights, which only rank 0 writes. It keeps its old content until commit().
+class WeightsFile {
+ public:
+  // Makes a temporary file beside `path`, so that a wrong path ends the run at its start.
+  WeightsFile(const std::string& path, bool writes) {
+    if (!path.empty() && writes) file_.emplace(path);
+  }
+  // Writes the weights of a run. Does nothing on other ranks.
+  void write(const std::vector<double>& weights) {
+    if (!file_) return;
+    const std::string bytes = npy_column(weights);
+    file_->write(bytes.data(), bytes.size());
+    file_->commit();
+  }
+
+ private:
+  std::optional<AtomicFile> file_;
+};
+
+std::string opening_text(const SampleTable& samples, const LbfgsOptions& how, int ranks) {
+  return fmt::format(
+      "Ridge logistic regression by Sandblaster L-BFGS: {}, {} samples, {} features, {} rank{}, {} portions "
+      "per "
+      "evaluation",
+      samples.name, samples.count(), samples.features, ranks, ranks == 1 ? "" : "s",
+      count_portions(portion_rules(how, ranks, samples.count())));
+}
+
+// Returns what solve_logistic() works with on this rank. Rank 0 prints, unless the command is quiet.
+LbfgsParts parts_of(Session& session, const RunEnvironment& environment, const SampleTable& samples,
+                    const LbfgsSpec& what, const CommandOptions& options) {
+  LbfgsParts parts{.group = environment.group, .samples = samples, .clock = environment.process.clock};
+  parts.timeout = std::chrono::milliseconds(static_cast<int64_t>(session.spec().comm.timeout_s * 1000));
+  parts.stop = &environment.process.stop;
+  parts.on_evaluation = [&session](int64_t number) { session.note_loop_step(number); };  // for messages
+  if (environment.group.rank() != 0 || options.verbosity < 0) return parts;
+  const bool json = options.json;
+  parts.on_iteration = [json](const MinimizeStep& step) { print_line(iteration_line(step, json)); };
+  if (!json)
+    parts.on_resumed = [folder = what.checkpoint](int64_t iteration) {
+      print_line(fmt::format("resumed after iteration {} of {}", iteration, folder));
+    };
+  return parts;
 }
 
 }  // namespace
@@ -230,12 +305,11 @@ void check_lbfgs_command(const RunSpec& spec, const LbfgsSpec& what) {
                       fmt::format("lbfgs has a loop of its own and no exchange; leave out \"{}\"", name));
   if (what.label != "first" && what.label != "last")
     throw ConfigError("--label", fmt::format("\"{}\" is no column; write first or last", what.label));
-  const size_t colon = what.data.find(':');
-  const std::string kind = colon == std::string::npos ? "" : what.data.substr(0, colon);
-  for (const char* other : {"images", "text", "served"}) {
-    if (kind == other)
-      throw ConfigError("DATA",
-                        fmt::format("lbfgs reads a CSV file, idx:DIR or cifar-bin:DIR, not {}", what.data));
+  check_data(what.data);
+  for (const Emulation::SlowRank& slow : parse_emulation(spec.train.emulate).slow_ranks) {
+    if (slow.rank >= spec.train.ranks)
+      throw ConfigError("train.emulate", fmt::format("names rank {}, but the last of {} ranks is rank {}",
+                                                     slow.rank, spec.train.ranks, spec.train.ranks - 1));
   }
   if (what.compare_portions && spec.train.ranks < 2)
     throw ConfigError("--compare-portions", "needs at least two ranks; give -n 2 or more");
@@ -250,34 +324,20 @@ int run_lbfgs(const LbfgsSpec& what, const CommandOptions& options, Session& ses
   const LbfgsOptions how = lbfgs_options(spec, what);
   const int ranks = environment.group.size();
   const bool speaks = environment.group.rank() == 0;
-  LbfgsParts parts{.group = environment.group, .samples = samples, .clock = environment.process.clock};
-  parts.timeout = std::chrono::milliseconds(static_cast<int64_t>(spec.comm.timeout_s * 1000));
-  parts.stop = &environment.process.stop;
-  if (speaks && options.verbosity >= 0)
-    parts.on_iteration = [&](const MinimizeStep& step) { print_line(iteration_line(step, options.json)); };
-  if (speaks && options.verbosity >= 0 && !options.json)
-    print_line(
-        fmt::format("Ridge logistic regression by Sandblaster L-BFGS: {}, {} samples, {} features, {} "
-                    "rank{}, {} portions per "
-                    "evaluation",
-                    samples.name, samples.count(), samples.features, ranks, ranks == 1 ? "" : "s",
-                    how.equal_portions ? ranks : ranks * how.portions_per_rank));
+  const LbfgsParts parts = parts_of(session, environment, samples, what, options);
+  WeightsFile file(what.save, speaks);
+  if (speaks && options.verbosity >= 0 && !options.json) print_line(opening_text(samples, how, ranks));
   const LbfgsResult result = solve_logistic(how, parts);
-  if (speaks && !options.json) {
-    if (result.resumed_from >= 0)
-      print_line(fmt::format("resumed after iteration {} of {}", result.resumed_from, what.checkpoint));
-    print_line(result_text(result));
-  }
-  if (speaks && result.end == MinimizeEnd::kStopped) return interrupted_status(session.environment(), {});
-  if (!what.save.empty()) {
-    write_npy_rows(what.save, lbfgs_elements(samples), 1, result.slice.begin,
-                   std::span<const double>(result.weights));
-    if (ranks > 1) barrier(environment.group);  // now all parts of the file are written
-  }
-  if (ranks > 1 && (what.compare_portions || is_example(spec, what)))
-    compare_portions(how, parts, options.json);
-  if (speaks && options.json) print_line(result_json(result, samples, ranks));
-  return 0;
+  bool interrupted = result.end == MinimizeEnd::kStopped;
+  if (!result.failed && !interrupted && !what.save.empty())
+    file.write(gather_vector(environment.group, lbfgs_elements(samples), result.weights));
+  if (result.unsaved) std::rethrow_exception(result.unsaved);
+  if (result.failed) return 0;  // rank 0 reports its fault and has a status for it
+  if (speaks && !options.json) print_line(result_text(result));
+  if (!interrupted && ranks > 1 && (what.compare_portions || is_example(spec, what)))
+    interrupted = !compare_portions(how, parts, options.json);
+  if (speaks && options.json) print_line(result_json(result, samples, ranks, interrupted));
+  return interrupted ? interrupted_status(session) : 0;
 }
 
 }  // namespace starling

@@ -40,31 +40,26 @@ void write_at(int fd, const void* data, size_t bytes, off_t at, const std::strin
   }
 }
 
-template <typename T>
-void write_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
-                std::span<const T> values) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  if (!fd.valid())
-    throw DataError(fmt::format("{}: cannot be made: {}", path, std::generic_category().message(errno)));
-  const std::string header = npy_header(total_rows, columns, sizeof(T));
-  const int64_t whole = static_cast<int64_t>(header.size()) + total_rows * columns * int64_t{sizeof(T)};
-  if (::ftruncate(fd.get(), whole) != 0)  // removes what a larger file of an earlier run has at its end
-    throw DataError(fmt::format("{}: cannot be written: {}", path, std::generic_category().message(errno)));
-  write_at(fd.get(), header.data(), header.size(), 0, path);
-  write_at(fd.get(), values.data(), values.size_bytes(),
-           static_cast<off_t>(header.size()) + first_row * columns * static_cast<off_t>(sizeof(T)), path);
-}
-
 }  // namespace
 
 void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
                     std::span<const float> values) {
-  write_rows(path, total_rows, columns, first_row, values);
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (!fd.valid())
+    throw DataError(fmt::format("{}: cannot be made: {}", path, std::generic_category().message(errno)));
+  const std::string header = npy_header(total_rows, columns, sizeof(float));
+  const int64_t whole = static_cast<int64_t>(header.size()) + total_rows * columns * int64_t{sizeof(float)};
+  if (::ftruncate(fd.get(), whole) != 0)  // removes what a larger file of an earlier run has at its end
+    throw DataError(fmt::format("{}: cannot be written: {}", path, std::generic_category().message(errno)));
+  write_at(fd.get(), header.data(), header.size(), 0, path);
+  write_at(fd.get(), values.data(), values.size_bytes(),
+           static_cast<off_t>(header.size()) + first_row * columns * static_cast<off_t>(sizeof(float)), path);
 }
 
-void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
-                    std::span<const double> values) {
-  write_rows(path, total_rows, columns, first_row, values);
+std::string npy_column(std::span<const double> values) {
+  std::string file = npy_header(std::ssize(values), 1, sizeof(double));
+  file.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  return file;
 }
 
 }  // namespace starling

@@ -13,8 +13,8 @@ namespace starling {
 // header. Errors: DataError that names the file.
 void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
                     std::span<const float> values);
-// Writes fp64 values. Otherwise like the function above.
-void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
-                    std::span<const double> values);
+
+// Returns a whole file that holds an fp64 matrix of one column.
+std::string npy_column(std::span<const double> values);
 
 }  // namespace starling

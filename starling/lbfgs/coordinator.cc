@@ -77,9 +77,10 @@ Evaluation Coordinator::evaluate() {
   evaluating_ = true;
   VectorShard::Part part = own_.evaluate(evaluation_, [this] { return answer_requests(); });
   evaluating_ = false;
-  replies(2, [&](int, const std::vector<double>& values) {
+  replies(3, [&](int, const std::vector<double>& values) {
     part.squares += values[0];
     part.largest_gradient = larger(part.largest_gradient, values[1]);
+    asked_to_stop_ = asked_to_stop_ || values[2] != 0;
   });
   double loss = 0;
   for (const double x : losses_) loss += x;
@@ -130,8 +131,17 @@ void Coordinator::save(int64_t iteration) {
   } catch (const Error&) {
     failure = std::current_exception();  // after the replies, so that none of them is left
   }
-  replies(1, [](int, const std::vector<double>&) {});
+  int unable = -1;
+  replies(1, [&](int rank, const std::vector<double>& values) {
+    if (values.front() != 0) unable = rank;
+  });
   if (failure) std::rethrow_exception(failure);
+  if (unable >= 0)
+    throw Error(
+        ErrorCode::kCheckpoint,
+        fmt::format("{}: rank {} cannot write its part of the checkpoint of iteration {}; look at the "
+                    "free space and the permissions",
+                    options_.checkpoint, unable, iteration));
 }
 
 void Coordinator::load(int64_t iteration, int ranks) {
@@ -146,8 +156,9 @@ void Coordinator::load(int64_t iteration, int ranks) {
   if (failure) std::rethrow_exception(failure);
 }
 
-ByteCounts Coordinator::stop() {
-  instruct({.code = InstructionCode::kStop});
+ByteCounts Coordinator::stop(std::optional<MinimizeEnd> end) {
+  const uint32_t outcome = end ? kFirstEnd + static_cast<uint32_t>(*end) : kRank0Failed;
+  instruct({.code = InstructionCode::kStop, .count = outcome});
   own_.board().stop();
   const auto deadline = std::chrono::steady_clock::now() + parts_.timeout;
   while (ended_ < parts_.group.size()) {

@@ -25,12 +25,16 @@ class Coordinator final : public VectorMachine {
   void combine(VectorId target, std::span<const VectorTerm> terms) override;
   std::vector<double> dots(std::span<const VectorPair> pairs) override;
   Evaluation evaluate() override;
-  // Makes all ranks write their part of a checkpoint.
+  // Makes all ranks write their part of a checkpoint. Errors: Error(kCheckpoint) if a rank cannot.
   void save(int64_t iteration);
   // Makes all ranks read their part of a checkpoint that `ranks` ranks have written.
   void load(int64_t iteration, int ranks);
-  // Ends the work of all ranks in order. Returns the bytes that they have sent.
-  ByteCounts stop();
+  // Ends the work of all ranks in order, and tells them why the loop ended, or that rank 0 has failed.
+  // Returns the bytes that they have sent.
+  ByteCounts stop(std::optional<MinimizeEnd> end);
+
+  // Returns true if another rank than rank 0 was asked to stop before the last evaluation ended.
+  bool asked_to_stop() const { return asked_to_stop_; }
 
   int64_t instructions() const { return instructions_; }
   int64_t requests() const { return requests_; }
@@ -51,6 +55,7 @@ class Coordinator final : public VectorMachine {
   std::vector<double> losses_;  // of the portions of an evaluation
   int64_t evaluation_ = 0;      // the number of the last one
   bool evaluating_ = false;
+  bool asked_to_stop_ = false;
   int ended_ = 0;  // computing threads that ask for no more
   int64_t instructions_ = 0, requests_ = 0;
 };

@@ -1,11 +1,9 @@
 #include "starling/lbfgs/lbfgs_checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
@@ -17,15 +15,16 @@
 #include <system_error>
 #include <vector>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
-#include "starling/base/unique_fd.h"
 
 namespace starling {
 namespace {
 
 constexpr const char* kManifestName = "lbfgs.txt";
-constexpr const char* kFirstLine = "starling lbfgs checkpoint 1";
+constexpr const char* kFirstLine = "starling lbfgs checkpoint 2";
+constexpr const char* kPartPrefix = "lbfgs-";
 constexpr uint64_t kMagic = 0x31304246474c5453;  // of a part
 
 // The head of a part. The numbers and their hash follow.
@@ -38,36 +37,18 @@ struct PartHead {
   throw Error(ErrorCode::kCheckpoint, fmt::format("{}: {}", path, what));
 }
 
-std::string system_message() {
-  return std::generic_category().message(errno);
-}
-
-// Writes a file under a temporary name, syncs it, renames it and syncs the folder.
-void write_whole(const std::string& path, const void* data, size_t bytes) {
-  const std::string folder = std::filesystem::path(path).parent_path();
+// Makes a folder unless it exists.
+void make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.valid()) refuse(path, "cannot be made: " + system_message());
-  const auto* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t put = ::write(file.get(), from, bytes);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      const std::string why = system_message();
-      ::unlink(temporary.c_str());
-      refuse(path, "cannot be written: " + why);
-    }
-    from += put, bytes -= static_cast<size_t>(put);
-  }
-  const UniqueFd place(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (::fsync(file.get()) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0 || !place.valid() ||
-      ::fsync(place.get()) != 0) {
-    const std::string why = system_message();
-    ::unlink(temporary.c_str());
-    refuse(path, "cannot be written: " + why);
-  }
+  if (error) refuse(folder, "the folder cannot be made: " + error.message());
+}
+
+void write_whole(const std::string& folder, const std::string& name, const std::string& bytes) {
+  make_folder(folder);  // ranks of another host may not share the folder of rank 0 yet
+  AtomicFile file(folder + "/" + name);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
 }
 
 uint64_t hash_numbers(const double* numbers, size_t count) {
@@ -84,7 +65,7 @@ std::vector<VectorId> saved_vectors(int memory) {
 }
 
 std::string name_of_part(const CheckpointPlace& place) {
-  return fmt::format("lbfgs-{}-{}-of-{}", place.iteration, place.rank, place.ranks);
+  return fmt::format("{}{}-{}-of-{}", kPartPrefix, place.iteration, place.rank, place.ranks);
 }
 
 // Reads the numbers of a part after checking its head and hash.
@@ -115,7 +96,12 @@ std::vector<double> read_part(const CheckpointPlace& place, int64_t elements, in
 // Reads "name value" lines of the manifest in their fixed order.
 class ManifestReader {
  public:
-  explicit ManifestReader(const std::string& path) : path_(path), file_(path) {}
+  explicit ManifestReader(const std::string& path) : path_(path) {
+    errno = 0;
+    file_.open(path);
+    if (!file_.is_open() && errno != ENOENT)
+      refuse(path, "cannot be opened: " + std::generic_category().message(errno));
+  }
   bool exists() const { return file_.is_open(); }
   void expect_line(const std::string& text) {
     std::string line;
@@ -154,10 +140,29 @@ class ManifestReader {
   std::ifstream file_;
 };
 
+// Refuses a folder with parts, which a new run would remove.
+void refuse_parts(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (const std::filesystem::directory_iterator none; !error && entry != none; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with(kPartPrefix))
+      refuse(folder, fmt::format("has {} but no {}; copy that file there, or give another folder", name,
+                                 kManifestName));
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    refuse(folder, "cannot be read: " + error.message());
+}
+
 }  // namespace
 
 std::string CheckpointPlace::file() const {
   return folder + "/" + name_of_part(*this);
+}
+
+void prepare_checkpoint_folder(const std::string& folder) {
+  make_folder(folder);
+  const AtomicFile probe(folder + "/" + kManifestName);  // is removed without a trace
 }
 
 void write_checkpoint_part(const CheckpointPlace& place, VectorShard& shard, int memory) {
@@ -175,7 +180,7 @@ void write_checkpoint_part(const CheckpointPlace& place, VectorShard& shard, int
   std::string bytes(sizeof(head) + numbers.size() * sizeof(double), '\0');
   std::memcpy(bytes.data(), &head, sizeof(head));
   std::memcpy(bytes.data() + sizeof(head), numbers.data(), numbers.size() * sizeof(double));
-  write_whole(place.file(), bytes.data(), bytes.size());
+  write_whole(place.folder, name_of_part(place), bytes);
 }
 
 void remove_older_parts(const CheckpointPlace& place, int64_t kept) {
@@ -187,7 +192,7 @@ void remove_older_parts(const CheckpointPlace& place, int64_t kept) {
   for (std::filesystem::directory_iterator entry(place.folder, ignored), none; !ignored && entry != none;
        entry.increment(ignored)) {
     const std::string name = entry->path().filename();
-    if (name.starts_with("lbfgs-") && name.ends_with(end) && name != name_of_part(place) &&
+    if (name.starts_with(kPartPrefix) && name.ends_with(end) && name != name_of_part(place) &&
         name != name_of_part(other))
       old.push_back(entry->path());
   }
@@ -214,16 +219,20 @@ void write_manifest(const std::string& folder, const LbfgsManifest& manifest) {
   const MinimizeState& state = manifest.state;
   const std::string text = fmt::format(
       "{}\nelements {}\nmemory {}\nridge {:a}\nsamples {:x}\nranks {}\niteration {}\nevaluations {}\n"
-      "objective {:a}\nlargest_gradient {:a}\nslots [{}]\nend\n",
+      "objective {:a}\nlargest_gradient {:a}\nleast_objective {:a}\nleast_gradient {:a}\nfruitless "
+      "{}\nexhausted {}\nslots [{}]\nend\n",
       kFirstLine, manifest.elements, manifest.memory, manifest.ridge, manifest.samples, manifest.ranks,
-      state.iterations, state.evaluations, state.objective, state.largest_gradient,
-      fmt::join(state.slots, " "));
-  write_whole(folder + "/" + kManifestName, text.data(), text.size());
+      state.iterations, state.evaluations, state.objective, state.largest_gradient, state.least_objective,
+      state.least_gradient, state.fruitless, state.exhausted ? 1 : 0, fmt::join(state.slots, " "));
+  write_whole(folder, kManifestName, text);
 }
 
 std::optional<LbfgsManifest> read_manifest(const std::string& folder) {
   ManifestReader reader(folder + "/" + kManifestName);
-  if (!reader.exists()) return std::nullopt;
+  if (!reader.exists()) {
+    refuse_parts(folder);
+    return std::nullopt;
+  }
   LbfgsManifest manifest;
   reader.expect_line(kFirstLine);
   manifest.elements = reader.integer("elements");
@@ -241,6 +250,10 @@ std::optional<LbfgsManifest> read_manifest(const std::string& folder) {
   state.evaluations = reader.integer("evaluations");
   state.objective = reader.number("objective");
   state.largest_gradient = reader.number("largest_gradient");
+  state.least_objective = reader.number("least_objective");
+  state.least_gradient = reader.number("least_gradient");
+  state.fruitless = static_cast<int>(std::min<int64_t>(reader.integer("fruitless"), 1 << 20));
+  state.exhausted = reader.integer("exhausted") != 0;
   std::string slots = reader.value("slots");
   if (slots.size() < 2 || slots.front() != '[' || slots.back() != ']') reader.damaged("slots");
   std::istringstream words(slots.substr(1, slots.size() - 2));

@@ -33,6 +33,9 @@ struct LbfgsManifest {
   MinimizeState state;
 };
 
+// Makes the folder, and a file in it for a moment. Errors: Error(kCheckpoint) if one of both is impossible.
+void prepare_checkpoint_folder(const std::string& folder);
+
 // Writes the weights, the gradient and all pairs of a shard. The file appears under its name when it is whole
 // and on the disk. Errors: Error(kCheckpoint) that names the file.
 void write_checkpoint_part(const CheckpointPlace& place, VectorShard& shard, int memory);
@@ -46,7 +49,8 @@ void read_checkpoint_parts(const std::string& folder, int64_t iteration, int ran
 
 // Writes lbfgs.txt in place of an older one. Errors: Error(kCheckpoint).
 void write_manifest(const std::string& folder, const LbfgsManifest& manifest);
-// Reads lbfgs.txt. Returns nothing if the folder has none. Errors: Error(kCheckpoint) if it is damaged.
+// Reads lbfgs.txt. Returns nothing if the folder has none. Errors: Error(kCheckpoint) if the file is damaged
+// or cannot be opened, and if the folder has parts of a checkpoint but no lbfgs.txt.
 std::optional<LbfgsManifest> read_manifest(const std::string& folder);
 
 }  // namespace starling

@@ -236,12 +236,18 @@ TEST(LineSearch, GoesOnBelowTheRoundingOfTheValue) {
   };
   const LineResult result = wolfe_search(at(0), 0.9, {}, at);
   EXPECT_TRUE(result.found && result.strong);
-  WolfeOptions exact;
-  exact.rounding = 0;
-  exact.decrease = 0.3;
-  EXPECT_FALSE(wolfe_search({0, 1.0, -2 * scale}, 3, exact, [&](double t) {
-                 return LinePoint{t, std::nextafter(1.0, 2.0), 2 * scale * (t - 1)};
-               }).found);
+  // The value seems to rise. The condition on the slope, φ'(t) ≤ (2 c₁ − 1) φ'(0), holds for t ≤ 1.4.
+  const auto rising = [&](double t) { return LinePoint{t, std::nextafter(1.0, 2.0), 2 * scale * (t - 1)}; };
+  WolfeOptions options;
+  options.decrease = 0.3;
+  const LineResult accepted = wolfe_search(at(0), 1.2, options, rising);
+  EXPECT_TRUE(accepted.found && accepted.strong);
+  EXPECT_EQ(accepted.point.t, 1.2);
+  const LineResult narrowed = wolfe_search(at(0), 1.5, options, rising);
+  EXPECT_TRUE(narrowed.found);
+  EXPECT_LE(narrowed.point.t, 1.4);
+  options.rounding = 0;
+  EXPECT_FALSE(wolfe_search(at(0), 1.2, options, rising).found);
 }
 
 // ½ xᵀ A x − bᵀ x with a positive definite A, and its minimum by elimination.
@@ -343,6 +349,40 @@ TEST(Minimize, ResumesWithEqualBits) {
   EXPECT_EQ(a.iterations, b.iterations);
   EXPECT_EQ(a.evaluations, b.evaluations);
   EXPECT_EQ(a.objective, b.objective);
+}
+
+// The state holds all that tells when the loop ends, so that a restart of an ended loop does nothing.
+TEST(Minimize, ResumesWithEqualBitsAfterEachIterationUntilRoundingEndsIt) {
+  const Quadratic f(12);
+  NaiveMachine whole(12, f), parts(12, f);
+  MinimizeOptions options;
+  options.tolerance = 0;
+  MinimizeState a, b;
+  EXPECT_EQ(minimize(whole, options, a, {}), MinimizeEnd::kNoDecrease);
+  int calls = 0;
+  while (minimize(parts, options, b, [](const MinimizeStep&) { return false; }) == MinimizeEnd::kStopped) {
+    ASSERT_LT(++calls, 10'000);
+  }
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(whole.at(kPoint), parts.at(kPoint));
+    EXPECT_EQ(a.iterations, b.iterations);
+    EXPECT_EQ(a.evaluations, b.evaluations);
+    EXPECT_EQ(minimize(parts, options, b, {}), MinimizeEnd::kNoDecrease);
+  }
+  options.tolerance = 1e-6;  // a looser bound than the one that was missed
+  EXPECT_EQ(minimize(parts, options, b, {}), MinimizeEnd::kConverged);
+}
+
+// A gradient that does not belong to the objective promises a decrease that no step gives.
+TEST(Minimize, SaysThatNoStepGoesDown) {
+  NaiveMachine machine(3, [](const Vector& x, Vector& g) {
+    g.assign(x.size(), -1);
+    return 1 + std::abs(x[0]) + std::abs(x[1]) + std::abs(x[2]);
+  });
+  MinimizeState state;
+  EXPECT_EQ(minimize(machine, {}, state, {}), MinimizeEnd::kNoStep);
+  EXPECT_EQ(state.iterations, 0);
+  EXPECT_FALSE(state.exhausted);
 }
 
 TEST(Minimize, AnObjectiveThatIsNotFiniteIsRefused) {

@@ -12,11 +12,15 @@ enum class InstructionCode : uint32_t {
   kDescribe = 1,  // reply: the hash of this rank's samples
   kCombine = 2,   // `count` terms follow; no reply
   kDots = 3,      // `count` pairs follow; reply: this shard's part of each product
-  kEvaluate = 4,  // reply: squares of weights, largest element of the gradient
-  kSave = 5,      // writes this rank's part of a checkpoint; reply: 0
-  kLoad = 6,      // reads it from the parts that `count` ranks have written; reply: 0
-  kStop = 7,      // reply: ByteCounts
+  // Reply: squares of weights, largest element of the gradient, and 1 if this rank was asked to stop.
+  kEvaluate = 4,
+  kSave = 5,  // writes this rank's part of a checkpoint; reply: 0, or 1 if that is impossible
+  kLoad = 6,  // reads it from the parts that `count` ranks have written; reply: 0
+  kStop = 7,  // `count` is the outcome (below); reply: ByteCounts
 };
+
+// The outcomes in an instruction kStop. Any other number is kFirstEnd plus the MinimizeEnd of the loop.
+inline constexpr uint32_t kRank0Failed = 0, kFirstEnd = 1;
 
 // The head of an instruction.
 struct InstructionHead {

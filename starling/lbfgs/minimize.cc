@@ -11,6 +11,9 @@ namespace starling {
 namespace {
 
 constexpr int kFruitless = 10;  // iterations without a smaller objective and without a smaller gradient
+// A decrease of this share of the objective is far above the rounding of a sum over all samples. If no step
+// gives a decrease that the slope promises, its cause is then not rounding.
+constexpr double kVisible = 1e-8;
 
 class Minimizer {
  public:
@@ -26,6 +29,8 @@ class Minimizer {
       if (!std::isfinite(state_.objective) || !std::isfinite(state_.largest_gradient))
         throw Error(ErrorCode::kNumeric,
                     "the objective at the start is not finite: look for very large values in the data");
+      state_.least_objective = state_.objective;
+      state_.least_gradient = state_.largest_gradient;
       state_.started = true;
     }
     history_.restore(state_.slots);
@@ -36,6 +41,7 @@ class Minimizer {
   double iterate() {
     double slope = choose_direction();
     LineResult result = search(slope);
+    promised_ = -slope * first_step(slope);
     if (!result.found && !history_.slots().empty()) {  // the direction of steepest descent may still go down
       history_.clear();
       ask(history_.changed_products());
@@ -45,10 +51,14 @@ class Minimizer {
     if (!result.found) return 0;
     accept();
     note(last_);
+    count_fruitless();
     ++state_.iterations;
     state_.slots = history_.slots();
     return result.point.t;
   }
+
+  // Returns true if the slope of the last iteration promised a decrease that fp64 shows, or is not a number.
+  bool promised_decrease() const { return !(promised_ <= kVisible * std::abs(state_.objective)); }
 
  private:
   void copy(VectorId from, VectorId to) {
@@ -73,6 +83,14 @@ class Minimizer {
     state_.largest_gradient = evaluation.largest_gradient;
   }
 
+  void count_fruitless() {
+    const bool better =
+        state_.objective < state_.least_objective || state_.largest_gradient < state_.least_gradient;
+    state_.fruitless = better ? 0 : state_.fruitless + 1;
+    state_.least_objective = std::min(state_.least_objective, state_.objective);
+    state_.least_gradient = std::min(state_.least_gradient, state_.largest_gradient);
+  }
+
   // Sets d and returns its slope g·d. If rounding has made d point up, the pairs are forgotten.
   double choose_direction() {
     machine_.combine(kDirection, history_.direction());
@@ -84,12 +102,15 @@ class Minimizer {
     return slope;
   }
 
+  // Without pairs, the length of d has no meaning. The first step then has at most the length 1.
+  double first_step(double slope) const {
+    return slope < 0 && history_.slots().empty() ? std::min(1.0, 1 / std::sqrt(-slope)) : 1;
+  }
+
   LineResult search(double slope) {
     const LinePoint start{0, state_.objective, slope};
     if (!(slope < 0)) return {start, false, false};
-    // Without pairs, the length of d has no meaning. The first step then has at most the length 1.
-    const double first = history_.slots().empty() ? std::min(1.0, 1 / std::sqrt(-slope)) : 1;
-    return wolfe_search(start, first, options_.line, [&](double t) {
+    return wolfe_search(start, first_step(slope), options_.line, [&](double t) {
       const std::array<VectorTerm, 2> terms = {VectorTerm{1, kPoint}, VectorTerm{t, kDirection}};
       machine_.combine(kTrial, terms);
       last_ = evaluate();
@@ -114,6 +135,7 @@ class Minimizer {
   MinimizeState& state_;
   TwoLoop history_;
   Evaluation last_;
+  double promised_ = 0;  // the decrease of the linear model in the first step of the last iteration
 };
 
 }  // namespace
@@ -122,18 +144,17 @@ MinimizeEnd minimize(VectorMachine& machine, const MinimizeOptions& options, Min
                      const std::function<bool(const MinimizeStep&)>& after) {
   Minimizer minimizer(machine, options, state);
   minimizer.start();
-  double objective = state.objective, gradient = state.largest_gradient;  // the smallest so far
-  int fruitless = 0;
   for (;;) {
     if (state.largest_gradient <= options.tolerance) return MinimizeEnd::kConverged;
+    if (state.exhausted || state.fruitless >= kFruitless) return MinimizeEnd::kNoDecrease;
     if (state.iterations >= options.max_iterations) return MinimizeEnd::kIterations;
     const double step = minimizer.iterate();
-    if (step == 0) return MinimizeEnd::kNoDecrease;
-    fruitless = state.objective < objective || state.largest_gradient < gradient ? 0 : fruitless + 1;
-    objective = std::min(objective, state.objective);
-    gradient = std::min(gradient, state.largest_gradient);
+    if (step == 0) {
+      if (minimizer.promised_decrease()) return MinimizeEnd::kNoStep;
+      state.exhausted = true;
+      continue;
+    }
     if (after && !after({state, step})) return MinimizeEnd::kStopped;
-    if (fruitless == kFruitless) return MinimizeEnd::kNoDecrease;
   }
 }
 

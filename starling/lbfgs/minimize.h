@@ -28,12 +28,22 @@ struct MinimizeState {
   int64_t evaluations = 0;
   double objective = 0;
   double largest_gradient = 0;
-  std::vector<int> slots;  // of the pairs, oldest first
-  bool started = false;    // kPoint and kGradient hold values
+  double least_objective = 0;  // the smallest so far
+  double least_gradient = 0;   // the smallest largest_gradient so far
+  int fruitless = 0;           // iterations in sequence that have lowered neither of these two
+  bool exhausted = false;      // a line search has found no step, because fp64 shows no further decrease
+  std::vector<int> slots;      // of the pairs, oldest first
+  bool started = false;        // kPoint and kGradient hold values
 };
 
 // Why the loop ended.
-enum class MinimizeEnd { kConverged, kIterations, kNoDecrease, kStopped };
+enum class MinimizeEnd : uint32_t {
+  kConverged,
+  kIterations,
+  kNoDecrease,  // fp64 shows no further decrease, in a line search or in ten iterations in sequence
+  kNoStep,      // no step decreases the objective, although its slope promises a decrease that fp64 shows
+  kStopped
+};
 
 // What is reported after each iteration.
 struct MinimizeStep {
@@ -42,9 +52,9 @@ struct MinimizeStep {
 };
 
 // Minimizes from the state. A state that has not started begins at x = 0. `after` is called after each
-// iteration and returns false to stop. Returns why the loop ended; `state` is then the last state.
-// kNoDecrease: fp64 shows no further decrease, in a line search or in ten iterations in sequence. Errors:
-// Error(kNumeric) if the objective is not finite at the start; those of the machine.
+// iteration and returns false to stop. Returns why the loop ended; `state` is then the last state. A call
+// with the state of an ended loop ends at once, unless options.tolerance or options.max_iterations let it go
+// on. Errors: Error(kNumeric) if the objective is not finite at the start; those of the machine.
 MinimizeEnd minimize(VectorMachine& machine, const MinimizeOptions& options, MinimizeState& state,
                      const std::function<bool(const MinimizeStep&)>& after);
 

@@ -11,14 +11,22 @@ namespace {
 
 constexpr size_t kMostCopies = 2;  // of one portion, the first included
 
-int count_portions(const PortionRules& rules) {
-  if (rules.ranks < 1 || rules.per_rank < 1)
-    throw ConfigError("--portions", fmt::format("{} portions for each of {} ranks: use at least 1",
-                                                rules.per_rank, rules.ranks));
-  return rules.equal ? rules.ranks : rules.ranks * rules.per_rank;
-}
-
 }  // namespace
+
+int count_portions(const PortionRules& rules) {
+  if (rules.ranks < 1 || rules.per_rank < 1 || rules.samples < 1)
+    throw ConfigError("--portions",
+                      fmt::format("{} portions of {} samples for each of {} ranks: use at least "
+                                  "1 of each",
+                                  rules.per_rank, rules.samples, rules.ranks));
+  if (rules.equal) return rules.ranks;
+  const int64_t portions = std::min(int64_t{rules.ranks} * rules.per_rank, rules.samples);
+  if (portions > std::numeric_limits<int>::max())
+    throw ConfigError("--portions",
+                      fmt::format("{} portions of all ranks are too many; use at most {} per rank", portions,
+                                  std::numeric_limits<int>::max() / rules.ranks));
+  return static_cast<int>(portions);
+}
 
 PortionScheduler::PortionScheduler(const PortionRules& rules)
     : rules_(rules), portions_(count_portions(rules)) {

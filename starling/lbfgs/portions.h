@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -15,10 +16,16 @@ namespace starling {
 // How samples are shared out.
 struct PortionRules {
   int ranks = 1;
-  int per_rank = 32;    // portions per rank
+  int per_rank = 32;  // portions per rank
+  // The samples. There are not more portions than samples, unless `equal` is set.
+  int64_t samples = std::numeric_limits<int64_t>::max();
   bool backups = true;  // hand out backup copies
   bool equal = false;   // one portion per rank, each for its own rank, without copies
 };
+
+// Returns the number of portions of an evaluation. Errors: ConfigError if there is no rank, no portion or no
+// sample, and for more portions than 2³¹ − 1.
+int count_portions(const PortionRules& rules);
 
 // What a scheduler has counted since its start.
 struct PortionCounts {
@@ -30,7 +37,7 @@ struct PortionCounts {
 // Pure logic: no clock, no threads. Not thread-safe.
 class PortionScheduler {
  public:
-  // Errors: ConfigError if there is no rank or no portion.
+  // Errors: those of count_portions().
   explicit PortionScheduler(const PortionRules& rules);
 
   // Returns the number of portions of an evaluation.

@@ -121,9 +121,18 @@ TEST(Portions, ARankGetsNoCopyOfItsOwnPortionAndNoThirdCopy) {
   EXPECT_EQ(scheduler.next(0), std::nullopt);
 }
 
+TEST(Portions, AreNotMoreThanTheSamples) {
+  EXPECT_EQ(count_portions({.ranks = 4, .per_rank = 32, .samples = 100}), 100);
+  EXPECT_EQ(count_portions({.ranks = 4, .per_rank = 32, .samples = 200}), 128);
+  EXPECT_EQ(count_portions({.ranks = 1 << 16, .per_rank = 1 << 20, .samples = 7}), 7);
+  EXPECT_EQ(count_portions({.ranks = 4, .samples = 3, .equal = true}), 4);  // each rank has one
+}
+
 TEST(Portions, WhatCannotBeIsRefused) {
   EXPECT_THROW(PortionScheduler({.ranks = 0}), ConfigError);
   EXPECT_THROW(PortionScheduler({.ranks = 2, .per_rank = 0}), ConfigError);
+  EXPECT_THROW(PortionScheduler({.ranks = 2, .per_rank = 2, .samples = 0}), ConfigError);
+  EXPECT_THROW(count_portions({.ranks = 1 << 16, .per_rank = 1 << 20}), ConfigError);
   PortionScheduler scheduler({.ranks = 2, .per_rank = 2});
   EXPECT_THROW(scheduler.finish(0, 0), CommError);
   EXPECT_EQ(scheduler.next(0), 0);

@@ -32,8 +32,8 @@ void RankBoard::stop() {
 
 void RankBoard::break_off(std::exception_ptr failure) {
   change([&] {
+    if (!broken_) failure_ = std::move(failure);
     broken_ = true;
-    if (failure && !failure_) failure_ = std::move(failure);
   });
 }
 

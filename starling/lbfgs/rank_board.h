@@ -37,7 +37,8 @@ class RankBoard {
   void close();
   // The serving thread: ends the computing thread in order, after its last request.
   void stop();
-  // Ends every wait of both threads because of a fault. `failure` is that of the computing thread, or null.
+  // Ends every wait of both threads because of a fault. `failure` is that of the computing thread, or null if
+  // the serving thread has the fault. Only the first call counts, because later faults follow from the first.
   void break_off(std::exception_ptr failure);
 
   // The computing thread: waits for an evaluation whose number is at least `least`, and returns it. Returns

@@ -7,6 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/message_tags.h"
+#include "starling/lbfgs/gather_vector.h"
 #include "starling/lbfgs/lbfgs_checkpoint.h"
 
 namespace starling {
@@ -37,21 +38,12 @@ RankServer::RankServer(const LbfgsOptions& options, const LbfgsParts& parts, int
 
 // Returns the whole of kTrial.
 std::shared_ptr<const std::vector<double>> RankServer::gather_weights() {
-  const auto elements = static_cast<size_t>(lbfgs_elements(parts_.samples));
-  const auto ranks = static_cast<size_t>(parts_.group.size());
-  const auto width = static_cast<size_t>(slice_width(static_cast<int64_t>(elements), parts_.group.size()));
-  const std::span<const double> own = shard_.vector(kTrial);
-  std::vector<double> padded(own.begin(), own.end());
-  padded.resize(width);  // all ranks give equal counts, and only the end of the whole is padded
-  auto whole = std::make_shared<std::vector<double>>(ranks * width);
-  if (ranks == 1) {
-    *whole = std::move(padded);
-  } else {
-    all_gather(parts_.group, padded.data(), whole->data(), width, DataType::kFp64);
-    bytes_.vectors += static_cast<double>((ranks - 1) * width * sizeof(double));
-  }
-  whole->resize(elements);
-  return whole;
+  const int64_t elements = lbfgs_elements(parts_.samples);
+  const int64_t others = parts_.group.size() - 1;
+  bytes_.vectors +=
+      static_cast<double>(others * slice_width(elements, parts_.group.size()) * int64_t{sizeof(double)});
+  return std::make_shared<const std::vector<double>>(
+      gather_vector(parts_.group, elements, shard_.vector(kTrial)));
 }
 
 bool RankServer::take_parts() {
@@ -98,6 +90,7 @@ VectorShard::Part RankServer::evaluate(int64_t number, const std::function<bool(
     pause = std::min(2 * pause, longest);
   }
   board_.close();
+  if (parts_.on_evaluation) parts_.on_evaluation(number);
   return shard_.finish_gradient(fold_.sum(), parts_.samples.count(), options_.ridge);
 }
 

@@ -28,47 +28,68 @@ std::vector<T> receive_body(Group& group, uint32_t count) {
   return body;
 }
 
+bool asked_to_stop(const LbfgsParts& parts) {
+  return parts.stop != nullptr && *parts.stop;
+}
+
+// Writes this rank's part of a checkpoint. Returns false if that is impossible, and stores the fault.
+bool save_part(RankServer& server, int64_t iteration, std::exception_ptr& fault) {
+  try {
+    server.save(iteration);
+    return true;
+  } catch (const Error&) {
+    fault = std::current_exception();
+    return false;
+  }
+}
+
+// Carries out kStop.
+void end_in_order(RankServer& server, uint32_t outcome, LbfgsResult& result) {
+  server.board().stop();
+  server.join_worker();
+  const ByteCounts sent = server.bytes();
+  // The reply counts itself.
+  server.reply(std::array{sent.scalars + 3 * sizeof(double), sent.portions, sent.vectors});
+  result.failed = outcome == kRank0Failed;
+  if (!result.failed) result.end = static_cast<MinimizeEnd>(outcome - kFirstEnd);
+}
+
 // Executes the instructions of rank 0 until it stops the work. On other ranks than rank 0.
-void follow(Group& group, const SampleTable& samples, RankServer& server) {
+void follow(const LbfgsParts& parts, RankServer& server, LbfgsResult& result) {
+  Group& group = parts.group;
   for (;;) {
     InstructionHead head;
     broadcast(group, &head, sizeof(head), DataType::kUint8, 0);
     switch (head.code) {
       case InstructionCode::kDescribe:
-        server.reply(std::array{std::bit_cast<double>(hash_of(samples))});
+        server.reply(std::array{std::bit_cast<double>(hash_of(parts.samples))});
         break;
       case InstructionCode::kCombine:
         server.shard().combine(static_cast<VectorId>(head.target),
                                receive_body<VectorTerm>(group, head.count));
         break;
       case InstructionCode::kDots: {
-        std::vector<double> parts;
+        std::vector<double> products;
         for (const VectorPair& pair : receive_body<VectorPair>(group, head.count))
-          parts.push_back(server.shard().dot(pair));
-        server.reply(parts);
+          products.push_back(server.shard().dot(pair));
+        server.reply(products);
         break;
       }
       case InstructionCode::kEvaluate: {
         const VectorShard::Part part = server.evaluate(static_cast<int64_t>(head.target), {});
-        server.reply(std::array{part.squares, part.largest_gradient});
+        server.reply(std::array{part.squares, part.largest_gradient, asked_to_stop(parts) ? 1.0 : 0.0});
         break;
       }
       case InstructionCode::kSave:
-        server.save(static_cast<int64_t>(head.target));
-        server.reply(std::array{0.0});
+        server.reply(
+            std::array{save_part(server, static_cast<int64_t>(head.target), result.unsaved) ? 0.0 : 1.0});
         break;
       case InstructionCode::kLoad:
         server.load(static_cast<int64_t>(head.target), static_cast<int>(head.count));
         server.reply(std::array{0.0});
         break;
-      case InstructionCode::kStop: {
-        server.board().stop();
-        server.join_worker();
-        const ByteCounts sent = server.bytes();
-        // The reply counts itself.
-        server.reply(std::array{sent.scalars + 3 * sizeof(double), sent.portions, sent.vectors});
-        return;
-      }
+      case InstructionCode::kStop:
+        return end_in_order(server, head.count, result);
       default:
         throw CommError(
             fmt::format("rank 0 sent instruction {}, which does not exist", static_cast<uint32_t>(head.code)),
@@ -90,52 +111,91 @@ void require_equal(const LbfgsManifest& found, const LbfgsManifest& own, const s
   if (found.memory != own.memory) refuse(fmt::format("{} pairs, not {}", found.memory, own.memory));
 }
 
+// Reads and writes the checkpoints of a run, on rank 0. Does nothing without a folder.
+class Checkpoints {
+ public:
+  Checkpoints(const LbfgsOptions& options, const LbfgsParts& parts, Coordinator& coordinator, uint64_t hash)
+      : folder_(options.checkpoint), coordinator_(coordinator) {
+    manifest_.elements = lbfgs_elements(parts.samples);
+    manifest_.memory = options.minimize.memory;
+    manifest_.ridge = options.ridge;
+    manifest_.samples = hash;
+    manifest_.ranks = parts.group.size();
+  }
+
+  // Reads the checkpoint, if there is one. Returns its iteration or -1. Shows that the folder takes files.
+  int64_t load(MinimizeState& state) {
+    if (folder_.empty()) return -1;
+    prepare_checkpoint_folder(folder_);
+    const auto found = read_manifest(folder_);
+    if (!found) return -1;
+    require_equal(*found, manifest_, folder_);
+    coordinator_.load(found->state.iterations, found->ranks);
+    manifest_.state = state = found->state;
+    if (found->ranks == manifest_.ranks) saved_ = state.iterations;
+    return state.iterations;
+  }
+
+  // Writes what has changed since the last call.
+  void save(const MinimizeState& state) {
+    const MinimizeState& last = manifest_.state;
+    if (folder_.empty() || (saved_ == state.iterations && last.evaluations == state.evaluations)) return;
+    if (saved_ != state.iterations) coordinator_.save(state.iterations);
+    manifest_.state = state;
+    write_manifest(folder_, manifest_);
+    saved_ = state.iterations;
+  }
+
+ private:
+  const std::string& folder_;
+  Coordinator& coordinator_;
+  LbfgsManifest manifest_;
+  int64_t saved_ = -1;  // the iteration of the last checkpoint of as many ranks
+};
+
+[[noreturn]] void refuse_step(const LbfgsParts& parts, const MinimizeState& state) {
+  double largest = 0;
+  for (const double x : parts.samples.values) largest = std::max(largest, std::abs(x));
+  throw Error(
+      ErrorCode::kNumeric,
+      fmt::format(
+          "no step decreases the objective after iteration {}, although an element of the gradient is "
+          "{:.2g}; scale the features (the largest is {:.3g}) to numbers near 1",
+          state.iterations, state.largest_gradient, largest));
+}
+
 // The loop on rank 0.
 void lead(const LbfgsOptions& options, const LbfgsParts& parts, Coordinator& coordinator,
           LbfgsResult& result) {
   const uint64_t hash = hash_of(parts.samples);
   coordinator.compare_samples(hash);
-  LbfgsManifest manifest;
-  manifest.elements = lbfgs_elements(parts.samples);
-  manifest.memory = options.minimize.memory;
-  manifest.ridge = options.ridge;
-  manifest.samples = hash;
-  manifest.ranks = parts.group.size();
   MinimizeState& state = result.state;
-  int64_t saved = -1;
-  if (!options.checkpoint.empty()) {
-    if (const auto found = read_manifest(options.checkpoint)) {
-      require_equal(*found, manifest, options.checkpoint);
-      state = found->state;
-      coordinator.load(state.iterations, found->ranks);
-      result.resumed_from = state.iterations;
-      saved = found->ranks == manifest.ranks ? state.iterations : -1;
-    }
-  }
-  const auto save = [&] {
-    if (options.checkpoint.empty() || saved == state.iterations) return;
-    coordinator.save(state.iterations);
-    manifest.state = state;
-    write_manifest(options.checkpoint, manifest);
-    saved = state.iterations;
-  };
+  Checkpoints checkpoints(options, parts, coordinator, hash);
+  result.resumed_from = checkpoints.load(state);
+  if (result.resumed_from >= 0 && parts.on_resumed) parts.on_resumed(result.resumed_from);
   const Nanoseconds start = parts.clock.now();
   result.end = minimize(coordinator, options.minimize, state, [&](const MinimizeStep& step) {
     if (parts.on_iteration) parts.on_iteration(step);
-    if (options.checkpoint_every > 0 && state.iterations % options.checkpoint_every == 0) save();
-    return parts.stop == nullptr || !*parts.stop;
+    if (options.checkpoint_every > 0 && state.iterations % options.checkpoint_every == 0)
+      checkpoints.save(state);
+    return !asked_to_stop(parts) && !coordinator.asked_to_stop();
   });
   result.seconds = to_seconds(parts.clock.now() - start);
-  save();
+  if (result.end == MinimizeEnd::kNoStep) refuse_step(parts, state);
+  try {
+    checkpoints.save(state);
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error&) {
+    if (result.end == MinimizeEnd::kStopped) throw;
+    result.unsaved = std::current_exception();  // the weights are good, and the caller may still write them
+  }
 }
 
 // Ends the other ranks in order when rank 0 has a fault of its own, so that its message is the only one.
 void lead_to_the_end(const LbfgsOptions& options, const LbfgsParts& parts, RankServer& server,
                      LbfgsResult& result) {
-  PortionScheduler scheduler({.ranks = parts.group.size(),
-                              .per_rank = options.portions_per_rank,
-                              .backups = options.backups,
-                              .equal = options.equal_portions});
+  PortionScheduler scheduler(portion_rules(options, parts.group.size(), parts.samples.count()));
   Coordinator coordinator(options, parts, server, scheduler);
   std::exception_ptr fault;
   try {
@@ -145,7 +205,12 @@ void lead_to_the_end(const LbfgsOptions& options, const LbfgsParts& parts, RankS
   } catch (const Error&) {
     fault = std::current_exception();
   }
-  result.bytes = coordinator.stop();
+  try {
+    result.bytes = coordinator.stop(fault ? std::nullopt : std::optional(result.end));
+  } catch (const std::exception&) {
+    if (!fault) throw;  // else it follows from the fault, which is the cause
+    server.break_off("rank 0 has failed");
+  }
   if (fault) std::rethrow_exception(fault);
   result.instructions = coordinator.instructions();
   result.requests = coordinator.requests();
@@ -157,6 +222,14 @@ void lead_to_the_end(const LbfgsOptions& options, const LbfgsParts& parts, RankS
 
 int64_t lbfgs_elements(const SampleTable& table) {
   return weights_of(table);
+}
+
+PortionRules portion_rules(const LbfgsOptions& options, int ranks, int64_t samples) {
+  return {.ranks = ranks,
+          .per_rank = options.portions_per_rank,
+          .samples = samples,
+          .backups = options.backups,
+          .equal = options.equal_portions};
 }
 
 void check_lbfgs(const LbfgsOptions& options) {
@@ -181,15 +254,14 @@ void check_lbfgs(const LbfgsOptions& options) {
 LbfgsResult solve_logistic(const LbfgsOptions& options, const LbfgsParts& parts) {
   check_lbfgs(options);
   if (parts.samples.count() < 1) throw DataError(fmt::format("{}: no samples", parts.samples.name));
-  const int portions =
-      options.equal_portions ? parts.group.size() : parts.group.size() * options.portions_per_rank;
+  const int portions = count_portions(portion_rules(options, parts.group.size(), parts.samples.count()));
   LbfgsResult result;
   RankServer server(options, parts, portions);
   try {
     if (parts.group.rank() == 0) {
       lead_to_the_end(options, parts, server, result);
     } else {
-      follow(parts.group, parts.samples, server);
+      follow(parts, server, result);
     }
   } catch (const std::exception& error) {
     server.break_off(error.what());

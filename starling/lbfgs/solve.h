@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -51,14 +52,24 @@ struct LbfgsParts {
   const SampleTable& samples;  // equal on all ranks, after make_binary()
   const Clock& clock;
   std::chrono::milliseconds timeout{60'000};  // the longest time without progress in an evaluation
-  const std::atomic<bool>* stop = nullptr;    // set: rank 0 writes a checkpoint and ends; may be null
+  // Set on some rank: the ranks write a checkpoint and end after the iteration. May be null.
+  const std::atomic<bool>* stop = nullptr;
+  // Receives the iteration of the checkpoint from which the run goes on, on rank 0. May be empty.
+  std::function<void(int64_t)> on_resumed = {};
+  // Receives the number of each evaluation that this rank has finished, on all ranks. May be empty.
+  std::function<void(int64_t)> on_evaluation = {};
   // Receives each iteration, on rank 0. May be empty.
   std::function<void(const MinimizeStep&)> on_iteration = {};
 };
 
-// What a run reports. All but `slice` and `weights` are set on rank 0 only.
+// What a run reports. Members are set on rank 0 only, unless they say otherwise.
 struct LbfgsResult {
-  MinimizeEnd end = MinimizeEnd::kConverged;
+  MinimizeEnd end = MinimizeEnd::kConverged;  // on all ranks
+  // Rank 0 has a fault, which solve_logistic() throws there. On all other ranks; nothing else is set then.
+  bool failed = false;
+  // On all ranks: why this rank could not write the last checkpoint, or null. The weights are good. If the
+  // run was stopped, rank 0 throws this fault.
+  std::exception_ptr unsaved;
   MinimizeState state;        // with the objective, and the counts of iterations and evaluations
   int64_t resumed_from = -1;  // the iteration of the checkpoint; -1: none
   double seconds = 0;         // of the loop, without the start
@@ -67,19 +78,22 @@ struct LbfgsResult {
   int64_t instructions = 0;
   int64_t requests = 0;  // for portions, by other ranks than rank 0
   PortionCounts portions;
-  VectorSlice slice;            // of this rank
-  std::vector<double> weights;  // this rank's slice of the weights
+  VectorSlice slice;            // of this rank, on all ranks
+  std::vector<double> weights;  // this rank's slice of the weights, on all ranks
 };
 
 // Returns the number of elements that all vectors have.
 int64_t lbfgs_elements(const SampleTable& table);
+// Returns how `samples` samples are shared out among the ranks.
+PortionRules portion_rules(const LbfgsOptions& options, int ranks, int64_t samples);
 
 // Throws ConfigError if an option is out of range: ridge, tolerance, memory, portions, iterations.
 void check_lbfgs(const LbfgsOptions& options);
 
 // Minimizes. Collective.
 // Errors: ConfigError, from check_lbfgs(). DataError if ranks have different samples. Error(kNumeric) if the
-// objective is not finite. Error(kCheckpoint). TimeoutError if an evaluation makes no progress. CommError.
+// objective is not finite, or if no step decreases it. Error(kCheckpoint). TimeoutError if an evaluation
+// makes no progress. CommError. A fault of rank 0 alone is thrown there, and all other ranks return.
 LbfgsResult solve_logistic(const LbfgsOptions& options, const LbfgsParts& parts);
 
 }  // namespace starling

@@ -180,6 +180,13 @@ int interrupted_status(const Environment& environment, const RunResult& result) 
   return 128 + result.signal;
 }
 
+int interrupted_status(Session& session) {
+  RunResult result;
+  const RunRequests* requests = session.run_environment().process.requests;
+  result.signal = requests == nullptr ? 0 : requests->signal.load();
+  return interrupted_status(session.environment(), result);
+}
+
 int run_rank_program(const RunSpec& spec, const RankProgram& program,
                      const std::function<int(Session&)>& work) {
   Environment environment = read_environment(::environ);

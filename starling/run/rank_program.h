@@ -39,6 +39,8 @@ int launch_program(const RunSpec& spec, const RankProgram& program, const Enviro
 // signal is not known. If our launcher started the rank, the function also tells the launcher that the rank
 // ends in order. The launcher then determines the status of the program.
 int interrupted_status(const Environment& environment, const RunResult& result);
+// Like the function above, for a command whose work has no RunResult. The session knows the signal.
+int interrupted_status(Session& session);
 
 // Starts the ranks, or makes the session of this rank and calls `work` with it. Returns the exit status. A
 // fault of a rank goes to the launcher, which prints the first one. Without a launcher the fault is rethrown.
