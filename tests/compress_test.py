@@ -1,11 +1,22 @@
 """`starling compress`: compresses the weights of real runs, and `starling eval` reads the files back."""
+import json
 import pathlib
 import signal
+import struct
 
 from program import SMALL, ProgramTest, main, result_of
 
 # A compression that takes a second.
 BRIEF = ["--prune-epochs", 2, "--cluster-epochs", 1, "--threads", 1]
+
+
+def set_first(file, tensor, value):
+    """Sets the first number of an fp32 tensor of a safetensors file."""
+    data = bytearray(pathlib.Path(file).read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    offset = begin + json.loads(data[8:begin])[tensor]["data_offsets"][0]
+    data[offset:offset + 4] = struct.pack("<f", value)
+    pathlib.Path(file).write_bytes(data)
 
 
 class Compress(ProgramTest):
@@ -53,6 +64,53 @@ class Compress(ProgramTest):
             self.assertLessEqual(layer["clusters"], 4)
         exact = self.compressed(run, "--linear-bits", 2, "--fp32-values", "--out", self.path("exact"))
         self.assertGreater(exact["file_bytes"], small["file_bytes"])
+        evaluated = result_of(self.run_program("eval", run, "--json", "--init", self.path("exact"))[0])
+        self.assertEqual(evaluated["test_accuracy"], exact["test_accuracy"])
+        self.assertAlmostEqual(evaluated["test_loss"], exact["test_loss"], places=6)
+
+    def test_force_replaces_a_file(self):
+        run = self.trained("run")
+        file = pathlib.Path(self.path("small"))
+        self.compressed(run, "--fp32-values", "--out", file)
+        whole = file.read_bytes()
+        file.write_bytes(b"older" * len(whole))
+        self.compressed(run, "--fp32-values", "--out", file, "--force")
+        self.assertEqual(file.read_bytes(), whole)
+        self.assertEqual([p.name for p in file.parent.glob("small*")], ["small"])
+
+    def test_a_file_that_cannot_be_written_is_refused_at_the_start(self):
+        run = self.trained("run")
+        weights = run + "/model.safetensors"
+        before = pathlib.Path(weights).read_bytes()
+        endless = ["compress", run, "--prune-epochs", 10000, "--force", "--out"]
+        for out, status, message in ((weights, 2, "is the file that is compressed"), (self.path("nodir/m"), 5, "make the folder first"),
+                                     (self.path("model.safetensors"), 2, "is the name of weights that are not compressed"),
+                                     (run, 5, "is not a regular file")):
+            with self.subTest(out=out):
+                _, err = self.run_program(*endless, out, status=status)
+                self.assertIn(message, err)
+        self.assertEqual(pathlib.Path(weights).read_bytes(), before)
+        pathlib.Path(self.path("there")).write_text("x", encoding="ascii")
+        _, err = self.run_program("compress", run, "--dry-run", "--out", self.path("there"), status=2)
+        self.assertIn("exists; give another name by --out, or --force", err)
+
+    def test_weights_that_cannot_be_compressed_are_refused_at_the_start(self):
+        run = self.trained("run")
+        endless = ["compress", run, "--prune-epochs", 10000]
+        set_first(run + "/model.safetensors", "fc1.bias", 1e6)
+        _, err = self.run_program(*endless, status=2)
+        self.assertIn("fc1.bias has values that fp16 cannot hold", err)
+        set_first(run + "/model.safetensors", "fc2.weight", float("nan"))
+        _, err = self.run_program(*endless, status=3)
+        self.assertIn("fc2.weight has values that are not finite", err)
+
+    def test_a_checkpoint_is_compressed_into_the_run_folder(self):
+        run = self.trained("run", "--set", "checkpoint.every=12")
+        step = sorted(pathlib.Path(run, "checkpoints").glob("step-*"))[-1]
+        result = self.compressed(str(step))
+        self.assertTrue(pathlib.Path(run, "model.compressed").exists())
+        self.assertTrue(pathlib.Path(run, "model.compressed").samefile(result["file"]))
+        self.assertFalse(list(step.glob("*.compressed")))
 
     def test_buffers_and_convolutions(self):
         run = self.path("run")

@@ -107,6 +107,15 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
   invocation.flags.add_flags(sample, {.sections = {Section::kModel, Section::kData}, .keys = {"train.seed"}});
 }
 
+// Returns the run folder of RUN_DIR, which may be RUN/checkpoints/step-N. A run removes its old checkpoints,
+// so that a file in one of them would be lost.
+std::filesystem::path run_folder_of(const std::string& run_dir) {
+  std::filesystem::path folder = std::filesystem::absolute(run_dir).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // "RUN/" ends with a slash
+  if (folder.parent_path().filename() != "checkpoints") return run_dir;
+  return (std::filesystem::path(run_dir) / "../..").lexically_normal();
+}
+
 void add_compress_flags(CLI::App& compress, CompressOptions& options) {
   compress.add_option("--out", options.file, "File to write [RUN_DIR/model.compressed]")->type_name("FILE");
   compress.add_flag("--force", options.force, "Replace an existing file");
@@ -149,7 +158,7 @@ void add_compress_command(CLI::App& app, Invocation& invocation) {
       [&invocation] {
         CompressOptions options = invocation.compress;
         if (options.file.empty())
-          options.file = (std::filesystem::path(invocation.run_dir) / kCompressedWeightsFile).string();
+          options.file = (run_folder_of(invocation.run_dir) / kCompressedWeightsFile).string();
         const SavedModel model = saved_model(invocation, /*launches=*/false);
         return compress_command(model.spec, options, invocation.options);
       });

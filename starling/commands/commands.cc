@@ -17,6 +17,7 @@
 #include "starling/commands/lbfgs_command.h"
 #include "starling/commands/plan_memory.h"
 #include "starling/commands/sample.h"
+#include "starling/commands/tested_data.h"
 #include "starling/commands/verify.h"
 #include "starling/commands/zoo_show.h"
 #include "starling/data/formats/inspect.h"
@@ -77,11 +78,9 @@ Workload workload(const RunSpec& spec) {
 
 // Like workload(). Errors: ConfigError if the data has no test part.
 Workload tested_workload(const RunSpec& spec) {
-  Workload load = workload(spec);
-  if (!load.data.test) {
-    throw ConfigError("data.source",
-                      spec.data.source + " has no test part; name one by --set data.test_source=…");
-  }
+  Workload load;
+  load.data = open_tested_data(spec);
+  load.factory = zoo_factory(spec, load.data.train->info());
   return load;
 }
 
@@ -162,14 +161,13 @@ int eval_command(const RunSpec& spec, int64_t step, const CommandOptions& option
     const Workload load = tested_workload(own);
     const at::ScalarType type = own.train.precision == Precision::kFp64 ? at::kDouble : at::kFloat;
     Replica replica = make_replica(load.factory(ModelHooks{}), type, own.train.seed);
-    const int64_t batch = own.train.eval_batch > 0 ? own.train.eval_batch : 64;
     GroupGather rank_gather(session.group());
-    const EvalDone done =
-        evaluate(replica, *load.data.test, batch, zoo_options(load.data.test->info()).metrics(), rank_gather,
-                 step, [&](int64_t samples, int64_t of) {
-                   session.sink().show_progress({step, samples, of});
-                   return true;
-                 });
+    const EvalDone done = evaluate(replica, *load.data.test, evaluation_batch(own),
+                                   zoo_options(load.data.test->info()).metrics(), rank_gather, step,
+                                   [&](int64_t samples, int64_t of) {
+                                     session.sink().show_progress({step, samples, of});
+                                     return true;
+                                   });
     session.sink().emit(done);
     session.sink().flush();
     if (options.json && session.group().rank() == 0) print_line(result_of(own, done));

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <set>
+#include <system_error>
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/check.h"
@@ -16,9 +18,10 @@
 #include "starling/comm/group.h"
 #include "starling/commands/retraining.h"
 #include "starling/commands/shared_weights.h"
-#include "starling/data/source_factory.h"
-#include "starling/net/security/data_security.h"
+#include "starling/commands/tested_data.h"
+#include "starling/nn/safetensors/safetensors.h"
 #include "starling/nn/state.h"
+#include "starling/run/folder/run_weights.h"
 #include "starling/run/model_factories.h"
 #include "starling/run/training.h"
 #include "starling/train/evaluate.h"
@@ -28,7 +31,6 @@ namespace {
 
 constexpr double kPruningShare = 0.5;  // of the steps of the first stage: the density falls
 constexpr int kPruningRounds = 40;     // how often weights are pruned meanwhile
-constexpr int64_t kEvaluationBatch = 64;
 
 // One compression: the model, its layers and its data.
 class Compression {
@@ -38,12 +40,9 @@ class Compression {
       : spec_(spec),
         options_(options),
         progress_(progress),
-        data_(open_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security))),
+        file_(options.file),
+        data_(open_tested_data(spec)),
         group_(group) {
-    if (!data_.test) {
-      throw ConfigError("data.source",
-                        spec.data.source + " has no test part; name one by --set data.test_source=…");
-    }
     if (data_.train->size() < options.batch) {
       throw ConfigError("--retrain-batch",
                         fmt::format("{} holds {} samples, fewer than a batch of {}; give a "
@@ -52,7 +51,11 @@ class Compression {
     }
     replica_ =
         make_replica(zoo_factory(spec, data_.train->info())(ModelHooks{}), at::kFloat, spec.train.seed);
+    if (const std::string name = not_finite(); !name.empty())
+      throw DataError(fmt::format("{}: {} has values that are not finite; compress an earlier checkpoint",
+                                  spec.model.init, name));
     layers_ = shared_weights_of(replica_, spec.model.name);
+    require_halves();
     choose_densities();
   }
 
@@ -60,20 +63,33 @@ class Compression {
     CompressReport report;
     report.file = options_.file;
     report.parameters = static_cast<uint64_t>(parameter_count(replica_));
-    report.before = evaluated();
-    if (!prune()) return interrupted(report);
-    report.pruned = evaluated();
-    if (!cluster()) return interrupted(report);
-    write(report);
-    report.after = evaluated();
+    report.interrupted = !(evaluate_into(report.before) && prune() && evaluate_into(report.pruned) &&
+                           cluster() && write(report));
     return report;
   }
 
  private:
-  static CompressReport interrupted(CompressReport report) {
-    report.interrupted = true;
-    return report;
+  bool goes_on() const { return !progress_ || progress_(0, 0); }
+
+  // Returns the name of a parameter or buffer with a value that is not finite, or "".
+  std::string not_finite() const {
+    for (const auto& [name, value] : state_of(*replica_.model.module))
+      if (value.is_floating_point() && !at::isfinite(value).all().item<bool>()) return name;
+    return "";
   }
+
+  // Throws if training has made a weight infinite or NaN.
+  void require_finite() const {
+    if (const std::string name = not_finite(); !name.empty())
+      throw Error(
+          ErrorCode::kNumeric,
+          fmt::format("training has made values of {} that are not finite; give a lower --retrain-lr than "
+                      "{:g}",
+                      name, options_.lr));
+  }
+
+  // Throws if fp16 cannot hold a tensor that is stored whole.
+  void require_halves() const { other_tensors(); }
 
   void choose_densities() {
     std::vector<LayerSize> sizes;
@@ -82,10 +98,12 @@ class Compression {
     densities_ = layer_densities(sizes, options_.density, given);
   }
 
-  EvalDone evaluated() {
+  // Returns false if `progress` ended the evaluation.
+  bool evaluate_into(EvalDone& done) {
     GroupGather gather(group_);
-    const int64_t batch = spec_.train.eval_batch > 0 ? spec_.train.eval_batch : kEvaluationBatch;
-    return evaluate(replica_, *data_.test, batch, zoo_options(data_.test->info()).metrics(), gather, 0);
+    done = evaluate(replica_, *data_.test, evaluation_batch(spec_), zoo_options(data_.test->info()).metrics(),
+                    gather, 0, [this](int64_t, int64_t) { return goes_on(); });
+    return done.samples >= 0;
   }
 
   // Prunes to the densities after the share `done` of the pruning.
@@ -131,6 +149,7 @@ class Compression {
       for (SharedWeights& layer : layers_) layer.apply_mask();
     };
     const bool whole = retrain(replica_, data_.train, pruning);
+    require_finite();
     if (rounds < kPruningRounds) prune_to(1);
     return whole;
   }
@@ -141,48 +160,58 @@ class Compression {
     sharing.lr *= options_.cluster_lr_share;
     add_others(sharing);
     for (SharedWeights& layer : layers_) {
+      if (!goes_on()) return false;
       layer.cluster(static_cast<int>(layer.convolution() ? options_.conv_bits : options_.linear_bits));
+      if (!options_.fp32_values) require_half(layer.parameter(), layer.centroids());
       sharing.tensors.push_back({layer.centroids(), [&layer] { return layer.centroid_gradient(); }});
     }
     sharing.before_step = [&](double done) { return !progress_ || progress_(2, done); };
     sharing.after_update = [&] {
       for (SharedWeights& layer : layers_) layer.apply_centroids();
     };
-    return retrain(replica_, data_.train, sharing);
+    const bool whole = retrain(replica_, data_.train, sharing);
+    require_finite();
+    return whole && goes_on();
   }
 
-  // Returns the tensors of the file: the layers first, in their order.
-  std::vector<CompressedTensor> tensors() const {
-    std::vector<CompressedTensor> tensors;
-    std::set<std::string> done;
-    for (const SharedWeights& layer : layers_) {
-      tensors.push_back(layer.compressed(!options_.fp32_values));
-      done.insert(layer.parameter());
-    }
-    std::set<std::string> buffers;
+  // Returns the tensors that are stored whole: those of no layer.
+  std::vector<CompressedTensor> other_tensors() const {
+    std::set<std::string> layers, buffers;
+    for (const SharedWeights& layer : layers_) layers.insert(layer.parameter());
     for (const NamedTensor& buffer : replica_.buffers) buffers.insert(buffer.name);
+    std::vector<CompressedTensor> tensors;
     for (const auto& [name, value] : state_of(*replica_.model.module)) {
-      if (!done.contains(name))
+      if (!layers.contains(name))
         tensors.push_back(dense_tensor(name, value, !options_.fp32_values && !buffers.contains(name)));
     }
     return tensors;
   }
 
-  // Writes the file, and reads it into the model again.
-  void write(CompressReport& report) {
+  // Returns the tensors of the file: the layers first, in their order.
+  std::vector<CompressedTensor> tensors() const {
+    std::vector<CompressedTensor> tensors;
+    for (const SharedWeights& layer : layers_) tensors.push_back(layer.compressed(!options_.fp32_values));
+    std::vector<CompressedTensor> others = other_tensors();
+    std::move(others.begin(), others.end(), std::back_inserter(tensors));
+    return tensors;
+  }
+
+  // Makes the bytes of the file, reads them into the model again, evaluates and writes the file. Returns
+  // false if `progress` ended the evaluation; no file is written then.
+  bool write(CompressReport& report) {
     std::vector<CompressedSize> sizes;
     const std::vector<std::byte> bytes = write_compressed(tensors(), &sizes);
-    AtomicFile file(options_.file);
-    file.write(bytes.data(), bytes.size());
-    file.commit();
-    const TensorFile read = read_weights(options_.file);
+    const TensorFile read = read_compressed(options_.file, bytes);
     for (const SharedWeights& layer : layers_) {
       const at::Tensor expected =
           options_.fp32_values ? layer.weight().detach() : layer.weight().detach().to(at::kHalf);
       STARLING_CHECK(at::equal(read.tensors.at(layer.parameter()), expected),
-                     "{} does not hold the weights of {}", options_.file, layer.layer());
+                     "{} would not hold the weights of {}", options_.file, layer.layer());
     }
     load_into(*replica_.model.module, read, /*strict=*/true, options_.file);
+    if (!evaluate_into(report.after)) return false;
+    file_.write(bytes.data(), bytes.size());
+    file_.commit();
     report.file_bytes = report.other_bytes = bytes.size();
     for (size_t i = 0; i < layers_.size(); ++i) {
       const SharedWeights& layer = layers_[i];
@@ -191,11 +220,13 @@ class Compression {
                                layer.centroids().numel(), sizes[i].distance_bits, sizes[i].cluster_bits,
                                sizes[i].bytes});
     }
+    return true;
   }
 
   const RunSpec& spec_;
   const CompressOptions& options_;
   const CompressProgress& progress_;
+  AtomicFile file_;  // a wrong path ends the compression at its start
   DataSets data_;
   Group& group_;
   Replica replica_;
@@ -205,11 +236,22 @@ class Compression {
 
 }  // namespace
 
+void check_output(const RunSpec& spec, const CompressOptions& options) {
+  const std::filesystem::path file = options.file;
+  std::error_code none;
+  if (std::filesystem::equivalent(file, spec.model.init, none))
+    throw ConfigError(options.file, "is the file that is compressed; give another name by --out");
+  if (file.filename() == kWeightsFile)
+    throw ConfigError(options.file,
+                      "is the name of weights that are not compressed; give another name by --out");
+  if (!options.force && std::filesystem::exists(file))
+    throw ConfigError(options.file, "exists; give another name by --out, or --force");
+}
+
 CompressReport compress(const RunSpec& spec, const CompressOptions& options, Group& group,
                         const CompressProgress& progress) {
   if (group.size() > 1) throw ConfigError("train.ranks", kOneProcess);
-  if (!options.force && std::filesystem::exists(options.file))
-    throw ConfigError(options.file, "exists; give another name by --out, or --force");
+  check_output(spec, options);
   return Compression(spec, options, group, progress).run();
 }
 

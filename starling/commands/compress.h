@@ -57,13 +57,19 @@ struct CompressReport {
 inline constexpr const char* kOneProcess = "one process compresses a network: leave out -n";
 
 // Is called before each step of training with the number of the stage (1 pruning, 2 clustering) and the share
-// of it that is done. Returns false to end the compression.
+// of it that is done. It is also called between other pieces of work, with the stage 0. Returns false to end
+// the compression.
 using CompressProgress = std::function<bool(int stage, double done)>;
 
+// Checks the path of the file to write. Errors: ConfigError for a file that exists unless options.force is
+// set, for spec.model.init itself, and for a file called model.safetensors.
+void check_output(const RunSpec& spec, const CompressOptions& options);
+
 // Compresses the weights in spec.model.init on the data of spec.data and writes options.file. `group` has
-// this process alone. Errors: ConfigError for a group of several processes, for data without a test part and
-// for a model that cannot be compressed. Also ConfigError for wrong densities, and for a file that exists if
-// options.force is not set. The errors of retrain() and of the files.
+// this process alone. The file appears when it is whole and tested. Errors: ConfigError for a group of
+// several processes, for data without a test part and for a model that cannot be compressed. Also ConfigError
+// for wrong densities and for values that fp16 cannot hold. DataError for weights that are not finite. The
+// errors of check_output(), of retrain() and of the files.
 CompressReport compress(const RunSpec& spec, const CompressOptions& options, Group& group,
                         const CompressProgress& progress = {});
 

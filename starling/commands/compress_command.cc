@@ -84,6 +84,7 @@ ordered_json result_line(const RunSpec& spec, const CompressReport& report) {
 // Prints a line at the beginning and after every quarter of a stage.
 class PrintedProgress {
  public:
+  // A stage 0 is work that is not reported.
   void show(int stage, double done) {
     const int part = kProgressParts * stage + static_cast<int>(done * kProgressParts);
     if (part <= reported_) return;
@@ -101,6 +102,7 @@ class PrintedProgress {
 int compress_command(const RunSpec& spec, const CompressOptions& compress_options,
                      const CommandOptions& options) {
   if (spec.train.ranks > 1) throw ConfigError("train.ranks", kOneProcess);
+  check_output(spec, compress_options);
   if (options.dry_run) {
     print_dry_run(fmt::format("would compress {} ({}) into {}", spec.model.init, spec.model.name,
                               compress_options.file),

@@ -2,11 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
 #include <cmath>
 
+#include "starling/base/error.h"
 #include "starling/data/loader.h"
 #include "starling/optim/schedule.h"
 #include "starling/optim/update_rule.h"
@@ -66,7 +68,10 @@ bool retrain(Replica& replica, const std::shared_ptr<const Source>& train, const
     replica.model.module->zero_grad();
     const at::Tensor loss = batch_loss(replica.model, loader->next(), at::kFloat, false).mean();
     if (const auto value = loss.item<double>(); !std::isfinite(value))
-      refuse_loss(replica, 0, step + 1, value);
+      throw Error(
+          ErrorCode::kNumeric,
+          fmt::format("the loss is {} at step {} of the training; give a lower --retrain-lr than {:g}", value,
+                      step + 1, retraining.lr));
     loss.backward();
     const at::NoGradGuard no_grad;
     const double lr = learning_rate(retraining.lr, schedule, length, step);

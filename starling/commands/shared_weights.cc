@@ -140,6 +140,10 @@ std::vector<SharedWeights> shared_weights_of(const Replica& replica, const std::
                                 model, fmt::join(others, ", ")));
 }
 
+void require_half(const std::string& name, const at::Tensor& tensor) {
+  if (tensor.is_floating_point()) halved(name, tensor);
+}
+
 CompressedTensor dense_tensor(const std::string& name, const at::Tensor& tensor, bool half) {
   at::Tensor value = tensor.detach();
   if (value.is_floating_point()) value = half ? halved(name, value) : value.to(at::kFloat);

@@ -25,7 +25,8 @@ class SharedWeights {
   const at::Tensor& weight() const { return weight_; }
   uint64_t weights() const { return static_cast<uint64_t>(weight_.numel()); }
 
-  // Keeps the largest weights by magnitude, as many as `density` says, and sets all others to 0.
+  // Keeps the largest weights by magnitude, as many as `density` says, and sets all others to 0. The weights
+  // must be finite.
   void prune(double density);
   // Sets the weights that were pruned to 0 again.
   void apply_mask();
@@ -62,6 +63,9 @@ inline constexpr int64_t kWeightsPerCluster = 4;
 // Returns the fully connected and the convolutional layers of a model, in its order. Errors: ConfigError that
 // names the parameters if the model has matrices that belong to no such layer, such as embeddings.
 std::vector<SharedWeights> shared_weights_of(const Replica& replica, const std::string& model);
+
+// Checks that fp16 can hold the values of a tensor. Errors: ConfigError with its name.
+void require_half(const std::string& name, const at::Tensor& tensor);
 
 // Returns a tensor that is stored whole. half: fp32 elements become fp16.
 CompressedTensor dense_tensor(const std::string& name, const at::Tensor& tensor, bool half);

@@ -164,5 +164,12 @@ TEST(SharedWeights, RetrainingKeepsThePrunedWeightsAt0AndLowersTheLoss) {
   for (size_t i = 0; i < pruned.size(); ++i) EXPECT_EQ(trained[i] == 0, pruned[i] == 0);
 }
 
+TEST(SharedWeights, ValuesThatFp16CannotHoldAreRefused) {
+  EXPECT_NO_THROW(require_half("b", at::full({2}, 65504.0f)));
+  EXPECT_NO_THROW(require_half("n", at::full({2}, 1'000'000, at::kLong)));  // counters stay integers
+  const std::string message = error_of<ConfigError>([] { require_half("b", at::full({2}, -1e5f)); });
+  EXPECT_THAT(message, HasSubstr("b has values that fp16 cannot hold"));
+}
+
 }  // namespace
 }  // namespace starling

@@ -1,8 +1,8 @@
 // Writes and parses files of compressed weights, which `starling compress` makes (Han, Mao, Dally, Deep
 // Compression, arXiv 1510.00149). docs/reference/weight-files.md describes every byte.
 //
-// The parser treats a file as hostile. It compares every size with the file before it allocates memory, and
-// refuses what the writer does not write.
+// The parser treats a file as hostile and compares every size with the file before it allocates memory. It
+// reads some files that the writer does not make, for example with a code of more bits than necessary.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ struct CompressedSize {
 };
 
 // Returns a whole file. `sizes`, if given, receives the size of each tensor. Errors: ConfigError of the name
-// of a tensor that the format cannot hold.
+// of a tensor that the format cannot hold, or that the parser would refuse.
 std::vector<std::byte> write_compressed(const std::vector<CompressedTensor>& tensors,
                                         std::vector<CompressedSize>* sizes = nullptr);
 

@@ -204,8 +204,38 @@ TEST(CompressedFile, TheWriterRefusesWhatItCannotStore) {
   tensor.dtype = weights::Dtype::kF64;
   EXPECT_THROW(write_compressed({tensor}), ConfigError);
   tensor.dtype = weights::Dtype::kF32;
+  tensor.index_bits = 9;
+  EXPECT_THROW(write_compressed({tensor}), ConfigError);
+  tensor.index_bits = -1;
+  EXPECT_THROW(write_compressed({tensor}), ConfigError);
+  tensor.index_bits = 0;
   tensor.positions.back() = 100;
   EXPECT_THROW(write_compressed({tensor}), ConfigError);
+}
+
+// 2 GiB of zeros and one weight: the parser would refuse the file.
+TEST(CompressedFile, TheWriterKeepsTheLimitOfTheParser) {
+  CompressedTensor tensor{.name = "w", .shape = {1 << 14, 1 << 15}, .clustered = true};
+  tensor.values.resize(4);
+  tensor.positions = {0};
+  tensor.clusters = {0};
+  tensor.index_bits = 8;
+  EXPECT_THROW(write_compressed({tensor}), ConfigError);
+  tensor.shape = {1 << 12, 1 << 15};  // 512 MiB
+  EXPECT_EQ(refusal(write_compressed({tensor})), "");
+}
+
+// The last entry of a tensor leaves unused bits, which must be 0.
+TEST(CompressedFile, UnusedBitsMustBeZero) {
+  CompressedTensor tensor{.name = "w", .shape = {3}, .clustered = true};
+  tensor.values.resize(4);
+  tensor.positions = {1};
+  tensor.clusters = {0};
+  tensor.index_bits = 2;
+  Bytes bytes = write_compressed({tensor});
+  ASSERT_EQ(refusal(bytes), "");
+  bytes[bytes.size() - 9] |= std::byte{1};  // the last byte before the checksum
+  EXPECT_THAT(refusal(sealed(bytes)), HasSubstr("the unused bits behind the last entry are not 0"));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 //   d(n) = min(1, c n^-0.3)
 //
 // with the c for which the density of the network is right. Small layers are more sensitive, so they keep a
-// larger share. The exponent follows from the densities that the paper found by hand for LeNet-300-100 and
+// larger share. The exponent is near that of the densities that the paper found by hand for LeNet-300-100 and
 // LeNet-5.
 #pragma once
 
@@ -35,8 +35,8 @@ using LayerDensities = std::map<std::string, double, std::less<>>;
 LayerDensities layer_densities(std::span<const LayerSize> layers, double density,
                                const LayerDensities& given);
 
-// Reads "fc1=0.08,fc2=0.1". Errors: ConfigError of `where` for a text without "=", and for a number that is
-// not above 0 and at most 1. Also for a layer that occurs twice, and for a layer that `layers` lacks. The
+// Reads "fc1=0.08,fc2=0.1". Errors: ConfigError of `where` for a text without "=", or for a number that is
+// not above 0 and at most 1. A layer that occurs twice or that `layers` lacks is such an error, too. The
 // message lists the layers.
 LayerDensities parse_densities(std::string_view text, std::span<const LayerSize> layers,
                                const std::string& where);
@@ -46,7 +46,7 @@ LayerDensities parse_densities(std::string_view text, std::span<const LayerSize>
 uint64_t kept_of(uint64_t weights, double density);
 
 // Returns the positions of the `keep` numbers of largest magnitude, in increasing order. Of equal magnitudes
-// the first remain.
+// the first remain. No number may be NaN.
 std::vector<uint64_t> largest(std::span<const float> values, uint64_t keep);
 
 }  // namespace starling

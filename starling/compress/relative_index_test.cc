@@ -44,7 +44,8 @@ TEST(RelativeIndex, IsThatOfAWalkOverAllElements) {
 }
 
 TEST(RelativeIndex, TheExampleOfThePaper) {
-  // Figure 2: indexes 1, 4 and 15 with 3 bits. The paper counts from 0, so its distance d is d - 1 here.
+  // Figure 2: indexes 1, 4 and 15 with 3 bits. The first distance of the paper counts from index 0 and is 1.
+  // Here it counts from the place before the first element and is 2. All other distances are equal.
   const std::vector<uint64_t> positions = {1, 4, 15};
   const auto entries = relative_index(positions, 16, 3);
   ASSERT_EQ(entries.size(), 4);

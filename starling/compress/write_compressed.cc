@@ -148,11 +148,38 @@ void check(const CompressedTensor& tensor, std::set<std::string>& names) {
     refuse("clustered weights are F32 or F16");
   if (tensor.values.size() % element != 0 || codebook > std::numeric_limits<uint16_t>::max() - 1)
     refuse("the codebook has more than 65534 values, or a part of one");
+  if (tensor.index_bits < 0 || tensor.index_bits > kMaxIndexBits)
+    refuse(fmt::format("indexes of {} bits; use 1 to {}, or 0 for the fewest bytes", tensor.index_bits,
+                       kMaxIndexBits));
   if (tensor.positions.size() != tensor.clusters.size()) refuse("each weight needs a position and a cluster");
   for (size_t i = 0; i < tensor.positions.size(); ++i) {
     if (tensor.positions[i] >= tensor.elements() || tensor.clusters[i] >= codebook ||
         (i > 0 && tensor.positions[i] <= tensor.positions[i - 1]))
       refuse(fmt::format("weight {} has a position or a cluster that does not exist, or is out of order", i));
+  }
+}
+
+// Throws if a parser would refuse a file of `bytes` bytes because its tensors are too large.
+void check_expansion(const std::vector<CompressedTensor>& tensors, uint64_t bytes) {
+  const uint64_t limit = kMaxDecodedBytes + kMaxExpansion * bytes;
+  uint64_t left = limit;
+  for (const CompressedTensor& tensor : tensors) {
+    uint64_t size = weights::row_of(tensor.dtype).bytes;
+    for (const int64_t side : tensor.shape) {
+      if (side > 0 && size > limit / static_cast<uint64_t>(side))
+        throw ConfigError(tensor.name,
+                          fmt::format("the tensor is larger than the {} bytes that the {} bytes of "
+                                      "the file may stand for; keep more weights",
+                                      limit, bytes));
+      if (side > 0) size *= static_cast<uint64_t>(side);
+    }
+    if (tensor.elements() == 0) continue;
+    if (size > left)
+      throw ConfigError(tensor.name,
+                        fmt::format("the tensors are larger than the {} bytes that the {} bytes of "
+                                    "the file may stand for; keep more weights",
+                                    limit, bytes));
+    left -= size;
   }
 }
 
@@ -194,6 +221,7 @@ std::vector<std::byte> write_compressed(const std::vector<CompressedTensor>& ten
     size.bytes = file.size() - begin;
     if (sizes != nullptr) sizes->push_back(size);
   }
+  check_expansion(tensors, file.size() + kChecksumBytes);
   file.number<uint64_t>(compressed_checksum(file.all()));
   return std::move(file.all());
 }

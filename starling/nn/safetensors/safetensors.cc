@@ -81,19 +81,6 @@ at::Tensor tensor_of(const std::shared_ptr<Mapping>& mapping, weights::File& fil
   return copy;
 }
 
-// Returns the tensors of a file of compressed weights. They are copies.
-TensorFile read_compressed(const std::string& path, std::span<const std::byte> bytes) {
-  TensorFile content;
-  for (const CompressedTensor& entry : parse_compressed(bytes, path)) {
-    const auto options = at::TensorOptions().dtype(kTypes[static_cast<size_t>(entry.dtype)]);
-    const at::Tensor tensor = at::empty(entry.shape, options);
-    const std::vector<std::byte> elements = decoded(entry);
-    if (!elements.empty()) std::memcpy(tensor.data_ptr(), elements.data(), elements.size());
-    content.tensors.emplace(entry.name, tensor);
-  }
-  return content;
-}
-
 TensorFile read_one(const std::string& path, bool safetensors_only) {
   const auto mapping = std::make_shared<Mapping>(path);
   const std::span bytes(reinterpret_cast<const std::byte*>(mapping->bytes()), mapping->size());
@@ -172,6 +159,18 @@ void write_safetensors(const std::string& path, const TensorMap& tensors,
   write_sources(path, tensors, [&](const weights::Sink& sink, std::vector<weights::Source>& sources) {
     weights::write_safetensors(sink, std::move(sources), metadata);
   });
+}
+
+TensorFile read_compressed(const std::string& path, std::span<const std::byte> bytes) {
+  TensorFile content;
+  for (const CompressedTensor& entry : parse_compressed(bytes, path)) {
+    const auto options = at::TensorOptions().dtype(kTypes[static_cast<size_t>(entry.dtype)]);
+    const at::Tensor tensor = at::empty(entry.shape, options);
+    const std::vector<std::byte> elements = decoded(entry);
+    if (!elements.empty()) std::memcpy(tensor.data_ptr(), elements.data(), elements.size());
+    content.tensors.emplace(entry.name, tensor);
+  }
+  return content;
 }
 
 TensorFile read_weights(const std::string& path) {

@@ -6,7 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <map>
+#include <span>
 #include <string>
 
 namespace starling {
@@ -28,6 +30,10 @@ struct TensorFile {
 // .safetensors.index.json is an index. Otherwise the content of the file decides, not its name. Errors:
 // DataError that names the file, the place and the remedy.
 TensorFile read_weights(const std::string& path);
+
+// Returns the tensors of a file of compressed weights that is in memory, as copies. `path` is for messages.
+// Errors: DataError, as read_weights().
+TensorFile read_compressed(const std::string& path, std::span<const std::byte> bytes);
 
 // Writes tensors atomically. The ending of `path` decides the format. torch.load reads .pt and .pth files.
 // For .safetensors.index.json, the tensors are written in shards of at most 5 GB. Other names are safetensors
