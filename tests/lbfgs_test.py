@@ -57,7 +57,7 @@ class Lbfgs(ProgramTest):
             least = 0.4 if e["run"] == "slow rank, equal portions" else 0.2 * e["bound"] * 0.9
             self.assertGreaterEqual(e["seconds_per_evaluation"], least)
         shown_text = self.completed([STARLING, "lbfgs", "-q", "--iterations", "2"]).stdout
-        self.assertIn("the best possible time is 1.333 x", shown_text)
+        self.assertIn("The best possible time is 1.333 x", shown_text)
 
     def test_a_csv_file_on_several_ranks(self):
         path, rows, labels = self.csv()
