@@ -96,7 +96,7 @@ TEST(RandomCodecs, ARunThatResumesDrawsTheNumbersThatFollow) {
 
 TEST(RandomCodecs, ActivationsRefuseThem) {
   for (const char* word : {"random-k", "qsgd", "terngrad", "signsgd"})
-    EXPECT_THROW(ActivationCoder{word}, ConfigError) << word;
+    EXPECT_THROW(ActivationCoder({.word = word}), ConfigError) << word;
 }
 
 }  // namespace

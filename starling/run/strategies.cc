@@ -79,7 +79,9 @@ PipelineOptions pipeline_options(const StrategyParts& parts) {
   options.working = common.working;
   options.clip_norm = common.clip_norm;
   options.seed = common.seed;
-  options.activations = parts.spec.pipeline.activations;
+  const PipelineSpec& pipeline = parts.spec.pipeline;
+  options.activations = {pipeline.activations,
+                         {pipeline.calibration_steps, pipeline.recalibrate_every, pipeline.percentile}};
   if (const auto cut = parts.choices.find("cut"); cut != parts.choices.end())
     options.cut = read_cut(cut->second);
   return options;
@@ -105,6 +107,7 @@ std::unique_ptr<Strategy> pipeline(const StrategyParts& parts, const ModelFactor
   PipelineOptions options = pipeline_options(parts);
   options.replica = axes.place().replica;
   options.replicas = static_cast<int>(axes.mesh().replica);
+  if (options.replicas > 1) options.same_stage = &axes.replicas();
   options.tells_exchange = exchange_of(parts.spec) != "none";
   options.share_tied = has_servers(parts.spec) || parts.spec.exchange.codec != "none";
   options.counting = {&axes.stages(), &axes.replicas()};

@@ -192,13 +192,20 @@ struct ExchangeSpec {
   bool adaptive_rho = true;               // exchange.adaptive_rho: admm
 };
 
+// The value of pipeline.activations that encodes with calibrated ranges.
+inline constexpr const char* kCalibratedInt8 = "calibrated-int8";
+
 // Pipeline parallelism. Used if the mesh has stages or threads_mode is layer.
 struct PipelineSpec {
   std::string schedule =
       "1f1b";                 // pipeline.schedule (--schedule): naive gpipe 1f1b interleaved, or file:PATH
   int64_t micro_batches = 8;  // pipeline.micro_batches (--micro-batches)
   int64_t chunks = 2;         // pipeline.chunks: interleaved: stages per rank
-  std::string activations = "none";  // pipeline.activations: compression between stages: none fp16 bf16 int8
+  // pipeline.activations: compression between stages: none fp16 bf16 int8 calibrated-int8
+  std::string activations = "none";
+  int64_t calibration_steps = 4;    // pipeline.calibration_steps: calibrated-int8: steps that record ranges
+  int64_t recalibrate_every = 500;  // pipeline.recalibrate_every: calibrated-int8: steps; 0 = never
+  double percentile = 100;          // pipeline.percentile: calibrated-int8: of the magnitudes
 };
 
 // The folder of the run.

@@ -420,6 +420,12 @@ class Validator {
       fail({"pipeline.micro_batches", "train.global_batch"},
            "the {} samples of a step{} cannot be divided into {} micro-batches", share,
            mesh.replica > 1 ? " of a replica" : "", spec_.pipeline.micro_batches);
+    const auto [steps, every] = std::pair(spec_.pipeline.calibration_steps, spec_.pipeline.recalibrate_every);
+    if (spec_.pipeline.activations == kCalibratedInt8 && every > 0 && every <= steps)
+      fail({"pipeline.recalibrate_every", "pipeline.calibration_steps"},
+           "{} calibration steps in every {} steps leave no step in which activations are compressed: use a "
+           "larger pipeline.recalibrate_every, or 0 to calibrate once",
+           steps, every);
   }
 
   // Checks what does not work with tensor parallelism.

@@ -176,6 +176,25 @@ TEST(Validate, CodecsHaveAMeaningForTheExchange) {
 TEST(Validate, ActivationsTravelBetweenStages) {
   EXPECT_EQ(error_of({"pipeline.activations=int8", "train.mesh=stage=2", "train.ranks=2"}), "");
   EXPECT_THAT(error_of({"pipeline.activations=int8"}), HasSubstr("give --mesh stage=S"));
+  EXPECT_THAT(error_of({"pipeline.activations=calibrated-int8"}), HasSubstr("give --mesh stage=S"));
+  EXPECT_EQ(error_of({"pipeline.activations=calibrated-int8", "train.threads_mode=layer", "train.threads=2"}),
+            "");
+}
+
+TEST(Validate, SomeStepAfterACalibrationIsCompressed) {
+  const auto with = [](std::vector<std::string> settings) {
+    settings.insert(settings.end(),
+                    {"pipeline.activations=calibrated-int8", "train.mesh=stage=2", "train.ranks=2"});
+    return error_of(settings);
+  };
+  EXPECT_EQ(with({}), "");
+  EXPECT_EQ(with({"pipeline.calibration_steps=9", "pipeline.recalibrate_every=10"}), "");
+  EXPECT_EQ(with({"pipeline.calibration_steps=900", "pipeline.recalibrate_every=0"}), "");
+  EXPECT_THAT(with({"pipeline.calibration_steps=10", "pipeline.recalibrate_every=10"}),
+              HasSubstr("10 calibration steps in every 10 steps leave no step"));
+  EXPECT_THAT(with({"pipeline.calibration_steps=0"}), HasSubstr("at least 1"));
+  EXPECT_THAT(with({"pipeline.percentile=0"}), HasSubstr("above 0 and at most 100"));
+  EXPECT_THAT(with({"pipeline.percentile=100.5"}), HasSubstr("above 0 and at most 100"));
 }
 
 TEST(Validate, ShardingBelongsToAllReduce) {
@@ -543,6 +562,14 @@ TEST(Validate, KeysThatAnotherChoiceMakesMeaninglessAreRefused) {
   EXPECT_EQ(with({{"--exchange", "downpour"}, {"--set", "exchange.staleness_weight=true"}}), "");
   EXPECT_THAT(with({{"--mesh", "stage=2"}, {"--schedule", "1f1b"}, {"--set", "pipeline.chunks=4"}}),
               HasSubstr("pipeline.chunks has no effect with --schedule 1f1b"));
+  for (const char* setting :
+       {"pipeline.calibration_steps=2", "pipeline.recalibrate_every=9", "pipeline.percentile=99"}) {
+    EXPECT_THAT(with({{"--mesh", "stage=2"}, {"--set", setting}}),
+                HasSubstr("has no effect with pipeline.activations=none"));
+    EXPECT_EQ(
+        with({{"--mesh", "stage=2"}, {"--set", "pipeline.activations=calibrated-int8"}, {"--set", setting}}),
+        "");
+  }
 }
 
 TEST(Validate, ThreadsWithoutLocksAreRefusedWhatHasNoMeaning) {

@@ -97,6 +97,8 @@ void Pipeline::read_notices(StepReport& report) {
     report.stop = report.stop || n.stops > 0;
     busy += n.busy_s;
     span = std::max(span, n.span_s);
+    ranged_values_ += n.ranged_values;
+    saturated_values_ += n.saturated_values;
     if (n.busy_s > slowest && group_.size() > 1) {
       slowest = n.busy_s;
       report.slowest_rank = group_.job_rank(r);
@@ -121,13 +123,28 @@ void Pipeline::show_average() {
 
 StrategyState Pipeline::state() {
   StrategyState state = exchange_->state();
+  add_ranges(state);
   if (options_.replica == 0) gather_state(group_, state);
   if (group_.rank() != 0 || options_.replica != 0) state = {{}, {}, {}, state.step};
   return state;
 }
 
+// Adds the calibrated ranges of every replica to the state of replica 0. Both ends of a cut have an entry,
+// and the two are equal.
+void Pipeline::add_ranges(StrategyState& state) {
+  const CutRanges* ranges = stage_->ranges();
+  if (ranges == nullptr) return;
+  StrategyState own;
+  own.optimizer = ranges->state(options_.replica);
+  if (options_.same_stage != nullptr) gather_state(*options_.same_stage, own);
+  if (options_.replica == 0) state.optimizer.merge(own.optimizer);
+}
+
 void Pipeline::load_state(const StrategyState& state) {
-  exchange_->load_state(state);
+  StrategyState rest = state;
+  std::erase_if(rest.optimizer, [](const auto& item) { return CutRanges::is_entry(item.first); });
+  exchange_->load_state(rest);
+  if (stage_->ranges() != nullptr) stage_->ranges()->load(state.optimizer, options_.replica);
 }
 
 StrategyStats Pipeline::strategy_stats() {
@@ -157,6 +174,10 @@ StrategyStats Pipeline::strategy_stats() {
   stats["live_activations"] = static_cast<double>(stage_->live_activations());
   stats["stage_bytes"] = static_cast<double>(bytes);
   stats["replicas"] = static_cast<double>(options_.replicas);
+  if (stage_->ranges() != nullptr) {
+    stats["ranged_values"] = ranged_values_;
+    stats["saturated_values"] = saturated_values_;
+  }
   return stats;
 }
 

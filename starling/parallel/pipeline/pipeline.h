@@ -41,9 +41,9 @@ struct PipelineOptions {
   at::ScalarType working = at::kFloat;  // StageModelOptions::type: master, or bfloat16
   double clip_norm = 0;                 // of the strategy of a single replica: see AllReduceOptions
   uint64_t seed = 0;
-  std::string activations = "none";  // as in StageModelOptions
-  std::vector<size_t> cut;           // as in StageModelOptions
-  Batch sample;                      // as in StageModelOptions
+  ActivationSettings activations;  // as in StageModelOptions
+  std::vector<size_t> cut;         // as in StageModelOptions
+  Batch sample;                    // as in StageModelOptions
   // The fields from here on matter only if there are several replicas. This rank belongs to replica number
   // `replica`.
   int replica = 0;
@@ -52,6 +52,9 @@ struct PipelineOptions {
   // Whether each step must make copies of tied parameters equal, because the exchange does not keep them
   // equal.
   bool share_tied = false;
+  // The ranks that hold this stage, one in each replica, in their order. state() gathers calibrated ranges
+  // over this group. Null if there is one replica.
+  Group* same_stage = nullptr;
   // Groups whose traffic update() adds to bytes_sent, because no other object counts it.
   std::vector<Group*> counting;
 };
@@ -104,8 +107,10 @@ class Pipeline final : public Strategy, public Traced {
   // of each rank. The rest of the measured bubble is waiting for messages and for the machine. "bubble_mean"
   // is the mean over the steps after the first. "stages" and "micro_batches" describe the schedule.
   // "live_activations" is the largest number on any rank. "stage_bytes" counts activations and gradients
-  // between stages. "replicas" is the number of replicas. If options.tells_exchange is set, the statistics of
-  // the exchange on this rank's stage follow; they may differ between the ranks.
+  // between stages. With calibrated ranges, "ranged_values" and "saturated_values" count the values of this
+  // replica's steps so far that were sent with a range, and those beyond their range. "replicas" is the
+  // number of replicas. If options.tells_exchange is set, the statistics of the exchange on this rank's stage
+  // follow; they may differ between the ranks.
   StrategyStats strategy_stats() override;
 
   // Returns the actions of all ranks in the last step, ordered by rank. Collective. Complete on rank 0 and
@@ -119,6 +124,7 @@ class Pipeline final : public Strategy, public Traced {
  private:
   uint64_t counted_bytes() const;
   void read_notices(StepReport& report);
+  void add_ranges(StrategyState& state);
 
   PipelineOptions options_;
   Group& group_;
@@ -127,6 +133,7 @@ class Pipeline final : public Strategy, public Traced {
   std::unique_ptr<StageModel> stage_;
   std::unique_ptr<Strategy> exchange_;
   double bubble_ = 0, bubble_sum_ = 0;
+  double ranged_values_ = 0, saturated_values_ = 0;  // sums over the steps and the ranks of this replica
   int64_t steps_seen_ = 0;
   bool wish_heard_ = false;  // according to the notices so far, some rank of this replica asked all to meet
   bool stops_ = false;       // this rank's exchange has reported that all ranks meet

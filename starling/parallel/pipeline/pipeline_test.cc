@@ -238,7 +238,7 @@ TEST(PipelineTest, ActivationsTravelInFewerBytes) {
       SystemClock clock;
       PipelineOptions options = options_for("1f1b", 2, 1, kMicro);
       options.cut = {0, 4, 8};
-      options.activations = word;
+      options.activations.word = word;
       Pipeline pipeline(task.factory, make_update_rule(optimizer("sgd")), options, *group, clock);
       for (int64_t step = 1; step <= kSteps; ++step) one_step(pipeline, task, step);
       std::map<std::string, double> facts;
@@ -288,7 +288,7 @@ TEST(PipelineTest, SixteenBitWeightsWithEightBitActivations) {
       PipelineOptions options = options_for("1f1b", 2, 1, kMicro);
       options.master = at::kFloat;
       options.working = at::kBFloat16;
-      options.activations = word;
+      options.activations.word = word;
       const UpdateRule rule = make_update_rule(optimizer("sgd"));
       Pipeline pipeline(task.factory, rule, options, *group, clock);
       for (const NamedTensor& p : pipeline.replica().parameters)

@@ -37,8 +37,8 @@ at::Tensor sendable(const at::Tensor& tensor) {
 }  // namespace
 
 ScheduleExecutor::ScheduleExecutor(const Schedule& schedule, const std::vector<size_t>& cut,
-                                   const Model& model, at::ScalarType type, const std::string& activations,
-                                   Group& group, const Clock& clock)
+                                   const Model& model, at::ScalarType type,
+                                   const ActivationSettings& activations, Group& group, const Clock& clock)
     : schedule_(schedule),
       cut_(cut),
       model_(model),
@@ -94,6 +94,7 @@ ScheduleResult ScheduleExecutor::run(const Batch& batch, int64_t step, std::func
   timeline_.clear();
   const Nanoseconds begin = clock_.now();
   result_.begin_ns = begin.count();
+  coder_.begin_step(step);
   for (const Action& action : schedule_.actions[group_.rank()]) {
     const Nanoseconds from = clock_.now();
     execute(action);
@@ -109,6 +110,9 @@ ScheduleResult ScheduleExecutor::run(const Batch& batch, int64_t step, std::func
   outbox_.flush();
   result_.wait_s += to_seconds(clock_.now() - from);
   result_.loss /= schedule_.micro_batches;
+  coder_.end_step();
+  result_.ranged_values = coder_.ranged_values();
+  result_.saturated_values = coder_.saturated_values();
   return result_;
 }
 
@@ -169,16 +173,17 @@ void ScheduleExecutor::backward(const Action& action, Cell& cell) {
   if (schedule_.ranks == 1 || stage_of(action) == 0) cells_.erase({action.micro_batch, action.chunk});
 }
 
-void ScheduleExecutor::post(const at::Tensor& tensor, int peer, uint32_t tag) {
-  const at::Tensor message = coder_.encode(tensor);
+void ScheduleExecutor::post(const at::Tensor& tensor, const CutTensor& of, int peer, uint32_t tag) {
+  const at::Tensor message = coder_.encode(tensor, of);
   result_.payload_bytes += message.nbytes();
   outbox_.post(message, peer, tag);
 }
 
-at::Tensor ScheduleExecutor::receive(at::IntArrayRef sizes, at::ScalarType type, int peer, uint32_t tag) {
-  const at::Tensor message = coder_.empty_message(sizes, type);
+at::Tensor ScheduleExecutor::receive(at::IntArrayRef sizes, at::ScalarType type, const CutTensor& of,
+                                     int peer, uint32_t tag) {
+  const at::Tensor message = coder_.empty_message(sizes, type, of);
   recv(group_, message.data_ptr(), message.nbytes(), peer, tag);
-  return coder_.decode(message, sizes, type);
+  return coder_.decode(message, sizes, type, of);
 }
 
 ScheduleExecutor::ShapeKey ScheduleExecutor::shape_key(const Action& action) const {
@@ -198,8 +203,9 @@ void ScheduleExecutor::send_activation(const Action& action, const Cell& cell) {
   if (told_shapes_.insert(key).second) {
     outbox_.post(encode_shapes(shapes_of(cell.output)), peer, tag_of(Content::kShapes, action.chunk, 0));
   }
-  for (const at::Tensor& t : cell.output)
-    post(sendable(t), peer, tag_of(Content::kActivation, action.chunk, action.micro_batch));
+  for (size_t i = 0; i < cell.output.size(); ++i)
+    post(sendable(cell.output[i]), behind(action, i, false), peer,
+         tag_of(Content::kActivation, action.chunk, action.micro_batch));
 }
 
 void ScheduleExecutor::recv_activation(const Action& action, Cell& cell) {
@@ -212,7 +218,7 @@ void ScheduleExecutor::recv_activation(const Action& action, Cell& cell) {
     known = received_shapes_.emplace(key, decode_shapes(words)).first;
   }
   for (const MessageShape& shape : known->second) {
-    const at::Tensor t = receive(shape.sizes, shape.type, from.rank,
+    const at::Tensor t = receive(shape.sizes, shape.type, before(action, cell.input.size(), false), from.rank,
                                  tag_of(Content::kActivation, from.action.chunk, action.micro_batch));
     cell.input.push_back(t.requires_grad_(shape.requires_grad));
   }
@@ -220,21 +226,24 @@ void ScheduleExecutor::recv_activation(const Action& action, Cell& cell) {
 
 void ScheduleExecutor::send_gradient(const Action& action, Cell& cell) {
   const int peer = counterpart_of(schedule_, group_.rank(), action).rank;
-  for (const at::Tensor& t : cell.input) {
+  for (size_t i = 0; i < cell.input.size(); ++i) {
+    const at::Tensor& t = cell.input[i];
     if (!t.requires_grad()) continue;
     const at::Tensor gradient =
         t.grad().defined() ? sendable(t.grad()) : at::zeros(t.sizes(), t.scalar_type());
-    post(gradient, peer, tag_of(Content::kGradient, action.chunk, action.micro_batch));
+    post(gradient, before(action, i, true), peer,
+         tag_of(Content::kGradient, action.chunk, action.micro_batch));
   }
   cells_.erase({action.micro_batch, action.chunk});
 }
 
 void ScheduleExecutor::recv_gradient(const Action& action, Cell& cell) {
   const Counterpart from = counterpart_of(schedule_, group_.rank(), action);
-  for (const at::Tensor& t : cell.output) {
+  for (size_t i = 0; i < cell.output.size(); ++i) {
+    const at::Tensor& t = cell.output[i];
     if (!t.requires_grad()) continue;
     cell.output_gradients.push_back(
-        receive(t.sizes(), t.scalar_type(), from.rank,
+        receive(t.sizes(), t.scalar_type(), behind(action, i, true), from.rank,
                 tag_of(Content::kGradient, from.action.chunk, action.micro_batch)));
   }
 }

@@ -33,6 +33,8 @@ struct ScheduleResult {
   double span_s = 0;  // time from the start of the first action to the end of the last one
   int64_t begin_ns = 0;
   uint64_t payload_bytes = 0;  // activations and gradients sent, as encoded
+  // The numbers of values that were sent with a calibrated range, and of those beyond their range.
+  uint64_t ranged_values = 0, saturated_values = 0;
 };
 
 // Executes a schedule on one rank. Not thread-safe.
@@ -42,7 +44,8 @@ class ScheduleExecutor {
   // followed by the number of blocks. activations: their encoding (pipeline/activation_coder.h). The model's
   // parameters must have the type `type`. All references must outlive this object.
   ScheduleExecutor(const Schedule& schedule, const std::vector<size_t>& cut, const Model& model,
-                   at::ScalarType type, const std::string& activations, Group& group, const Clock& clock);
+                   at::ScalarType type, const ActivationSettings& activations, Group& group,
+                   const Clock& clock);
 
   // Runs the schedule on the batch of a step, which is equal on every rank. The first stage reads the batch's
   // inputs, and the last stage reads its targets. The number of samples must be divisible by the number of
@@ -57,6 +60,9 @@ class ScheduleExecutor {
 
   // The actions of the last run, in the clock's time.
   const std::vector<MeasuredAction>& timeline() const { return timeline_; }
+
+  // The calibrated ranges of the cuts before and behind this rank's stages, or null if there are none.
+  CutRanges* ranges() { return coder_.ranges(); }
 
  private:
   // A micro-batch in a stage, between its forward and its backward.
@@ -74,8 +80,15 @@ class ScheduleExecutor {
   void recv_activation(const Action& action, Cell& cell);
   void send_gradient(const Action& action, Cell& cell);
   void recv_gradient(const Action& action, Cell& cell);
-  void post(const at::Tensor& tensor, int peer, uint32_t tag);
-  at::Tensor receive(at::IntArrayRef sizes, at::ScalarType type, int peer, uint32_t tag);
+  void post(const at::Tensor& tensor, const CutTensor& of, int peer, uint32_t tag);
+  at::Tensor receive(at::IntArrayRef sizes, at::ScalarType type, const CutTensor& of, int peer, uint32_t tag);
+  // The tensors that cross the cut before the action's stage, or the cut behind it.
+  CutTensor before(const Action& action, size_t index, bool gradient) const {
+    return {cut_[stage_of(action)], gradient, index};
+  }
+  CutTensor behind(const Action& action, size_t index, bool gradient) const {
+    return {cut_[stage_of(action) + 1], gradient, index};
+  }
   int stage_of(const Action& action) const { return schedule_.stage_of(group_.rank(), action.chunk); }
   bool is_last(const Action& action) const { return stage_of(action) == schedule_.stages() - 1; }
   Cell& cell_of(int micro_batch, int chunk) { return cells_[{micro_batch, chunk}]; }
@@ -88,7 +101,7 @@ class ScheduleExecutor {
   const std::vector<size_t>& cut_;
   const Model& model_;
   const at::ScalarType type_;
-  const ActivationCoder coder_;
+  ActivationCoder coder_;
   Group& group_;
   const Clock& clock_;
   Outbox outbox_;

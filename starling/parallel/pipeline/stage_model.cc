@@ -312,6 +312,8 @@ void StageModel::exchange_notices() {
   own.busy_s = result_.busy_s;
   own.span_s = result_.span_s;
   own.payload_bytes = static_cast<double>(result_.payload_bytes);
+  own.ranged_values = static_cast<double>(result_.ranged_values);
+  own.saturated_values = static_cast<double>(result_.saturated_values);
   double count = 0;
   for (const MeasuredAction& a : run_->timeline()) {
     const double seconds = static_cast<double>(a.end_ns - a.begin_ns) * 1e-9;

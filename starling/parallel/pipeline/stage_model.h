@@ -37,11 +37,11 @@ struct StageModelOptions {
   uint64_t seed = 0;
   // Where each stage begins in the model's blocks, followed by the number of blocks. Empty: the cut balances
   // the measured times of the blocks if there is a sample, and their parameters otherwise. The cut changes
-  // results only if `activations` is not "none" or if the exchange has a codec.
+  // results only if activations.word is not "none" or if the exchange has a codec.
   std::vector<size_t> cut;
   Batch sample;  // a micro-batch for measuring on rank 0, whose cut all ranks take
   // The encoding of activations and their gradients between stages (pipeline/activation_coder.h).
-  std::string activations = "none";
+  ActivationSettings activations;
 };
 
 // What each rank of a pipeline tells all other ranks of a step. It has only doubles.
@@ -49,6 +49,7 @@ struct StageNotice {
   double loss = 0;  // on the rank of the last stage
   double wishes_stop = 0, stops = 0;
   double busy_s = 0, span_s = 0, payload_bytes = 0;
+  double ranged_values = 0, saturated_values = 0;  // as in ScheduleResult
   double forward_s = 0, backward_s = 0;  // means of one pass, over the rank's chunks and micro-batches
 };
 
@@ -101,6 +102,8 @@ class StageModel {
   const std::vector<StageNotice>& notices() const { return notices_; }
   // This rank's actions in the last step.
   const std::vector<MeasuredAction>& timeline() const { return run_->timeline(); }
+  // The calibrated ranges of the cuts before and behind this rank's stages, or null if there are none.
+  CutRanges* ranges() { return run_->ranges(); }
   // Seconds of the last step without computing: messages, tied gradients, notices.
   double wait_s() const { return wait_s_; }
 

@@ -1,0 +1,81 @@
+// CutRanges holds the calibrated ranges of the tensors that cross the cuts between stages
+// (pipeline.activations = "calibrated-int8").
+//
+// In its first `steps` steps a tensor crosses its cut exactly. Sender and receiver then see equal values, so
+// both record the same range and no message needs a scale:
+//
+//   a = max over the messages of these steps of P_p(|x|)       p: percentile; p = 100 is the largest |x|
+//
+// From then on the tensor is sent as 8-bit codes with the range a (codec/symmetric_int8.h). An activation and
+// its gradient have separate ranges, and so have several tensors on one cut. If `every` > 0, all tensors are
+// calibrated anew in the steps every + 1, 2 every + 1, …: they are again exact for `steps` steps.
+//
+// A tensor that was zero in all of these steps stays exact until a step has another value.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+namespace starling {
+
+// Settings of CutRanges.
+struct CalibrationOptions {
+  int64_t steps = 4;        // pipeline.calibration_steps: at least 1
+  int64_t every = 500;      // pipeline.recalibrate_every: steps; 0: never
+  double percentile = 100;  // pipeline.percentile: above 0, at most 100
+};
+
+// Identifies a tensor that crosses a cut. Both ends of the cut name it equally, whatever the schedule.
+struct CutTensor {
+  size_t block = 0;  // the model's block that follows the cut
+  bool gradient =
+      false;         // false: the activation, which goes forward; true: its gradient, which goes backward
+  size_t index = 0;  // place among the tensors of the activation
+  auto operator<=>(const CutTensor&) const = default;
+};
+
+// The ranges that one rank knows: those of the cuts before and behind its stages. Not thread-safe.
+class CutRanges {
+ public:
+  explicit CutRanges(const CalibrationOptions& options) : options_(options) {}
+
+  // Starts a step, whose number is from 1. Begins a new calibration if it is due.
+  void begin_step(int64_t step);
+  // Ends a step. Tensors of which a message was recorded in the step have one step of their calibration less.
+  void end_step();
+
+  // Returns the range with which the tensor is encoded, or 0 if it is sent exactly.
+  float range_of(const CutTensor& of) const;
+  // Records the values of a message that is sent exactly. Does nothing outside a step.
+  void record(const CutTensor& of, std::span<const float> values);
+
+  // Returns a snapshot by name: "range@<replica>/cut<block>.activation<index>" or "….gradient<index>". Each
+  // entry has three fp64 numbers: the range in use, the one that is being recorded, and the steps that are
+  // left to record.
+  std::map<std::string, at::Tensor> state(int replica) const;
+  // Takes the entries of this replica. Tensors without an entry will be calibrated. Errors:
+  // Error(kCheckpoint) for an entry of another shape.
+  void load(const std::map<std::string, at::Tensor>& state, int replica);
+  // Returns true for the name of an entry of any replica.
+  static bool is_entry(const std::string& name) { return name.starts_with("range@"); }
+
+ private:
+  struct Calibration {
+    float range = 0;     // of the last calibration that has ended
+    float recorded = 0;  // largest percentile so far
+    int64_t left = 0;    // steps of the calibration that are not over; 0: `range` is in use
+    bool seen = false;   // whether a message was recorded in this step
+  };
+
+  CalibrationOptions options_;
+  std::map<CutTensor, Calibration> tensors_;
+  bool in_step_ = false;
+};
+
+}  // namespace starling
