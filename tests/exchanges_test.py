@@ -346,6 +346,7 @@ class Exchanges(ProgramTest):
         _, strategy = self.strategy(*pipelines, "--precision", "bf16", "--set", "pipeline.activations=int8")
         # A sample is one row of 64 values, which lies in one block of 256 values.
         self.assertEqual(strategy["stage_bytes"], 2 * 4 * (4 * 64 + 4))
+        self.assertNotIn("ranged_values", strategy)
         result, strategy = self.strategy(*pipelines, "--exchange", "downpour", "--servers", 2, "--lr", 0.05, accuracy=LEARNS)
         for worker in range(4):
             for shard in range(2):
@@ -353,10 +354,40 @@ class Exchanges(ProgramTest):
         for exchange in ("gossip", "admm", "parallel-sgd"):
             self.strategy(*pipelines, "--exchange", exchange, accuracy=LEARNS)
 
+    def test_calibrated_activations_have_one_byte_per_value(self):
+        pipeline = ("-n", 2, "--mesh", "stage=2", "--micro-batches", 4, "--set", "pipeline.activations=calibrated-int8")
+        result, strategy = self.strategy(*pipeline)
+        # A sample is one row of 64 values at the cut. 32 samples pass it in both directions.
+        values = 2 * 32 * 64
+        self.assertEqual(strategy["stage_bytes"], values)
+        self.assertEqual(strategy["ranged_values"], (result["steps"] - 4) * values)
+        self.assertLess(strategy["saturated_values"], 0.1 * strategy["ranged_values"])
+        # The last step is that of a calibration, in which values travel as fp32.
+        result, strategy = self.strategy(*pipeline, "--set", "pipeline.calibration_steps=1",
+                                         "--set", "pipeline.recalibrate_every=5", "--set", "pipeline.percentile=99")
+        self.assertEqual(result["steps"], 96)
+        self.assertEqual(strategy["stage_bytes"], 4 * values)
+        self.assertEqual(strategy["ranged_values"], (96 - 20) * values)
+        self.assertGreater(strategy["saturated_values"], 0)
+        _, strategy = self.strategy("--threads", 2, "--threads-mode", "layer", "--micro-batches", 4, *pipeline[-2:])
+        self.assertEqual(strategy["stage_bytes"], values)
+        self.assertIn("give --mesh stage=S", self.refused(*pipeline[-2:]))
+        self.assertIn("no effect with pipeline.activations=int8",
+                      self.refused(*pipeline[:-1], "pipeline.activations=int8", "--set", "pipeline.percentile=99"))
+        self.assertIn("or 0 to calibrate once", self.refused(*pipeline, "--set", "pipeline.recalibrate_every=3"))
+
     def test_a_mesh_is_resumed_bit_for_bit(self):
+        for name, more in (("exact", ()), ("calibrated", ("--set", "pipeline.activations=calibrated-int8")),
+                           # The checkpoint is written in the middle of the second calibration.
+                           ("repeated", ("--set", "pipeline.activations=calibrated-int8", "--set", "pipeline.recalibrate_every=5",
+                                         "--set", "pipeline.calibration_steps=2"))):
+            with self.subTest(name=name):
+                self.resume_a_mesh(name, *more)
+
+    def resume_a_mesh(self, name, *more):
         common = [*SMALL, "--exchange", "local-sgd", "--mesh", "replica=2,stage=2", "--micro-batches", 2, "-n", 4, "--global-batch", 16,
-                  "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
-        whole, parts = self.path("whole"), self.path("parts")
+                  "--precision", "fp32", "-q", "--set", "checkpoint.every=6", *more]
+        whole, parts = self.path(name + "-whole"), self.path(name + "-parts")
         self.run_program("train", *common, "--steps", 12, "--run-dir", whole, "--save", whole + ".safetensors")
         self.run_program("train", *common, "--steps", 6, "--run-dir", parts)
         self.run_program("train", *common, "--steps", 12, "--run-dir", parts, "--save", parts + ".safetensors")
