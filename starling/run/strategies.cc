@@ -81,7 +81,8 @@ PipelineOptions pipeline_options(const StrategyParts& parts) {
   options.seed = common.seed;
   const PipelineSpec& pipeline = parts.spec.pipeline;
   options.activations = {pipeline.activations,
-                         {pipeline.calibration_steps, pipeline.recalibrate_every, pipeline.percentile}};
+                         {pipeline.calibration_steps, pipeline.recalibrate_every, pipeline.saturation_limit,
+                          pipeline.percentile}};
   if (const auto cut = parts.choices.find("cut"); cut != parts.choices.end())
     options.cut = read_cut(cut->second);
   return options;

@@ -53,7 +53,7 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
   if (key == "pipeline.chunks" && has_stages(spec) && spec.pipeline.schedule != "interleaved")
     return "--schedule " + spec.pipeline.schedule;
   const bool calibrates = key == "pipeline.calibration_steps" || key == "pipeline.recalibrate_every" ||
-                          key == "pipeline.percentile";
+                          key == "pipeline.saturation_limit" || key == "pipeline.percentile";
   if (calibrates && has_stages(spec) && spec.pipeline.activations != kCalibratedInt8)
     return "pipeline.activations=" + spec.pipeline.activations;
   return "";

@@ -203,8 +203,9 @@ struct PipelineSpec {
   int64_t chunks = 2;         // pipeline.chunks: interleaved: stages per rank
   // pipeline.activations: compression between stages: none fp16 bf16 int8 calibrated-int8
   std::string activations = "none";
-  int64_t calibration_steps = 4;    // pipeline.calibration_steps: calibrated-int8: steps that record ranges
+  int64_t calibration_steps = 2;    // pipeline.calibration_steps: calibrated-int8: steps that record ranges
   int64_t recalibrate_every = 500;  // pipeline.recalibrate_every: calibrated-int8: steps; 0 = never
+  double saturation_limit = 1;      // pipeline.saturation_limit: calibrated-int8: % of the values of a tensor
   double percentile = 100;          // pipeline.percentile: calibrated-int8: of the magnitudes
 };
 

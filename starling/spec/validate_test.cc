@@ -193,6 +193,7 @@ TEST(Validate, SomeStepAfterACalibrationIsCompressed) {
   EXPECT_THAT(with({"pipeline.calibration_steps=10", "pipeline.recalibrate_every=10"}),
               HasSubstr("10 calibration steps in every 10 steps leave no step"));
   EXPECT_THAT(with({"pipeline.calibration_steps=0"}), HasSubstr("at least 1"));
+  EXPECT_THAT(with({"pipeline.saturation_limit=101"}), HasSubstr("at least 0 and at most 100"));
   EXPECT_THAT(with({"pipeline.percentile=0"}), HasSubstr("above 0 and at most 100"));
   EXPECT_THAT(with({"pipeline.percentile=100.5"}), HasSubstr("above 0 and at most 100"));
 }
@@ -562,13 +563,22 @@ TEST(Validate, KeysThatAnotherChoiceMakesMeaninglessAreRefused) {
   EXPECT_EQ(with({{"--exchange", "downpour"}, {"--set", "exchange.staleness_weight=true"}}), "");
   EXPECT_THAT(with({{"--mesh", "stage=2"}, {"--schedule", "1f1b"}, {"--set", "pipeline.chunks=4"}}),
               HasSubstr("pipeline.chunks has no effect with --schedule 1f1b"));
-  for (const char* setting :
-       {"pipeline.calibration_steps=2", "pipeline.recalibrate_every=9", "pipeline.percentile=99"}) {
-    EXPECT_THAT(with({{"--mesh", "stage=2"}, {"--set", setting}}),
-                HasSubstr("has no effect with pipeline.activations=none"));
-    EXPECT_EQ(
-        with({{"--mesh", "stage=2"}, {"--set", "pipeline.activations=calibrated-int8"}, {"--set", setting}}),
-        "");
+}
+
+TEST(Validate, KeysOfCalibrationNeedCalibratedActivations) {
+  const auto with = [](const char* activations, const char* setting) {
+    Config config;
+    apply_flag(config, *find_flag("-n"), "-n", "2");
+    apply_flag(config, *find_flag("--mesh"), "--mesh", "stage=2");
+    apply_set(config, activations);
+    apply_set(config, setting);
+    return error_of_typed(std::move(config));
+  };
+  for (const char* setting : {"pipeline.calibration_steps=3", "pipeline.recalibrate_every=9",
+                              "pipeline.saturation_limit=5", "pipeline.percentile=99"}) {
+    EXPECT_THAT(with("pipeline.activations=int8", setting),
+                HasSubstr("has no effect with pipeline.activations=int8"));
+    EXPECT_EQ(with("pipeline.activations=calibrated-int8", setting), "");
   }
 }
 

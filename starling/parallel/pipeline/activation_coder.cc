@@ -77,6 +77,7 @@ at::Tensor ActivationCoder::encode(const at::Tensor& tensor, const CutTensor& of
   const at::Tensor message = empty_message(tensor.sizes(), type, of);
   if (range > 0) {
     const size_t beyond = encode_symmetric_int8(values_of(values), range, memory_of(message));
+    ranges_->count(of, static_cast<size_t>(values.numel()), beyond);
     if (in_step_) {
       ranged_ += static_cast<uint64_t>(values.numel());
       saturated_ += beyond;

@@ -31,25 +31,33 @@ using testing::HasSubstr;
 // What the definition says of the steps so far. Sizes are summed over all cuts and both directions.
 struct Definition {
   int64_t steps = 2, every = 0;  // as in CalibrationOptions
-  double percentile = 100;
+  double limit = 100, percentile = 100;
   std::vector<size_t> cut = {};
   int64_t micro_batches = 4;
 
   int64_t step = 0;
   int64_t bytes = 0;  // of the last step
-  int64_t ranged = 0, saturated = 0;
+  int64_t ranged = 0, saturated = 0, restarts = 0;
+  int64_t since = 0;  // steps since the present calibration began
   // By cut, direction and place of the tensor: the range in use, and the one that is being recorded.
   std::map<std::tuple<size_t, bool, size_t>, std::pair<float, float>> ranges = {};
 
-  // Returns how many steps of the present calibration have begun.
-  int64_t steps_of_calibration() const { return every > 0 ? (step - 1) % every + 1 : step; }
+  // By cut, direction and place: the values of the last step that were sent with a range, and those beyond
+  // it.
+  std::map<std::tuple<size_t, bool, size_t>, std::pair<double, double>> counts = {};
 
   void begin_step() {
     ++step;
+    ++since;
     bytes = 0;
+    bool exceeded = false;
+    for (const auto& [of, count] : counts)
+      exceeded = exceeded || count.second / count.first > (100 - percentile + limit) / 100;
+    restarts += exceeded ? 1 : 0;
+    counts.clear();
+    if (exceeded || (every > 0 && (step - 1) % every == 0)) since = 1;
     for (auto& [of, range] : ranges) {
-      if (steps_of_calibration() == steps + 1) range.first = range.second;
-      if (steps_of_calibration() == 1) range.second = 0;
+      if (since == 1) range.second = 0;
     }
   }
 
@@ -71,15 +79,18 @@ struct Definition {
     const at::Tensor flat = x.detach().to(at::kFloat).contiguous();
     std::vector<float> values(flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel());
     auto& [range, recorded] = ranges[{block, gradient, index}];
-    if (steps_of_calibration() <= steps) {
+    if (since <= steps) {
       bytes += static_cast<int64_t>(x.nbytes());
       recorded = std::max(recorded, range_of(values));
       return x.detach().clone();
     }
     bytes += x.numel();
     ranged += x.numel();
+    auto& [sent_values, beyond] = counts[{block, gradient, index}];
+    sent_values += static_cast<double>(x.numel());
     for (float& v : values) {
       saturated += std::fabs(v) > range ? 1 : 0;
+      beyond += std::fabs(v) > range ? 1 : 0;
       const float scaled = std::clamp(v * (127.0f / range), -127.0f, 127.0f);
       v = range / 127.0f * static_cast<float>(std::lrint(scaled));
     }
@@ -112,6 +123,9 @@ struct Definition {
           outputs[s - 1][i].backward(sent(gradient, cut[s], true, i), /*retain_graph=*/true);
         }
       }
+    }
+    for (auto& [of, range] : ranges) {
+      if (since == steps) range.first = range.second;
     }
     for (at::Tensor& p : model.module->parameters()) p.mutable_grad().div_(micro_batches);
   }
@@ -170,7 +184,8 @@ PipelineOptions calibrated(const Schedule& schedule, const Definition& definitio
   options.master = options.working = at::kDouble;
   options.seed = 3;
   options.cut = definition.cut;
-  options.activations = {kCalibratedInt8, {definition.steps, definition.every, definition.percentile}};
+  options.activations = {kCalibratedInt8,
+                         {definition.steps, definition.every, definition.limit, definition.percentile}};
   return options;
 }
 
@@ -180,9 +195,14 @@ void one_step(Strategy& strategy, const Task& task, int64_t step) {
   strategy.update();
 }
 
-// Compares parameters, bytes and counts after some steps. Returns the share of the sent values that were
-// beyond their range.
-double compare(const Task& task, const Schedule& schedule, Definition definition, int steps) {
+// What a comparison has seen.
+struct Seen {
+  double saturated_share = 0;  // of the values that were sent with a range
+  int64_t restarts = 0;        // calibrations after too many values were beyond a range
+};
+
+// Compares parameters, bytes and counts after some steps.
+Seen compare(const Task& task, const Schedule& schedule, Definition definition, int steps) {
   definition.cut = equal_cut(schedule.stages());
   definition.micro_batches = schedule.micro_batches;
   const SystemClock clock;
@@ -212,7 +232,7 @@ double compare(const Task& task, const Schedule& schedule, Definition definition
         fmt::format("range@0/cut{}.{}{}", block, gradient ? "gradient" : "activation", index);
     EXPECT_EQ(state.optimizer.at(name)[0].item<double>(), range.first) << what << ' ' << name;
   }
-  return stats.at("saturated_values") / stats.at("ranged_values");
+  return {stats.at("saturated_values") / stats.at("ranged_values"), definition.restarts};
 }
 
 TEST(CalibratedActivations, EveryScheduleEqualsOneProcess) {
@@ -237,11 +257,21 @@ TEST(CalibratedActivations, SeveralTensorsPassEveryCut) {
 
 TEST(CalibratedActivations, ValuesBeyondTheRangeSaturateAndAreCounted) {
   const Schedule schedule = make_schedule("1f1b", 2, 1, 4);
-  const double few = compare(mlp_task(), schedule, {.steps = 1}, 5);
-  EXPECT_GT(few, 0);
-  EXPECT_LT(few, 0.1);
-  const double many = compare(mlp_task(), schedule, {.steps = 1, .percentile = 90}, 5);
-  EXPECT_GT(many, few);
+  const Seen few = compare(mlp_task(), schedule, {.steps = 1}, 5);
+  EXPECT_GT(few.saturated_share, 0);
+  EXPECT_LT(few.saturated_share, 0.1);
+  const Seen many = compare(mlp_task(), schedule, {.steps = 1, .percentile = 90}, 5);
+  EXPECT_GT(many.saturated_share, few.saturated_share);
+  EXPECT_EQ(few.restarts + many.restarts, 0);
+}
+
+TEST(CalibratedActivations, TooManyValuesBeyondTheRangeStartACalibration) {
+  EXPECT_GT(compare(mlp_task(), make_schedule("1f1b", 3, 1, 4), {.steps = 1, .limit = 0.5}, 8).restarts, 1);
+  EXPECT_GT(compare(wide_cut_task(), make_schedule("interleaved", 2, 2, 4), {.limit = 0.2}, 8).restarts, 0);
+  EXPECT_GT(
+      compare(mlp_task(), make_schedule("gpipe", 2, 1, 4), {.steps = 1, .limit = 0.1, .percentile = 99.5}, 8)
+          .restarts,
+      0);
 }
 
 TEST(CalibratedActivations, CalibrationsAreRepeated) {
@@ -252,20 +282,19 @@ TEST(CalibratedActivations, CalibrationsAreRepeated) {
 TEST(CalibratedActivations, ARunResumedAtAnyStepHasTheSameBits) {
   const Task task = wide_cut_task();
   const SystemClock clock;
-  Definition definition{.steps = 2, .every = 5};
+  Definition definition{.steps = 2, .every = 5, .limit = 0.5};
   const Schedule schedule = make_schedule("interleaved", 2, 2, 4);
   definition.cut = equal_cut(4);
   const PipelineOptions options = calibrated(schedule, definition);
   const UpdateRule rule = make_update_rule(optimizer("sgd"));
-  constexpr int64_t kLast = 8;
+  constexpr int64_t kLast = 9;
   std::vector<StrategyState> kept;
   LayerPerCore whole(task.factory, rule, options, clock);
   for (int64_t step = 1; step <= kLast; ++step) {
     one_step(whole, task, step);
     kept.push_back(whole.state());
   }
-  // Steps 1 and 6 are in the middle of a calibration.
-  for (const int64_t begin : {1, 2, 3, 6, 7}) {
+  for (int64_t begin = 1; begin < kLast; ++begin) {
     LayerPerCore resumed(task.factory, rule, options, clock);
     resumed.load_state(kept[begin - 1]);
     for (int64_t step = begin + 1; step <= kLast; ++step) one_step(resumed, task, step);
@@ -276,13 +305,13 @@ TEST(CalibratedActivations, ARunResumedAtAnyStepHasTheSameBits) {
       EXPECT_TRUE(at::equal(tensor, state.optimizer.at(name))) << begin << ' ' << name;
   }
   // Without its ranges a run would train on other values.
-  StrategyState without = kept[2];
+  StrategyState without = kept[1];
   EXPECT_GT(
       std::erase_if(without.optimizer, [](const auto& item) { return item.first.starts_with("range@"); }),
       0u);
   LayerPerCore other(task.factory, rule, options, clock);
   other.load_state(without);
-  for (int64_t step = 4; step <= kLast; ++step) one_step(other, task, step);
+  for (int64_t step = 3; step <= kLast; ++step) one_step(other, task, step);
   EXPECT_FALSE(at::equal(kept.back().parameters.begin()->second, other.state().parameters.begin()->second));
 }
 

@@ -41,10 +41,15 @@ std::string entry_prefix(int replica) {
 
 void CutRanges::begin_step(int64_t step) {
   in_step_ = true;
-  const bool due = options_.every > 0 && (step - 1) % options_.every == 0;
+  if (options_.every > 0 && (step - 1) % options_.every == 0) restart();
   for (auto& [of, tensor] : tensors_) {
     tensor.seen = false;
-    if (!due) continue;
+    tensor.values = tensor.saturated = 0;
+  }
+}
+
+void CutRanges::restart() {
+  for (auto& [of, tensor] : tensors_) {
     tensor.recorded = 0;
     tensor.left = options_.steps;
   }
@@ -70,6 +75,21 @@ void CutRanges::record(const CutTensor& of, std::span<const float> values) {
   Calibration& tensor = tensors_.try_emplace(of, Calibration{.left = options_.steps}).first->second;
   tensor.recorded = std::max(tensor.recorded, magnitude_percentile(values, options_.percentile));
   tensor.seen = true;
+}
+
+void CutRanges::count(const CutTensor& of, size_t values, size_t saturated) {
+  const auto tensor = tensors_.find(of);
+  if (!in_step_ || tensor == tensors_.end()) return;
+  tensor->second.values += values;
+  tensor->second.saturated += saturated;
+}
+
+bool CutRanges::exceeds_limit() const {
+  const double allowed = 100 - options_.percentile + options_.limit;  // percent
+  return std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& item) {
+    const Calibration& tensor = item.second;
+    return 100 * static_cast<double>(tensor.saturated) > allowed * static_cast<double>(tensor.values);
+  });
 }
 
 std::map<std::string, at::Tensor> CutRanges::state(int replica) const {

@@ -7,8 +7,13 @@
 //   a = max over the messages of these steps of P_p(|x|)       p: percentile; p = 100 is the largest |x|
 //
 // From then on the tensor is sent as 8-bit codes with the range a (codec/symmetric_int8.h). An activation and
-// its gradient have separate ranges, and so have several tensors on one cut. If `every` > 0, all tensors are
-// calibrated anew in the steps every + 1, 2 every + 1, …: they are again exact for `steps` steps.
+// its gradient have separate ranges, and so have several tensors on one cut. All tensors are calibrated anew,
+// and are again exact for `steps` steps,
+//
+//   - in the steps every + 1, 2 every + 1, …, if `every` > 0, because ranges shrink;
+//   - after a step in which more than 100 − percentile + limit percent of the values of some tensor were
+//   beyond
+//     its range, because ranges grow. Only senders see this, so the ranks of a pipeline must tell each other.
 //
 // A tensor that was zero in all of these steps stays exact until a step has another value.
 #pragma once
@@ -26,8 +31,9 @@ namespace starling {
 
 // Settings of CutRanges.
 struct CalibrationOptions {
-  int64_t steps = 4;        // pipeline.calibration_steps: at least 1
+  int64_t steps = 2;        // pipeline.calibration_steps: at least 1
   int64_t every = 500;      // pipeline.recalibrate_every: steps; 0: never
+  double limit = 1;         // pipeline.saturation_limit: percent of the values of a tensor in a step
   double percentile = 100;  // pipeline.percentile: above 0, at most 100
 };
 
@@ -55,6 +61,13 @@ class CutRanges {
   // Records the values of a message that is sent exactly. Does nothing outside a step.
   void record(const CutTensor& of, std::span<const float> values);
 
+  // Counts values that this rank has sent with a range, and those beyond it. Does nothing outside a step.
+  void count(const CutTensor& of, size_t values, size_t saturated);
+  // Returns true if some tensor that this rank sends exceeded the limit in the last step.
+  bool exceeds_limit() const;
+  // Calibrates all tensors in the next steps. All ranks of a pipeline must call it after the same step.
+  void restart();
+
   // Returns a snapshot by name: "range@<replica>/cut<block>.activation<index>" or "….gradient<index>". Each
   // entry has three fp64 numbers: the range in use, the one that is being recorded, and the steps that are
   // left to record.
@@ -67,10 +80,11 @@ class CutRanges {
 
  private:
   struct Calibration {
-    float range = 0;     // of the last calibration that has ended
-    float recorded = 0;  // largest percentile so far
-    int64_t left = 0;    // steps of the calibration that are not over; 0: `range` is in use
-    bool seen = false;   // whether a message was recorded in this step
+    float range = 0;                     // of the last calibration that has ended
+    float recorded = 0;                  // largest percentile so far
+    int64_t left = 0;                    // steps of the calibration that are not over; 0: `range` is in use
+    bool seen = false;                   // whether a message was recorded in this step
+    uint64_t values = 0, saturated = 0;  // sent with `range` in this step
   };
 
   CalibrationOptions options_;

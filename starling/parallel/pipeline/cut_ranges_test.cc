@@ -26,7 +26,7 @@ void step(CutRanges& ranges, int64_t index, const std::vector<std::pair<CutTenso
 }
 
 TEST(CutRanges, TheRangeIsTheLargestMagnitudeOfTheFirstSteps) {
-  CutRanges ranges({.steps = 2, .every = 0, .percentile = 100});
+  CutRanges ranges({.steps = 2, .every = 0, .limit = 100, .percentile = 100});
   EXPECT_EQ(ranges.range_of(kOne), 0);
   ranges.begin_step(1);
   ranges.record(kOne, std::array{1.0f, -5.0f});
@@ -42,7 +42,7 @@ TEST(CutRanges, TheRangeIsTheLargestMagnitudeOfTheFirstSteps) {
 }
 
 TEST(CutRanges, EveryTensorAndDirectionHasItsOwnRange) {
-  CutRanges ranges({.steps = 1, .every = 0, .percentile = 100});
+  CutRanges ranges({.steps = 1, .every = 0, .limit = 100, .percentile = 100});
   const CutTensor gradient{3, true, 0}, second{3, false, 1}, elsewhere{5, false, 0};
   step(ranges, 1, {{kOne, 1.0f}, {gradient, 2.0f}, {second, 3.0f}, {elsewhere, 4.0f}});
   EXPECT_EQ(ranges.range_of(kOne), 1.0f);
@@ -53,7 +53,7 @@ TEST(CutRanges, EveryTensorAndDirectionHasItsOwnRange) {
 }
 
 TEST(CutRanges, TheRangeMayBeAPercentileOfEachMessage) {
-  CutRanges ranges({.steps = 1, .every = 0, .percentile = 75});
+  CutRanges ranges({.steps = 1, .every = 0, .limit = 100, .percentile = 75});
   ranges.begin_step(1);
   ranges.record(kOne, std::array{1.0f, -2.0f, 3.0f, 100.0f});
   ranges.record(kOne, std::array{-50.0f, 1.0f, 1.0f, 2.0f});
@@ -62,7 +62,7 @@ TEST(CutRanges, TheRangeMayBeAPercentileOfEachMessage) {
 }
 
 TEST(CutRanges, CalibrationsAreRepeated) {
-  CutRanges ranges({.steps = 2, .every = 4, .percentile = 100});
+  CutRanges ranges({.steps = 2, .every = 4, .limit = 100, .percentile = 100});
   std::vector<float> used;
   for (int64_t index = 1; index <= 9; ++index) {
     ranges.begin_step(index);
@@ -73,8 +73,46 @@ TEST(CutRanges, CalibrationsAreRepeated) {
   EXPECT_THAT(used, ElementsAre(0, 0, 9, 9, 0, 0, 5, 5, 0));
 }
 
+// Four of 100 values are 4 %.
+TEST(CutRanges, MoreSaturatedValuesThanTheLimitAreTold) {
+  const auto exceeds = [](double limit, double percentile, size_t saturated) {
+    CutRanges ranges({.steps = 1, .every = 0, .limit = limit, .percentile = percentile});
+    step(ranges, 1, {{kOne, 1.0f}});
+    ranges.begin_step(2);
+    ranges.count(kOne, 50, saturated);
+    ranges.count(kOne, 50, 0);
+    ranges.end_step();
+    return ranges.exceeds_limit();
+  };
+  EXPECT_FALSE(exceeds(4, 100, 4));
+  EXPECT_TRUE(exceeds(3.9, 100, 4));
+  EXPECT_FALSE(exceeds(3, 99, 4));
+  EXPECT_TRUE(exceeds(2.9, 99, 4));
+  EXPECT_TRUE(exceeds(0, 100, 1));
+  EXPECT_FALSE(exceeds(0, 100, 0));
+  EXPECT_FALSE(exceeds(100, 100, 50));
+}
+
+TEST(CutRanges, ARestartCalibratesAllTensorsAnew) {
+  CutRanges ranges({.steps = 1, .every = 0, .limit = 1, .percentile = 100});
+  const CutTensor other{3, true, 0};
+  step(ranges, 1, {{kOne, 1.0f}, {other, 2.0f}});
+  ranges.begin_step(2);
+  ranges.count(kOne, 10, 10);
+  ranges.end_step();
+  EXPECT_TRUE(ranges.exceeds_limit());
+  EXPECT_EQ(ranges.range_of(kOne), 1.0f);  // until all ranks know
+  ranges.restart();
+  EXPECT_EQ(ranges.range_of(kOne), 0);
+  EXPECT_EQ(ranges.range_of(other), 0);
+  step(ranges, 3, {{kOne, 0.5f}, {other, 0.25f}});
+  EXPECT_FALSE(ranges.exceeds_limit());
+  EXPECT_EQ(ranges.range_of(kOne), 0.5f);
+  EXPECT_EQ(ranges.range_of(other), 0.25f);
+}
+
 TEST(CutRanges, StepsWithoutTheTensorDoNotCount) {
-  CutRanges ranges({.steps = 2, .every = 0, .percentile = 100});
+  CutRanges ranges({.steps = 2, .every = 0, .limit = 100, .percentile = 100});
   step(ranges, 1, {{kOne, 1.0f}});
   step(ranges, 2, {});
   EXPECT_EQ(ranges.range_of(kOne), 0);
@@ -84,7 +122,7 @@ TEST(CutRanges, StepsWithoutTheTensorDoNotCount) {
 }
 
 TEST(CutRanges, ATensorOfZerosStaysExactUntilItHasAValue) {
-  CutRanges ranges({.steps = 2, .every = 0, .percentile = 100});
+  CutRanges ranges({.steps = 2, .every = 0, .limit = 100, .percentile = 100});
   for (int64_t index = 1; index <= 5; ++index) step(ranges, index, {{kOne, 0.0f}});
   EXPECT_EQ(ranges.range_of(kOne), 0);
   step(ranges, 6, {{kOne, std::numeric_limits<float>::quiet_NaN()}});
@@ -95,7 +133,7 @@ TEST(CutRanges, ATensorOfZerosStaysExactUntilItHasAValue) {
 
 // Each step goes on from a fresh object with the snapshot of the step before.
 TEST(CutRanges, ASnapshotContinuesInTheMiddleOfACalibration) {
-  const CalibrationOptions options{.steps = 3, .every = 5, .percentile = 100};
+  const CalibrationOptions options{.steps = 3, .every = 5, .limit = 100, .percentile = 100};
   const CutTensor gradient{12, true, 10};
   const auto message = [](int64_t index) { return static_cast<float>(index * 7 % 5 + 1); };
   CutRanges whole(options);
@@ -115,11 +153,11 @@ TEST(CutRanges, ASnapshotContinuesInTheMiddleOfACalibration) {
 }
 
 TEST(CutRanges, AReplicaTakesItsOwnEntries) {
-  CutRanges ranges({.steps = 1, .every = 0, .percentile = 100});
+  CutRanges ranges({.steps = 1, .every = 0, .limit = 100, .percentile = 100});
   step(ranges, 1, {{kOne, 3.0f}});
   std::map<std::string, at::Tensor> state = ranges.state(1);
   state["momentum/fc1.weight"] = at::zeros({2, 2});
-  CutRanges other({.steps = 1, .every = 0, .percentile = 100});
+  CutRanges other({.steps = 1, .every = 0, .limit = 100, .percentile = 100});
   other.load(state, 0);
   EXPECT_EQ(other.range_of(kOne), 0);
   other.load(state, 1);

@@ -314,6 +314,7 @@ void StageModel::exchange_notices() {
   own.payload_bytes = static_cast<double>(result_.payload_bytes);
   own.ranged_values = static_cast<double>(result_.ranged_values);
   own.saturated_values = static_cast<double>(result_.saturated_values);
+  own.exceeds_limit = ranges() != nullptr && ranges()->exceeds_limit() ? 1 : 0;
   double count = 0;
   for (const MeasuredAction& a : run_->timeline()) {
     const double seconds = static_cast<double>(a.end_ns - a.begin_ns) * 1e-9;
@@ -326,6 +327,8 @@ void StageModel::exchange_notices() {
   notices_.assign(group_.size(), own);
   if (group_.size() > 1)
     all_gather(group_, &own, notices_.data(), sizeof(StageNotice) / sizeof(double), DataType::kFp64);
+  const auto exceeds = [](const StageNotice& notice) { return notice.exceeds_limit > 0; };
+  if (std::any_of(notices_.begin(), notices_.end(), exceeds)) ranges()->restart();
 }
 
 void StageModel::gather() {

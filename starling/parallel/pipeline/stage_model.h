@@ -50,6 +50,7 @@ struct StageNotice {
   double wishes_stop = 0, stops = 0;
   double busy_s = 0, span_s = 0, payload_bytes = 0;
   double ranged_values = 0, saturated_values = 0;  // as in ScheduleResult
+  double exceeds_limit = 0;                        // as CutRanges::exceeds_limit()
   double forward_s = 0, backward_s = 0;  // means of one pass, over the rank's chunks and micro-batches
 };
 
