@@ -37,7 +37,8 @@ class Smoke(ProgramTest):
 
     def test_divided_models(self):
         self.runs(*GPT, "--shard", "parameters")
-        self.runs(*GPT, "--mesh", "stage=2", "--micro-batches", 4)
+        for activations in ("none", "int8", "calibrated-int8"):
+            self.runs(*GPT, "--mesh", "stage=2", "--micro-batches", 4, "--set", f"pipeline.activations={activations}")
         self.runs("--threads", 2, "--threads-mode", "layer", "--micro-batches", 4, ranks=1)
         self.runs("--threads", 2, "--threads-mode", "batch", ranks=1)
         hogwild = ["--threads", 2, "--threads-mode", "hogwild", "--set", "train.thread_updates=3"]
