@@ -55,9 +55,9 @@ class ActivationCoder {
 
   // The ranges of calibrated-int8, or null.
   CutRanges* ranges() { return ranges_ ? &*ranges_ : nullptr; }
-  // The number of values that encode() has written with a calibrated range in the last step, and how many of
-  // them were beyond the range.
+  // The number of values that encode() has written with a calibrated range in the last step.
   uint64_t ranged_values() const { return ranged_; }
+  // How many of these values were beyond their range.
   uint64_t saturated_values() const { return saturated_; }
 
  private:

@@ -12,8 +12,8 @@
 //
 //   - in the steps every + 1, 2 every + 1, …, if `every` > 0, because ranges shrink;
 //   - after a step in which more than 100 − percentile + limit percent of the values of some tensor were
-//   beyond
-//     its range, because ranges grow. Only senders see this, so the ranks of a pipeline must tell each other.
+//     beyond its range, because ranges grow. Only senders see this, so the ranks of a pipeline must tell each
+//     other (StageNotice in pipeline/stage_model.h).
 //
 // A tensor that was zero in all of these steps stays exact until a step has another value.
 #pragma once
@@ -39,16 +39,16 @@ struct CalibrationOptions {
 
 // Identifies a tensor that crosses a cut. Both ends of the cut name it equally, whatever the schedule.
 struct CutTensor {
-  size_t block = 0;  // the model's block that follows the cut
-  bool gradient =
-      false;         // false: the activation, which goes forward; true: its gradient, which goes backward
-  size_t index = 0;  // place among the tensors of the activation
+  size_t block = 0;       // the model's block that follows the cut
+  bool gradient = false;  // whether it is the gradient, which goes backward
+  size_t index = 0;       // place among the tensors of the activation
   auto operator<=>(const CutTensor&) const = default;
 };
 
 // The ranges that one rank knows: those of the cuts before and behind its stages. Not thread-safe.
 class CutRanges {
  public:
+  // Knows no range yet.
   explicit CutRanges(const CalibrationOptions& options) : options_(options) {}
 
   // Starts a step, whose number is from 1. Begins a new calibration if it is due.
