@@ -15,7 +15,7 @@ std::span<std::byte> memory_of(const at::Tensor& message) {
   return {static_cast<std::byte*>(message.data_ptr()), message.nbytes()};
 }
 
-std::span<const float> values_of(const at::Tensor& floats) {
+std::span<const float> floats_of(const at::Tensor& floats) {
   return {floats.const_data_ptr<float>(), static_cast<size_t>(floats.numel())};
 }
 
@@ -55,7 +55,7 @@ float ActivationCoder::range_of(at::ScalarType type, const CutTensor& of) const 
 }
 
 void ActivationCoder::record(const at::Tensor& exact, const CutTensor& of) {
-  if (ranges_ && in_step_ && exact.is_floating_point()) ranges_->record(of, values_of(exact.to(at::kFloat)));
+  if (ranges_ && in_step_ && exact.is_floating_point()) ranges_->record(of, floats_of(exact.to(at::kFloat)));
 }
 
 at::Tensor ActivationCoder::empty_message(at::IntArrayRef sizes, at::ScalarType type,
@@ -76,7 +76,7 @@ at::Tensor ActivationCoder::encode(const at::Tensor& tensor, const CutTensor& of
   const at::Tensor values = tensor.to(at::kFloat);
   const at::Tensor message = empty_message(tensor.sizes(), type, of);
   if (range > 0) {
-    const size_t beyond = encode_symmetric_int8(values_of(values), range, memory_of(message));
+    const size_t beyond = encode_symmetric_int8(floats_of(values), range, memory_of(message));
     ranges_->count(of, static_cast<size_t>(values.numel()), beyond);
     if (in_step_) {
       ranged_ += static_cast<uint64_t>(values.numel());
@@ -84,7 +84,7 @@ at::Tensor ActivationCoder::encode(const at::Tensor& tensor, const CutTensor& of
     }
     return message;
   }
-  const size_t bytes = codec_->encode(values_of(values), memory_of(message));
+  const size_t bytes = codec_->encode(floats_of(values), memory_of(message));
   STARLING_CHECK(bytes == message.nbytes(), "the codec wrote {} bytes into a message of {} bytes", bytes,
                  message.nbytes());
   return message;
