@@ -21,10 +21,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const CodecTraits& traits_of(const CodecSpec& spec) {
-  return spec.kind == CodecKind::kAdded ? spec.added->traits : codec_table()[static_cast<size_t>(spec.kind)];
-}
-
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts{""};
   for (const char c : text) {
@@ -117,6 +113,10 @@ std::string hint(const std::string& word, const Words& candidates) {
 
 }  // namespace
 
+const CodecTraits& traits_of(const CodecSpec& spec) {
+  return spec.kind == CodecKind::kAdded ? spec.added->traits : codec_table()[static_cast<size_t>(spec.kind)];
+}
+
 const Words& codec_names() {
   static const Words names = split(codec_words(false), ' ');
   return names;
@@ -205,9 +205,10 @@ CodecSpec parse_codec(const std::string& word, const std::string& where, const E
                                          "than zeros are, or what they lack would grow from step to step; "
                                          "leave out feedback, or use 1bit or prune",
                                          name));
+  const bool possible = spec.error_feedback || !traits_of(spec).factor_masking;
   if (!seen.contains("correction"))
-    spec.momentum_correction = traits_of(spec).momentum_correction && spec.error_feedback;
-  if (spec.momentum_correction && !spec.error_feedback)
+    spec.momentum_correction = traits_of(spec).momentum_correction && possible;
+  if (spec.momentum_correction && !possible)
     throw ConfigError(where, fmt::format("codec {}: correction=on needs feedback=on, because error feedback "
                                          "keeps the values that are not sent",
                                          name));

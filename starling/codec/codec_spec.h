@@ -3,7 +3,7 @@
 //   NAME[+NAME][:KEY=VALUE[,KEY=VALUE…]]   "int8", "1bit:feedback=off", "lowrank:rank=4,form=pca",
 //   "prune:keep=0.05".
 //
-// none, fp16, bf16 and signsgd have no setting of their own. The other codecs have these:
+// none, fp16, bf16 and signsgd have no setting of their own. All other codecs have these:
 //
 //   int8       block       number of elements that share a scale, a multiple of 8 (256).
 //   1bit       block       as for int8 (256).
@@ -26,7 +26,7 @@
 // Several codecs have these settings:
 //
 //   correction  on, off: momentum correction (momentum_correction.h), of threshold, prune and dgc (as
-//               feedback). It needs feedback.
+//               feedback), and of signsgd (on). It needs feedback, except for signsgd.
 //   feedback    on, off: error feedback, of all codecs but qsgd, terngrad and signsgd. It is on for 1bit,
 //               threshold, prune, dgc, random-k and lowrank as power-sgd.
 //
@@ -48,6 +48,7 @@
 namespace starling {
 
 struct AddedCodec;
+struct CodecTraits;
 class Extensions;
 struct RunSpec;
 
@@ -86,6 +87,10 @@ struct CodecSpec {
 const std::vector<std::string>& codec_names();
 // Returns the name of the codec, or both names of a stack: "prune+int8".
 std::string name_of(const CodecSpec& spec);
+
+// Returns what the codec, or the first codec of a stack, is and can do. The reference is valid for the
+// lifetime of the spec.
+const CodecTraits& traits_of(const CodecSpec& spec);
 
 // Returns true if a codec of this spec may keep a state between messages (codec.h).
 bool keeps_state(const CodecSpec& spec);

@@ -11,6 +11,7 @@
 #include "starling/codec/flat_state.h"
 #include "starling/codec/make_codec.h"
 #include "starling/codec/random_codec.h"
+#include "starling/spec/codec_table.h"
 
 namespace starling {
 namespace {
@@ -94,10 +95,12 @@ CompressedAllReduce::CompressedAllReduce(Group& group, const CodecSpec& spec, st
   if (by_parts_) second_ = make_codec(spec, shapes_between(shapes, own_part().begin, own_part().end));
   if (by_parts_ && spec.error_feedback) second_feedback_.emplace(own_part().size());
   if (!spec.momentum_correction || momentum <= 0) return;
-  if (combining != Combining::kMerged && combining != Combining::kCollected)
+  masked_ = traits_of(spec).factor_masking;
+  if (masked_ && combining != Combining::kMerged && combining != Combining::kCollected)
     throw ConfigError("exchange.codec",
-                      fmt::format("codec {}: momentum correction needs messages that leave "
-                                  "values out; set momentum_correction to false in its traits",
+                      fmt::format("codec {}: momentum correction with factor masking needs messages that "
+                                  "leave values out; set momentum_correction or factor_masking to false in "
+                                  "its traits",
                                   whole_->name()));
   correction_.emplace(count, momentum);
 }
@@ -239,7 +242,7 @@ void CompressedAllReduce::add_in_rank_order(const Codec& codec, std::span<const 
 // Tells the error feedback and the momentum correction what this rank has sent.
 void CompressedAllReduce::note_sent(std::span<const float> sent) {
   feedback_->end(sent);
-  if (correction_) correction_->end(sent);
+  if (masked_) correction_->end(sent);
 }
 
 // Every rank gets the messages of all ranks, or lists are sent by parts.
@@ -367,8 +370,8 @@ std::vector<float> CompressedAllReduce::state() const {
 
 void CompressedAllReduce::load_state(std::span<const float> values) {
   ErrorFeedback* feedback = feedback_ ? &*feedback_ : nullptr;
-  // Codecs of lists have no second residual, so at most one of the two follows.
-  const size_t more = second_feedback_ ? longest_part_ : correction_ ? count_ : 0;
+  const size_t of_velocity = correction_ ? count_ : 0;
+  const size_t more = of_velocity + (second_feedback_ ? longest_part_ : 0);
   if (more == 0) return load_flat_state(*whole_, feedback, values);
   const size_t first = flat_state(*whole_, feedback).size();
   if (values.size() != first && values.size() != first + more)
@@ -380,9 +383,11 @@ void CompressedAllReduce::load_state(std::span<const float> values) {
   load_flat_state(*whole_, feedback, values.first(first));
   std::vector<float> last(more, 0.0f);
   std::copy(values.begin() + static_cast<std::ptrdiff_t>(first), values.end(), last.begin());
-  if (correction_) return correction_->load(last);
-  last.resize(own_part().size());
-  second_feedback_->load_state({{"residual", last}});
+  if (correction_) correction_->load(std::span<const float>(last).first(count_));
+  if (!second_feedback_) return;
+  const auto f = last.begin() + static_cast<std::ptrdiff_t>(of_velocity);
+  second_feedback_->load_state(
+      {{"residual", std::vector<float>(f, f + static_cast<std::ptrdiff_t>(own_part().size()))}});
 }
 
 }  // namespace starling

@@ -51,8 +51,9 @@
 // On several hosts with several ranks each, a group moves some of these bytes within a host. There the arrays
 // of averaging codecs are all-reduced, unless they are rounded, which sends fewer bytes between hosts.
 //
-// If a momentum is given, lists have momentum correction (momentum_correction.h). The velocity then takes the
-// place of v. The velocity becomes 0 where the rank's own message has a value.
+// If a momentum is given, lists and votes can have momentum correction (momentum_correction.h). The velocity
+// then takes the place of v. With factor masking, the velocity becomes 0 where the rank's own message has a
+// value.
 //
 // docs/reference/codecs.md has the table of bytes, and tests compare the table with Group::traffic().
 #pragma once
@@ -103,9 +104,8 @@ class CompressedAllReduce {
   // The 2-norm of what this rank's error feedback holds, or nothing if there is none.
   std::optional<double> residual_norm() const;
 
-  // Returns the state for a checkpoint. The state holds the codec's values, the residual e, and the residual
-  // f or the velocity. Zeros fill up f to the length of the longest part. All ranks return equally many
-  // values.
+  // Returns the state for a checkpoint. The state holds the codec's values, the residual e, the velocity, and
+  // the residual f. Zeros fill up f to the length of the longest part. All ranks return equally many values.
   std::vector<float> state() const;
   // Loads a state. States of earlier versions lack f and the velocity; these values then become zeros.
   // Errors: Error(kCheckpoint) if the number of values does not fit.
@@ -144,6 +144,7 @@ class CompressedAllReduce {
   std::unique_ptr<Codec> second_;                            // of the mean of the own part
   std::optional<ErrorFeedback> feedback_, second_feedback_;  // e, f
   std::optional<MomentumCorrection> correction_;             // u
+  bool masked_ = false;                                      // whether the correction has factor masking
   bool by_parts_ = false;    // whether each rank has messages for parts in every call
   bool one_level_ = true;    // whether all ranks are on one host, or each on a host of its own
   size_t longest_part_ = 0;  // in values

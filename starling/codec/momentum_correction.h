@@ -1,5 +1,8 @@
-// MomentumCorrection moves the momentum of SGD in front of a codec that sends few values per step. Source:
-// Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression", ICLR 2018, sections 3.2 and 3.3.
+// MomentumCorrection moves the momentum of SGD in front of a codec. There are two forms. The trait
+// factor_masking of the codec (spec/codec_table.h) chooses between them.
+//
+// Deep Gradient Compression is for codecs that send few values per step. Source: Lin, Han, Mao, Wang, Dally,
+// "Deep Gradient Compression", ICLR 2018, sections 3.2 and 3.3.
 //
 //   u := m u + g.
 //   x := u + r.
@@ -13,6 +16,16 @@
 //
 // Momentum behind the codec fails, because it multiplies values that leave the residual late. Setting u to 0
 // (momentum factor masking) keeps old gradients from moving a value for further steps after they were sent.
+//
+// SIGNUM is for codecs that send the sign of every value. Source: Bernstein, Zhao, Azizzadenesheli,
+// Anandkumar, "signSGD with majority vote is communication efficient and fault tolerant", ICLR 2019
+// (arXiv 1810.05291), algorithm 1.
+//
+//   u := m u + g.
+//   send encode(u).
+//
+// There is no residual, and u never becomes 0, because every message has all values. The velocity of the
+// paper, v := m v + (1 - m) g, is (1 - m) u. Both have the same signs.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +52,7 @@ class MomentumCorrection {
       gradient[i] = velocity_[i];
     }
   }
-  // Sets the velocity to 0 where `sent`, the decoded message, is not 0.
+  // Factor masking: sets the velocity to 0 where `sent`, the decoded message, is not 0.
   void end(std::span<const float> sent) {
     STARLING_CHECK(sent.size() == velocity_.size());
     for (size_t i = 0; i < sent.size(); ++i) velocity_[i] = sent[i] != 0 ? 0.0f : velocity_[i];

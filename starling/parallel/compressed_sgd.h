@@ -13,6 +13,12 @@
 //
 //   u_k ← m u_k + clip(g_k) + λ w,   w ← w − lr · 1/p Σ_k decode(encode(u_k + r_k)),
 //   r_k ← u_k + r_k − decode(encode(u_k + r_k)),   u_k ← 0 where rank k has sent a value
+//
+// SIGNUM (Bernstein et al., "signSGD with majority vote is communication efficient and fault tolerant", ICLR
+// 2019, algorithm 1) is the correction of a codec without factor masking. U is SGD without momentum, and
+// keeps the weight decay:
+//
+//   u_k ← m u_k + clip(g_k),   w ← w − lr · (vote of all sign(u_k) + λ w)
 #pragma once
 
 #include <cmath>
@@ -31,11 +37,12 @@ class CompressedSgd final : public ReplicaStrategy {
 
   // What momentum correction needs of the optimizer.
   struct Correction {
-    double momentum = 0;  // 0: no correction
-    double weight_decay = 0;
-    bool exempt_vectors = false;  // parameters of one dimension have no weight decay
+    double momentum = 0;          // 0: no correction
+    double weight_decay = 0;      // that each rank applies before it encodes; 0 without factor masking
+    bool exempt_vectors = false;  // parameters of one dimension have no such weight decay
   };
-  // With momentum correction, `rule` is SGD without momentum and weight decay.
+  // With momentum correction, `rule` is SGD without momentum. With factor masking it has no weight decay
+  // either.
   CompressedSgd(const ModelFactory& factory, UpdateRule rule, FlatReplicaOptions options,
                 const CodecSpec& codec, const Correction& correction, Group& group, const Clock& clock)
       : ReplicaStrategy(factory, std::move(rule), own_options(options, correction, group), group, clock),
@@ -97,7 +104,8 @@ class CompressedSgd final : public ReplicaStrategy {
 };
 
 // Returns the momentum and the weight decay that momentum correction takes from the optimizer. Both are 0
-// unless the codec's spec asks for the correction and the optimizer is sgd.
+// unless the codec's spec asks for the correction and the optimizer is sgd. Without factor masking, the
+// weight decay is 0.
 CompressedSgd::Correction correction_of(const RunSpec& spec, const CodecSpec& codec);
 
 }  // namespace starling

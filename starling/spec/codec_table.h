@@ -21,8 +21,12 @@ struct CodecTraits {
   bool momentum = true;  // false: a recipe's momentum m becomes 0, and its rate lr becomes lr / (1 − m).
   // Whether the momentum can come before the codec (codec/momentum_correction.h).
   bool momentum_correction = false;
+  // Which momentum comes before the codec. true: that of Deep Gradient Compression, which sets the velocity
+  // of a sent value to 0, needs error feedback and includes the weight decay. false: that of SIGNUM, which
+  // does none of these.
+  bool factor_masking = true;
   double rate_factor = 1;  // of the recipe's learning rate, if the momentum comes before the codec
-  double rate = 0;         // Its recipe's learning rate, with momentum 0. 0: the rule of `momentum` applies.
+  double rate = 0;         // Its recipe's learning rate without momentum. 0: the rule of `momentum` applies.
   double keep = 0.01;      // The default of its setting "keep".
   int warmup = 0;          // The default of its setting "warmup", in messages. 0: it has no warm-up.
   bool contracts = true;   // Whether a message is nearer to the values than zeros are. Feedback needs it.

@@ -145,11 +145,14 @@ class Recipes {
     set("optimizer.momentum", fmt::format("{}", momentum), recipe);
   }
 
-  // Sets the rate of a codec whose updates do not have the size of the gradients.
-  void fixed_rate(double rate, const std::string& recipe) {
-    if (config_.spec.optimizer.name != "sgd") return;
-    set("optimizer.lr", fmt::format("{}", rate), recipe);
-    set("optimizer.momentum", "0", recipe);
+  // Sets the rate of a codec whose updates do not have the size of the gradients. corrected: the momentum
+  // comes before the codec and stays.
+  void fixed_rate(const CodecTraits& traits, bool corrected, const std::string& recipe) {
+    const OptimizerSpec& optimizer = config_.spec.optimizer;
+    if (optimizer.name != "sgd") return;
+    if (!corrected) set("optimizer.momentum", "0", recipe);
+    const double factor = corrected && optimizer.momentum > 0 ? traits.rate_factor : 1;
+    set("optimizer.lr", fmt::format("{:.6g}", factor * traits.rate), recipe);
   }
 
   void exchange() {
@@ -183,8 +186,8 @@ class Recipes {
     const std::string kind(first_codec(codec));
     const CodecTraits* traits = find_codec(kind, config_.spec);
     if (traits == nullptr || traits->momentum) return;
-    if (traits->rate > 0) return fixed_rate(traits->rate, "recipe of " + kind);
     const bool corrected = corrects_momentum(config_.spec);
+    if (traits->rate > 0) return fixed_rate(*traits, corrected, "recipe of " + kind);
     with_momentum(corrected ? config_.spec.optimizer.momentum : 0, corrected ? traits->rate_factor : 1,
                   "recipe of " + kind);
   }

@@ -8,6 +8,7 @@
 #include "starling/parallel/compressed_sgd.h"
 #include "starling/parallel/exchange_parts.h"
 #include "starling/parallel/hogwild.h"
+#include "starling/spec/codec_table.h"
 #include "starling/spec/on_failure.h"
 #include "starling/spec/optimizer_refusal.h"
 
@@ -32,6 +33,7 @@ AllReduceOptions all_reduce_options(const RunSpec& spec, const FlatReplicaOption
 
 CompressedSgd::Correction correction_of(const RunSpec& spec, const CodecSpec& codec) {
   if (!codec.momentum_correction || spec.optimizer.name != "sgd") return {};
+  if (!traits_of(codec).factor_masking) return {spec.optimizer.momentum};
   return {spec.optimizer.momentum, spec.optimizer.weight_decay, spec.optimizer.exempt_vectors};
 }
 
@@ -43,7 +45,8 @@ std::unique_ptr<Strategy> make_all_reduce(const ExchangeParts& parts) {
     CompressedSgd::Correction correction = correction_of(spec, codec);
     if (parts.replica.optimizer) correction = {};
     OptimizerSpec optimizer = spec.optimizer;
-    if (correction.momentum > 0) optimizer.momentum = optimizer.weight_decay = 0;
+    if (correction.momentum > 0) optimizer.momentum = 0;
+    if (correction.momentum > 0 && correction.weight_decay > 0) optimizer.weight_decay = 0;
     return std::make_unique<CompressedSgd>(parts.factory, make_update_rule(optimizer), parts.replica, codec,
                                            correction, parts.group, parts.clock);
   }
