@@ -90,6 +90,20 @@ TEST(CodecSpec, MomentumCorrectionNeedsErrorFeedback) {
   EXPECT_THAT(error_of("prune:feedback=off,correction=on"), HasSubstr("correction=on needs feedback=on"));
 }
 
+// The momentum of a codec without factor masking needs no error feedback.
+TEST(CodecSpec, MomentumCorrectionWithoutFactorMaskingNeedsNoErrorFeedback) {
+  for (const char* word : {"signsgd", "signsgd:feedback=off", "signsgd:correction=on"}) {
+    EXPECT_TRUE(parse_codec(word).momentum_correction) << word;
+    EXPECT_FALSE(parse_codec(word).error_feedback) << word;
+    EXPECT_EQ(to_word(parse_codec(word)), "signsgd:correction=on,feedback=off") << word;
+  }
+  const CodecSpec off = parse_codec("signsgd:correction=off");
+  EXPECT_FALSE(off.momentum_correction);
+  EXPECT_EQ(parse_codec(to_word(off)), off);
+  EXPECT_THAT(error_of("signsgd:feedback=on"), HasSubstr("feedback=on needs messages"));
+  EXPECT_THAT(error_of("qsgd:correction=on"), HasSubstr("'correction=on' is not one of its settings"));
+}
+
 TEST(CodecSpec, Errors) {
   EXPECT_THAT(error_of("int9"), AllOf(HasSubstr("--codec: there is no codec 'int9'"),
                                       HasSubstr("did you mean 'int8'?"), HasSubstr("threshold, lowrank")));

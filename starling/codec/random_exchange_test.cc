@@ -331,6 +331,23 @@ TEST(RandomStates, AreTheStepAndTheResidual) {
   });
 }
 
+// With a momentum, the state also has the velocity: m u + g of all steps.
+TEST(RandomStates, OfAVoteHaveTheVelocity) {
+  run_on_memory(3, true, [](Group& group) {
+    CompressedAllReduce exchange(group, spec_of("signsgd"), {}, kCount, 0.5);
+    Values expected(kCount, 0.0f);
+    for (int step = 1; step <= 3; ++step) {
+      Values data = ballot(group.rank(), step);
+      for (size_t i = 0; i < kCount; ++i) expected[i] = 0.5f * expected[i] + data[i];
+      exchange.apply(data);
+    }
+    const std::vector<float> state = exchange.state();
+    EXPECT_EQ(Values(state.begin() + 2, state.end()), expected);
+    CompressedAllReduce off(group, spec_of("signsgd:correction=off"), {}, kCount, 0.5);
+    EXPECT_EQ(off.state().size(), 2u);
+  });
+}
+
 // Returns what all ranks together have sent in one exchange, by the counters.
 uint64_t sent_by_all(const std::string& word, size_t count, int ranks, bool one_host) {
   std::vector<uint64_t> of_ranks(static_cast<size_t>(ranks));

@@ -490,6 +490,11 @@ TEST(Validate, NesterovNeedsMomentum) {
   EXPECT_THAT(validate(file.spec, file.origins), IsEmpty());
   EXPECT_THAT(error_of_sets({"optimizer.nesterov=true", "train.ranks=2", "exchange.codec=prune"}),
               HasSubstr("--codec prune applies the momentum before it encodes"));
+  EXPECT_THAT(error_of_sets({"optimizer.nesterov=true", "train.ranks=2", "exchange.codec=signsgd"}),
+              HasSubstr("--codec signsgd applies the momentum before it encodes"));
+  EXPECT_EQ(
+      error_of_sets({"optimizer.nesterov=true", "train.ranks=2", "exchange.codec=signsgd:correction=off"}),
+      "");
   EXPECT_THAT(error_of_sets({"optimizer.clip_value=1", "train.ranks=2", "exchange.codec=int8"}),
               HasSubstr("leave out --codec or optimizer.clip_value"));
   EXPECT_EQ(error_of_sets({"optimizer.clip_value=1", "train.ranks=2", "exchange.name=local-sgd",
