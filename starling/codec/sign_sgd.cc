@@ -3,9 +3,12 @@
 // 1802.04434), algorithm 3. Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with majority vote is
 // communication efficient and fault tolerant", ICLR 2019 (arXiv 1810.05291).
 //
-//   rank k sends sign(g_k),   the decoded result is V = sign(sum over k of sign(g_k)),   w := w - lr V.
+//   rank k sends sign(v_k),   the decoded result is V = sign(sum over k of sign(v_k)),   w := w - lr V.
 //   message: for each tensor of m values: a head (fp32), then m signs of 1 bit: 1 for +, 0 for -.
 //   bytes(n) = sum over the tensors of 4 + ceil(m / 8).                               Fixed rate, exact.
+//
+// v_k is the gradient g_k of rank k, or its velocity. With the velocity this is SIGNUM, algorithm 1 of the
+// second paper (momentum_correction.h).
 //
 // The vote (Combining::kVoted). The owner of a part decodes ±1 of each rank and adds them. It encodes the
 // mean, whose sign is that of the majority, and sends it to all ranks.
