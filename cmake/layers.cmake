@@ -66,7 +66,8 @@ set_source_files_properties(starling/optim/update_rule.cc starling/optim/layer_r
 starling_layer(optim     DEPS spec)
 # These loops over many values are vectorized for each instruction set, with equal IEEE operations in all of
 # them.
-foreach(name none fp16 bf16 int8 symmetric_int8 one_bit threshold prune low_rank_kernels error_feedback compressed_all_reduce)
+foreach(name none fp16 bf16 int8 symmetric_int8 one_bit threshold prune low_rank_kernels error_feedback
+    compressed_all_reduce message_sum)
   set_source_files_properties(starling/codec/${name}.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON
     COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
 endforeach()

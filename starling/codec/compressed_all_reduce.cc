@@ -10,6 +10,7 @@
 #include "starling/base/error.h"
 #include "starling/codec/flat_state.h"
 #include "starling/codec/make_codec.h"
+#include "starling/codec/message_sum.h"
 #include "starling/codec/random_codec.h"
 #include "starling/spec/codec_table.h"
 
@@ -17,22 +18,6 @@ namespace starling {
 namespace {
 
 constexpr size_t kPartAlign = 16;
-
-// Calls `decode` and adds the sender to its error.
-template <typename Decode>
-void decode_of(size_t rank, const Decode& decode) {
-  try {
-    decode();
-  } catch (const CommError& error) {
-    throw CommError(fmt::format("from rank {}: {}", rank, error.what()), static_cast<int>(rank));
-  }
-}
-
-void divide_by(std::span<float> values, size_t ranks) {
-  if (ranks == 1) return;
-  const auto divisor = static_cast<float>(ranks);
-  for (float& x : values) x /= divisor;
-}
 
 double squares_of(const ErrorFeedback& feedback) {
   double sum = 0;
@@ -185,7 +170,7 @@ void CompressedAllReduce::rounded_mean(Codec& rounding, std::span<float> array, 
     all_to_all(group_, own_.data(), lengths, all_.data(), lengths, DataType::kUint8);
   }
   std::vector<float> sum(part), rounded(part);
-  add_in_rank_order(rounding, lengths, 0, sum);
+  mean_of_messages(rounding, all_, lengths, 0, sum);
   own_.resize(bytes);
   rounding.encode(sum, own_);
   rounding.decode(own_, rounded);
@@ -214,29 +199,9 @@ std::vector<uint64_t> CompressedAllReduce::gather_sizes(size_t bytes) {
   std::vector<uint64_t> sizes(ranks(), own);
   if (whole_->fixed_rate()) return sizes;
   all_gather(group_, &own, sizes.data(), 1, DataType::kInt64);
-  const size_t most = whole_->encoded_bytes(count_);
-  for (int r = 0; r < group_.size(); ++r) {
-    if (sizes[static_cast<size_t>(r)] <= most) continue;
-    throw CommError(
-        fmt::format("codec {}: rank {} ({}) announces a message of {} bytes for {} values, which "
-                    "has at most {}; all ranks need the same --codec",
-                    whole_->name(), r, group_.host_of(r), sizes[static_cast<size_t>(r)], count_, most),
-        r);
-  }
+  for (int r = 0; r < group_.size(); ++r)
+    check_announced(*whole_, r, group_.host_of(r), sizes[static_cast<size_t>(r)], count_);
   return sizes;
-}
-
-// Decodes the messages of all ranks in all_, adds them in rank order and divides by their number. Message r
-// has bytes[r] bytes. stride: the distance between two messages; 0 if they lie one after another.
-void CompressedAllReduce::add_in_rank_order(const Codec& codec, std::span<const size_t> bytes, size_t stride,
-                                            std::span<float> out) const {
-  size_t at = 0;
-  for (size_t r = 0; r < bytes.size(); ++r) {
-    const auto message = std::span<const std::byte>(all_).subspan(at, bytes[r]);
-    decode_of(r, [&] { r == 0 ? codec.decode(message, out) : codec.decode_add(message, out); });
-    at += stride > 0 ? stride : bytes[r];
-  }
-  divide_by(out, bytes.size());
 }
 
 // Tells the error feedback and the momentum correction what this rank has sent.
@@ -263,7 +228,7 @@ void CompressedAllReduce::collect(std::span<float> data) {
   }
   all_.resize(ranks() * longest);
   all_gather(group_, own_.data(), all_.data(), longest, DataType::kUint8);
-  add_in_rank_order(*whole_, std::vector<size_t>(sizes.begin(), sizes.end()), longest, data);
+  mean_of_messages(*whole_, all_, std::vector<size_t>(sizes.begin(), sizes.end()), longest, data);
 }
 
 void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
@@ -284,7 +249,7 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   all_to_all(group_, own_.data(), sent, all_.data(), expected, DataType::kUint8);
 
   const Part& mine = own_part();
-  add_in_rank_order(*mine.codec, expected, 0, mine.of(data));
+  mean_of_messages(*mine.codec, all_, expected, 0, mine.of(data));
   const size_t longest = *std::max_element(sent.begin(), sent.end());
   own_.assign(longest, std::byte{0});
   set_step(*second_, static_cast<size_t>(group_.rank()), true);
@@ -297,7 +262,7 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   all_gather(group_, own_.data(), all_.data(), longest, DataType::kUint8);
   for (size_t r = 0; r < parts_.size(); ++r) {
     const auto message = std::span<const std::byte>(all_).subspan(r * longest, sent[r]);
-    decode_of(r, [&] { parts_[r].codec->decode(message, parts_[r].of(data)); });
+    decode_from(static_cast<int>(r), *parts_[r].codec, message, parts_[r].of(data));
   }
 }
 
@@ -329,20 +294,13 @@ void CompressedAllReduce::scatter_lists(std::span<float> data) {
   const std::vector<size_t> ones(ranks(), 1);
   all_to_all(group_, sent.data(), ones, expected.data(), ones, DataType::kInt64);
   const Part& mine = own_part();
-  const size_t longest = mine.codec->encoded_bytes(mine.size());
-  for (size_t r = 0; r < expected.size(); ++r) {
-    if (expected[r] <= longest) continue;
-    throw CommError(fmt::format("codec {}: rank {} ({}) announces a message of {} bytes for {} values, which "
-                                "has at most {}; all ranks need the same --codec",
-                                mine.codec->name(), r, group_.host_of(static_cast<int>(r)), expected[r],
-                                mine.size(), longest),
-                    static_cast<int>(r));
-  }
+  for (int r = 0; r < group_.size(); ++r)
+    check_announced(*mine.codec, r, group_.host_of(r), expected[static_cast<size_t>(r)], mine.size());
   const std::vector<size_t> out(sent.begin(), sent.end()), in(expected.begin(), expected.end());
   all_.resize(std::accumulate(in.begin(), in.end(), size_t{0}));
   all_to_all(group_, own_.data(), out, all_.data(), in, DataType::kUint8);
   std::vector<float> sum(longest_part_);
-  add_in_rank_order(*mine.codec, in, 0, std::span(sum).first(mine.size()));
+  mean_of_messages(*mine.codec, all_, in, 0, std::span(sum).first(mine.size()));
   values_.resize(longest_part_ * ranks());
   all_gather(group_, sum.data(), values_.data(), longest_part_, DataType::kFp32);
   for (size_t r = 0; r < parts_.size(); ++r)

@@ -134,8 +134,6 @@ class CompressedAllReduce {
   void scatter_lists(std::span<float> data);
   std::vector<uint64_t> gather_sizes(size_t bytes);
   void note_sent(std::span<const float> sent);
-  void add_in_rank_order(const Codec& codec, std::span<const size_t> bytes, size_t stride,
-                         std::span<float> out) const;
 
   Group& group_;
   const size_t count_;
