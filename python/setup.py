@@ -30,10 +30,11 @@ FILES = {
     "optim": "finite hogwild_update layer_rule sum_of_squares update_rule",
     "parallel": "all_reduce/all_reduce all_reduce/all_reduce_update all_reduce/host_reducer "
                 "all_reduce/make_all_reduce all_reduce/network_reducer all_reduce/weight_sum "
-                "replica/batch_parts replica/broadcast_tensor replica/coded_mean replica/default_generator "
-                "replica/flat_layout replica/flat_memory replica/flat_replica replica/hogwild_team "
-                "replica/model_parts replica/own_gradients replica/replica replica/replica_hash "
-                "replica/replica_strategy replica/thread_team zero/sharded_optimizer",
+                "replica/batch_parts replica/broadcast_tensor replica/codec_shapes replica/coded_mean "
+                "replica/default_generator replica/flat_layout replica/flat_memory replica/flat_replica "
+                "replica/hogwild_team replica/message_stats replica/model_parts replica/own_gradients "
+                "replica/replica replica/replica_hash replica/replica_strategy replica/thread_team "
+                "zero/sharded_optimizer",
 }
 # Every file of starling/parallel itself may be an exchange for own loops, but for these.
 NOT_FOR_OWN_LOOPS = {"ad_psgd", "delayed", "hybrid", "meetings", "parameter_server", "tensor_parallel"}

@@ -30,13 +30,11 @@ class CodedMean {
   // Loads a state. Errors: Error(kCheckpoint) if its length does not fit.
   void load_state(const at::Tensor& state);
 
-  // Adds these statistics to `stats`. Collective. message_bytes is what a rank sent per application, by
-  // Group::traffic(), as the mean over the ranks and the applications. compression is what an all-reduce
-  // without a codec sends, 2 (p − 1)/p · |W|, divided by message_bytes. It is missing if nothing was sent.
-  // Both include the warm-up of dgc, which sends more than later steps do.
-  // message_balance is the largest mean of any rank divided by the mean of all ranks. by_reduce_scatter is
-  // the share of the applications that CompressedAllReduce::scattered() counts. residual_norm is the norm of
-  // this rank's error feedback, if any.
+  // Adds these statistics to `stats`. Collective. The statistics of tell_messages() are those of an
+  // application, by Group::traffic(). Without a codec an all-reduce sends 2 (p − 1)/p · |W|. The statistics
+  // include the warm-up of dgc, which sends more than later steps do.
+  // by_reduce_scatter is the share of the applications that CompressedAllReduce::scattered() counts.
+  // residual_norm is the norm of this rank's error feedback, if any.
   void tell(StrategyStats& stats) const;
 
  private:

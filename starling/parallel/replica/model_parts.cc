@@ -31,6 +31,13 @@ bool counts_here(const ModelParts& parts, const std::string& parameter) {
   return std::find(names.begin(), names.end(), parameter) == names.end();
 }
 
+const std::string& name_of_part(const ModelParts& parts, const std::vector<NamedTensor>& parameters) {
+  for (const NamedTensor& p : parameters) {
+    if (counts_here(parts, p.name)) return p.name;
+  }
+  return parameters.front().name;
+}
+
 std::vector<FlatRange> ranges_counted_elsewhere(const ModelParts& parts,
                                                 const std::vector<NamedTensor>& parameters,
                                                 const FlatLayout& layout) {

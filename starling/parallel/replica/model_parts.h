@@ -40,6 +40,9 @@ void sum_over_slices(const ModelParts& parts, const std::vector<NamedTensor>& pa
 // Returns whether this rank counts the parameter.
 bool counts_here(const ModelParts& parts, const std::string& parameter);
 
+// Returns a name for this rank's part of the model that no other part has: that of one of its parameters.
+const std::string& name_of_part(const ModelParts& parts, const std::vector<NamedTensor>& parameters);
+
 // [begin, end), in elements of a flat range.
 using FlatRange = std::pair<size_t, size_t>;
 

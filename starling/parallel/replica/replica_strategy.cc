@@ -119,13 +119,8 @@ std::map<std::string, at::Tensor*> ReplicaStrategy::kept_ranges() {
   return kept;
 }
 
-// Returns a name for this rank's part of the model that no other part has.
 const std::string& ReplicaStrategy::part_name() {
-  const std::vector<NamedTensor>& parameters = replica_.replica().parameters;
-  for (const NamedTensor& p : parameters) {
-    if (counts_here(replica_.options().parts, p.name)) return p.name;
-  }
-  return parameters.front().name;
+  return name_of_part(replica_.options().parts, replica_.replica().parameters);
 }
 
 StrategyState ReplicaStrategy::state() {

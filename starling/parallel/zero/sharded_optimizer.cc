@@ -3,12 +3,16 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "starling/base/error.h"
 #include "starling/c10d/data_type.h"
 #include "starling/parallel/exchange_parts.h"
+#include "starling/parallel/replica/codec_shapes.h"
+#include "starling/parallel/replica/message_stats.h"
 #include "starling/parallel/zero/sharded_parameters.h"
 
 namespace starling {
@@ -28,14 +32,25 @@ OwnedRange own_range(FlatReplica& replica, const Group& group) {
 }  // namespace
 
 ShardedOptimizer::ShardedOptimizer(const ModelFactory& factory, UpdateRule rule, FlatReplicaOptions options,
-                                   Group& group, const Clock& clock)
+                                   const CodecSpec* codec, Group& group, const Clock& clock)
     : ReplicaStrategy(factory, std::move(rule), divisible(std::move(options), group), group, clock),
       own_(own_range(replica_, group)) {
   shard_optimizer(*replica_.optimizer(), own_.parts(), "train.shard", "leave out --shard");
+  if (codec == nullptr) return;
+  if (replica_.parameters().scalar_type() != at::kFloat)
+    throw ConfigError("exchange.codec",
+                      "codecs compress fp32 values, and the parameters have another type; leave out --codec, "
+                      "or convert the module to float");
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& p : replica_.replica().parameters) tensors.push_back(p.tensor);
+  const auto count = static_cast<size_t>(replica_.parameters().numel());
+  coded_ = std::make_unique<CodedReduceScatter>(
+      group, *codec, codec_shapes(tensors, replica_.layout().offset, count), count, 0);
 }
 
 void ShardedOptimizer::exchange_gradients(bool whole) {
   if (!replica_.options().own_gradients) replica_.check_gradients(step_.index);
+  if (coded_) return exchange_coded(whole);
   at::Tensor& g = replica_.gradients();
   if (group_.size() == 1) return;
   const DataType type = data_type_of(g.scalar_type());
@@ -43,6 +58,27 @@ void ShardedOptimizer::exchange_gradients(bool whole) {
   reduced_ = at::empty({own_.count()}, g.options());
   reduce_scatter(group_, g.data_ptr(), reduced_.data_ptr(), static_cast<size_t>(own_.count()), type,
                  ReduceOp::kAvg);
+}
+
+void ShardedOptimizer::exchange_coded(bool whole) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& g = replica_.gradients();
+  reduced_ = at::empty({own_.count()}, g.options());
+  coded_->apply(static_cast<uint64_t>(step_.index), codec_values(g), codec_values(reduced_));
+  if (!whole) return;
+  const at::Tensor own = std::exchange(reduced_, {});
+  all_gather(group_, own.data_ptr(), g.data_ptr(), static_cast<size_t>(own_.count()), DataType::kFp32);
+}
+
+at::Tensor ShardedOptimizer::own_values() {
+  if (!coded_) return {};
+  const std::vector<float> values = coded_->state();
+  return values.empty() ? at::Tensor() : at::tensor(values, at::kFloat);
+}
+
+void ShardedOptimizer::take_own_values(const at::Tensor& values) {
+  const at::Tensor kept = values.to(at::kFloat).contiguous();
+  coded_->load_state(codec_values(kept));
 }
 
 at::Tensor ShardedOptimizer::own_gradients() {
@@ -87,9 +123,16 @@ bool ShardedOptimizer::advance(StepReport& report) {
 }
 
 StrategyStats ShardedOptimizer::strategy_stats() {
-  return {{"parameter_bytes", static_cast<double>(replica_.bytes())},
-          {"shard_elements", static_cast<double>(own_.count())},
-          {"gradient_elements", static_cast<double>(held_)}};
+  StrategyStats stats = {{"parameter_bytes", static_cast<double>(replica_.bytes())},
+                         {"shard_elements", static_cast<double>(own_.count())},
+                         {"gradient_elements", static_cast<double>(held_)}};
+  if (!coded_) return stats;
+  const double times = std::max<double>(1, static_cast<double>(coded_->times()));
+  const auto others = static_cast<double>(replica_.parameters().numel() - own_.count());
+  tell_messages(group_, static_cast<double>(coded_->sent()) / times, sizeof(float) * others, stats);
+  stats["codec_bytes"] = static_cast<double>(coded_->kept_bytes());
+  if (const std::optional<double> norm = coded_->residual_norm()) stats["residual_norm"] = *norm;
+  return stats;
 }
 
 std::unique_ptr<Strategy> make_sharded_optimizer(const ExchangeParts& parts) {
@@ -102,8 +145,10 @@ std::unique_ptr<Strategy> make_sharded_optimizer(const ExchangeParts& parts) {
     return std::make_unique<ShardedParameters>(parts.factory, replica, unit_bytes, parts.group, parts.clock);
   }
 #endif
+  std::optional<CodecSpec> codec;
+  if (parts.spec.exchange.codec != "none") codec = codec_of(parts.spec);
   return std::make_unique<ShardedOptimizer>(parts.factory, make_update_rule(parts.spec.optimizer), replica,
-                                            parts.group, parts.clock);
+                                            codec ? &*codec : nullptr, parts.group, parts.clock);
 }
 
 }  // namespace starling

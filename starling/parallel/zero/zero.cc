@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +14,20 @@
 #include "starling/parallel/exchange_parts.h"
 #include "starling/parallel/replica/batch_parts.h"
 #include "starling/parallel/replica/broadcast_tensor.h"
+#include "starling/parallel/replica/codec_shapes.h"
+#include "starling/parallel/replica/message_stats.h"
 #include "starling/plan/memory.h"
 #include "starling/spec/optimizer_refusal.h"
 
 namespace starling {
+namespace {
+
+// Returns the name of what the codec keeps on a rank. part: the name of this rank's part of the model.
+std::string name_of_values(int rank, const std::string& part) {
+  return fmt::format("values@{}/{}", rank, part);
+}
+
+}  // namespace
 
 Zero::Zero(const ModelFactory& factory, UpdateRule rule, const ZeroOptions& options, Group& group,
            const Clock& clock)
@@ -44,6 +55,11 @@ Zero::Zero(const ModelFactory& factory, UpdateRule rule, const ZeroOptions& opti
   for (const UnitPlan& plan : plans) {
     units_.push_back(std::make_unique<ZeroUnit>(plan, replica_, options.stage, rule_, options.replica.master,
                                                 ZeroEnvironment{group_, clock_, account_}, on_filled));
+  }
+  if (options_.codec) {
+    STARLING_CHECK(options.stage == 1 || (options.stage == 2 && options.replica.accumulate == 1),
+                   "a codec encodes a gradient once in each step");
+    for (size_t i = 0; i < units_.size(); ++i) units_[i]->encode_gradients(*options_.codec, i);
   }
   if (options_.memory != nullptr) peak_.held = options_.memory->live() - peak_.before;
 }
@@ -119,7 +135,8 @@ void Zero::backward_whole(const at::Tensor& loss, bool last) {
 
 // Runs on the thread of backward. Reduces units in their order, which is equal on all ranks.
 void Zero::reduce_filled() {
-  while (reduced_ < units_.size() && units_[reduced_]->missing() == 0) units_[reduced_++]->reduce(adds_);
+  while (reduced_ < units_.size() && units_[reduced_]->missing() == 0)
+    units_[reduced_++]->reduce(adds_, step_.index);
 }
 
 void Zero::gather_for(size_t block) {
@@ -183,9 +200,14 @@ void Zero::backward_block(size_t block, const Tensors& inputs, const Tensors& ou
   for (auto& unit : units_) {
     if (unit->plan().first_block != block) continue;
     unit->fill_unused();
-    unit->reduce(adds_);
+    unit->reduce(adds_, step_.index);
     unit->release();
   }
+}
+
+// Returns the factor that makes the mean over the ranks of what the units hold. With a codec they hold means.
+double Zero::gradient_scale() const {
+  return options_.codec ? 1.0 : 1.0 / group_.size();
 }
 
 StepReport Zero::update() {
@@ -194,9 +216,9 @@ StepReport Zero::update() {
   const Agreement agreement = agree(group_, own_loss_, step_.stop_requested);
   report.loss = agreement.loss;
   report.stop = agreement.stop;
-  double scale = 1.0 / group_.size();
+  double scale = gradient_scale();
   if (options_.replica.clip_value > 0) {
-    // The units hold sums over the ranks, and the limit is for their mean. Clipping would make an infinity
+    // The limit is for the mean over the ranks, and the units may hold sums. Clipping would make an infinity
     // finite.
     for (auto& unit : units_) {
       if (!unit->gradient_share(replica_).first_not_finite().empty()) refuse_gradient_of(*unit);
@@ -285,6 +307,12 @@ StrategyState Zero::state() {
   StrategyState state;
   state.step = step_.index;
   for (auto& unit : units_) unit->collect(replica_, state);
+  if (const at::Tensor own = codec_state(); own.defined()) {
+    const std::vector<at::Tensor> all = gather_flat(group_, own);
+    for (size_t r = 0; r < all.size(); ++r)
+      state.optimizer[name_of_values(static_cast<int>(r),
+                                     name_of_part(options_.replica.parts, replica_.parameters))] = all[r];
+  }
   if (group_.rank() != 0) return state;
   for (const NamedTensor& b : replica_.buffers)
     state.buffers[b.name] = b.tensor.detach().clone(at::MemoryFormat::Contiguous);
@@ -294,8 +322,39 @@ StrategyState Zero::state() {
 void Zero::load_state(const StrategyState& state) {
   at::NoGradGuard no_grad;
   for (auto& unit : units_) unit->load(replica_, state);
+  if (options_.codec && !state.optimizer.empty()) load_codec_state(state);
   for (NamedTensor& b : replica_.buffers) b.tensor.copy_(fitting(state.buffers, b.name, b.tensor));
   step_.index = state.step;
+}
+
+// Returns what the codec keeps on this rank, unit by unit, or an undefined tensor if it keeps nothing.
+at::Tensor Zero::codec_state() const {
+  std::vector<float> values;
+  for (const auto& unit : units_) {
+    if (unit->coded() == nullptr) continue;
+    const std::vector<float> own = unit->coded()->state();
+    values.insert(values.end(), own.begin(), own.end());
+  }
+  return values.empty() ? at::Tensor() : at::tensor(values, at::kFloat);
+}
+
+void Zero::load_codec_state(const StrategyState& state) {
+  const at::Tensor own = codec_state();
+  if (!own.defined()) return;
+  const std::string name =
+      name_of_values(group_.rank(), name_of_part(options_.replica.parts, replica_.parameters));
+  const auto kept = state.optimizer.find(name);
+  // If the checkpoint has none, fitting() throws the error that names them.
+  const at::Tensor values =
+      (kept != state.optimizer.end() ? kept->second : fitting(state.optimizer, name, own))
+          .to(at::kFloat)
+          .contiguous();
+  std::span<const float> left = codec_values(values);
+  for (const auto& unit : units_) {
+    const size_t count = std::min(left.size(), unit->coded()->state_size());
+    unit->coded()->load_state(left.first(count));
+    left = left.subspan(count);
+  }
 }
 
 // Throws Error(kNumeric). With stage 3, no whole parameters exist that the message could name.
@@ -342,6 +401,7 @@ StrategyStats Zero::strategy_stats() {
                          {"traffic_elements", traffic_elements_},
                          {"traffic_formula", zero_traffic_elements(psi, group_.size(), options_.stage,
                                                                    options_.replica.accumulate)}};
+  if (options_.codec) tell_codec(stats);
   if (options_.memory != nullptr) {
     const auto activations = static_cast<double>(peak_.activations);
     stats["peak_bytes"] = static_cast<double>(peak_.peak);
@@ -351,12 +411,33 @@ StrategyStats Zero::strategy_stats() {
   return stats;
 }
 
+void Zero::tell_codec(StrategyStats& stats) const {
+  double sent = 0, plain = 0, formula = 0, kept = 0, squares = 0;
+  bool feedback = false;
+  for (const auto& unit : units_) {
+    const CodedReduceScatter& coded = *unit->coded();
+    sent += static_cast<double>(coded.sent()) / std::max<double>(1, static_cast<double>(coded.times()));
+    plain += unit->plain_bytes();
+    formula += coded.formula();
+    kept += static_cast<double>(coded.kept_bytes());
+    const std::optional<double> norm = coded.residual_norm();
+    feedback |= norm.has_value();
+    squares += norm.value_or(0) * norm.value_or(0);
+  }
+  tell_messages(group_, sent, plain, stats);
+  const double element = at::elementSize(options_.replica.working);
+  stats["traffic_formula"] = stats["traffic_formula"] / 2 + formula / element;
+  stats["codec_bytes"] = kept;
+  if (feedback) stats["residual_norm"] = std::sqrt(squares);
+}
+
 std::unique_ptr<Strategy> make_zero(const ExchangeParts& parts) {
   ZeroOptions options;
   options.stage = static_cast<int>(parts.spec.train.shard);
   options.replica = parts.replica;
   options.bucket_bytes = static_cast<size_t>(parts.spec.train.bucket_mb * (1 << 20));
   options.memory = &count_tensor_memory();
+  if (parts.spec.exchange.codec != "none") options.codec = codec_of(parts.spec);
   return std::make_unique<Zero>(parts.factory, make_update_rule(parts.spec.optimizer), options, parts.group,
                                 parts.clock);
 }

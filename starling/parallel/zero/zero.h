@@ -9,8 +9,12 @@
 //                                 its forward and before its backward, and freed after each. A parameter that
 //                                 several blocks share stays from the first of these blocks to the last.
 //
-// The update equals that of one process with the whole batch. plan/memory.h has the formulas for bytes and
-// traffic. Collectives run on the thread of backward, so they do not overlap with computation.
+// With a codec, stages 1 and 2 send the gradients to their owners as messages (codec/coded_reduce_scatter.h).
+// An owner updates its share by the mean of the decoded gradients. The parameters are gathered as they are,
+// as in ZeRO++ (Wang et al. 2023, arXiv 2306.10209) with qgZ alone.
+//
+// Without a codec, the update equals that of one process with the whole batch. plan/memory.h has the formulas
+// for bytes and traffic. Collectives run on the thread of backward, so they do not overlap with computation.
 #pragma once
 
 #include <memory>
@@ -29,6 +33,7 @@ struct ZeroOptions {
   FlatReplicaOptions replica;
   size_t bucket_bytes = size_t{8} << 20;  // of gradients; stages 1 and 2 only
   TensorMemory* memory = nullptr;         // counts the peak memory of steps; null: no counting
+  std::optional<CodecSpec> codec = {};    // of the gradients; stages 1 and 2 only, in fp32 or bf16
 };
 
 // What the allocator counts, in bytes.
@@ -60,7 +65,9 @@ class Zero final : public Strategy {
   // afterwards. With stage 3, the whole parameters are freed meanwhile.
   void show_average() override;
   // Collective. Returns whole tensors under global names on rank 0 and an empty state on all other ranks. The
-  // state does not depend on the number of ranks or the stage.
+  // state does not depend on the number of ranks or the stage. With a codec that keeps something, such as
+  // error feedback, the state also has "values@<rank>/<name>" for each rank. It then fits the number of ranks
+  // and the buckets of this run only.
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
 
@@ -74,7 +81,10 @@ class Zero final : public Strategy {
   // formula. With options.memory, the allocator's counts follow. peak_bytes is the largest amount that this
   // rank's tensors held in a step, without the batch and without what was live before. activation_bytes is
   // the part that forward left for backward. peak_formula is formula_bytes + temporary_bytes +
-  // activation_bytes.
+  // activation_bytes. With a codec, traffic_formula has its messages by CodedReduceScatter::formula(), which
+  // is a bound if their lengths vary. The statistics of tell_messages() are those of the gradients of a step.
+  // residual_norm is the norm of this rank's error feedback, and codec_bytes is what the codec keeps between
+  // steps, in addition to held_bytes. Collective with a codec.
   StrategyStats strategy_stats() override;
 
  private:
@@ -86,6 +96,10 @@ class Zero final : public Strategy {
   void backward_block(size_t block, const Tensors& inputs, const Tensors& outputs, const Tensors& gradients);
   void gather_for(size_t block);
   void reduce_filled();
+  double gradient_scale() const;
+  at::Tensor codec_state() const;
+  void load_codec_state(const StrategyState& state);
+  void tell_codec(StrategyStats& stats) const;
   [[noreturn]] void refuse(double loss) const;
   [[noreturn]] void refuse_gradient_of(const ZeroUnit& unit) const;
   std::vector<LayerSquares> squares_of_layers(double scale);

@@ -9,6 +9,7 @@
 
 #include "starling/base/check.h"
 #include "starling/c10d/data_type.h"
+#include "starling/parallel/replica/codec_shapes.h"
 #include "starling/parallel/replica/flat_replica.h"
 
 namespace starling {
@@ -165,23 +166,45 @@ void ZeroUnit::exchange(double& seconds, F collective) {
       static_cast<double>(received() - before) / static_cast<double>(at::elementSize(type_));
 }
 
-void ZeroUnit::reduce(bool add) {
+void ZeroUnit::encode_gradients(const CodecSpec& codec, uint64_t number) {
+  STARLING_CHECK(stage_ < 3 && type_ != at::kDouble, "codecs take fp32 gradients of whole tensors");
+  coded_ = std::make_unique<CodedReduceScatter>(
+      environment_.group, codec, codec_shapes(likes_, layout_.offset, static_cast<size_t>(size_)),
+      static_cast<size_t>(size_), number);
+}
+
+// Writes this rank's share of the sum of the gradients, or with a codec of their mean, to `share`.
+void ZeroUnit::reduce_into(const at::Tensor& share, int64_t step) {
+  exchange(environment_.account.gradients_s, [&] {
+    if (coded_) return reduce_coded(share, step);
+    reduce_scatter(environment_.group, gradient_.data_ptr(), share.data_ptr(), share_, data_type_of(type_),
+                   ReduceOp::kSum);
+  });
+}
+
+// The codec takes fp32, so gradients in bf16 are copied, and the mean is rounded to bf16.
+void ZeroUnit::reduce_coded(const at::Tensor& share, int64_t step) {
+  const bool copies = type_ != at::kFloat;
+  const at::Tensor values = gradient_.to(at::kFloat);
+  const at::Tensor mean = copies ? at::empty({share_}, at::kFloat) : share;
+  if (copies) environment_.account.take(values.nbytes() + mean.nbytes());
+  coded_->apply(static_cast<uint64_t>(step), codec_values(values), codec_values(mean));
+  if (!copies) return;
+  share.copy_(mean);
+  environment_.account.give_back(values.nbytes() + mean.nbytes());
+}
+
+void ZeroUnit::reduce(bool add, int64_t step) {
   at::NoGradGuard no_grad;
   STARLING_CHECK(gradient_.defined(), "the unit has no gradients to reduce");
-  const auto reduce_into = [&](const at::Tensor& sum) {
-    exchange(environment_.account.gradients_s, [&] {
-      reduce_scatter(environment_.group, gradient_.data_ptr(), sum.data_ptr(), share_, data_type_of(type_),
-                     ReduceOp::kSum);
-    });
-  };
   if (stage_ == 1 || add) {  // own_gradient_ is a part of gradient_, or holds earlier gradients
     environment_.account.take(own_gradient_.nbytes());
     const at::Tensor sum = at::empty({share_}, type_);
-    reduce_into(sum);
+    reduce_into(sum, step);
     add ? own_gradient_.add_(sum) : own_gradient_.copy_(sum);
     environment_.account.give_back(sum.nbytes());
   } else {
-    reduce_into(own_gradient_);
+    reduce_into(own_gradient_, step);
   }
   if (stage_ == 1) return;
   environment_.account.give_back(gradient_.nbytes());
@@ -315,6 +338,10 @@ void ZeroUnit::load(const Replica& replica, const StrategyState& state) {
     states_[s].copy_(flatten(replica, state.optimizer, rule_.state_names()[s] + "/", states_[s].scalar_type())
                          .narrow(0, begin_, share_));
   }
+}
+
+double ZeroUnit::plain_bytes() const {
+  return static_cast<double>((size_ - share_) * static_cast<int64_t>(at::elementSize(type_)));
 }
 
 size_t ZeroUnit::parameter_bytes() const {

@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "starling/base/clock.h"
+#include "starling/codec/coded_reduce_scatter.h"
 #include "starling/comm/group.h"
 #include "starling/nn/blocks.h"
 #include "starling/nn/layers/gradient_slot.h"
@@ -68,6 +70,12 @@ class ZeroUnit {
            const ZeroEnvironment& environment, const std::function<void()>& on_filled);
   ZeroUnit(const ZeroUnit&) = delete;
 
+  // Stages 1 and 2: sends the gradients through a codec from now on. number: of the unit, equal on all ranks.
+  // Collective. Errors: those of CodedReduceScatter.
+  void encode_gradients(const CodecSpec& codec, uint64_t number);
+  // The coded exchange of the gradients, or null. The unit owns it.
+  CodedReduceScatter* coded() const { return coded_.get(); }
+
   // The plan that the unit was made from.
   const UnitPlan& plan() const { return plan_; }
 
@@ -83,8 +91,9 @@ class ZeroUnit {
   // Gives a zero gradient to each parameter that the loss does not depend on.
   void fill_unused();
   // Sums the gradients of all ranks; each rank keeps its share, or adds it to that of the last reduce(). With
-  // stages 2 and 3, frees the rest. Collective.
-  void reduce(bool add);
+  // a codec the share is that of the mean of the decoded gradients, and not of their sum. With stages 2 and
+  // 3, frees the rest. step: of the training. Collective.
+  void reduce(bool add, int64_t step);
 
   // Stage 3: makes the parameters whole if they are not. Collective.
   void gather();
@@ -118,6 +127,8 @@ class ZeroUnit {
   // Loads this rank's share of a state. Errors: Error(kCheckpoint) naming the tensor that does not fit.
   void load(const Replica& replica, const StrategyState& state);
 
+  // The bytes that each rank sends for the gradients of a step without a codec: (N − 1)/N of the unit.
+  double plain_bytes() const;
   // Bytes of parameters that this rank holds between steps.
   size_t parameter_bytes() const;
   // Bytes of gradients that this rank holds between steps.
@@ -136,6 +147,8 @@ class ZeroUnit {
   void open_gradients();
   template <typename F>
   void exchange(double& seconds, F collective);
+  void reduce_into(const at::Tensor& share, int64_t step);
+  void reduce_coded(const at::Tensor& share, int64_t step);
   template <typename F>
   auto with_update(double scale, const F& call) const;
   void unflatten(const Replica& replica, const at::Tensor& share, const std::string& prefix,
@@ -164,6 +177,7 @@ class ZeroUnit {
   at::Tensor gradient_;      // the whole gradient: always (stage 1), or while backward fills it
   at::Tensor own_gradient_;  // this rank's share: a view of gradient_ (stage 1), or its own memory
   bool gathered_ = true;
+  std::unique_ptr<CodedReduceScatter> coded_;  // of the gradients; null without a codec
 };
 
 }  // namespace starling
