@@ -62,7 +62,8 @@ double setting_of(std::string_view word, std::string_view key, double otherwise)
 bool corrects_momentum(const RunSpec& spec) {
   const std::string_view word = spec.exchange.codec;
   const CodecTraits* codec = find_codec(first_codec(word), spec);
-  if (codec == nullptr || !codec->momentum_correction || !exchange_traits(spec).momentum_correction)
+  if (codec == nullptr || !codec->momentum_correction || !exchange_traits(spec).momentum_correction ||
+      spec.train.shard != Shard::kNone)
     return false;
   const auto has = [&](std::string_view setting) { return word.find(setting) != std::string_view::npos; };
   return !has("correction=off") && !(codec->factor_masking && has("feedback=off"));

@@ -46,7 +46,7 @@ std::string_view first_codec(std::string_view word);
 // `otherwise` if the word does not give one. The parser of words says what is wrong with a setting.
 double setting_of(std::string_view word, std::string_view key, double otherwise);
 // Returns true if the codec and the exchange of the run are such that the momentum of sgd comes before the
-// codec (codec/momentum_correction.h).
+// codec (codec/momentum_correction.h). With train.shard it does not (codec/coded_reduce_scatter.h).
 bool corrects_momentum(const RunSpec& spec);
 // Returns the names of the codecs, separated by spaces. weights: only those that servers can send.
 std::string_view codec_words(bool weights);

@@ -31,7 +31,7 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
   if ((of_threads && !hogwild) || (exchange.buckets && of_buckets && hogwild))
     return "--threads-mode " + to_string(spec.train.threads_mode);
   if (exchange.buckets && of_buckets) {
-    if (spec.exchange.codec != "none") return "--codec " + spec.exchange.codec;
+    if (spec.exchange.codec != "none" && !shards) return "--codec " + spec.exchange.codec;
     if (spec.train.threads_mode == ThreadsMode::kLayer) return "--threads-mode layer";
     if (mesh.stage > 1 && mesh.replica == 1) return "--mesh " + spec.train.mesh;
   }

@@ -130,8 +130,8 @@ TEST(Recipes, ACodecOfSignsHasARateOfItsOwn) {
   EXPECT_NEAR(config_with({"model.name=lenet5", "exchange.codec=random-k"}).spec.optimizer.lr, 0.2, 1e-9);
 }
 
-// all-reduce puts the momentum before the codecs prune, threshold and dgc. Servers do not. The settings
-// feedback=off and correction=off turn it off.
+// all-reduce puts the momentum before the codecs prune, threshold and dgc. Servers and ZeRO do not. The
+// settings feedback=off and correction=off turn it off.
 TEST(Recipes, MomentumStaysWhereACodecCorrectsIt) {
   for (const char* codec : {"prune", "threshold:tau=0.1", "dgc", "prune+int8:keep=0.05", "dgc+fp16"}) {
     const Config config = config_with({"model.name=lenet5", std::string("exchange.codec=") + codec});
@@ -144,6 +144,9 @@ TEST(Recipes, MomentumStaysWhereACodecCorrectsIt) {
   const Config servers =
       config_with({"model.name=lenet5", "exchange.name=parameter-server", "exchange.codec=prune"});
   EXPECT_EQ(servers.spec.optimizer.momentum, 0);
+  const Config sharded = config_with({"model.name=lenet5", "train.shard=gradients", "exchange.codec=prune"});
+  EXPECT_EQ(sharded.spec.optimizer.momentum, 0);
+  EXPECT_NEAR(sharded.spec.optimizer.lr, 0.2, 1e-9);
   const Config stack = config_with({"model.name=lenet5", "exchange.codec=lowrank+fp16:rank=4"});
   EXPECT_EQ(stack.spec.optimizer.momentum, 0.9);
   EXPECT_NEAR(stack.spec.optimizer.lr, 0.02, 1e-9);

@@ -19,6 +19,7 @@
 #include "starling/spec/pair_refusal.h"
 #include "starling/spec/read_keys.h"
 #include "starling/spec/schema.h"
+#include "starling/spec/sharded_codec_refusal.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/spec/text_model.h"
 #include "starling/spec/warm_up.h"
@@ -467,12 +468,10 @@ class Validator {
 
   void shard() const {
     if (spec_.train.shard == Shard::kNone) return;
-    if (!traits_.shards || spec_.exchange.codec != "none")
-      fail({"train.shard", "exchange.name", "exchange.codec"},
-           "train.shard works with synchronous SGD only: leave out {}{}{}",
-           traits_.shards ? "" : "--exchange " + spec_.exchange.name,
-           traits_.shards || spec_.exchange.codec == "none" ? "" : " and ",
-           spec_.exchange.codec == "none" ? "" : "--codec " + spec_.exchange.codec);
+    if (!traits_.shards)
+      fail({"train.shard", "exchange.name"},
+           "train.shard works with synchronous SGD only: leave out --exchange {}", spec_.exchange.name);
+    if (const auto refusal = sharded_codec_refusal(spec_)) fail(refusal->keys, "{}", refusal->text);
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     if (mesh.stage > 1 && mesh.replica == 1)
       fail({"train.shard", "train.mesh"},

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "starling/base/error.h"
+#include "starling/spec/codec_table.h"
 #include "starling/spec/recipes.h"
 
 namespace starling {
@@ -202,7 +203,6 @@ TEST(Validate, ShardingBelongsToAllReduce) {
   EXPECT_EQ(error_of({"train.shard=gradients", "train.ranks=2"}), "");
   EXPECT_THAT(error_of({"train.shard=optimizer", "exchange.name=gossip"}),
               HasSubstr("leave out --exchange gossip"));
-  EXPECT_THAT(error_of({"train.shard=optimizer", "exchange.codec=int8"}), HasSubstr("--codec int8"));
   EXPECT_THAT(error_of({"train.shard=parameters", "train.ranks=2", "train.mesh=stage=2"}),
               HasSubstr("each stage of this pipeline has one replica"));
   EXPECT_EQ(error_of({"train.shard=gradients", "train.ranks=4", "train.mesh=stage=2"}), "");
@@ -212,6 +212,29 @@ TEST(Validate, ShardingBelongsToAllReduce) {
               HasSubstr("--threads-mode op"));
   EXPECT_THAT(error_of({"train.shard=optimizer", "optimizer.share=sharded"}),
               HasSubstr("leave out optimizer.share"));
+}
+
+// Every codec encodes the gradients of ZeRO 1 and 2.
+TEST(Validate, CodecsWorkWithShardsOfStatesAndGradients) {
+  for (const CodecTraits& codec : codec_table()) {
+    const std::string word = "exchange.codec=" + std::string(codec.name);
+    EXPECT_EQ(error_of({"train.shard=optimizer", "train.ranks=2", word}), "") << word;
+    EXPECT_EQ(error_of({"train.shard=gradients", "train.ranks=2", word}), "") << word;
+  }
+  const std::string int8 = "exchange.codec=int8";
+  EXPECT_EQ(error_of({"train.shard=gradients", "train.ranks=4", "train.mesh=replica=2,stage=2", int8}), "");
+  EXPECT_EQ(error_of({"train.shard=optimizer", "train.accumulate=4", int8}), "");
+  EXPECT_EQ(error_of({"train.shard=parameters", "train.accumulate=4"}), "");
+  EXPECT_EQ(error_of({"exchange.codec=prune:correction=on"}), "");
+  EXPECT_THAT(error_of({"train.shard=parameters", int8}),
+              HasSubstr("leave out --codec int8, or use --shard gradients"));
+  EXPECT_THAT(error_of({"train.shard=gradients", "train.accumulate=4", int8}),
+              HasSubstr("use --shard optimizer, or leave out --accumulate"));
+  EXPECT_THAT(error_of({"train.shard=optimizer", "exchange.codec=prune:correction=on"}),
+              HasSubstr("leave out correction=on"));
+  EXPECT_THAT(error_of({"train.shard=optimizer", "train.ranks=4", "train.mesh=replica=2,tensor=2",
+                        "model.name=gpt", "data.source=grammar", int8}),
+              HasSubstr("leave out --codec"));
 }
 
 TEST(Validate, ReplicasOfAPipelineExchangeWhateverReplicasDo) {
@@ -548,6 +571,9 @@ TEST(Validate, KeysThatAnotherChoiceMakesMeaninglessAreRefused) {
   EXPECT_THAT(with({{"--shard", "gradients"}, {"--set", "train.hash_every=3"}}),
               HasSubstr("no effect with --shard gradients"));
   EXPECT_EQ(with({{"--shard", "gradients"}, {"--set", "train.bucket_mb=3"}}), "");
+  EXPECT_EQ(with({{"--shard", "gradients"}, {"--codec", "1bit"}, {"--set", "train.bucket_mb=3"}}), "");
+  EXPECT_THAT(with({{"--shard", "gradients"}, {"--codec", "1bit"}, {"--set", "train.hash_every=3"}}),
+              HasSubstr("no effect with --shard gradients"));
   // The ranks of a tensor axis compare their copies.
   EXPECT_EQ(with({{"--mesh", "tensor=2"}, {"--set", "train.hash_every=3"}}), "");
   EXPECT_EQ(with({{"-n", "4"},
