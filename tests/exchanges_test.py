@@ -174,6 +174,34 @@ class Exchanges(ProgramTest):
             self.assertGreaterEqual(strategy["message_balance"], 1, codec)
             self.assertLess(strategy["message_balance"], 1.1, codec)
 
+    def test_codecs_send_sharded_gradients(self):
+        for codec, least in some((("fp16", 1.99), ("int8", 3.9), ("prune:keep=0.05", 12), ("1bit", 20), ("lowrank:rank=2", 8), ("random-k", 9.9),
+                                  ("threshold", 1), ("qsgd", 7), ("dgc", 1), ("terngrad", 14)), 4):
+            for shard in ("optimizer", "gradients"):
+                _, strategy = self.strategy("--shard", shard, "--codec", codec, "-n", 2, accuracy=LEARNS)
+                self.assertGreater(strategy["compression"], least, codec)
+                self.assertLess(strategy["message_balance"], 1.1, codec)
+                # Without a codec, a rank sends half of the gradients, and half of the parameters in any case.
+                self.assertAlmostEqual(strategy["compression"] * strategy["message_bytes"], 4 * FLAT / 2, delta=1e-6 * FLAT)
+                # A rank also sends 16 bytes about the loss in each of 96 steps.
+                self.assertAlmostEqual(strategy["step_bytes"], 2 * 96 * (strategy["message_bytes"] + 4 * FLAT / 2 + 16), delta=1e-6 * FLAT)
+                if codec in ("fp16", "int8", "1bit", "random-k", "qsgd", "terngrad"):  # these rates are fixed
+                    self.assertAlmostEqual(strategy["traffic_elements"] / strategy["traffic_formula"], 1, delta=2e-3)
+
+    def test_a_sharded_run_with_a_codec_is_resumed_bit_for_bit(self):
+        pipelines = ["-n", 4, "--mesh", "replica=2,stage=2", "--micro-batches", 2]
+        for words in some((["--shard", "optimizer", "--codec", "1bit", "-n", 3, "--global-batch", 18], ["--shard", "gradients", "--codec", "lowrank"],
+                           ["--shard", "gradients", "--codec", "dgc:keep=0.01", "--set", "train.bucket_mb=0.01"],
+                           ["--shard", "optimizer", "--codec", "qsgd", "--accumulate", 2], ["--shard", "gradients", "--codec", "1bit", *pipelines]), 2):
+            common = [*SMALL, "-n", 2, "--global-batch", 16, *words, "--precision", "fp32", "-q", "--set", "checkpoint.every=6", "--resume", "auto"]
+            name = "-".join(map(str, words)).strip("-").replace(":", "-").replace("=", "-")
+            whole, parts = self.path(f"{name}-whole"), self.path(f"{name}-parts")
+            self.run_program("train", *common, "--steps", 12, "--run-dir", whole, "--save", whole + ".safetensors")
+            self.run_program("train", *common, "--steps", 6, "--run-dir", parts)
+            self.run_program("train", *common, "--steps", 12, "--run-dir", parts, "--save", parts + ".safetensors")
+            with open(whole + ".safetensors", "rb") as a, open(parts + ".safetensors", "rb") as b:
+                self.assertEqual(a.read(), b.read(), words)
+
     def test_windows_and_sockets_count_equal_bytes(self):
         def step_bytes(codec, *more):
             events, _ = self.train(*SMALL, "-n", 4, "--steps", 10, "--global-batch", 16, "--resume", "never", "--codec", codec,
@@ -410,6 +438,10 @@ class Exchanges(ProgramTest):
                               (["--mesh", "stage=2,replica=2", "-n", "2"], "4 ranks"),
                               (["--mesh", "stage=2", "--exchange", "gossip", "-n", "2"], "replica"),
                               (["--mesh", "stage=2", "--shard", "parameters", "-n", "4", "--micro-batches", "4"], "--shard gradients"),
+                              (["--shard", "parameters", "--codec", "int8", "-n", "2"], "leave out --codec int8, or use --shard gradients"),
+                              (["--shard", "gradients", "--codec", "int8", "--accumulate", "2", "-n", "2"], "use --shard optimizer"),
+                              (["--shard", "optimizer", "--codec", "prune:correction=on", "-n", "2"], "leave out correction=on"),
+                              (["--shard", "gradients", "--exchange", "local-sgd", "--codec", "int8", "-n", "2"], "leave out --exchange local-sgd"),
                               (["--threads-mode", "hogwild", "-n", "2"], "local-sgd, easgd, parallel-sgd"),
                               (["--threads-mode", "hogwild", "--optimizer", "adam"], "use --optimizer sgd"),
                               (["--set", "train.thread_updates=2"], "no effect with --threads-mode op"),

@@ -34,6 +34,8 @@ class Smoke(ProgramTest):
                       "random-k", "qsgd", "terngrad", "signsgd", "dgc:warmup=4", "prune+int8:keep=0.05",
                       "lowrank+fp16"):
             self.runs("--codec", codec)
+        for codec in ("1bit", "prune:keep=0.05", "signsgd", "lowrank:rank=2"):
+            self.runs("--shard", "gradients", "--codec", codec, ranks=3)
 
     def test_divided_models(self):
         self.runs(*GPT, "--shard", "parameters")

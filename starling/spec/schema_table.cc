@@ -339,7 +339,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .flags = "--mesh", .placeholder = "AXES"},
   {.key = "train.shard", .member = at<kTrain, &TrainSpec::shard>(), .section = Section::kParallel,
    .doc = "What the replicas shard instead of keeping a copy each: optimizer states, also gradients, also "
-          "parameters (ZeRO 1, 2, 3).",
+          "parameters (ZeRO 1, 2, 3). The first two work with exchange.codec.",
    .allowed = words_of(Shard{}), .flags = "--shard", .placeholder = "WHAT"},
   {.key = "train.hybrid", .member = at<kTrain, &TrainSpec::hybrid>(), .section = Section::kParallel,
    .doc = "Layers that the ranks shard while all other layers are data-parallel: none, auto (by bytes), or "

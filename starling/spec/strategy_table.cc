@@ -47,9 +47,10 @@ std::vector<StrategyRow> all_rows() {
        "`pull_message_bytes`, `pull_compression`", "reference/codecs.md"},
       {"--shard WHAT",
        "ZeRO 1, 2 and 3: each rank holds a part of the optimizer states, also of the gradients, or also of "
-       "the parameters.",
+       "the parameters. In ZeRO 1 and 2, --codec compresses the gradients.",
        "optimizer states do not fit each rank",
-       "`held_bytes` = `formula_bytes`, `traffic_elements` = 2 (stage 3: 3) |W| (p−1)/p",
+       "`held_bytes` = `formula_bytes`, `traffic_elements` = 2 (stage 3: 3) |W| (p−1)/p; with --codec also "
+       "`message_bytes`, `compression`, `message_balance`, `residual_norm`, `codec_bytes`",
        "explanation/zero.md"},
       {"--mesh stage=S",
        "Pipeline: each rank holds some layers, and micro-batches pass through them (--schedule, "
