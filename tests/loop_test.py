@@ -283,6 +283,20 @@ class Exchanges(Loop):
                 self.assertEqual(self.weights("own.0"), self.weights("own.1"))
                 self.assertLess(self.distance("library.0", "own.0"), 1e-4)
 
+    def test_two_ranks_send_equal_codes_with_and_without_shards(self):
+        """Messages of two ranks are encoded once in both ways, and fp16 sees each element by itself."""
+        for case in ([], ["--clip"]):  # a loop that clips asks for the whole mean before the update
+            self.loop("-n", 2, "--codec", "fp16", "--", "--float", *case, "--out", self.path("whole"))
+            for shard in ("optimizer", "gradients"):
+                with self.subTest(case=case, shard=shard):
+                    out, _ = self.loop("-n", 2, "--shard", shard, "--codec", "fp16", "--", "--float", *case, "--out", self.path("sharded"))
+                    for rank in (0, 1):
+                        self.assertLess(self.distance("whole.0", f"sharded.{rank}"), 1e-6)
+                    bytes_, compression = (float(re.search(rf"{name} = (\S+)", out)[1]) for name in ("message_bytes", "compression"))
+                    size = float(re.search(r"parameter_bytes = (\S+)", out)[1])
+                    # Half of the gradients travels as fp16. What a loop that clips gathers afterwards does not count.
+                    self.assertEqual((bytes_, compression), (size / 4, 2), out)
+
     def test_one_worker_of_an_asynchronous_server_is_a_bare_loop(self):
         """A push of the only worker is an update, and it reads its own updates."""
         for way in (["--exchange", "parameter-server", "--staleness", "inf"], ["--exchange", "downpour"]):
