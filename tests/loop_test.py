@@ -294,7 +294,8 @@ class Exchanges(Loop):
                         self.assertLess(self.distance("whole.0", f"sharded.{rank}"), 1e-6)
                     bytes_, compression = (float(re.search(rf"{name} = (\S+)", out)[1]) for name in ("message_bytes", "compression"))
                     size = float(re.search(r"parameter_bytes = (\S+)", out)[1])
-                    # Half of the gradients travels as fp16. What a loop that clips gathers afterwards does not count.
+                    # Half of the gradients travels as fp16. The means that a loop gathers to clip them do not
+                    # count.
                     self.assertEqual((bytes_, compression), (size / 4, 2), out)
 
     def test_one_worker_of_an_asynchronous_server_is_a_bare_loop(self):

@@ -116,7 +116,49 @@ struct Simulation {
   double clip = 0;
 };
 
-// Returns the parameters after kSteps steps of the equations of coded_reduce_scatter.h.
+// Returns the gradient of each rank in a step, by parameter.
+std::vector<std::vector<at::Tensor>> gradients_of_ranks(Replica& replica, int64_t step, int ranks) {
+  std::vector<std::vector<at::Tensor>> gradients;
+  for (int k = 0; k < ranks; ++k) {
+    for (NamedTensor& t : replica.parameters) t.tensor.mutable_grad().reset();
+    const Batch batch = batch_of(step, k, ranks);
+    replica.model.loss(replica.model.forward(batch.input), batch.target).backward();
+    gradients.emplace_back();
+    for (NamedTensor& t : replica.parameters) gradients.back().push_back(t.tensor.grad().clone());
+  }
+  return gradients;
+}
+
+// Returns the mean of a range over the ranks in fp64, by the equations of coded_reduce_scatter.h. Updates the
+// residual of each rank.
+std::vector<double> mean_of_range(const CodecSpec& codec, const std::vector<NamedTensor>& all,
+                                  const RangeReference& range,
+                                  const std::vector<std::vector<at::Tensor>>& gradients,
+                                  std::vector<Values>& residuals) {
+  const size_t p = gradients.size();
+  std::vector<double> mean(range.share * p, 0);
+  for (size_t k = 0; k < p; ++k) {
+    Values flat(range.share * p, 0.0f);
+    for (size_t i = 0; i < range.parameters.size(); ++i) {
+      const at::Tensor g = gradients[k][range.parameters[i]].contiguous();
+      std::copy_n(g.data_ptr<float>(), g.numel(), flat.begin() + static_cast<int64_t>(range.offset[i]));
+    }
+    Values& e = residuals[k];
+    for (size_t begin = 0; begin < flat.size(); begin += range.share) {
+      Values part(flat.begin() + static_cast<int64_t>(begin),
+                  flat.begin() + static_cast<int64_t>(begin + range.share));
+      for (size_t i = 0; i < part.size(); ++i) part[i] += e[begin + i];
+      const Values sent = told(codec, part, shapes_reference(all, range, begin, begin + range.share));
+      for (size_t i = 0; i < part.size(); ++i) {
+        if (codec.error_feedback) e[begin + i] = part[i] - sent[i];
+        mean[begin + i] += static_cast<double>(sent[i]) / static_cast<double>(p);
+      }
+    }
+  }
+  return mean;
+}
+
+// Returns the parameters after kSteps steps. The momentum is in fp64.
 Named simulate(const Simulation& of) {
   const auto p = static_cast<size_t>(of.ranks);
   Replica replica = make_replica(small(), at::kFloat, 0);
@@ -129,51 +171,24 @@ Named simulate(const Simulation& of) {
   }
   std::vector<std::vector<Values>> residuals;
   for (const RangeReference& range : ranges) residuals.emplace_back(p, Values(range.share * p, 0.0f));
-  std::vector<at::Tensor> velocity;
+  std::vector<at::Tensor> velocity, means(all.size());
   for (const NamedTensor& t : all) velocity.push_back(torch::zeros_like(t.tensor.detach()).to(at::kDouble));
   for (int step = 1; step <= kSteps; ++step) {
-    std::vector<std::vector<at::Tensor>> gradients;
-    for (int k = 0; k < of.ranks; ++k) {
-      for (NamedTensor& t : all) t.tensor.mutable_grad().reset();
-      const Batch batch = batch_of(step, k, of.ranks);
-      replica.model.loss(replica.model.forward(batch.input), batch.target).backward();
-      gradients.emplace_back();
-      for (NamedTensor& t : all) gradients.back().push_back(t.tensor.grad().clone());
-    }
-    std::vector<at::Tensor> means(all.size());
+    const auto gradients = gradients_of_ranks(replica, step, of.ranks);
+    const at::NoGradGuard no_grad;
     double squares = 0;
     for (size_t n = 0; n < ranges.size(); ++n) {
-      const RangeReference& range = ranges[n];
-      std::vector<double> mean(range.share * p, 0);
-      for (size_t k = 0; k < p; ++k) {
-        Values flat(range.share * p, 0.0f);
-        for (size_t i = 0; i < range.parameters.size(); ++i) {
-          const at::Tensor g = gradients[k][range.parameters[i]].contiguous();
-          std::copy_n(g.data_ptr<float>(), g.numel(), flat.begin() + static_cast<int64_t>(range.offset[i]));
-        }
-        Values& e = residuals[n][k];
-        for (size_t begin = 0; begin < flat.size(); begin += range.share) {
-          Values part(flat.begin() + static_cast<int64_t>(begin),
-                      flat.begin() + static_cast<int64_t>(begin + range.share));
-          for (size_t i = 0; i < part.size(); ++i) part[i] += e[begin + i];
-          const Values sent = told(of.codec, part, shapes_reference(all, range, begin, begin + range.share));
-          for (size_t i = 0; i < part.size(); ++i) {
-            if (of.codec.error_feedback) e[begin + i] = part[i] - sent[i];
-            mean[begin + i] += static_cast<double>(sent[i]) / of.ranks;
-          }
-        }
-      }
-      for (size_t i = 0; i < range.parameters.size(); ++i) {
-        const at::Tensor& like = all[range.parameters[i]].tensor;
-        means[range.parameters[i]] = torch::tensor(mean, at::kDouble)
-                                         .narrow(0, static_cast<int64_t>(range.offset[i]), like.numel())
-                                         .view(like.sizes());
-        squares += means[range.parameters[i]].square().sum().item<double>();
+      const std::vector<double> mean = mean_of_range(of.codec, all, ranges[n], gradients, residuals[n]);
+      for (size_t i = 0; i < ranges[n].parameters.size(); ++i) {
+        const at::Tensor& like = all[ranges[n].parameters[i]].tensor;
+        at::Tensor& of_parameter = means[ranges[n].parameters[i]];
+        const auto begin = static_cast<int64_t>(ranges[n].offset[i]);
+        of_parameter = torch::tensor(mean, at::kDouble).narrow(0, begin, like.numel()).view(like.sizes());
+        squares += of_parameter.square().sum().item<double>();
       }
     }
     const double norm = std::sqrt(squares);
     const double scale = of.clip > 0 && norm > of.clip ? of.clip / (norm + 1e-6) : 1;
-    const at::NoGradGuard no_grad;
     for (size_t i = 0; i < all.size(); ++i) {
       velocity[i] = of.momentum * velocity[i] + scale * means[i];
       all[i].tensor.copy_((all[i].tensor.to(at::kDouble) - kLr * velocity[i]).to(at::kFloat));
