@@ -48,7 +48,7 @@ class AveragingCodec;
 class RandomCodec;
 class SteppedCodec;
 
-// How the messages of p ranks become one mean (compressed_all_reduce.h).
+// How the messages of p ranks become one mean (compressed_all_reduce.h, coded_reduce_scatter.h).
 enum class Combining {
   kAveraged,   // the codec is an AveragingCodec: its arrays are averaged
   kAdded,      // parts of a range have messages of their own, whose decoded sum is encoded again

@@ -7,7 +7,7 @@
 //   draw i      = mix64(key + i · kGolden).           i: the position of the value in the range of the codec.
 //
 // stepped_codec.h has the step. The stream differs between two messages of one step, so that their draws are
-// independent. compressed_all_reduce.h and server/value_coder.h choose both.
+// independent. compressed_all_reduce.h, coded_reduce_scatter.h and server/value_coder.h choose both.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,9 @@
 // (random_codec.h), or on a warm-up (dgc.cc).
 //
 // The step counts the messages of a range, beginning at 1, and is equal on all ranks. The caller sets it
-// before each message (compressed_all_reduce.h). Servers set the step of a RandomCodec, and refuse every
-// other SteppedCodec (server/value_coder.h). Checkpoints hold the step as the state of the codec.
+// before each message (compressed_all_reduce.h, coded_reduce_scatter.h). Servers set the step of a
+// RandomCodec, and refuse every other SteppedCodec (server/value_coder.h). Checkpoints hold the step as the
+// state of the codec, or as the step of the training.
 #pragma once
 
 #include <cstdint>

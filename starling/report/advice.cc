@@ -211,14 +211,20 @@ Candidates slow_network(const TimeAccount& a) {
   const std::string why = fmt::format("The exchange between the ranks takes {} of the time.", percent(share));
   if (!a.spec) return {{share, "--codec int8", why + " A codec sends gradients in fewer bytes."}};
   Candidates out;
+  const double bytes = a.bytes_per_rank_and_step();
+  const bool by_latency = bytes > 0 && bytes < kLatencyBytes;
   if (divides_model(a)) {
+    // The flags that a run refuses are left out, so ZeRO 3 gets no codec.
+    if (a.spec->train.shard != Shard::kNone && a.spec->exchange.codec == "none" && !by_latency)
+      out.push_back({share, "--codec int8",
+                     why + " The codec sends gradients in a quarter of the bytes. Parameters are sent as "
+                           "they are."});
     add_larger_batch(out, a, share, why);
     return out;
   }
   if (a.exchange.servers) return slow_servers(a, share);
   if (a.exchange.lockstep == Lockstep::kRounds) return slow_rounds(a, share, why);
-  const double bytes = a.bytes_per_rank_and_step();
-  if (bytes > 0 && bytes < kLatencyBytes)
+  if (by_latency)
     add_local_sgd(out, share,
                   why + fmt::format(" A step sends {} per rank, so the delay of the network counts, not its "
                                     "bandwidth.",

@@ -179,6 +179,13 @@ TEST(Advice, ASlowNetwork) {
   TimeAccount sharded = over_network(30);
   sharded.spec->train.shard = Shard::kParameters;
   EXPECT_EQ(chosen(sharded), "network: --global-batch 128");
+  sharded.spec->train.shard = Shard::kGradients;
+  EXPECT_EQ(chosen(sharded), "network: --codec int8");
+  sharded.spec->exchange.codec = "int8";
+  EXPECT_EQ(chosen(sharded), "network: --global-batch 128");
+  TimeAccount few_bytes = over_network(30, 1000);
+  few_bytes.spec->train.shard = Shard::kOptimizer;
+  EXPECT_EQ(chosen(few_bytes), "network: --global-batch 128");
   TimeAccount unknown = over_network(30);
   unknown.spec.reset();
   EXPECT_EQ(chosen(unknown), "network: --codec int8");
