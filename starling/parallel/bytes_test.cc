@@ -46,7 +46,8 @@ using Make = std::function<std::unique_ptr<Strategy>(UpdateRule, FlatReplicaOpti
 struct Exchange {
   std::string name;
   Make make;
-  // Empty: only the engines are compared, because codec/compressed_all_reduce_test.cc has the formula.
+  // Empty: only the engines are compared. codec/compressed_all_reduce_test.cc has the formula, and for ZeRO
+  // codec/coded_reduce_scatter_test.cc has it.
   std::function<double(double p)> formula;
   bool needs_windows = false;
 };
@@ -68,9 +69,11 @@ std::vector<Exchange> exchanges() {
   const auto unit = [](double p, double elements) {
     return p * (p - 1) * 4 * 64 * std::ceil(elements / (64 * p));
   };
-  const auto zero = [](int stage) -> Make {
-    return [stage](UpdateRule rule, const FlatReplicaOptions& options, Group& group, const Clock& clock) {
-      return std::make_unique<Zero>(small_mlp(), std::move(rule), ZeroOptions{stage, options}, group, clock);
+  const auto zero = [](int stage, const std::string& word = "") -> Make {
+    return [=](UpdateRule rule, const FlatReplicaOptions& options, Group& group, const Clock& clock) {
+      ZeroOptions of_stage{stage, options};
+      if (!word.empty()) of_stage.codec = parse_codec(word);
+      return std::make_unique<Zero>(small_mlp(), std::move(rule), of_stage, group, clock);
     };
   };
   std::vector<Exchange> all = {
@@ -90,6 +93,10 @@ std::vector<Exchange> exchanges() {
        },
        [](double p) { return p * (kBytes + 8); }},
       {"zero2", zero(2), [unit](double p) { return 2 * unit(p, kFlat); }},
+      {"zero2-fp16", zero(2, "fp16"), [unit](double p) { return (0.5 + 1) * unit(p, kFlat); }},
+      {"zero1-1bit", zero(1, "1bit"), {}},
+      {"zero2-prune", zero(2, "prune:keep=0.01"), {}},
+      {"zero2-lowrank", zero(2, "lowrank:rank=4"), {}},
       {"zero3", zero(3), [unit](double p) { return 3 * (unit(p, kFirst) + unit(p, kSecond)); }}};
   for (const char* word :
        {"fp16", "int8", "1bit", "prune:keep=0.01", "threshold:tau=0.01", "lowrank:rank=4", "random-k", "qsgd",
