@@ -222,8 +222,8 @@ Candidates slow_network(const TimeAccount& a) {
     add_larger_batch(out, a, share, why);
     return out;
   }
+  if (a.exchange.lockstep == Lockstep::kRounds || a.exchange.center) return slow_rounds(a, share, why);
   if (a.exchange.servers) return slow_servers(a, share);
-  if (a.exchange.lockstep == Lockstep::kRounds) return slow_rounds(a, share, why);
   if (by_latency)
     add_local_sgd(out, share,
                   why + fmt::format(" A step sends {} per rank, so the delay of the network counts, not its "

@@ -35,7 +35,16 @@ ServerOptions server_options(const RunSpec& spec) {
   if (!options.synchronous() && mesh.replica < mesh.ranks())
     options.lambda.assign(options.workers, 1.0 / static_cast<double>(mesh.replica));
   if (!exchange.worker_weights.empty()) options.lambda = exchange.worker_weights;
+  if (traits.center) make_center(options);
   return options;
+}
+
+void make_center(ServerOptions& options) {
+  options.optimizer = OptimizerSpec();
+  options.optimizer.momentum = 0;
+  options.staleness.reset();
+  options.lambda.assign(options.workers, 1.0);
+  options.weight_by_staleness = false;
 }
 
 void check_server_options(const ServerOptions& o) {

@@ -56,6 +56,11 @@ struct ServerOptions {
 // Returns the options that the configuration gives.
 ServerOptions server_options(const RunSpec& spec);
 
+// Makes the servers hold the center variable of elastic averaging: a push with the learning rate r adds −r
+// times its values, at once. So the servers keep no optimizer states, and every worker weight λ is 1.
+// `options` must have the number of workers.
+void make_center(ServerOptions& options);
+
 // Throws ConfigError that names the invalid option and the allowed values.
 void check_server_options(const ServerOptions& options);
 

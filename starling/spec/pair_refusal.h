@@ -1,4 +1,5 @@
-// Which settings of a run an exchange of asynchronous pairs cannot be combined with (ExchangeTraits::pairs).
+// Which settings of a run cannot be combined with an exchange whose ranks average at their own times, in
+// pairs (ExchangeTraits::pairs) or with a center (ExchangeTraits::center).
 #pragma once
 
 #include <optional>
@@ -8,8 +9,8 @@
 
 namespace starling {
 
-// Returns the first reason why the exchange of the run cannot form pairs: a graph that is not bipartite, or
-// replicas that several ranks compute together. Nothing if there is none, or if the exchange has no pairs.
+// Returns the first reason why the ranks of the run cannot average so: replicas that several ranks compute
+// together, or for pairs a graph that is not bipartite. Nothing if there is none, or for other exchanges.
 std::optional<Refusal> pair_refusal(const RunSpec& spec);
 
 }  // namespace starling

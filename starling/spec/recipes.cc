@@ -124,9 +124,10 @@ class Recipes {
       const size_t equals = setting.find('=');
       const std::string key = setting.substr(0, equals);
       if (!same && key.starts_with("optimizer.")) continue;
-      // Workers of servers would each clip their own gradient, which is no update of one process.
+      // Workers that push gradients would each clip their own, which is no update of one process.
       const ExchangeTraits& traits = exchange_traits(config_.spec);
-      if (key == "optimizer.clip_norm" && (!traits.clip_norm || traits.servers)) continue;
+      const bool pushes = traits.servers && !traits.local_update;
+      if (key == "optimizer.clip_norm" && (!traits.clip_norm || pushes)) continue;
       set(key, setting.substr(equals + 1), name);
     }
   }

@@ -33,11 +33,14 @@ struct ExchangeTraits {
   std::string_view keys = {};        // The keys of the table `exchange` that it reads, separated by spaces.
   Lockstep lockstep = Lockstep::kNever;  // When its ranks wait for each other.
   bool servers = false;                  // Server processes hold the parameters.
-  bool own_samples = false;              // Each sample belongs to one rank only.
-  bool shuffles_samples = false;         // Samples move between ranks before training begins.
-  bool one_process_update = false;       // If ranks are in lockstep, each update equals that of one process.
-  bool one_host = false;                 // All ranks must share memory.
-  bool codec = false;                    // exchange.codec is possible.
+  // The servers hold the center of elastic averaging. Each worker updates its own whole model and meets the
+  // center at its own time.
+  bool center = false;
+  bool own_samples = false;          // Each sample belongs to one rank only.
+  bool shuffles_samples = false;     // Samples move between ranks before training begins.
+  bool one_process_update = false;   // If ranks are in lockstep, each update equals that of one process.
+  bool one_host = false;             // All ranks must share memory.
+  bool codec = false;                // exchange.codec is possible.
   bool momentum_correction = false;  // Codecs that can correct momentum do so (codec/momentum_correction.h).
   bool survives_loss = false;        // train.on_failure = "continue" is possible.
   bool batch_threads = false;        // train.threads_mode = "batch" is possible.

@@ -360,9 +360,10 @@ class Validator {
              servers ? "ranks have to decode each other's messages of a step: use another codec with servers"
                      : "it encodes gradients and no changes of weights: use --exchange all-reduce");
     }
-    if (exchange.pull_codec != "none" && !traits_.servers)
+    if (exchange.pull_codec != "none" && !traits_.reads("pull_codec"))
       fail({"exchange.pull_codec", "exchange.name"},
-           "exchange.pull_codec compresses the weights that a server sends, but \"{}\" has no servers", name);
+           "exchange.pull_codec compresses the weights that a server sends, but \"{}\" {}", name,
+           traits_.servers ? "has no use for rounded ones: leave it out" : "has no servers");
     if (spec_.train.precision != Precision::kFp64) return;
     if (exchange.codec != "none" || exchange.pull_codec != "none")
       fail({"exchange.codec", "exchange.pull_codec", "train.precision"},
