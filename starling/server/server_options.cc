@@ -34,6 +34,9 @@ ServerOptions server_options(const RunSpec& spec) {
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
   if (!options.synchronous() && mesh.replica < mesh.ranks())
     options.lambda.assign(options.workers, 1.0 / static_cast<double>(mesh.replica));
+  if (traits.reads("warm_start"))
+    options.warm_updates = (exchange.warm_start + exchange.push_every - 1) / exchange.push_every;
+  options.warm_workers = static_cast<int>(mesh.ranks() / mesh.replica);
   if (!exchange.worker_weights.empty()) options.lambda = exchange.worker_weights;
   if (traits.center) make_center(options);
   return options;
@@ -72,6 +75,12 @@ void check_server_options(const ServerOptions& o) {
   if (!o.lambda.empty() && o.lambda.size() != static_cast<size_t>(o.workers)) {
     throw ConfigError("exchange.worker_weights", fmt::format("{} weights for {} workers; give one per worker",
                                                              o.lambda.size(), o.workers));
+  }
+  if (o.warm_updates < 0 || (o.warm_updates > 0 && o.staleness)) {
+    throw ConfigError("exchange.warm_start",
+                      fmt::format("a warm start of {} updates is not possible; give 0 or more, with "
+                                  "asynchronous servers (--exchange downpour)",
+                                  o.warm_updates));
   }
   for (const double l : o.lambda) {
     if (!(l > 0) || !std::isfinite(l))

@@ -121,6 +121,22 @@ bool ServerTable<T>::counts(const Worker& w) const {
   return w.phase == Phase::kExpected || (w.phase == Phase::kActive && !w.partitions.empty());
 }
 
+// Returns whether the worker must wait for the warm start of the first replica.
+template <typename T>
+bool ServerTable<T>::is_cold(int worker) const {
+  if (options_.warm_updates == 0 || worker < options_.warm_workers) return false;
+  const Worker& w = workers_[worker];
+  const bool meets = (stop_after_ && w.clock < *stop_after_) ||
+                     std::any_of(workers_.begin(), workers_.end(),
+                                 [&](const Worker& other) { return other.asked > w.asked; });
+  const auto first = std::min<size_t>(workers_.size(), static_cast<size_t>(options_.warm_workers));
+  const bool alone = std::none_of(workers_.begin(), workers_.begin() + static_cast<ptrdiff_t>(first),
+                                  [&](const Worker& warm) { return counts(warm); });
+  if (meets || alone) return false;
+  return std::any_of(w.partitions.begin(), w.partitions.end(),
+                     [&](size_t partition) { return steps_[partition] < options_.warm_updates; });
+}
+
 template <typename T>
 int64_t ServerTable<T>::slowest_clock() const {
   std::optional<int64_t> least;
@@ -417,6 +433,7 @@ std::optional<ReadGrant> ServerTable<T>::try_read(int worker, int64_t clock, int
   } else {
     check_clock(worker, clock, w.clock, "read");
     if (options_.staleness && slowest_clock() < clock - *options_.staleness) return std::nullopt;
+    if (is_cold(worker)) return std::nullopt;
   }
   for (const size_t partition : w.partitions) {
     if (loads_[partition] < min_loads) return std::nullopt;

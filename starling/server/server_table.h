@@ -35,6 +35,10 @@
 // A worker is told when its read of the next clock is answered with the open clock. If not synchronous, p in
 // λ = 1/p is the number of workers that are not lost.
 //
+// Warm start: if asynchronous, one replica may begin alone (ServerOptions::warm_updates). The reads of all
+// other workers wait until the partitions have so many updates. They do not wait if every worker of that
+// replica has left or is lost, or while a worker waits for them to meet it at a stop or a snapshot.
+//
 // Partial ownership: a worker may own only some of the partitions if a model is sharded over a group of
 // ranks. It pushes and reads its own ones. The mean of a partition is over the workers that pushed it. No
 // read waits for a worker that owns nothing.
@@ -164,6 +168,7 @@ class ServerTable {
 
   // Returns whether reads wait for the worker: it is active and owns partitions, or it has not joined yet.
   bool counts(const Worker& w) const;
+  bool is_cold(int worker) const;
   int64_t slowest_clock() const;
   int64_t stop_clock() const;
   void check_clock(int worker, int64_t clock, int64_t expected, const char* what) const;

@@ -524,6 +524,62 @@ TEST(ServerTable, AsynchronousWorkersMeetAgain) {
   EXPECT_EQ(table.try_read(1, first + 1, 1, out)->stop_at, second);
 }
 
+// Workers 0 and 1 own one partition each. They are the first replica, and workers 2 and 3 the second one.
+ServerTable<double> warm_table() {
+  ServerOptions options = options_of(4, std::nullopt);
+  options.warm_updates = 2;
+  options.warm_workers = 2;
+  ServerTable<double> table({2, 1}, options);
+  for (int w = 0; w < 4; ++w) table.join(w, {static_cast<size_t>(w % 2)});
+  table.load(0, 0, Values{0, 0});
+  table.load(1, 0, Values{0});
+  return table;
+}
+
+TEST(ServerTable, AWarmStartLetsOneReplicaBegin) {
+  ServerTable<double> table = warm_table();
+  push(table, 0, 0, {1, 1});
+  push(table, 0, 1, {1, 1});
+  EXPECT_TRUE(read(table, 2, 0));   // its partition has two updates
+  EXPECT_FALSE(read(table, 3, 0));  // its partition has none
+  push(table, 1, 0, {1});
+  EXPECT_FALSE(read(table, 3, 0));
+  EXPECT_TRUE(read(table, 1, 1));
+  push(table, 1, 1, {1});
+  EXPECT_TRUE(read(table, 3, 0));
+}
+
+TEST(ServerTable, AWarmStartIsNotRepeatedWhenARunIsResumed) {
+  ServerTable<double> table = warm_table();
+  table.load(0, 2, Values{0, 0});
+  table.load(1, 1, Values{0});
+  EXPECT_TRUE(read(table, 2, 0));
+  EXPECT_FALSE(read(table, 3, 0));  // the run was stopped during the warm start
+}
+
+// Nobody waits for a replica that is gone, or that waits itself.
+TEST(ServerTable, AWarmStartEndsWhereItWouldLastForEver) {
+  {
+    ServerTable<double> table = warm_table();
+    table.retire(0, true);
+    EXPECT_FALSE(read(table, 2, 0));
+    table.retire(1, false);
+    EXPECT_TRUE(read(table, 2, 0));
+    EXPECT_TRUE(read(table, 3, 0));
+  }
+  {
+    ServerTable<double> table = warm_table();
+    table.request_snapshot(1);
+    EXPECT_TRUE(read(table, 3, 0));
+    table.request_snapshot(3);
+    EXPECT_FALSE(read(table, 3, 0));
+  }
+  ServerTable<double> table = warm_table();
+  Values gradient{1};
+  table.push(1, 0, {.lr = 1, .stop = true}, gradient);
+  EXPECT_TRUE(read(table, 2, 0));  // all meet after three pushes
+}
+
 TEST(ServerTable, WithBackupWorkersAWishStays) {
   ServerOptions options = options_of(3, 0);
   options.backup = 1;

@@ -23,6 +23,8 @@ std::string choice_that_ignores(const RunSpec& spec, const SchemaEntry& entry) {
     if (ignored) return "--staleness " + spec.exchange.staleness;
   }
   const MeshSpec mesh = parse_mesh(spec.train.mesh, spec.train.ranks);
+  if (key == "exchange.warm_start" && exchange.reads("warm_start") && mesh.replica == 1)
+    return spec.train.mesh.empty() ? "-n 1" : "--mesh " + spec.train.mesh;
   const bool hash = key == "train.hash_every" && spec.train.hash_every > 0 && mesh.tensor == 1;
   const bool of_buckets = hash || key == "train.bucket_mb" || key == "optimizer.share";
   const bool shards = spec.train.shard != Shard::kNone;

@@ -189,6 +189,7 @@ struct ExchangeSpec {
   std::vector<double> worker_weights;     // exchange.worker_weights: λ of each worker; empty = 1 / workers
   int64_t push_every = 1;                 // exchange.push_every: downpour: n_push
   int64_t fetch_every = 1;                // exchange.fetch_every: downpour: n_fetch
+  int64_t warm_start = 0;                 // exchange.warm_start: downpour: steps of one replica alone
   bool adaptive_rho = true;               // exchange.adaptive_rho: admm
 };
 
