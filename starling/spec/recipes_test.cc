@@ -78,6 +78,9 @@ TEST(Recipes, ExchangesAndCodecsThatCannotTakeMomentumKeepTheLengthOfTheStep) {
   const Config downpour = config_with({"model.name=lenet5", "exchange.name=downpour"});
   EXPECT_EQ(downpour.spec.optimizer.momentum, 0.5);
   EXPECT_NEAR(downpour.spec.optimizer.lr, 0.1, 1e-9);
+  const Config elastic = config_with({"model.name=lenet5", "exchange.name=async-easgd"});
+  EXPECT_EQ(elastic.spec.optimizer.momentum, 0.9);  // each worker has its own momentum, as with easgd
+  EXPECT_NEAR(elastic.spec.optimizer.lr, 0.02, 1e-9);
   const Config inf =
       config_with({"model.name=lenet5", "exchange.name=parameter-server", "exchange.staleness=inf"});
   EXPECT_EQ(inf.spec.optimizer.momentum, 0.5);

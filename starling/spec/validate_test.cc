@@ -443,7 +443,7 @@ TEST(Validate, AveragedWeightsAreTheMeanOfTheRanks) {
         "train.mesh=tensor=2", "train.mesh=stage=2", "train.on_failure=continue", "optimizer.name=lamb"})
     EXPECT_EQ(error_of_sets({"train.ranks=2", "optimizer.ema_decay=0.999", way}), "") << way;
   for (const char* name :
-       {"central", "easgd", "parallel-sgd", "admm", "sgp", "parameter-server", "downpour"}) {
+       {"central", "easgd", "async-easgd", "parallel-sgd", "admm", "sgp", "parameter-server", "downpour"}) {
     EXPECT_THAT(
         error_of_sets({"train.ranks=2", "optimizer.ema_decay=0.999", fmt::format("exchange.name={}", name)}),
         HasSubstr(fmt::format("{} keeps no averaged weights: leave out optimizer.ema_decay, or use one of "
@@ -461,6 +461,49 @@ TEST(Validate, GraphsOfGossipAndPush) {
               HasSubstr("gossip has no graph one-peer: use --graph exponential, or --exchange sgp"));
   for (const char* graph : {"exchange.graph=one-peer", "exchange.graph=torus"})
     EXPECT_EQ(error_of_sets({"train.ranks=4", "exchange.name=sgp", graph}), "");
+}
+
+TEST(Validate, WorkersThatMeetACenterHaveWholeModels) {
+  const auto with = [](const std::vector<std::string>& more) {
+    std::vector<std::string> sets = {"train.ranks=4", "exchange.name=async-easgd"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return error_of_sets(sets);
+  };
+  EXPECT_EQ(with({"exchange.every=4", "exchange.elastic=0.5", "exchange.servers=2", "optimizer.nesterov=true",
+                  "optimizer.clip_norm=1", "optimizer.clip_value=1", "train.precision=bf16"}),
+            "");
+  EXPECT_EQ(with({"train.on_failure=continue"}), "");
+  for (const char* axis : {"tensor", "stage"})
+    EXPECT_THAT(
+        with({fmt::format("train.mesh=replica=2,{}=2", axis)}),
+        HasSubstr(fmt::format("use --exchange easgd, which is synchronous, or leave out the {} axis", axis)));
+  EXPECT_THAT(with({"exchange.codec=int8"}), HasSubstr("not to \"async-easgd\": leave it out"));
+  EXPECT_THAT(with({"exchange.pull_codec=int8"}), HasSubstr("not to \"async-easgd\": leave it out"));
+  EXPECT_THAT(error_of({"exchange.name=async-easgd", "exchange.pull_codec=int8"}),
+              HasSubstr("\"async-easgd\" has no use for rounded ones: leave it out"));
+  EXPECT_THAT(with({"train.shard=optimizer"}), HasSubstr("leave out --exchange async-easgd"));
+  EXPECT_THAT(with({"train.hybrid=auto"}), HasSubstr("leave out --exchange"));
+  EXPECT_THAT(with({"optimizer.ema_decay=0.9"}), HasSubstr("async-easgd keeps no averaged weights"));
+  EXPECT_THAT(with({"exchange.staleness=2"}), HasSubstr("exchange.staleness belongs to parameter-server"));
+  EXPECT_THAT(with({"exchange.worker_weights=[1.0,1.0,1.0,1.0]"}),
+              HasSubstr("belongs to parameter-server, downpour"));
+  EXPECT_THAT(with({"train.threads_mode=hogwild"}), HasSubstr("so async-easgd gets no gradient of a step"));
+}
+
+TEST(Validate, AWarmStartNeedsSeveralReplicas) {
+  const auto with = [](const std::vector<std::string>& more) {
+    std::vector<std::string> sets = {"exchange.name=downpour", "exchange.warm_start=20"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return error_of_sets(sets);
+  };
+  EXPECT_EQ(
+      with({"train.ranks=4", "optimizer.name=adagrad", "exchange.push_every=5", "exchange.fetch_every=5"}),
+      "");
+  EXPECT_EQ(with({"train.ranks=4", "train.mesh=replica=2,stage=2"}), "");
+  EXPECT_THAT(with({"train.ranks=1"}), HasSubstr("exchange.warm_start has no effect with -n 1"));
+  EXPECT_THAT(with({"train.ranks=2", "train.mesh=stage=2"}), HasSubstr("has no effect with --mesh stage=2"));
+  EXPECT_THAT(error_of_sets({"train.ranks=2", "exchange.name=parameter-server", "exchange.warm_start=20"}),
+              HasSubstr("exchange.warm_start belongs to downpour"));
 }
 
 TEST(Validate, AsynchronousPairsNeedABipartiteGraphAndWholeReplicas) {
