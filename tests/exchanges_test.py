@@ -118,6 +118,54 @@ class Exchanges(ProgramTest):
         result = result_of(events)
         self.assertEqual((result["first_step"], result["steps"], result["strategy"]["exchanges"]), (6, 12, 6))
 
+    def test_async_easgd_exchanges_with_its_center(self):
+        result, strategy = self.strategy("--exchange", "async-easgd", "-n", 3, "--global-batch", 30, "--servers", 2, "--every", 4,
+                                         accuracy=LEARNS)
+        self.assertEqual((result["steps"], strategy["exchanges"]), (102, 26))  # 6 epochs of 17 steps; t = 0, 4, ..., 100
+        for worker in range(3):
+            self.assertEqual((strategy[f"pushes_{worker}_0"], strategy[f"pushes_{worker}_1"]), (26, 26))
+        self.assertEqual(strategy["updates_0"], 3 * 26)
+        self.assertGreater(strategy["center_distance"], 0)
+        weights = 4 * (784 * 64 + 64 + 640 + 10)
+        exchange = 2 * weights + 2 * 3 * 56
+        self.assertEqual(strategy["bytes_per_step_formula"], exchange)
+        # Beyond the exchanges there are the load, the first read, and a read for each evaluation.
+        self.assertGreaterEqual(strategy["bytes_exchanged"], 26 * exchange)
+        self.assertLess(strategy["bytes_exchanged"], 26 * exchange + 11 * weights)
+
+    def test_async_easgd_is_resumed_bit_for_bit_by_one_worker(self):
+        common = [*SMALL, "--exchange", "async-easgd", "-n", 1, "--every", 4, "--set", "optimizer.nesterov=true", "--global-batch", 16,
+                  "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
+        whole, parts = self.path("whole"), self.path("parts")
+        self.run_program("train", *common, "--steps", 12, "--run-dir", whole, "--save", whole + ".safetensors")
+        self.run_program("train", *common, "--steps", 6, "--run-dir", parts)
+        self.run_program("train", *common, "--steps", 12, "--run-dir", parts, "--save", parts + ".safetensors")
+        with open(whole + ".safetensors", "rb") as a, open(parts + ".safetensors", "rb") as b:
+            self.assertEqual(a.read(), b.read())
+
+    def test_async_easgd_keeps_the_center_and_every_worker(self):
+        words = [*SMALL, "--exchange", "async-easgd", "-n", 2, "--every", 2, "--global-batch", 16, "--set", "checkpoint.every=6"]
+        saved = self.path("saved.safetensors")
+        self.train(*words, "--steps", 6, "--save", saved)
+        kept, center = self.tensors_after(6, "optimizer"), self.tensors_after(6, "model")
+        self.assertNotEqual(list(kept["fc1.weight/x@0"]), list(kept["fc1.weight/x@1"]))
+        self.assertNotEqual(list(kept["fc1.weight/x@0"]), list(center["fc1.weight"]))
+        self.assertEqual({"fc1.weight/momentum@0", "fc1.weight/momentum@1"} - set(kept), set())
+        self.assertEqual(tensors_of(saved)["fc1.weight"], center["fc1.weight"].tobytes())  # the run saves its center
+        events, _ = self.train(*words, "--steps", 12)
+        result = result_of(events)
+        self.assertEqual((result["first_step"], result["steps"], result["strategy"]["exchanges"]), (6, 12, 3))
+
+    def test_downpour_starts_warm(self):
+        result, strategy = self.strategy("--exchange", "downpour", "-n", 2, "--servers", 2, "--optimizer", "adagrad", "--set",
+                                         "exchange.push_every=5", "--set", "exchange.fetch_every=5", "--set", "exchange.warm_start=12",
+                                         "--set", "exchange.worker_weights=[1.0,1.0]", "--epochs", 10, "--lr", 0.01, accuracy=LEARNS)
+        self.assertEqual(result["steps"], 160)
+        # Evaluations push what is left, so that each epoch of 16 steps has four pushes.
+        self.assertEqual((strategy["pushes_0_0"], strategy["pushes_1_0"]), (40, 40))
+        # Worker 1 first reads after the three pushes of the warm start, so worker 0 has read two clocks ahead.
+        self.assertGreaterEqual(strategy["max_staleness"], 2)
+
     def test_central_holds_one_copy(self):
         for how in ("master", "sharded"):
             _, strategy = self.strategy("--exchange", "central", "--central", how, "-n", 4)
@@ -433,6 +481,9 @@ class Exchanges(ProgramTest):
                               (["--exchange", "gossip", "--codec", "int8"], "exchange.codec belongs to"),
                               (["--exchange", "ad-psgd", "-n", "3", "--global-batch", "33"], "an even number of ranks, such as -n 4"),
                               (["--exchange", "ad-psgd", "-n", "4", "--graph", "exponential"], "use --graph ring"),
+                              (["--exchange", "async-easgd", "-n", "2", "--mesh", "tensor=2"], "use --exchange easgd"),
+                              (["--exchange", "async-easgd", "-n", "2", "--codec", "int8"], 'not to "async-easgd"'),
+                              (["--exchange", "async-easgd", "-n", "2", "--shard", "optimizer"], "leave out --exchange async-easgd"),
                               (["--exchange", "parameter-server", "--staleness", "-1"], "staleness"),
                               (["--exchange", "parameter-server", "--staleness", "2", "--backup", "1"], "staleness 0"),
                               (["--mesh", "stage=2,replica=2", "-n", "2"], "4 ranks"),

@@ -51,6 +51,15 @@ class Failure(ProgramTest):
                 result = self.check_went_on(status, events, err, [2])
                 self.assertEqual(result["strategy"]["retired_workers"], 1)
 
+    def test_elastic_workers_go_on_by_default_and_the_center_is_saved(self):
+        for lost in (2, 0):
+            with self.subTest(lost=lost):
+                saved = self.path(f"{lost}.safetensors")
+                status, events, err = self.killed("--exchange", "async-easgd", "--every", 2, "--save", saved, ranks=[lost], name=f"run-{lost}")
+                result = self.check_went_on(status, events, err, [lost])
+                self.assertEqual(result["strategy"]["retired_workers"], 1)
+                self.assertTrue(os.path.exists(saved))
+
     def test_all_reduce_redoes_the_broken_step_and_ends_as_if_nothing_had_happened(self):
         self.run_program("train", "--run-dir", self.path("whole"), *RUN, "--save", self.path("whole.safetensors"))
         for lost in ([2], [0, 3]):

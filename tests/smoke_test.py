@@ -28,6 +28,7 @@ class Smoke(ProgramTest):
             self.runs("--exchange", name, *([] if name in ("gossip", "ad-psgd", "central") else ["--every", 2]))
         self.runs("--exchange", "parameter-server", "--servers", 2, "--staleness", 1)
         self.runs("--exchange", "downpour", "--set", "exchange.push_every=2")
+        self.runs("--exchange", "async-easgd", "--every", 2)
 
     def test_codecs(self):
         for codec in ("fp16", "int8", "1bit", "threshold", "lowrank:rank=2", "prune:keep=0.05",

@@ -1,6 +1,6 @@
 // Buffers (running statistics) at consensus have one rule for all exchanges: a floating-point buffer becomes
 // its mean over the ranks, and any other buffer becomes that of rank 0. ad-psgd refuses three ranks, so
-// ad_psgd_test.cc has its test.
+// ad_psgd_test.cc has its test. async_easgd_test.cc has that of async-easgd, which has servers.
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>

@@ -1,7 +1,8 @@
 // The bytes that exchanges count are those of their formulas, over shared memory and over TCP, for 2 to 8
 // real processes. docs/explanation/exchanges.md has the formulas. codec/compressed_all_reduce_test.cc
 // compares the bytes of each codec with its own formula. Ranks of ad-psgd have no steps in common, so
-// ad_psgd_test.cc counts its bytes over a whole run.
+// ad_psgd_test.cc counts its bytes over a whole run. async_easgd_test.cc counts those of async-easgd, which
+// has servers.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
