@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "starling/base/error.h"
+#include "starling/c10d/data_type.h"
 #include "starling/comm/message_tags.h"
 #include "starling/parallel/exchange_parts.h"
 #include "starling/server/server_stats.h"
@@ -175,19 +176,72 @@ void ParameterServer::find_keys() {
   const std::vector<NamedTensor>& parameters = replica_.replica().parameters;
   for (size_t i = 0; i < parameters.size(); ++i) place[parameters[i].name] = i;
   std::vector<ServerKey> all = options_.keys;
+  if (all.empty() && slices() != nullptr) all = keys_of_slices();
   if (all.empty()) {
     for (const NamedTensor& p : parameters) all.push_back({p.name, p.tensor.sizes().vec(), -1});
   }
   for (const ServerKey& k : all) {
-    const auto found = place.find(k.name);
+    const bool whole = k.slice_of.empty();
+    const auto found = place.find(whole ? k.name : k.slice_of);
     const auto strides = c10::contiguous_strides(k.sizes);
-    Key key{k.name, k.sizes, {strides.begin(), strides.end()}, 0, false, k.home};
-    if (found != place.end() && counts_here(options_.replica.parts, k.name)) {
-      key.owned = true;
-      key.offset = replica_.layout().offset[found->second];
-      key.strides = parameters[found->second].tensor.strides().vec();
-    }
+    Key key{whole ? k.name : k.slice_of, k.sizes, {strides.begin(), strides.end()}};
+    key.home = k.home;
+    key.held = found != place.end() && (whole || k.home == slices()->rank());
+    key.owned = key.held && counts_here(options_.replica.parts, key.parameter);
+    key.copied = whole && slices() != nullptr;
+    if (key.held) key.offset = replica_.layout().offset[found->second];
+    if (key.owned) key.strides = parameters[found->second].tensor.strides().vec();
     keys_.push_back(std::move(key));
+  }
+}
+
+Group* ParameterServer::slices() const {
+  Group* group = options_.replica.parts.slices;
+  return group != nullptr && group->size() > 1 ? group : nullptr;
+}
+
+// Returns the keys of the whole model: the slices of all ranks, and the parameters that all ranks hold whole.
+std::vector<ServerKey> ParameterServer::keys_of_slices() {
+  const std::vector<std::string>& sliced = options_.replica.parts.sliced;
+  std::vector<int64_t> own;
+  for (const NamedTensor& p : replica_.replica().parameters)
+    own.insert(own.end(), p.tensor.sizes().begin(), p.tensor.sizes().end());
+  std::vector<int64_t> all(own.size() * static_cast<size_t>(slices()->size()));
+  all_gather(*slices(), own.data(), all.data(), own.size(), DataType::kInt64);
+  std::vector<ServerKey> keys;
+  size_t at = 0;
+  for (const NamedTensor& p : replica_.replica().parameters) {
+    const bool whole = std::find(sliced.begin(), sliced.end(), p.name) == sliced.end();
+    for (int rank = 0; rank < (whole ? 1 : slices()->size()); ++rank) {
+      const auto sizes = all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(rank) * own.size() + at);
+      keys.push_back({whole ? p.name : fmt::format("{}#{}", p.name, rank),
+                      {sizes, sizes + p.tensor.dim()},
+                      rank,
+                      whole ? "" : p.name});
+    }
+    at += static_cast<size_t>(p.tensor.dim());
+  }
+  return keys;
+}
+
+// Sets the parameters that all ranks over which layers are sharded hold whole to those of the first of these
+// ranks, which pulls them.
+void ParameterServer::share_copies() {
+  if (slices() == nullptr) return;
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> copies;
+  for (const Key& key : keys_) {
+    if (key.copied)
+      copies.push_back(replica_.parameters().narrow(0, static_cast<int64_t>(key.offset),
+                                                    c10::multiply_integers(key.sizes)));
+  }
+  if (copies.empty()) return;
+  const at::Tensor all = at::cat(copies);
+  broadcast(*slices(), all.data_ptr(), all.numel(), data_type_of(all.scalar_type()), 0);
+  int64_t begin = 0;
+  for (at::Tensor& copy : copies) {
+    copy.copy_(all.narrow(0, begin, copy.numel()));
+    begin += copy.numel();
   }
 }
 
@@ -209,6 +263,7 @@ void ParameterServer::fetch() {
     using T = typename std::decay_t<decltype(client)>::Value;
     return client.pull(data_of<T>(replica_.parameters()));
   });
+  share_copies();
   replica_.parameters_changed();
   fetched_ = true;
   unfetched_ = 0;
@@ -336,6 +391,7 @@ void ParameterServer::consensus() {
     using T = typename std::decay_t<decltype(client)>::Value;
     client.snapshot(data_of<T>(replica_.parameters()));
   });
+  share_copies();
   replica_.parameters_changed();
   // The exact weights are only for evaluation. The next step pulls the weights that it would have trained on
   // otherwise.
@@ -383,7 +439,7 @@ StrategyState ParameterServer::state() {
   at::NoGradGuard no_grad;
   StrategyState state;
   state.step = step_.index;
-  const bool first = is_first();
+  const bool first = slices() != nullptr ? options_.loads : is_first();
   if (first || options_.loads) {
     for (const NamedTensor& b : replica_.replica().buffers)
       state.buffers[b.name] = b.tensor.detach().clone(at::MemoryFormat::Contiguous);
@@ -397,12 +453,13 @@ StrategyState ParameterServer::state() {
   int64_t updates = 0;
   const Sections sections = whole_snapshot(updates);
   for (size_t k = 0; k < keys_.size(); ++k) {
-    state.parameters[keys_[k].name] = sections[0][k].contiguous();
+    if (slices() != nullptr && !keys_[k].held) continue;
+    state.parameters[keys_[k].parameter] = sections[0][k].contiguous();
     for (size_t i = 0; i < state_names_.size(); ++i)
-      state.optimizer[state_names_[i] + "/" + keys_[k].name] = sections[i + 1][k].contiguous();
+      state.optimizer[state_names_[i] + "/" + keys_[k].parameter] = sections[i + 1][k].contiguous();
   }
   if (!keys_.empty())
-    state.optimizer["updates/" + keys_.front().name] =
+    state.optimizer["updates/" + keys_.front().parameter] =
         at::scalar_tensor(static_cast<double>(updates), at::kDouble);
   put_push_states(state);
   return state;
@@ -449,7 +506,7 @@ void ParameterServer::load_state(const StrategyState& state) {
       loaded_states_.push_back(at::zeros_like(replica_.parameters()));
       replica_.flatten(state.optimizer, name + "/", loaded_states_.back());
     }
-    const std::string name = "updates/" + keys_.front().name;
+    const std::string name = "updates/" + keys_.front().parameter;
     updates = static_cast<int64_t>(
         fitting(state.optimizer, name, at::scalar_tensor(0.0, at::kDouble)).item<double>());
   }

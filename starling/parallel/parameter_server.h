@@ -15,6 +15,11 @@
 // the parameters and pushes and pulls only these, so it talks only to the server shards that hold them
 // (server/client.h). If several ranks of a group hold a parameter, the first of them pushes and pulls the
 // parameter and sends it to every other holder.
+//
+// The layers of a replica may be sharded over ranks (tensor_parallel.h). Each rank then pushes and pulls its
+// slices. The first of these ranks pushes and pulls the parameters that all of them hold whole, and sends
+// them to the other ranks after each pull. The servers answer the ranks at different times, so the slices of
+// one pull may be of different updates, as the shards of a whole model may be.
 #pragma once
 
 #include <map>
@@ -35,6 +40,9 @@ struct ServerKey {
   std::string name;
   std::vector<int64_t> sizes;
   int home = -1;  // the rank of a group that owns the parameter; -1: one rank owns all
+  // The parameter of the replica of which this key is the slice of rank `home`. Empty: the key is a whole
+  // parameter.
+  std::string slice_of = {};
 };
 
 // Settings of a worker.
@@ -45,7 +53,7 @@ struct ParameterServerOptions {
   int64_t n_fetch = 1;         // steps between pulls
   // If the replica is a part of a model: all parameters of the whole model, equal on all workers. This rank
   // owns those that its replica has and that replica.parts does not count elsewhere. Empty if the replica is
-  // whole.
+  // whole, or if its layers are sharded over replica.parts.slices; the keys are then those of all slices.
   std::vector<ServerKey> keys;
   // Whether the initial parameters that this rank owns become those of the servers. Exactly one worker must
   // load each parameter.
@@ -66,7 +74,8 @@ void check_parameter_server_options(const ParameterServerOptions& options);
 // rate of each push. It makes no update itself.
 class ParameterServer final : public Strategy, public Recoverable, public OwnLoop {
  public:
-  // Tells the servers the settings of this service (server/service_settings.h), and connects. Errors:
+  // Tells the servers the settings of this service (server/service_settings.h), and connects. Collective over
+  // replica.parts.slices, as are all pulls. Errors:
   // CommError if a server is missing after rendezvous.server_timeout; ConfigError for an own optimizer whose
   // updates servers cannot make. `workers` is the group of the workers that hold the same part of the model.
   // This group averages buffers (running statistics) in consensus() and collects the states of push codecs
@@ -91,6 +100,7 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   // equal parameters.
   void consensus() override;
   // Collective over the workers. The lowest worker that is not lost returns the whole state of the servers.
+  // If layers are sharded, each rank of the replica that loads returns the state of its part.
   // Any other worker returns the state of its push codec, if any, and its buffers if options.loads is set.
   StrategyState state() override;
   void load_state(const StrategyState& state) override;
@@ -129,6 +139,10 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   bool stops_here();
   void clip();
   void find_keys();
+  // The ranks over which layers are sharded, or null.
+  Group* slices() const;
+  std::vector<ServerKey> keys_of_slices();
+  void share_copies();
   // The parameters, then each optimizer state; each section is indexed by key.
   using Sections = std::vector<std::vector<at::Tensor>>;
   Sections whole_snapshot(int64_t& updates);
@@ -148,11 +162,13 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   FlatReplica replica_;
   // A parameter as this worker pushes and pulls it.
   struct Key {
-    std::string name;
+    std::string parameter;  // its name in a state
     std::vector<int64_t> sizes, strides;
-    size_t offset = 0;  // in the replica's flat ranges, if this rank owns the parameter
-    bool owned = true;
-    int home = -1;  // as ServerKey::home
+    size_t offset = 0;    // in the replica's flat ranges, if this rank holds the parameter
+    bool owned = true;    // by this rank
+    bool held = true;     // by this rank; all ranks over which layers are sharded hold the whole parameters
+    bool copied = false;  // by the first of these ranks to the others
+    int home = -1;        // as ServerKey::home
   };
   std::vector<Key> keys_;
   std::unique_ptr<ServerClient<float>> fp32_;  // exactly one of fp32_ and fp64_ is set

@@ -80,6 +80,12 @@ double TensorParallel::forward_backward(const Batch& batch) {
 
 StepReport TensorParallel::update() {
   StepReport report = exchange_->update();
+  // Each rank of the replica asks other servers, which may tell of a request to stop at other steps.
+  if (!exchange_->bytes_from_servers().empty()) {
+    double stop = report.stop ? 1 : 0;
+    all_reduce(group_.group(), &stop, 1, DataType::kFp64, ReduceOp::kMax);
+    report.stop = stop > 0;
+  }
   report.expose(ExchangePhase::kActivations, group_.seconds());
   report.compute_s = std::max(0.0, report.compute_s - group_.seconds());
   report.bytes_sent += counted_bytes() - bytes_before_;

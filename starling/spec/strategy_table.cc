@@ -58,8 +58,8 @@ std::vector<StrategyRow> all_rows() {
        "the states of all layers do not fit one rank", "`bubble`, `bubble_planned`",
        "explanation/pipeline.md"},
       {"--mesh tensor=T",
-       "Tensor parallelism: each layer of a replica is sharded over T ranks. With replica=R every exchange "
-       "without servers works between replicas, without --codec.",
+       "Tensor parallelism: each layer of a replica is sharded over T ranks. With replica=R "
+       "exchanges work between replicas, but for async-easgd and ad-psgd, and without codecs.",
        "single layers are large and ranks share a host",
        "`layer_elements` = `layer_formula` = 8 b s h (t−1)/t per transformer layer, `held_parameters`",
        "explanation/tensor.md"},

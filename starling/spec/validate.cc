@@ -394,6 +394,9 @@ class Validator {
   void mesh() const {
     const MeshSpec mesh = parse_mesh(spec_.train.mesh, spec_.train.ranks);
     const bool layers = spec_.train.threads_mode == ThreadsMode::kLayer;
+    if (mesh.replica < mesh.ranks() && traits_.reads("backup") && spec_.exchange.backup > 0)
+      fail({"exchange.backup", "train.mesh"},
+           "a backup worker is a complete replica, but here each worker has a part: leave out --backup");
     if (mesh.stage == 1 && !layers) {
       if (spec_.pipeline.activations != "none")
         fail({"pipeline.activations", "train.mesh"},
@@ -411,9 +414,6 @@ class Validator {
            "{}, so replicas exchange nothing: leave out --exchange and --codec{}",
            layers ? "threads_mode = \"layer\" has one replica" : "this pipeline has one replica",
            layers ? "" : ", or add replica=R to --mesh");
-    if (servers && traits_.reads("backup") && spec_.exchange.backup > 0)
-      fail({"exchange.backup", "train.mesh"},
-           "a backup worker is a complete replica, but here each worker is a stage: leave out --backup");
     if (!layers && spec_.train.threads_mode != ThreadsMode::kOp)
       fail({"train.threads_mode", "train.mesh"},
            "a stage computes one micro-batch at a time: use --threads-mode op with --mesh stage");
@@ -440,14 +440,14 @@ class Validator {
       fail({"model.dropout", "train.mesh"},
            "in sharded layers, the dropout masks of the ranks differ from the mask of one process: leave out "
            "model.dropout or the tensor axis");
-    if (traits_.servers)
+    if (traits_.servers && mesh.stage > 1)
       fail({"exchange.name", "train.mesh"},
-           "servers answer the ranks of a replica at different times, but these ranks hold copies that "
-           "must stay equal: use another --exchange with a tensor axis");
-    if (spec_.exchange.codec != "none")
-      fail({"exchange.codec", "train.mesh"},
+           "with servers, stages or layers are divided among ranks, not both: leave out one of the axes");
+    if (spec_.exchange.codec != "none" || spec_.exchange.pull_codec != "none")
+      fail({"exchange.codec", "exchange.pull_codec", "train.mesh"},
            "a codec computes its blocks and scales per rank, so copies on the ranks of a tensor axis would "
-           "differ: leave out --codec");
+           "differ: leave out --{}",
+           spec_.exchange.codec != "none" ? "codec" : "pull-codec");
     if (spec_.train.threads_mode != ThreadsMode::kOp)
       fail({"train.threads_mode", "train.mesh"},
            "the ranks of a tensor axis compute each batch together: use --threads-mode op");

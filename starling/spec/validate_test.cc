@@ -280,7 +280,14 @@ TEST(Validate, ATensorAxisHasWhatItCannotDo) {
                                HasSubstr("use 2 or 6 key and value heads")));
   EXPECT_EQ(with({"model.name=llama", "data.source=grammar", "model.kv_heads=2"}), "");
   EXPECT_THAT(with({"model.name=alexnet", "model.dropout=0.5"}), HasSubstr("model.dropout"));
-  EXPECT_THAT(with({"exchange.name=downpour"}), HasSubstr("another --exchange"));
+  for (const char* name : {"parameter-server", "downpour"})
+    EXPECT_EQ(with({std::string("exchange.name=") + name}), "") << name;
+  EXPECT_EQ(error_of({"train.ranks=2", "train.mesh=tensor=2", "exchange.name=downpour"}), "");
+  EXPECT_THAT(with({"exchange.name=parameter-server", "exchange.backup=1"}), HasSubstr("leave out --backup"));
+  EXPECT_THAT(with({"exchange.name=downpour", "exchange.pull_codec=bf16"}),
+              HasSubstr("leave out --pull-codec"));
+  EXPECT_THAT(error_of({"train.ranks=4", "train.mesh=stage=2,tensor=2", "exchange.name=downpour"}),
+              HasSubstr("leave out one of the axes"));
   EXPECT_THAT(with({"exchange.codec=int8"}), HasSubstr("leave out --codec"));
   EXPECT_THAT(with({"train.threads_mode=batch", "train.threads=2"}), HasSubstr("--threads-mode op"));
 }
