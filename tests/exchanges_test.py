@@ -163,7 +163,7 @@ class Exchanges(ProgramTest):
         self.assertEqual(result["steps"], 160)
         # Evaluations push what is left, so that each epoch of 16 steps has four pushes.
         self.assertEqual((strategy["pushes_0_0"], strategy["pushes_1_0"]), (40, 40))
-        # Worker 1 first reads after the three pushes of the warm start, so worker 0 has read two clocks ahead.
+        # Worker 1 first reads after the three pushes of the warm start. Worker 0 has read at clock 2 by then.
         self.assertGreaterEqual(strategy["max_staleness"], 2)
 
     def test_central_holds_one_copy(self):
@@ -457,6 +457,22 @@ class Exchanges(ProgramTest):
         self.assertIn("no effect with pipeline.activations=int8",
                       self.refused(*pipeline[:-1], "pipeline.activations=int8", "--set", "pipeline.percentile=99"))
         self.assertIn("or 0 to calibrate once", self.refused(*pipeline, "--set", "pipeline.recalibrate_every=2"))
+
+    def test_servers_hold_the_slices_of_a_tensor_axis(self):
+        def weights(name, *args):
+            self.run_program("train", "-q", "--run-dir", self.path("run-" + name), "--save", self.path(name + ".safetensors"), *SMALL,
+                             "--steps", 12, "--global-batch", 24, "--precision", "fp64", *args)
+            return self.path(name + ".safetensors")
+        downpour = ["--exchange", "downpour", "--set", "exchange.push_every=2", "--set", "exchange.fetch_every=2"]
+        tensor = ["--mesh", "tensor=2", "-n", 2, "--servers", 2]
+        self.assertLess(distance(weights("whole", *downpour, "-n", 1), weights("slices", *downpour, *tensor)), 1e-10)
+        servers = ["--exchange", "parameter-server"]
+        self.assertLess(distance(weights("process", "-n", 1), weights("synchronous", *servers, "--mesh", "replica=2,tensor=2", "-n", 4)), 1e-10)
+        result, strategy = self.strategy("--exchange", "downpour", "--mesh", "replica=2,tensor=2", "-n", 4, "--servers", 2, "--lr", 0.05,
+                                         accuracy=LEARNS)
+        for worker in range(4):
+            for shard in range(2):
+                self.assertEqual(strategy[f"pushes_{worker}_{shard}"], result["steps"] if worker % 2 == shard else 0)
 
     def test_a_mesh_is_resumed_bit_for_bit(self):
         for name, more in (("exact", ()), ("calibrated", ("--set", "pipeline.activations=calibrated-int8")),
