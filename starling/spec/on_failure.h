@@ -5,7 +5,7 @@
 
 namespace starling {
 
-// Returns true if server processes hold the parameters, as with parameter-server and downpour.
+// Returns true if server processes hold the parameters, as with parameter-server, downpour and async-easgd.
 bool has_servers(const RunSpec& spec);
 
 // Returns true if each rank holds a complete replica of the model.
@@ -20,7 +20,8 @@ bool evaluates_alone(const RunSpec& spec);
 bool saves_on_request(const RunSpec& spec);
 
 // Returns true if the remaining ranks continue after a rank was killed. For kAuto, they continue if each
-// worker has a complete model and workers do not wait for each other (downpour, or a staleness above 0).
+// worker has a complete model and workers do not wait for each other (downpour, async-easgd, or a staleness
+// above 0).
 bool goes_on_after_loss(const RunSpec& spec);
 
 }  // namespace starling

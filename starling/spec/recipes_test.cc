@@ -245,8 +245,8 @@ TEST(Recipes, TheBatchIsRoundedToWhatTheReplicasShareEqually) {
   EXPECT_THROW(validate(wrong.spec, wrong.origins), ConfigError);
 }
 
-// Central storage does not clip, and workers of servers clip one by one, so the recipe of llama sets no
-// clipping there.
+// Central storage does not clip, and workers that push gradients clip one by one, so the recipe of llama sets
+// no clipping there.
 TEST(Recipes, ClipOnlyWhereTheExchangeCan) {
   const std::vector<std::string> llama = {"model.name=llama", "data.source=grammar"};
   EXPECT_EQ(config_with(llama).spec.optimizer.clip_norm, 1.0);
@@ -257,6 +257,9 @@ TEST(Recipes, ClipOnlyWhereTheExchangeCan) {
     EXPECT_EQ(config.spec.optimizer.clip_norm, 0.0) << exchange;
     validate(config.spec, config.origins);
   }
+  std::vector<std::string> elastic = llama;
+  elastic.emplace_back("exchange.name=async-easgd");  // its workers update their own models
+  EXPECT_EQ(config_with(elastic).spec.optimizer.clip_norm, 1.0);
 }
 
 TEST(Recipes, ThreadsWithoutLocksHaveNoMomentum) {
