@@ -473,6 +473,11 @@ TEST(AsyncEasgd, EveryWorkerTakesItsOwnParametersFromACheckpoint) {
     const auto strategy = job.join(at.rank, *at.store, clock, workers.get());
     strategy->load_state(without);
     EXPECT_EQ(parameters_of(strategy->own_state()), at.rank == 0 ? own : center);
+    const StrategyState state = strategy->state();
+    if (at.rank == 0) {
+      EXPECT_EQ(state.optimizer.at("momentum@1/x").abs().sum().item<double>(), 0);
+      EXPECT_TRUE(state.optimizer.at("momentum@0/x").equal(written.optimizer.at("momentum@0/x")));
+    }
   });
 }
 
