@@ -128,6 +128,28 @@ class CheckDocs(Tree):
         self.finds("docs/reference/run-folder.md", "| `step` |\n", "to_json.cc:2: docs/reference/run-folder.md does not describe `rank`",
                    "to_json.cc:3: docs/reference/run-folder.md does not describe `wait_s`")
 
+    def test_flags_beside_names_of_other_frameworks(self):
+        self.write("docs/reference/configuration.md", "| Key | Type | Default | Flag | Meaning |\n|---|---|---|---|---|\n"
+                   "| `exchange.name` | one of all-reduce, gossip | `\"all-reduce\"` | `--exchange NAME` | How ranks agree. |\n"
+                   "| `exchange.codec` | a text | `\"none\"` | `--codec NAME` | NAME is none, fp16 or prune, or prune+fp16. |\n"
+                   "| `train.tune` | true or false | `false` | `--tune` | Measures. |\n"
+                   "| `train.ranks` | an integer | `1` | `-n, --ranks N` | Processes. |\n"
+                   "| `train.layout` | one of a, b | `\"a\"` |  | Layout. |\n")
+        self.write("starling/spec/schema_table.cc", "".join(f'{{.key = "{key}", .flags = "{flags}"}},\n' for key, flags in (
+            ("exchange.name", "--exchange"), ("exchange.codec", "--codec"), ("train.tune", "--tune"), ("train.ranks", "-n,--ranks"),
+            ("train.layout", ""))))
+        page, head = "docs/reference/other-frameworks.md", "| Starling | X |\n|---|---|\n"
+        good = "| `--exchange all-reduce` | |\n| `--exchange gossip -n 4`, `--ranks N` | `--tune 3` |\n"
+        self.passes(page, head + good + "| `--codec prune+fp16:keep=0.5 --tune --set train.layout=b` | |\n\n| Other |\n|---|\n| text |\n")
+        self.finds(page, head + good.replace("gossip", "gosip"), f"{page}:4: --exchange does not take the value gosip",
+                   f"{page}:1: no row has --exchange gossip")
+        self.finds(page, head + good + "| `--codec int8` | |\n| `--codec` | |\n| `--tune on` | |\n| none | |\n",
+                   "5: --codec does not take the value int8", "6: --codec needs a value", "7: the configuration has no flag on",
+                   "8: the first cell of the row names no flag")
+        self.finds(page, head + good + "| `--set train.layout=c` | |\n| `--json` | |\n", "5: train.layout does not take the value c",
+                   "6: the configuration has no flag --json")
+        self.finds(page, good, f"{page}:1: no row has --exchange all-reduce", f"{page}:1: no row has --exchange gossip")
+
     def test_fences(self):
         fence = "`" * 3
         self.passes("docs/a.md", f"Text.\n\n{fence}cpp\nx\n{fence}\n\n- a\n  {fence}\n  x\n  {fence}\n\n`{fence}md\n{fence}\nx\n{fence}\n`{fence}\n"
