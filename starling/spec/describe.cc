@@ -107,6 +107,34 @@ std::string table_title(std::string_view table) {
   return fmt::format("## [{}]\n\n| Key | Type | Default | Flag | Meaning |\n|---|---|---|---|---|\n", table);
 }
 
+// Returns what the loss of a rank does to a run of the exchange, with train.on_failure = "continue".
+std::string_view loss_text(const ExchangeTraits& exchange) {
+  if (!exchange.survives_loss) return "ends the run";
+  return exchange.servers ? "the other workers can continue; a lost server ends the run"
+                          : "the other ranks can continue";
+}
+
+// Returns the table of what each exchange assumes and guarantees, with the heading of its section.
+std::string consistency_markdown() {
+  std::string out =
+      "## What each exchange assumes and guarantees\n\n"
+      "*Synchronous*: the gradients of a step are those of equal parameters. *Bounded*: a number of steps\n"
+      "limits what a rank misses of another rank. *Asynchronous*: nothing limits it. An assumption is what "
+      "a\n"
+      "proof or experience rests on. A guarantee holds in every run. \"Update of one process\" holds "
+      "without\n"
+      "a codec, backup workers and threads without locks. `--on-failure` says whether ranks continue.\n\n"
+      "| `--exchange` | Kind | Waiting | It assumes | It guarantees | Update of one process | A lost rank |\n"
+      "|---|---|---|---|---|---|---|\n";
+  for (const ExchangeTraits& exchange : exchange_table()) {
+    for (const ConsistencyRow& row : consistency_rows(exchange))
+      out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", explanation_link(row.name, exchange.page),
+                         row.kind, row.waits, cell(row.assumes), cell(row.guarantees),
+                         row.one_process ? "yes" : "no", loss_text(exchange));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string json_schema() {
@@ -186,7 +214,7 @@ std::string strategies_markdown() {
          "\nThese flags change how a replica is stored, cut or sent. They combine with exchanges as each "
          "page "
          "says.\n\n" +
-         flags;
+         flags + "\n" + consistency_markdown();
 }
 
 std::string explain(std::string_view key) {

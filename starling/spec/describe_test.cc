@@ -1,5 +1,6 @@
 #include "starling/spec/describe.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -109,6 +110,44 @@ TEST(Describe, StrategiesNameEveryRowWithItsPage) {
   EXPECT_THAT(text, HasSubstr("| [`all-reduce`](all-reduce.md) | w ← w"));
   EXPECT_THAT(text, HasSubstr("\n| [`--hybrid auto\\|LAYERS`](tensor.md#hybrid) | "));
   EXPECT_THAT(text, HasSubstr("](../reference/codecs.md) | "));
+}
+
+// No exchange is missing in the table of what exchanges assume and guarantee, and none has a text that no row
+// shows.
+TEST(Describe, EveryExchangeSaysWhatItAssumesAndGuarantees) {
+  const std::string text = strategies_markdown();
+  for (const ExchangeTraits& exchange : exchange_table()) {
+    const std::vector<ConsistencyRow> rows = consistency_rows(exchange);
+    for (const std::string_view all : {exchange.assumes, exchange.guarantees})
+      EXPECT_EQ(std::count(all.begin(), all.end(), '\n') + 1, std::ssize(rows))
+          << exchange.name << ": " << all;
+    for (const ConsistencyRow& row : rows) {
+      EXPECT_GT(row.assumes.size(), 10u) << row.name;
+      EXPECT_GT(row.guarantees.size(), 10u) << row.name;
+      EXPECT_THAT(text, HasSubstr("| [`" + row.name + "`](")) << row.name;
+      EXPECT_THAT(text, HasSubstr(") | " + std::string(row.kind) + " | " + std::string(row.waits) + " | "));
+    }
+  }
+}
+
+TEST(Describe, TheKindOfAnExchangeFollowsFromItsTraits) {
+  const auto kinds = [](ExchangeTraits traits) {
+    traits.name = "x";
+    traits.assumes = "a\nb\nc";
+    traits.guarantees = "d\ne";
+    traits.one_process_update = true;
+    std::string all;
+    for (const ConsistencyRow& row : consistency_rows(traits))
+      all += fmt::format("{}: {} {}{}{};", row.name, row.kind, row.assumes, row.guarantees, row.one_process);
+    return all;
+  };
+  EXPECT_EQ(kinds({.lockstep = Lockstep::kEveryStep}), "x: synchronous adtrue;");
+  EXPECT_EQ(kinds({.lockstep = Lockstep::kRounds}), "x: bounded adfalse;");
+  EXPECT_EQ(kinds({.lockstep = Lockstep::kNever, .neighbors = true}), "x: bounded adfalse;");
+  EXPECT_EQ(kinds({.lockstep = Lockstep::kNever}), "x: asynchronous adfalse;");
+  EXPECT_EQ(kinds({.lockstep = Lockstep::kByStaleness}),
+            "x --staleness 0: synchronous adtrue;x --staleness s: bounded befalse;x --staleness inf: "
+            "asynchronous cfalse;");
 }
 
 // Returns the cells of the rows of README's table of strategies, without spaces around them.

@@ -83,8 +83,9 @@ Extensions& Extensions::exchange(const ExchangeTraits& traits, ExchangeMaker mak
   auto owning = std::make_shared<OwningRow<AddedExchange>>();
   owning->row = {traits, std::move(make)};
   ExchangeTraits& own = owning->row.traits;
-  for (std::string_view* text : {&own.name, &own.summary, &own.use_when, &own.step, &own.bytes,
-                                 &own.statistics, &own.page, &own.keys, &own.recipe})
+  for (std::string_view* text :
+       {&own.name, &own.summary, &own.use_when, &own.step, &own.bytes, &own.statistics, &own.assumes,
+        &own.guarantees, &own.page, &own.keys, &own.recipe})
     owning->own(*text);
   exchanges_.push_back(pointer_to(std::move(owning)));
   return *this;

@@ -19,6 +19,15 @@ constexpr ExchangeTraits kExchanges[] = {
 };
 #undef STARLING_EXCHANGE
 
+// Returns line `number`, counted from 0, of a text. A text with fewer lines has empty ones.
+std::string_view line_of(std::string_view text, int number) {
+  for (; number > 0; --number) {
+    const size_t end = text.find('\n');
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
 std::string joined_names() {
   std::string names;
   for (const ExchangeTraits& exchange : kExchanges) {
@@ -128,6 +137,37 @@ std::string names_of_exchanges(const RunSpec& spec, const std::function<bool(con
     names += exchange->name;
   }
   return names;
+}
+
+std::vector<ConsistencyRow> consistency_rows(const ExchangeTraits& exchange) {
+  constexpr std::string_view kEachStep = "all ranks finish each step together";
+  constexpr std::string_view kNobody = "no rank waits for a step of another rank";
+  const auto row = [&](std::string_view mode, std::string_view kind, std::string_view waits, int line) {
+    const bool by_staleness = exchange.lockstep == Lockstep::kByStaleness;
+    const std::string name =
+        by_staleness ? fmt::format("{} --staleness {}", exchange.name, mode) : std::string(exchange.name);
+    return ConsistencyRow{name,
+                          kind,
+                          waits,
+                          line_of(exchange.assumes, line),
+                          line_of(exchange.guarantees, line),
+                          exchange.one_process_update && kind == "synchronous",
+                          &exchange};
+  };
+  switch (exchange.lockstep) {
+    case Lockstep::kEveryStep:
+      return {row("", "synchronous", kEachStep, 0)};
+    case Lockstep::kRounds:
+      return {row("", "bounded", "all ranks meet after each round of steps", 0)};
+    case Lockstep::kByStaleness:
+      return {row("0", "synchronous", kEachStep, 0),
+              row("s", "bounded", "a read waits for workers that are more than s steps behind", 1),
+              row("inf", "asynchronous", kNobody, 2)};
+    case Lockstep::kNever:
+      break;
+  }
+  if (exchange.neighbors) return {row("", "bounded", "each step waits for the neighbors of the rank", 0)};
+  return {row("", "asynchronous", kNobody, 0)};
 }
 
 bool in_lockstep(const RunSpec& spec) {

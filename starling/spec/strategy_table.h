@@ -29,9 +29,14 @@ struct ExchangeTraits {
   std::string_view step = {};        // One step: a formula, or a sentence.
   std::string_view bytes = {};       // Bytes that a rank sends. |W| is the size of the parameters.
   std::string_view statistics = {};  // What `result.strategy` reports. Names are between backticks.
-  std::string_view page = {};        // The page of the manual, relative to docs/.
-  std::string_view keys = {};        // The keys of the table `exchange` that it reads, separated by spaces.
+  // What its theory rests on, and what holds in every run. If `lockstep` is kByStaleness, each text has three
+  // lines: for exchange.staleness 0, for a bound, and for inf.
+  std::string_view assumes = {};
+  std::string_view guarantees = {};
+  std::string_view page = {};  // The page of the manual, relative to docs/.
+  std::string_view keys = {};  // The keys of the table `exchange` that it reads, separated by spaces.
   Lockstep lockstep = Lockstep::kNever;  // When its ranks wait for each other.
+  bool neighbors = false;                // With kNever: each step waits for the messages of its neighbors.
   bool servers = false;                  // Server processes hold the parameters.
   // The servers hold the center of elastic averaging. Each worker updates its own whole model and meets the
   // center at its own time.
@@ -89,6 +94,20 @@ std::vector<const ExchangeTraits*> exchanges_of(const RunSpec& spec);
 
 // Returns the names of those of them for which `has` is true, separated by commas, for messages.
 std::string names_of_exchanges(const RunSpec& spec, const std::function<bool(const ExchangeTraits&)>& has);
+
+// What a step knows of the steps of other ranks, in one mode of an exchange.
+struct ConsistencyRow {
+  std::string name;             // The name of the exchange, with `--staleness` if that decides.
+  std::string_view kind;        // synchronous, bounded or asynchronous.
+  std::string_view waits;       // When a rank waits, and for which ranks.
+  std::string_view assumes;     // A line of ExchangeTraits::assumes.
+  std::string_view guarantees;  // A line of ExchangeTraits::guarantees.
+  bool one_process = false;     // Without a codec or backup workers, each update equals that of one process.
+  const ExchangeTraits* exchange = nullptr;
+};
+
+// Returns the modes of an exchange: three if exchange.staleness decides, otherwise one.
+std::vector<ConsistencyRow> consistency_rows(const ExchangeTraits& exchange);
 
 // Returns true if all ranks of the run finish each step together.
 bool in_lockstep(const RunSpec& spec);
