@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -16,14 +17,14 @@
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
 #include "starling/data/divide_samples.h"
+#include "starling/data/read_place.h"
 
 namespace starling {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// Longest time that a read may take. A longer read means that a disk or network file system does not respond.
-constexpr std::chrono::minutes kReadTimeout{10};
+constexpr int64_t kMostPrefetch = 4096;  // the largest data.prefetch
 
 // The samples of one step for one rank.
 struct Plan {
@@ -31,14 +32,26 @@ struct Plan {
   LoaderOptions options;
   int64_t steps_per_epoch = 0;
 
-  Batch read(int64_t step) const {
+  // The positions of this rank in step `step`, counted from 0.
+  struct Positions {
+    int64_t epoch, first, count;
+  };
+  Positions positions(int64_t step) const {
     const int64_t of_epoch = step % steps_per_epoch;
     const RankShare share = share_of(options, samples_of_step(options, source->size(), of_epoch));
     const int64_t first = of_epoch * options.global_batch + (share.samples > 0 ? share.first : 0);
-    return read_positions(*source, options, step / steps_per_epoch, first,
-                          std::max<int64_t>(1, share.samples));
+    return {step / steps_per_epoch, first, std::max<int64_t>(1, share.samples)};
+  }
+
+  Batch read(int64_t step) const {
+    const Positions at = positions(step);
+    return read_positions(*source, options, at.epoch, at.first, at.count);
   }
 };
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
 
 at::Tensor keys_of(const std::vector<int64_t>& indices, uint64_t seed, int64_t epoch) {
   constexpr uint64_t kStream = 0x6B657973ULL;  // distinct from the numbers of the order and the augmentation
@@ -60,7 +73,7 @@ class DirectLoader final : public Loader {
     const auto start = SteadyClock::now();
     Batch batch = plan_.read(step_);
     ++step_;
-    waited_ += std::chrono::duration<double>(SteadyClock::now() - start).count();
+    waited_ += seconds_since(start);
     return batch;
   }
   double waited_s() const override { return waited_; }
@@ -72,18 +85,70 @@ class DirectLoader final : public Loader {
   double waited_ = 0;
 };
 
-// The loader for one or more workers: a ring of slots, as many as the larger one of `prefetch` and `workers`.
-// Workers claim steps in order and fill slot step % slots. next() empties the slots in order. mutex_ guards
-// slots_, claimed_, delivered_ and stopping_. Batches are read without the lock.
+// A ring of slots, as many as the larger one of `prefetch` and `workers`. Workers claim steps in order and
+// fill slot step % slots. The loader empties the slots in order. mutex guards slots, claimed, delivered and
+// stopping. Batches are read without the lock. The workers share the ring with the loader, so that a worker
+// whose read never ends can be left behind.
+struct Ring {
+  struct Slot {
+    bool full = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+
+  explicit Ring(Plan what)
+      : plan(std::move(what)),
+        slots(static_cast<size_t>(std::max(plan.options.prefetch, plan.options.workers))),
+        places(slots.size()),
+        claimed(plan.options.first_step),
+        delivered(plan.options.first_step) {}
+
+  size_t index_of(int64_t step) const { return static_cast<size_t>(step) % slots.size(); }
+
+  // Reads batches until the ring stops. Called by each worker.
+  void work() {
+    for (;;) {
+      int64_t step = 0;
+      {
+        std::unique_lock lock(mutex);
+        room.wait(lock, [&] { return stopping || claimed < delivered + static_cast<int64_t>(slots.size()); });
+        if (stopping) return;
+        step = claimed++;
+        places[index_of(step)].clear();
+      }
+      Slot filled;
+      filled.full = true;
+      try {
+        const ReadPlaceScope scope(places[index_of(step)]);
+        filled.batch = plan.read(step);
+      } catch (...) {
+        filled.error = std::current_exception();
+      }
+      {
+        std::lock_guard lock(mutex);
+        slots[index_of(step)] = std::move(filled);
+      }
+      ready.notify_one();
+    }
+  }
+
+  const Plan plan;
+  std::mutex mutex;
+  std::condition_variable ready;  // signals that a slot was filled
+  std::condition_variable room;   // signals that a slot was emptied, or that the loader ends
+  std::vector<Slot> slots;
+  std::vector<ReadPlace> places;  // what the worker of each slot reads
+  int64_t claimed;                // the next step that a worker takes
+  int64_t delivered;              // the next step that next() returns
+  bool stopping = false;
+};
+
+// The loader for one or more workers.
 class PrefetchLoader final : public Loader {
  public:
-  explicit PrefetchLoader(Plan plan)
-      : plan_(std::move(plan)),
-        slots_(static_cast<size_t>(std::max(plan_.options.prefetch, plan_.options.workers))),
-        claimed_(plan_.options.first_step),
-        delivered_(plan_.options.first_step) {
+  explicit PrefetchLoader(Plan plan) : ring_(std::make_shared<Ring>(std::move(plan))) {
     try {
-      for (int64_t i = 0; i < plan_.options.workers; ++i) workers_.emplace_back([this] { work(); });
+      for (int64_t i = 0; i < options().workers; ++i) workers_.emplace_back([ring = ring_] { ring->work(); });
     } catch (...) {
       stop();
       throw;
@@ -92,87 +157,104 @@ class PrefetchLoader final : public Loader {
   ~PrefetchLoader() override { stop(); }
 
   Batch next() override {
-    std::unique_lock lock(mutex_);
-    Slot& slot = slot_of(delivered_);
+    note_step();
+    std::unique_lock lock(ring_->mutex);
+    Ring::Slot& slot = ring_->slots[ring_->index_of(ring_->delivered)];
     if (!slot.full) wait_for(slot, lock);
     // the slot stays, so every later call reports the error again
     if (slot.error) std::rethrow_exception(slot.error);
     Batch batch = std::move(slot.batch);
-    slot = Slot{};
-    ++delivered_;
+    slot = Ring::Slot{};
+    ++ring_->delivered;
     lock.unlock();
-    room_.notify_one();
+    ring_->room.notify_one();
+    returned_ = SteadyClock::now();
     return batch;
   }
   double waited_s() const override { return waited_.load(std::memory_order_relaxed); }
-  int64_t steps_per_epoch() const override { return plan_.steps_per_epoch; }
+  int64_t steps_per_epoch() const override { return ring_->plan.steps_per_epoch; }
 
  private:
-  struct Slot {
-    bool full = false;
-    Batch batch;
-    std::exception_ptr error;
-  };
+  const LoaderOptions& options() const { return ring_->plan.options; }
 
-  Slot& slot_of(int64_t step) { return slots_[static_cast<size_t>(step) % slots_.size()]; }
+  // Follows the time that the caller spends between two batches.
+  void note_step() {
+    if (returned_ == SteadyClock::time_point()) return;
+    constexpr double kNewest = 0.1;  // weight of the newest step in the mean
+    const double step_s = seconds_since(returned_);
+    mean_step_s_ = mean_step_s_ == 0 ? step_s : (1 - kNewest) * mean_step_s_ + kNewest * step_s;
+  }
 
-  void wait_for(Slot& slot, std::unique_lock<std::mutex>& lock) {
+  // Waits with the lock held until the slot is full, and without it while a report is made.
+  void wait_for(const Ring::Slot& slot, std::unique_lock<std::mutex>& lock) {
     const auto start = SteadyClock::now();
-    const bool came = ready_.wait_for(lock, kReadTimeout, [&] { return slot.full; });
-    const double seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
+    const double never = 2 * options().read_timeout_s;
+    double report_s = options().stall_s > 0 && options().on_stall ? options().stall_s : never;
+    bool reported = false, came = false;
+    while (!came) {
+      const double until_s = std::min(report_s, options().read_timeout_s);
+      const auto until =
+          start + std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(until_s));
+      came = ring_->ready.wait_until(lock, until, [&] { return slot.full; });
+      if (came || until_s < report_s) break;
+      report(seconds_since(start), false, lock);
+      reported = true;
+      report_s *= 2;
+    }
+    const double seconds = seconds_since(start);
     waited_.store(waited_.load(std::memory_order_relaxed) + seconds, std::memory_order_relaxed);
-    if (!came) {
-      throw TimeoutError(
-          fmt::format("{}: the batch of step {} was not read within {} minutes: the disk, the network file "
-                      "system or the program's data source does not respond",
-                      plan_.source->info().name, delivered_, kReadTimeout.count()),
-          plan_.options.rank);
-    }
+    if (!came) give_up(seconds);
+    if (reported) report(seconds, true, lock);
   }
 
-  void work() {
-    for (;;) {
-      int64_t step = 0;
-      {
-        std::unique_lock lock(mutex_);
-        room_.wait(lock,
-                   [&] { return stopping_ || claimed_ < delivered_ + static_cast<int64_t>(slots_.size()); });
-        if (stopping_) return;
-        step = claimed_++;
-      }
-      Slot filled;
-      filled.full = true;
-      try {
-        filled.batch = plan_.read(step);
-      } catch (...) {
-        filled.error = std::current_exception();
-      }
-      {
-        std::lock_guard lock(mutex_);
-        slot_of(step) = std::move(filled);
-      }
-      ready_.notify_one();
+  void report(double seconds, bool over, std::unique_lock<std::mutex>& lock) {
+    const int64_t step = ring_->delivered;
+    lock.unlock();
+    const Plan::Positions at = ring_->plan.positions(step);
+    ReadStall stall{ring_->plan.source->info().name,
+                    ring_->places[ring_->index_of(step)].text(),
+                    step + 1,
+                    at.epoch,
+                    at.first,
+                    at.count,
+                    seconds,
+                    over,
+                    std::ssize(ring_->slots),
+                    options().workers};
+    if (over && mean_step_s_ > 0) {
+      const double more = std::min(std::ceil(seconds / mean_step_s_), double{kMostPrefetch});
+      stall.bridging = std::min<int64_t>(kMostPrefetch, stall.prefetch + static_cast<int64_t>(more));
     }
+    options().on_stall(stall);
+    lock.lock();
   }
 
+  [[noreturn]] void give_up(double seconds) {
+    given_up_ = true;
+    const std::string place = ring_->places[ring_->index_of(ring_->delivered)].text();
+    throw TimeoutError(
+        fmt::format("{}: the batch of step {} was not read within {:.0f} s{}{}: the disk, the network file "
+                    "system or the program's data source does not respond",
+                    ring_->plan.source->info().name, ring_->delivered + 1, seconds,
+                    place.empty() ? "" : ", while reading ", place),
+        options().rank);
+  }
+
+  // Ends the workers. After give_up(), a worker may be in a read that never ends, so nothing waits for them.
   void stop() {
     {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
+      std::lock_guard lock(ring_->mutex);
+      ring_->stopping = true;
     }
-    room_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
+    ring_->room.notify_all();
+    for (std::thread& worker : workers_) given_up_ ? worker.detach() : worker.join();
     workers_.clear();
   }
 
-  const Plan plan_;
-  mutable std::mutex mutex_;
-  std::condition_variable ready_;  // signals that a slot was filled
-  std::condition_variable room_;   // signals that a slot was emptied, or that the loader ends
-  std::vector<Slot> slots_;
-  int64_t claimed_;    // the next step that a worker takes
-  int64_t delivered_;  // the next step that next() returns
-  bool stopping_ = false;
+  const std::shared_ptr<Ring> ring_;
+  bool given_up_ = false;
+  SteadyClock::time_point returned_{};  // when next() returned last
+  double mean_step_s_ = 0;              // of the caller between batches; 0: unknown
   std::atomic<double> waited_{0};
   std::vector<std::thread> workers_;
 };
@@ -232,7 +314,7 @@ void check_loader_options(const Source& source, const LoaderOptions& o) {
   if (o.workers < 0 || o.workers > 256) {
     throw ConfigError("data.workers", fmt::format("{} threads; use 0 (read when asked) to 256", o.workers));
   }
-  if (o.prefetch < 1 || o.prefetch > 4096) {
+  if (o.prefetch < 1 || o.prefetch > kMostPrefetch) {
     throw ConfigError("data.prefetch", fmt::format("{} batches; use 1 to 4096", o.prefetch));
   }
   if (o.first_step < 0) throw ConfigError("first_step", fmt::format("{} is negative", o.first_step));

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "starling/base/error.h"
+#include "starling/data/read_stall.h"
 #include "starling/data/source.h"
 #include "starling/spec/run_spec.h"
 
@@ -35,6 +37,13 @@ struct LoaderOptions {
   int64_t workers = 1;     // threads that read ahead, up to 256; 0: next() reads
   int64_t prefetch = 4;    // batches that are read ahead, 1 to 4096, but at least one for each worker
   int64_t first_step = 0;  // number of global batches already used, for a resumed run
+  // With workers: a wait of this many seconds is reported, and again whenever it has doubled. 0: never.
+  double stall_s = 0;
+  // Called by next() for these reports, and for the end of a wait that was reported. Empty: no reports.
+  std::function<void(const ReadStall&)> on_stall = {};
+  // Longest wait of next() in seconds. A longer one means that a disk or network file system does not
+  // respond.
+  double read_timeout_s = 600;
 };
 
 // An endless sequence of batches. After the last whole global batch of an epoch, the next epoch begins. The
@@ -43,7 +52,8 @@ class Loader {
  public:
   virtual ~Loader() = default;
   // Returns this rank's share of the next global batch. Rethrows what a worker threw. Errors: TimeoutError if
-  // the workers deliver no batch within 10 minutes.
+  // the workers deliver no batch within read_timeout_s. The workers that still read are then left behind:
+  // they hold the source until their reads end.
   virtual Batch next() = 0;
   // Returns the seconds that next() has waited because no batch was ready. Without workers, these are the
   // seconds that it has read.

@@ -118,6 +118,23 @@ class WarningSink final : public EventSink {
   const std::atomic<bool>& leads_;
 };
 
+// Prints what a rank warns about itself while another rank leads. The rank that leads shows its own events
+// only.
+class OwnWarningSink final : public EventSink {
+ public:
+  // `leads` must outlive this object.
+  OwnWarningSink(int rank, const std::atomic<bool>& leads) : rank_(rank), leads_(leads) {}
+  void emit(const Event& event) override {
+    const auto* message = std::get_if<Message>(&event);
+    if (message == nullptr || message->severity < Severity::kWarning) return;
+    if (message->rank == rank_ && !leads_) warn_on_stderr(message->text);
+  }
+
+ private:
+  const int rank_;
+  const std::atomic<bool>& leads_;
+};
+
 }  // namespace
 
 std::string run_folder_of(const RunSpec& spec, const Environment& environment) {
@@ -378,6 +395,8 @@ void Session::open_sinks() {
     sinks.push_back(std::make_unique<WarningSink>(leads_));
   } else if (server_ >= 0) {  // a server does not train, but reports the workers that it lost
     sinks.push_back(std::make_unique<ProgressSink>(std::make_unique<FdOutput>(2), clock_, ProgressOptions{}));
+  } else if (environment_.identity.rank > 0) {
+    sinks.push_back(std::make_unique<OwnWarningSink>(environment_.identity.rank, leads_));
   }
   sink_ = std::make_unique<FanoutSink>(std::move(sinks));
   // If the launcher chose the folder, every rank knows it, in case the rank has to lead.

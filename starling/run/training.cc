@@ -41,16 +41,15 @@
 namespace starling {
 
 LoaderOptions loader_options(const RunSpec& spec, int rank, int ranks, int64_t first_step) {
-  LoaderOptions options;
-  options.seed = spec.train.seed;
-  options.order = spec.data.order;
-  options.global_batch = spec.train.global_batch;
-  options.rank = rank;
-  options.ranks = ranks;
-  options.workers = spec.data.workers;
-  options.prefetch = spec.data.prefetch;
-  options.first_step = first_step;
-  return options;
+  return {.seed = spec.train.seed,
+          .order = spec.data.order,
+          .global_batch = spec.train.global_batch,
+          .rank = rank,
+          .ranks = ranks,
+          .workers = spec.data.workers,
+          .prefetch = spec.data.prefetch,
+          .first_step = first_step,
+          .stall_s = spec.data.stall_s};
 }
 
 namespace {
@@ -272,7 +271,7 @@ Generation::Generation(Training& run)
       model_(carried_.watch(run.model_factory(norm_group_.get()))),
       made_([&] {
         if (!run.begun_) {
-          run.own_ = own_samples(spec_, run.data_, axes_, environment_.process.clock);
+          run.own_ = own_samples(spec_, run.data_, axes_, environment_);
           run.own_.shares = known_parts(spec_, run.choices_);
           run.length_ = train_length(spec_, *run.data_.train);
           run.length_.first_step = run.folder_->first_step();

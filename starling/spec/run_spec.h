@@ -85,6 +85,7 @@ struct DataSpec {
   bool normalize = true;           // data.normalize
   int64_t workers = 1;             // data.workers: threads per rank that decode ahead
   int64_t prefetch = 4;            // data.prefetch: batches per rank that are prepared ahead
+  double stall_s = 5;              // data.stall_s: wait for data that is reported with its file; 0 = never
   double validation = 0.1;         // data.validation: fraction of a text for validation
   // data.partition (--partition): auto none iid by-label dirichlet=A. Determines which samples belong to one
   // rank only (data/sample_partition.h). none: every batch is drawn from all samples. auto: iid for exchanges

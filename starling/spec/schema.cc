@@ -164,9 +164,9 @@ const SchemaEntry* find_entry(std::string_view key) {
 
 bool program_brings(const SchemaEntry& entry, const Extensions* added) {
   // The keys of a model or of data that apply to a user's program, too.
-  static constexpr std::string_view kOfPrograms[] = {"model.batch_norm", "model.conv",   "model.init",
-                                                     "data.order",       "data.workers", "data.prefetch",
-                                                     "data.partition",   "data.share"};
+  static constexpr std::string_view kOfPrograms[] = {"model.batch_norm", "model.conv",     "model.init",
+                                                     "data.order",       "data.workers",   "data.prefetch",
+                                                     "data.stall_s",     "data.partition", "data.share"};
   const bool of_model = entry.section == Section::kModel, of_data = entry.section == Section::kData;
   const bool adds_data = added != nullptr && added->takes_data();
   if (adds_data && (of_data || entry.key == "model.tokens")) return false;

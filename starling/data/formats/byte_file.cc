@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "starling/base/error.h"
+#include "starling/data/read_place.h"
 
 namespace starling {
 namespace {
@@ -16,6 +17,7 @@ constexpr size_t kFirst = size_t{64} << 10;  // room before the first bytes have
 }  // namespace
 
 ByteFile::ByteFile(const std::string& path) : path_(path) {
+  about_to_read(path, 0);
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     throw DataError(fmt::format("{}: {}; check the path", path, std::strerror(errno)));
@@ -33,6 +35,7 @@ void ByteFile::fail(uint64_t offset, const std::string& message) const {
 size_t ByteFile::read_some(uint8_t* out, size_t n) {
   size_t done = 0;
   while (done < n) {
+    about_to_read(path_, offset_);
     const int got = gzread(file_.get(), out + done, static_cast<unsigned>(std::min(n - done, kChunk)));
     int code = Z_OK;
     const char* text = gzerror(file_.get(), &code);

@@ -13,6 +13,7 @@
 #include "starling/base/error.h"
 #include "starling/data/formats/byte_file.h"
 #include "starling/data/formats/image_codec.h"
+#include "starling/data/read_place.h"
 
 namespace starling {
 namespace {
@@ -161,7 +162,10 @@ class FolderImages final : public ImageStore {
 
  private:
   std::span<const uint8_t> bytes_of(const Entry& entry, std::vector<uint8_t>& file) const {
-    if (archive_) return entry.bytes;
+    if (archive_) {
+      about_to_read(path_, entry.offset);  // the decoder reads the mapping of the file
+      return entry.bytes;
+    }
     file = ByteFile((fs::path(path_) / entry.name).string()).read_all(kMaxFile);
     return file;
   }

@@ -143,9 +143,10 @@ DataLoader Run::loader(std::shared_ptr<const Source> source, int64_t batch) {
       const RunEnvironment& environment = state_->own_loop();
       require_same_data({source, nullptr}, environment.group, "Run::loader");
       const MeshGroups& axes = state_->own_axes();
-      const OwnSamples own = own_samples(spec, {source, nullptr}, axes, environment.process.clock);
+      const OwnSamples own = own_samples(spec, {source, nullptr}, axes, environment);
       state->source = own.source;
       state->options = options_of(spec, own, axes, batch);
+      state->options.on_stall = own.on_stall;
       if (!own.parts.empty()) state->samples = state->options.global_batch * axes.mesh().replica;
     } else {
       state->options = loader_options(spec, 0, 1, 0);

@@ -91,8 +91,11 @@ OwnSamples divided_samples(const RunSpec& spec, const DataSets& data, const Mesh
 }  // namespace
 
 OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const MeshGroups& axes,
-                       const Clock& clock) {
-  OwnSamples own = divided_samples(spec, data, axes, clock);
+                       const RunEnvironment& environment) {
+  OwnSamples own = divided_samples(spec, data, axes, environment.process.clock);
+  own.on_stall = [&sink = environment.process.sink, rank = environment.world_rank()](const ReadStall& stall) {
+    sink.emit(Message{stall.over ? Severity::kInfo : Severity::kWarning, rank, stall_text(rank, stall)});
+  };
   if (exchange_traits(spec).shuffles_samples && spec.exchange.combine == "best") hold_out(spec, own);
   return own;
 }
@@ -119,10 +122,12 @@ std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, in
     options.unequal = places < own.replicas || has_unequal_shares(spec);
     options.parts = parts_of_remaining(own.shares, remaining);
     options.least = least_samples(spec);
+    options.on_stall = own.on_stall;
     return make_loader(own.source, options);
   }
   LoaderOptions options = loader_options(spec, 0, 1, first_step);
   options.global_batch = spec.train.global_batch / places;
+  options.on_stall = own.on_stall;
   if (places == own.replicas) return make_loader(own.source, options);
   std::vector<int64_t> indices = own.parts.at(rank);
   for (int r = 0; r < static_cast<int>(own.parts.size()); ++r) {

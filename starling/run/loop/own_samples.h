@@ -2,16 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "starling/base/clock.h"
 #include "starling/data/loader.h"
 #include "starling/data/source_factory.h"
 #include "starling/parallel/replica/sample_shuffle.h"
 #include "starling/run/ranks/mesh_groups.h"
+#include "starling/run/run_environment.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
@@ -32,11 +33,14 @@ struct OwnSamples {
   SampleShuffle shuffle;
   // This rank's samples on which no rank trains. exchange.combine = best selects models by them.
   Batch held_out;
+  // Warns that a step of this rank waits for data. The process's sink outlives it.
+  std::function<void(const ReadStall&)> on_stall;
 };
 
 // Returns the samples of this rank. All ranks of a replica have the same samples. For parallel-sgd, the
 // function is collective: it moves samples between the replicas until each part represents the whole.
-OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const MeshGroups& axes, const Clock& clock);
+OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const MeshGroups& axes,
+                       const RunEnvironment& environment);
 
 // Returns `print` with the statistics of the initial shuffle of parallel-sgd, if there was one, before a run
 // of `run_s` seconds. Collective over the replicas.
