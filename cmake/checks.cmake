@@ -100,7 +100,7 @@ if(TARGET starling)
       target_link_libraries(${program} PRIVATE starling_skip_destructors)
     endforeach()
     list(APPEND names warm_start own_program fit loop nest blocks device ports extend embed stalled_disk
-      paused_reader train run_end exchanges compare verify resume share run_folder faults failure full_disk
+      stalled_data paused_reader train run_end exchanges compare verify resume share run_folder faults failure full_disk
       bad_input served factorize lbfgs hosts launch_train comm why ckpt compress)
     starling_python_tests(slurm PROPERTIES LABELS processes RESOURCE_LOCK slurm)
   endif()
