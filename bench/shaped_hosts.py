@@ -47,13 +47,14 @@ def make_key(folder):
     return key
 
 
-def run_ranks(hosts, count, words, folder, port, timeout=3600):
-    """Runs `words` as rank h of `count` on each host h < count. Returns the JSON events of rank 0."""
+def run_ranks(hosts, places, words, folder, port, timeout=3600):
+    """Runs `words` as each rank, on the host places[rank]. Returns the JSON events of rank 0."""
     processes = []
-    for rank in range(count):
-        env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
-                   MASTER_ADDR=hosts_test.ADDRESS[0], MASTER_PORT=str(port), OMP_NUM_THREADS="1")
-        processes.append(subprocess.Popen(hosts.command(rank, words), cwd=folder, env=env, stdout=subprocess.PIPE,
+    for rank, host in enumerate(places):
+        env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(len(places)), LOCAL_RANK=str(places[:rank].count(host)),
+                   LOCAL_WORLD_SIZE=str(places.count(host)), MASTER_ADDR=hosts_test.ADDRESS[places[0]], MASTER_PORT=str(port),
+                   OMP_NUM_THREADS="1")
+        processes.append(subprocess.Popen(hosts.command(host, words), cwd=folder, env=env, stdout=subprocess.PIPE,
                                           stderr=subprocess.PIPE, text=True))
     try:
         ends = [p.communicate(timeout=timeout) for p in processes]

@@ -30,6 +30,7 @@ struct ServerAccess {
   ServerRendezvous rendezvous;  // equal on all workers and servers
   int worker = 0;               // the number of this worker
   bool loads = true;            // whether this worker's initial parameters become those of the servers
+  Group* team = nullptr;        // the ranks of this worker's team (server_team.h); null: it is alone
 };
 
 // The parts of one exchange. The references must outlive the strategy, except that of the factory, which is

@@ -10,6 +10,7 @@
 #include <exception>
 #include <utility>
 
+#include "starling/base/check.h"
 #include "starling/base/error.h"
 #include "starling/c10d/data_type.h"
 #include "starling/comm/message_tags.h"
@@ -72,6 +73,8 @@ void check_parameter_server_options(const ParameterServerOptions& o) {
         "exchange.push_every",
         fmt::format("push_every is {} and fetch_every is {}; both must be at least 1", o.n_push, o.n_fetch));
   }
+  STARLING_CHECK(o.team == nullptr || (o.server.synchronous() && o.keys.empty()),
+                 "a team needs synchronous servers and whole models");
   if (o.server.synchronous() && o.n_push != o.n_fetch) {
     throw ConfigError("exchange.push_every", "push_every and fetch_every must be equal with --staleness 0");
   }
@@ -83,6 +86,7 @@ ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterSer
     : options_(options),
       worker_(worker),
       workers_(workers),
+      team_(options.team),
       clock_(clock),
       replica_(factory, no_rule(), options.replica) {
   check_parameter_server_options(options);
@@ -187,7 +191,8 @@ void ParameterServer::find_keys() {
     Key key{whole ? k.name : k.slice_of, k.sizes, {strides.begin(), strides.end()}};
     key.home = k.home;
     key.held = found != place.end() && (whole || k.home == slices()->rank());
-    key.owned = key.held && counts_here(options_.replica.parts, key.parameter);
+    // The servers do not wait for a rank that owns nothing.
+    key.owned = key.held && team_.leads() && counts_here(options_.replica.parts, key.parameter);
     key.copied = whole && slices() != nullptr;
     if (key.held) key.offset = replica_.layout().offset[found->second];
     if (key.owned) key.strides = parameters[found->second].tensor.strides().vec();
@@ -259,10 +264,13 @@ void ParameterServer::load(int64_t updates, bool with_states) {
 
 void ParameterServer::fetch() {
   const Nanoseconds start = clock_.now();
-  last_pull_ = with_client([&](auto& client) {
-    using T = typename std::decay_t<decltype(client)>::Value;
-    return client.pull(data_of<T>(replica_.parameters()));
-  });
+  if (team_.leads()) {
+    last_pull_ = with_client([&](auto& client) {
+      using T = typename std::decay_t<decltype(client)>::Value;
+      return client.pull(data_of<T>(replica_.parameters()));
+    });
+  }
+  team_.share(replica_.parameters(), last_pull_);
   share_copies();
   replica_.parameters_changed();
   fetched_ = true;
@@ -304,11 +312,14 @@ void ParameterServer::clip() {
 void ParameterServer::push() {
   const Nanoseconds start = clock_.now();
   at::Tensor& gradient = options_.n_push > 1 ? added_up_ : replica_.gradients();
-  with_client([&](auto& client) {
-    using T = typename std::decay_t<decltype(client)>::Value;
-    client.push(data_of<T>(gradient),
-                {.lr = step_.lr, .loss = own_loss_, .stop = step_.stop_requested, .weight = weight_});
-  });
+  PushNotes notes{.lr = step_.lr, .loss = own_loss_, .stop = step_.stop_requested, .weight = weight_};
+  team_.gather(gradient, notes);
+  if (team_.leads()) {
+    with_client([&](auto& client) {
+      using T = typename std::decay_t<decltype(client)>::Value;
+      client.push(data_of<T>(gradient), notes);
+    });
+  }
   weight_ = 0;
   if (options_.n_push > 1) added_up_.zero_();
   unpushed_ = 0;
@@ -391,6 +402,7 @@ void ParameterServer::consensus() {
     using T = typename std::decay_t<decltype(client)>::Value;
     client.snapshot(data_of<T>(replica_.parameters()));
   });
+  team_.share(replica_.parameters(), last_pull_);
   share_copies();
   replica_.parameters_changed();
   // The exact weights are only for evaluation. The next step pulls the weights that it would have trained on
@@ -552,6 +564,7 @@ std::unique_ptr<Strategy> make_parameter_server(const ExchangeParts& parts) {
   if (traits.reads("push_every")) options.n_push = parts.spec.exchange.push_every;
   if (traits.reads("fetch_every")) options.n_fetch = parts.spec.exchange.fetch_every;
   options.keys = parts.keys;
+  options.team = servers.team;
   options.loads = servers.loads;
   options.survives_losses = goes_on_after_loss(parts.spec);
   options.more_services = parts.replica.own_gradients;

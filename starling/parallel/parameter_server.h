@@ -30,6 +30,7 @@
 
 #include "starling/base/clock.h"
 #include "starling/parallel/replica/flat_replica.h"
+#include "starling/parallel/server_team.h"
 #include "starling/server/client.h"
 #include "starling/server/server_options.h"
 
@@ -55,6 +56,9 @@ struct ParameterServerOptions {
   // owns those that its replica has and that replica.parts does not count elsewhere. Empty if the replica is
   // whole, or if its layers are sharded over replica.parts.slices; the keys are then those of all slices.
   std::vector<ServerKey> keys;
+  // The ranks of which rank 0 pushes and pulls for all (server_team.h). Null: each rank does so for itself.
+  // If set, the servers are synchronous, and `keys` is empty. It must outlive the strategy.
+  Group* team = nullptr;
   // Whether the initial parameters that this rank owns become those of the servers. Exactly one worker must
   // load each parameter.
   bool loads = false;
@@ -156,6 +160,7 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   ParameterServerOptions options_;
   const int worker_;
   Group* const workers_;
+  const ServerTeam team_;
   const Clock& clock_;
   std::vector<std::string> state_names_;
   TorchSettings torch_;  // of an own optimizer that is no update rule

@@ -187,6 +187,73 @@ TEST(ParameterServerStrategy, AtStalenessZeroItEqualsAllReduceBitForBit) {
   EXPECT_LE(out.numbers[1], (kSteps + 3) * out.numbers[2] + 4096);
 }
 
+// What the four workers have after kSteps in teams of `size`: the parameters, the loss of the last step, and
+// the bytes of each worker.
+struct TeamOutcome {
+  Values x, losses, bytes;
+};
+
+TeamOutcome run_teams(int size) {
+  const Job job(0);
+  ForkedRanks ranks(kWorkers + kServers, [&](int rank, Store& store) {
+    at::set_num_threads(1);
+    if (rank >= kWorkers) {
+      job.serve(rank - kWorkers, store);
+      return;
+    }
+    const SystemClock clock;
+    const auto whole = join_group(store, rank, kWorkers);
+    std::vector<int> members;
+    for (int r = rank / size * size; r < rank / size * size + size; ++r) members.push_back(r);
+    const auto team = join_subset(store, *whole, "team", members);
+    ParameterServerOptions own = job.options;
+    own.loads = rank == 0;
+    own.replica.rank = rank;
+    own.team = size > 1 ? team.get() : nullptr;
+    ParameterServer strategy(quadratic_model, own, store, job.rendezvous, rank, nullptr, clock);
+    StepReport report;
+    for (int step = 1; step <= kSteps; ++step)
+      report = one_step(strategy, rank, step, step == kSteps && rank == 3);
+    const double bytes = strategy.strategy_stats()["bytes_exchanged"];
+    strategy.consensus();
+    const Values seen = x_of(strategy.own_state());
+    put(store, "seen/" + std::to_string(rank), seen);
+    put(store, "of/" + std::to_string(rank), Values{report.loss, bytes, report.stop ? 1.0 : 0.0});
+    const StrategyState state = strategy.state();
+    if (rank == 0) put(store, "x", x_of(state));
+  });
+  ranks.wait_all();
+  TeamOutcome out{take<double>(ranks.store(), "x"), {}, {}};
+  for (int r = 0; r < kWorkers; ++r) {
+    const Values of = take<double>(ranks.store(), "of/" + std::to_string(r));
+    out.losses.push_back(of.at(0));
+    out.bytes.push_back(of.at(1));
+    EXPECT_EQ(of.at(2), 1) << "worker " << r << " was not told that worker 3 asked to stop";
+    EXPECT_EQ(take<double>(ranks.store(), "seen/" + std::to_string(r)), out.x) << "worker " << r;
+  }
+  return out;
+}
+
+TEST(ParameterServerStrategy, TeamsMakeTheUpdatesOfSingleRanksAndOnlyTheirLeadersSend) {
+  const TeamOutcome alone = run_teams(1);
+  EXPECT_EQ(alone.x, all_reduce_result());
+  const double step_bytes = 2 * (kX + kY) * sizeof(double) + 3 * kHeadBytes * kServers;
+  for (const int size : {2, 4}) {
+    const TeamOutcome teams = run_teams(size);
+    ASSERT_EQ(teams.x.size(), kX + kY);
+    for (size_t i = 0; i < kX + kY; ++i)
+      EXPECT_NEAR(teams.x[i], alone.x[i], 1e-12) << size << ", element " << i;
+    for (int r = 0; r < kWorkers; ++r) {
+      EXPECT_NEAR(teams.losses[r], alone.losses[r], 1e-12) << size;
+      if (r % size == 0) {
+        EXPECT_GE(teams.bytes[r], kSteps * step_bytes) << size << ", worker " << r;
+      } else {
+        EXPECT_LT(teams.bytes[r], kSteps * step_bytes / 2) << size << ", worker " << r;
+      }
+    }
+  }
+}
+
 TEST(ParameterServerStrategy, StaleAndAsynchronousEqualTheirReplay) {
   Job stale(3, "adagrad");
   const Outcome out = run(stale);

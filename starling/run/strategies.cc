@@ -48,7 +48,7 @@ ExchangeParts parts_of(const StrategyParts& parts, const ModelFactory& factory, 
   ExchangeParts result{parts.spec, factory,          group, environment.process.clock, replica,
                        part,       parts.total_steps};
   result.servers = {environment.store, environment.rendezvous, environment.group.rank(),
-                    parts.axes.place().replica == 0};
+                    parts.axes.place().replica == 0, parts.axes.team()};
   result.on_bucket = parts.on_bucket;
   result.held_out = parts.held_out;
   return result;

@@ -183,6 +183,7 @@ struct ExchangeSpec {
   // exchange.pull_codec (--pull-codec): compression of weights that a server sends
   std::string pull_codec = "none";
   int64_t servers = 1;          // exchange.servers (--servers): number of server shards
+  int64_t team = 1;             // exchange.team: ranks of which one pushes and pulls for all
   std::string staleness = "0";  // exchange.staleness (--staleness): parameter-server: 0, a bound, or inf
   int64_t backup = 0;           // exchange.backup (--backup): slowest workers that each step ignores
   std::string reduction_order = "fixed";  // exchange.reduction_order: parameter-server: fixed arrival

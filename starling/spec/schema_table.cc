@@ -416,9 +416,12 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .flags = "--pull-codec", .placeholder = "NAME[:KEY=VALUE]"},
   {.key = "exchange.servers", .member = at<kExchange, &ExchangeSpec::servers>(),
    .section = Section::kParallel,
-   .doc = "number of server shards. Each shard is a process in addition to the "
-          "ranks.",
+   .doc = "number of server shards. Each shard is a process in addition to the ranks.",
    .unit = "processes", .range = within(1, 4096), .flags = "--servers", .placeholder = "S"},
+  {.key = "exchange.team", .member = at<kExchange, &ExchangeSpec::team>(), .section = Section::kParallel,
+   .doc = "number of consecutive ranks that add up their gradients, so that one of them pushes the sum. It "
+          "divides train.ranks. With more than 1 the servers are the root of a tree, at staleness 0.",
+   .unit = "ranks", .range = at_least(1)},
   {.key = "exchange.staleness", .member = at<kExchange, &ExchangeSpec::staleness>(),
    .section = Section::kParallel,
    .doc = "how many steps old a parameter may be when a worker reads it: 0 (synchronous), "

@@ -21,6 +21,7 @@
 #include "starling/spec/schema.h"
 #include "starling/spec/sharded_codec_refusal.h"
 #include "starling/spec/strategy_table.h"
+#include "starling/spec/team_refusal.h"
 #include "starling/spec/text_model.h"
 #include "starling/spec/warm_up.h"
 
@@ -255,6 +256,7 @@ class Validator {
            name, traits_.pairs ? "ring" : "exponential",
            names_of([](const ExchangeTraits& e) { return e.directed; }));
     if (const auto refusal = pair_refusal(spec_)) fail(refusal->keys, "{}", refusal->text);
+    if (const auto refusal = team_refusal(spec_)) fail(refusal->keys, "{}", refusal->text);
     if (exchange.outer_nesterov && exchange.block_momentum == 0 && traits_.reads("outer_nesterov"))
       fail({"exchange.outer_nesterov", "exchange.block_momentum"},
            "exchange.outer_nesterov needs a momentum: give --set exchange.block_momentum=0.9, as DiLoCo has, "

@@ -513,6 +513,23 @@ TEST(Validate, AWarmStartNeedsSeveralReplicas) {
               HasSubstr("exchange.warm_start belongs to downpour"));
 }
 
+TEST(Validate, TeamsNeedSynchronousServersAndWholeModels) {
+  const auto error = [](const std::vector<std::string>& more) {
+    std::vector<std::string> sets = {"train.ranks=4", "exchange.name=parameter-server"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return error_of(sets);
+  };
+  EXPECT_EQ(error({"exchange.team=2"}), "");
+  EXPECT_EQ(error({"exchange.team=4", "exchange.servers=2", "exchange.codec=int8"}), "");
+  EXPECT_THAT(error({"exchange.team=3"}),
+              HasSubstr("4 ranks cannot be divided into teams of 3: use a divisor of 4"));
+  EXPECT_THAT(error({"exchange.team=2", "exchange.staleness=3"}), HasSubstr("needs --staleness 0, not 3"));
+  EXPECT_THAT(error({"exchange.team=2", "exchange.backup=1"}), HasSubstr("leave out --backup"));
+  EXPECT_THAT(error({"exchange.team=2", "train.mesh=replica=2,stage=2"}),
+              HasSubstr("leave out --mesh or exchange.team"));
+  EXPECT_THAT(error({"exchange.team=2", "train.on_failure=continue"}), HasSubstr("use --on-failure stop"));
+}
+
 TEST(Validate, AsynchronousPairsNeedABipartiteGraphAndWholeReplicas) {
   const auto error = [](const char* ranks, const char* graph, const std::vector<const char*>& more = {}) {
     std::vector<std::string> sets = {ranks, "train.global_batch=24", "exchange.name=ad-psgd", graph};

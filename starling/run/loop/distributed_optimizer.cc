@@ -159,7 +159,9 @@ DistributedOptimizer::DistributedOptimizer(Run& run, torch::nn::Module& module,
                           environment.process.clock,
                           environment.process.stop,
                           state.loop,
-                          {environment.store, environment.rendezvous},
+                          {.store = environment.store,
+                           .rendezvous = environment.rendezvous,
+                           .team = state.session ? state.own_axes().team() : nullptr},
                           state.sharded ? state.sharded->sharding_of(module) : nullptr};
     const RunSpec spec = loop_spec(state.resolved(), state.origins);
     require_own_loop(spec);

@@ -35,6 +35,8 @@ class MeshGroups {
   // The ranks that divide the samples of an evaluation. Ranks of one tensor axis are in different groups,
   // because they must see equal samples.
   Group& evaluators() const { return evaluators_ ? *evaluators_ : environment_.group; }
+  // The ranks of which one pushes to the parameter servers for all (exchange.team). Null without teams.
+  Group* team() const { return team_.get(); }
   // Makes a further group of the ranks of replicas(), with its own order of operations. Collective over these
   // ranks.
   std::unique_ptr<Group> make_replica_group(const std::string& name) const;
@@ -46,7 +48,7 @@ class MeshGroups {
   const std::string prefix_;
   MeshSpec mesh_;
   MeshPlace place_;
-  std::unique_ptr<Group> own_replicas_, stages_, tensors_, models_, evaluators_;
+  std::unique_ptr<Group> own_replicas_, stages_, tensors_, models_, evaluators_, team_;
 };
 
 }  // namespace starling

@@ -1,0 +1,39 @@
+// ServerTeam makes a tree of parameter servers: the ranks of a team add up their gradients, and only one of
+// them pushes and pulls. The servers then get one push of each team instead of one of each rank.
+//
+// A tree of height two with p ranks in teams of k, and S servers, has this time for the pushes of a
+// synchronous step between hosts, if a team is a host:
+//
+//   |W| (p / k) / (S · bandwidth)        against |W| p / (S · bandwidth) without teams
+//
+// Source: FireCaffe (Iandola et al., CVPR 2016) describes servers that form a tree.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "starling/comm/group.h"
+#include "starling/server/client.h"
+
+namespace starling {
+
+// One rank of a team. Its calls are collective over the team. Not thread-safe. Errors: those of the group.
+class ServerTeam {
+ public:
+  // `group` has the ranks of the team, and its rank 0 leads. Null: this rank is a team of its own. The group
+  // must outlive this object.
+  explicit ServerTeam(Group* group) : group_(group) {}
+
+  // True on the rank that pushes and pulls for the team.
+  bool leads() const { return group_ == nullptr || group_->rank() == 0; }
+  // Replaces `gradient` and `notes` by those of the whole team: the mean gradient and the mean loss over the
+  // samples (PushNotes::weight), the sum of the weights, and whether some rank asks to stop. `gradient` is a
+  // contiguous tensor of fp32 or fp64.
+  void gather(at::Tensor& gradient, PushNotes& notes) const;
+  // Gives each rank what the leader has pulled.
+  void share(at::Tensor& parameters, PullReport& report) const;
+
+ private:
+  Group* group_;
+};
+
+}  // namespace starling
