@@ -200,6 +200,11 @@ class Exchanges(ProgramTest):
                                     "optimizer.momentum=0", accuracy=LEARNS)
         self.assertEqual((strategy["pushes_0_0"], strategy["pushes_1_0"], strategy["updates_0"]), (48, 48, 96))
 
+    def test_one_rank_of_a_team_pushes_for_all(self):
+        _, strategy = self.strategy("--exchange", "parameter-server", "-n", 4, "--set", "exchange.team=2", accuracy=LEARNS)
+        self.assertGreater(strategy["pushes_0_0"], 0)
+        self.assertEqual([strategy[f"pushes_{worker}_0"] for worker in (1, 2, 3)], [0, strategy["pushes_0_0"], 0])
+
     def test_a_server_tells_which_worker_it_lost(self):
         processes = []
         for rank in range(3):  # ranks 0 and 1 are workers, rank 2 is the server; no launcher ends all
@@ -304,6 +309,8 @@ class Exchanges(ProgramTest):
             return self.path(name + ".safetensors")
         synchronous = weights("all-reduce")
         self.assertEqual(distance(synchronous, weights("servers", "--exchange", "parameter-server")), 0)
+        team = ["--exchange", "parameter-server", "--servers", 2, "--set", "exchange.team=3"]
+        self.assertLess(distance(synchronous, weights("team", *team)), 1e-12)
         self.assertLess(distance(synchronous, weights("central", "--exchange", "central")), 1e-12)
         self.assertLess(distance(synchronous, weights("pipeline", "--mesh", "stage=2", "-n", 2)), 1e-12)
         self.assertLess(distance(synchronous, weights("layers", "--threads-mode", "layer", "-n", 1, "--threads", 2)), 1e-12)
