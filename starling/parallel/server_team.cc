@@ -5,7 +5,7 @@
 namespace starling {
 namespace {
 
-DataType type_of(const at::Tensor& tensor) {
+DataType element_type_of(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? DataType::kFp64 : DataType::kFp32;
 }
 
@@ -17,7 +17,7 @@ void ServerTeam::gather(at::Tensor& gradient, PushNotes& notes) const {
   all_reduce(*group_, sums.data(), sums.size(), DataType::kFp64, ReduceOp::kSum);
   const double weight = sums[0];
   gradient.mul_(weight > 0 ? notes.weight / weight : 0);
-  all_reduce(*group_, gradient.data_ptr(), static_cast<size_t>(gradient.numel()), type_of(gradient),
+  all_reduce(*group_, gradient.data_ptr(), static_cast<size_t>(gradient.numel()), element_type_of(gradient),
              ReduceOp::kSum);
   notes.weight = weight;
   notes.loss = weight > 0 ? sums[1] / weight : 0;
@@ -26,7 +26,8 @@ void ServerTeam::gather(at::Tensor& gradient, PushNotes& notes) const {
 
 void ServerTeam::share(at::Tensor& parameters, PullReport& report) const {
   if (group_ == nullptr) return;
-  broadcast(*group_, parameters.data_ptr(), static_cast<size_t>(parameters.numel()), type_of(parameters), 0);
+  broadcast(*group_, parameters.data_ptr(), static_cast<size_t>(parameters.numel()),
+            element_type_of(parameters), 0);
   std::array<double, 6> numbers = {report.loss,
                                    report.stop ? 1.0 : 0.0,
                                    static_cast<double>(report.stop_at),
