@@ -419,8 +419,7 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .doc = "number of server shards. Each shard is a process in addition to the ranks.",
    .unit = "processes", .range = within(1, 4096), .flags = "--servers", .placeholder = "S"},
   {.key = "exchange.team", .member = at<kExchange, &ExchangeSpec::team>(), .section = Section::kParallel,
-   .doc = "number of consecutive ranks that add up their gradients, so that one of them pushes the sum. It "
-          "divides train.ranks. With more than 1 the servers are the root of a tree, at staleness 0.",
+   .doc = "number of consecutive ranks of which one pushes and pulls for all, with staleness 0.",
    .unit = "ranks", .range = at_least(1)},
   {.key = "exchange.staleness", .member = at<kExchange, &ExchangeSpec::staleness>(),
    .section = Section::kParallel,
