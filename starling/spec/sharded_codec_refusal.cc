@@ -4,24 +4,24 @@
 
 namespace starling {
 
-std::optional<ShardedCodecRefusal> sharded_codec_refusal(const RunSpec& spec) {
+std::optional<Refusal> sharded_codec_refusal(const RunSpec& spec) {
   const std::string& codec = spec.exchange.codec;
   const Shard shard = spec.train.shard;
   if (shard == Shard::kNone || codec == "none") return std::nullopt;
   if (shard == Shard::kParameters)
-    return ShardedCodecRefusal{
+    return Refusal{
         {"train.shard", "exchange.codec"},
         fmt::format("--shard parameters reduces the gradients of each block as they are: leave out --codec "
                     "{}, or use --shard gradients",
                     codec)};
   if (shard == Shard::kGradients && spec.train.accumulate > 1)
-    return ShardedCodecRefusal{
+    return Refusal{
         {"train.accumulate", "exchange.codec", "train.shard"},
         fmt::format("--shard gradients reduces the gradients of each part of a batch, and --codec {} encodes "
                     "the gradient of the whole batch: use --shard optimizer, or leave out --accumulate",
                     codec)};
   if (codec.find("correction=on") != std::string::npos)
-    return ShardedCodecRefusal{
+    return Refusal{
         {"exchange.codec", "train.shard"},
         "momentum correction needs the norm of a rank's whole gradient, but train.shard encodes the gradient "
         "in buckets while backward runs: leave out correction=on, or leave out --shard"};

@@ -2,23 +2,15 @@
 #pragma once
 
 #include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
+#include "starling/spec/refusal.h"
 #include "starling/spec/run_spec.h"
 
 namespace starling {
 
-// Why the settings are refused.
-struct ShardedCodecRefusal {
-  std::vector<std::string_view> keys;  // the settings that contradict each other
-  std::string text;                    // the reason, and what to write instead
-};
-
 // Returns the first reason why the gradients of a run with train.shard cannot be encoded: ZeRO stage 3, parts
 // of a batch whose gradients are reduced one by one, or momentum correction. Nothing if there is none, or if
 // the run has no codec or no shards.
-std::optional<ShardedCodecRefusal> sharded_codec_refusal(const RunSpec& spec);
+std::optional<Refusal> sharded_codec_refusal(const RunSpec& spec);
 
 }  // namespace starling
