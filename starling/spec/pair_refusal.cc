@@ -16,16 +16,16 @@ std::optional<Refusal> pair_refusal(const RunSpec& spec) {
   const char* axis = mesh.stage > 1 ? "stage" : "tensor";
   if (traits.center && mesh.replica != mesh.ranks())
     return Refusal{{"exchange.name", "train.mesh"},
-                       fmt::format("the ranks of a replica compute together, but with {} each rank meets the "
-                                   "center at its own time: use --exchange easgd, which is synchronous, or "
-                                   "leave out the {} axis",
-                                   name, axis)};
+                   fmt::format("the ranks of a replica compute together, but with {} each rank meets the "
+                               "center at its own time: use --exchange easgd, which is synchronous, or "
+                               "leave out the {} axis",
+                               name, axis)};
   if (mesh.replica != mesh.ranks())
     return Refusal{{"exchange.name", "train.mesh"},
-                       fmt::format("the ranks of a replica compute together, but with {} each rank averages "
-                                   "with other ranks at its own time: use another --exchange, or leave out "
-                                   "the {} axis",
-                                   name, axis)};
+                   fmt::format("the ranks of a replica compute together, but with {} each rank averages "
+                               "with other ranks at its own time: use another --exchange, or leave out "
+                               "the {} axis",
+                               name, axis)};
   if (!traits.pairs) return std::nullopt;
   const std::string& graph = spec.exchange.graph;
   if (is_bipartite(graph, mesh.replica)) return std::nullopt;
