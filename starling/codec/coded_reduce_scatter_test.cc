@@ -1,5 +1,5 @@
-// Compares the coded reduce-scatter of ranks that are threads with a naive simulation of its equations, and
-// its bytes with the lengths of the naive messages.
+// Compares the coded reduce-scatter with a naive simulation of its equations. Its bytes are compared with the
+// lengths of the naive messages. The ranks are threads.
 #include "starling/codec/coded_reduce_scatter.h"
 
 #include <gmock/gmock.h>

@@ -150,6 +150,9 @@ TEST(Recipes, MomentumStaysWhereACodecCorrectsIt) {
   const Config sharded = config_with({"model.name=lenet5", "train.shard=gradients", "exchange.codec=prune"});
   EXPECT_EQ(sharded.spec.optimizer.momentum, 0);
   EXPECT_NEAR(sharded.spec.optimizer.lr, 0.2, 1e-9);
+  const Config votes = config_with({"model.name=lenet5", "train.shard=gradients", "exchange.codec=signsgd"});
+  EXPECT_EQ(votes.spec.optimizer.momentum, 0);
+  EXPECT_NEAR(votes.spec.optimizer.lr, 1e-3, 1e-12);
   const Config stack = config_with({"model.name=lenet5", "exchange.codec=lowrank+fp16:rank=4"});
   EXPECT_EQ(stack.spec.optimizer.momentum, 0.9);
   EXPECT_NEAR(stack.spec.optimizer.lr, 0.02, 1e-9);

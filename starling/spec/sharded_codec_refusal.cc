@@ -23,8 +23,8 @@ std::optional<Refusal> sharded_codec_refusal(const RunSpec& spec) {
   if (codec.find("correction=on") != std::string::npos)
     return Refusal{
         {"exchange.codec", "train.shard"},
-        "momentum correction needs the norm of a rank's whole gradient, but train.shard encodes the gradient "
-        "in buckets while backward runs: leave out correction=on, or leave out --shard"};
+        "with train.shard the momentum does not come before the codec: leave out correction=on, or leave out "
+        "--shard"};
   return std::nullopt;
 }
 

@@ -9,7 +9,7 @@
 namespace starling {
 
 // Returns the first reason why the gradients of a run with train.shard cannot be encoded: ZeRO stage 3, parts
-// of a batch whose gradients are reduced one by one, or momentum correction. Nothing if there is none, or if
+// of a batch whose gradients are reduced one by one, or a momentum before the codec. Nothing if there is none, or if
 // the run has no codec or no shards.
 std::optional<Refusal> sharded_codec_refusal(const RunSpec& spec);
 

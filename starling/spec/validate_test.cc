@@ -230,8 +230,9 @@ TEST(Validate, CodecsWorkWithShardsOfStatesAndGradients) {
               HasSubstr("leave out --codec int8, or use --shard gradients"));
   EXPECT_THAT(error_of({"train.shard=gradients", "train.accumulate=4", int8}),
               HasSubstr("use --shard optimizer, or leave out --accumulate"));
-  EXPECT_THAT(error_of({"train.shard=optimizer", "exchange.codec=prune:correction=on"}),
-              HasSubstr("leave out correction=on"));
+  for (const char* codec : {"exchange.codec=prune:correction=on", "exchange.codec=signsgd:correction=on"})
+    EXPECT_THAT(error_of({"train.shard=optimizer", codec}),
+                HasSubstr("with train.shard the momentum does not come before the codec"));
   EXPECT_THAT(error_of({"train.shard=optimizer", "train.ranks=4", "train.mesh=replica=2,tensor=2",
                         "model.name=gpt", "data.source=grammar", int8}),
               HasSubstr("leave out --codec"));

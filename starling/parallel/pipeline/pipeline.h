@@ -107,8 +107,8 @@ class Pipeline final : public Strategy, public Traced {
   // of each rank. The rest of the measured bubble is waiting for messages and for the machine. "bubble_mean"
   // is the mean over the steps after the first. "stages" and "micro_batches" describe the schedule.
   // "live_activations" is the largest number on any rank. "stage_bytes" counts activations and gradients
-  // between stages. With calibrated ranges, "ranged_values" and "saturated_values" count the values of this
-  // replica's steps so far that were sent with a range, and those beyond their range. "replicas" is the
+  // between stages. With calibrated ranges, "ranged_values" counts the values of this replica's steps so far
+  // that were sent with a range. "saturated_values" counts those beyond their range. "replicas" is the
   // number of replicas. If options.tells_exchange is set, the statistics of the exchange on this rank's stage
   // follow; they may differ between the ranks.
   StrategyStats strategy_stats() override;
