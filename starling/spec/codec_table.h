@@ -26,12 +26,14 @@ struct CodecTraits {
   // does none of these.
   bool factor_masking = true;
   double rate_factor = 1;  // of the recipe's learning rate, if the momentum comes before the codec
-  double rate = 0;         // Its recipe's learning rate without momentum. 0: the rule of `momentum` applies.
-  double keep = 0.01;      // The default of its setting "keep".
-  int warmup = 0;          // The default of its setting "warmup", in messages. 0: it has no warm-up.
-  bool contracts = true;   // Whether a message is nearer to the values than zeros are. Feedback needs it.
-  bool servers = true;     // Whether its gradients can go to servers.
-  bool rounds = true;      // Whether it can encode the changes of weights between synchronization rounds.
+  // Its recipe's learning rate. The momentum becomes 0 unless it comes before the codec. 0: the rules of
+  // `momentum` and `rate_factor` apply.
+  double rate = 0;
+  double keep = 0.01;     // The default of its setting "keep".
+  int warmup = 0;         // The default of its setting "warmup", in messages. 0: it has no warm-up.
+  bool contracts = true;  // Whether a message is nearer to the values than zeros are. Feedback needs it.
+  bool servers = true;    // Whether its gradients can go to servers.
+  bool rounds = true;     // Whether it can encode the changes of weights between synchronization rounds.
 };
 
 // Returns all codecs in the order of the table.

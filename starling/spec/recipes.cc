@@ -148,12 +148,10 @@ class Recipes {
 
   // Sets the rate of a codec whose updates do not have the size of the gradients. corrected: the momentum
   // comes before the codec and stays.
-  void fixed_rate(const CodecTraits& traits, bool corrected, const std::string& recipe) {
-    const OptimizerSpec& optimizer = config_.spec.optimizer;
-    if (optimizer.name != "sgd") return;
+  void fixed_rate(double rate, bool corrected, const std::string& recipe) {
+    if (config_.spec.optimizer.name != "sgd") return;
+    set("optimizer.lr", fmt::format("{}", rate), recipe);
     if (!corrected) set("optimizer.momentum", "0", recipe);
-    const double factor = corrected && optimizer.momentum > 0 ? traits.rate_factor : 1;
-    set("optimizer.lr", fmt::format("{:.6g}", factor * traits.rate), recipe);
   }
 
   void exchange() {
@@ -188,7 +186,7 @@ class Recipes {
     const CodecTraits* traits = find_codec(kind, config_.spec);
     if (traits == nullptr || traits->momentum) return;
     const bool corrected = corrects_momentum(config_.spec);
-    if (traits->rate > 0) return fixed_rate(*traits, corrected, "recipe of " + kind);
+    if (traits->rate > 0) return fixed_rate(traits->rate, corrected, "recipe of " + kind);
     with_momentum(corrected ? config_.spec.optimizer.momentum : 0, corrected ? traits->rate_factor : 1,
                   "recipe of " + kind);
   }
