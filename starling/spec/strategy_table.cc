@@ -67,8 +67,8 @@ std::vector<StrategyRow> all_rows() {
        "the states of all layers do not fit one rank", "`bubble`, `bubble_planned`",
        "explanation/pipeline.md"},
       {"--mesh tensor=T",
-       "Tensor parallelism: each layer of a replica is sharded over T ranks. With replica=R "
-       "exchanges work between replicas, but for async-easgd and ad-psgd, and without codecs.",
+       "Tensor parallelism: each layer of a replica is sharded over T ranks. With replica=R, all exchanges "
+       "but async-easgd and ad-psgd work between replicas. Codecs do not.",
        "single layers are large and ranks share a host",
        "`layer_elements` = `layer_formula` = 8 b s h (t−1)/t per transformer layer, `held_parameters`",
        "explanation/tensor.md"},
@@ -141,7 +141,9 @@ std::string names_of_exchanges(const RunSpec& spec, const std::function<bool(con
 
 std::vector<ConsistencyRow> consistency_rows(const ExchangeTraits& exchange) {
   constexpr std::string_view kEachStep = "all ranks finish each step together";
-  constexpr std::string_view kNobody = "no rank waits for a step of another rank";
+  const std::string_view nobody = exchange.reads("warm_start")
+                                      ? "no rank waits for a step of another rank, except in a warm start"
+                                      : "no rank waits for a step of another rank";
   const auto row = [&](std::string_view mode, std::string_view kind, std::string_view waits, int line) {
     const bool by_staleness = exchange.lockstep == Lockstep::kByStaleness;
     const std::string name =
@@ -162,12 +164,12 @@ std::vector<ConsistencyRow> consistency_rows(const ExchangeTraits& exchange) {
     case Lockstep::kByStaleness:
       return {row("0", "synchronous", kEachStep, 0),
               row("s", "bounded", "a read waits for workers that are more than s steps behind", 1),
-              row("inf", "asynchronous", kNobody, 2)};
+              row("inf", "asynchronous", nobody, 2)};
     case Lockstep::kNever:
       break;
   }
   if (exchange.neighbors) return {row("", "bounded", "each step waits for the neighbors of the rank", 0)};
-  return {row("", "asynchronous", kNobody, 0)};
+  return {row("", "asynchronous", nobody, 0)};
 }
 
 bool in_lockstep(const RunSpec& spec) {
