@@ -15,8 +15,8 @@
 // Nesterov's momentum of the update rule keeps y_k = x_k + δ v_k as the parameters (optim/update_rule.h). The
 // force then acts on x_k = y_k − δ v_k, as in the paper. With classical momentum the gradient is that of x_k.
 //
-// The servers add α (x_k − c) by plain SGD: a push has the "gradient" d and the learning rate α, and every
-// worker weight λ is 1. They keep no optimizer states. Between the read of a worker and its push, the pushes
+// The servers add α (x_k − c) by plain SGD. A push has the "gradient" d and the learning rate α. Every worker
+// weight λ is 1. The servers keep no optimizer states. Between the read of a worker and its push, the pushes
 // of other workers may change c. An exchange moves the center by exactly the negative of what it moves the
 // worker, so without gradients c + Σ_k x_k stays constant.
 //
@@ -86,9 +86,9 @@ class AsyncEasgd final : public Strategy, public Recoverable {
   void load_state(const StrategyState& state) override;
 
   Replica& evaluated() override { return replica_.replica(); }
-  // Returns server_stats() of all shards, and of this worker: exchanges, center_distance (‖x_k − c‖ at the
-  // last exchange), bytes_exchanged (counted), and bytes_per_step_formula (of a step with an exchange). Not
-  // collective.
+  // Returns server_stats() of all shards and the statistics of this worker. Not collective. `exchanges` is
+  // the number of its exchanges, and center_distance is ‖x_k − c‖ at the last one. bytes_exchanged is
+  // counted. bytes_per_step_formula is for a step with an exchange.
   StrategyStats strategy_stats() override;
   std::vector<uint64_t> bytes_from_servers() override;
   Recoverable* recoverable() override { return this; }

@@ -38,9 +38,9 @@ struct ServerOptions {
   // Not synchronous only: divides the step size of each partition by 1 + τ. τ is the number of updates that
   // other workers have made to the partition since the worker's last read.
   bool weight_by_staleness = false;
-  // Asynchronous only: the warm start of Dean et al. (2012). Until each partition of a worker has
-  // `warm_updates` updates, the worker's reads are not answered, except those of the first `warm_workers`
-  // workers, which make one replica. 0: all workers begin at once.
+  // Asynchronous only: the warm start of Dean et al. (2012). The first `warm_workers` workers make one
+  // replica and begin at once. The reads of any other worker are not answered until each of its partitions
+  // has `warm_updates` updates. 0: all workers begin at once.
   int64_t warm_updates = 0;
   int warm_workers = 1;
   // The codecs of the gradients that workers push and of the weights that servers send. A codec other than

@@ -37,7 +37,8 @@
 //
 // Warm start: if asynchronous, one replica may begin alone (ServerOptions::warm_updates). The reads of all
 // other workers wait until the partitions have so many updates. They do not wait if every worker of that
-// replica has left or is lost, or while a worker waits for them to meet it at a stop or a snapshot.
+// replica has left or is lost. They also do not wait while a worker waits to meet them at a stop or a
+// snapshot.
 //
 // Partial ownership: a worker may own only some of the partitions if a model is sharded over a group of
 // ranks. It pushes and reads its own ones. The mean of a partition is over the workers that pushed it. No

@@ -1,5 +1,5 @@
-// Which settings of a run cannot be combined with an exchange whose ranks average at their own times, in
-// pairs (ExchangeTraits::pairs) or with a center (ExchangeTraits::center).
+// Which settings of a run cannot be combined with an exchange whose ranks average at their own times. They
+// average in pairs (ExchangeTraits::pairs) or with a center (ExchangeTraits::center).
 #pragma once
 
 #include <optional>
@@ -9,8 +9,9 @@
 
 namespace starling {
 
-// Returns the first reason why the ranks of the run cannot average so: replicas that several ranks compute
-// together, or for pairs a graph that is not bipartite. Nothing if there is none, or for other exchanges.
+// Returns the first reason why the ranks of the run cannot average so. One reason is a replica that several
+// ranks compute together. Another one, for pairs, is a graph that is not bipartite. Returns nothing if there
+// is no reason, or for other exchanges.
 std::optional<Refusal> pair_refusal(const RunSpec& spec);
 
 }  // namespace starling
