@@ -513,8 +513,12 @@ TEST(AsyncEasgd, ALostWorkerLeavesTheOthersTheCenter) {
       return put(store, "lost", std::vector<int64_t>{report.lost.at(0).worker});
     }
     const SystemClock clock;
-    const auto strategy = job.join(rank, store, clock);
+    const auto workers = join_group(store, rank, kWorkers);
+    const auto strategy = job.join(rank, store, clock, workers.get());
+    const auto seen = [&] { return strategy->evaluated().buffers.at(0).tensor.item<double>(); };
     for (int64_t step = 1; step <= 3; ++step) one_step(*strategy, rank, step);
+    strategy->consensus();
+    EXPECT_NEAR(seen(), (problem().b(0)[0] + problem().b(1)[0]) / 2, 1e-12);
     if (rank == 0) {
       store.put("met", "");
       std::promise<void>().get_future().wait();  // until the test kills this process
@@ -522,6 +526,7 @@ TEST(AsyncEasgd, ALostWorkerLeavesTheOthersTheCenter) {
     int64_t step = 4;
     while (one_step(*strategy, rank, step).lost == 0) ++step;
     strategy->consensus();
+    EXPECT_EQ(seen(), problem().b(1)[0]) << "a mean of buffers without the lost worker";
     const StrategyState state = strategy->state();
     EXPECT_EQ(strategy->lost_ranks(), std::set<int>{0});
     put(store, "center", parameters_of(state));
