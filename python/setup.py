@@ -23,8 +23,8 @@ VECTORIZED = {"codec": "O3", "optim": "O3"}
 FILES = {
     "spec": "batch_share codec_table config device_refusal emulation enum_words extensions hogwild_refusal "
             "mesh neighbor_graph on_failure optimizer_refusal pair_refusal read_keys recipes schema "
-            "schema_table section sharded_codec_refusal strategy_table team_refusal text_model validate value "
-            "warm_up",
+            "schema_table section sharded_codec_refusal strategy_table team_refusal text_model "
+            "validate value warm_up",
     "data": "source",
     "nn": "layers/gradient_slot model",
     "server": "service_settings",
@@ -38,8 +38,8 @@ FILES = {
                 "zero/sharded_optimizer",
 }
 # Every file of starling/parallel itself may be an exchange for own loops, but for these.
-NOT_FOR_OWN_LOOPS = {"ad_psgd", "async_easgd", "delayed", "hybrid", "meetings", "parameter_server", "server_team",
-                     "tensor_parallel"}
+NOT_FOR_OWN_LOOPS = {"ad_psgd", "async_easgd", "delayed", "hybrid", "meetings", "parameter_server",
+                     "server_team", "tensor_parallel"}
 
 
 def sources(layer, together):
