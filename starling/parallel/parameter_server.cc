@@ -119,7 +119,7 @@ ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterSer
   }
   if (options.n_push > 1) added_up_ = at::zeros_like(replica_.gradients());
   load(0, false);
-  sent_before_ = with_client([](auto& client) { return client.bytes_sent(); });
+  sent_before_ = sent();
 }
 
 ParameterServer::~ParameterServer() {
@@ -194,8 +194,10 @@ void ParameterServer::find_keys() {
     // The servers do not wait for a rank that owns nothing.
     key.owned = key.held && team_.leads() && counts_here(options_.replica.parts, key.parameter);
     key.copied = whole && slices() != nullptr;
-    if (key.held) key.offset = replica_.layout().offset[found->second];
-    if (key.owned) key.strides = parameters[found->second].tensor.strides().vec();
+    if (key.held) {
+      key.offset = replica_.layout().offset[found->second];
+      key.strides = parameters[found->second].tensor.strides().vec();
+    }
     keys_.push_back(std::move(key));
   }
 }
@@ -370,10 +372,20 @@ StepReport ParameterServer::update() {
   report.expose(ExchangePhase::kParameters, pull_s_);
   report.compute_s =
       forward_backward_s_ + to_seconds(clock_.now() - start) - (report.exposed_comm_s - comm_before);
-  const uint64_t sent = with_client([](auto& client) { return client.bytes_sent(); });
-  report.bytes_sent = sent - sent_before_;
-  sent_before_ = sent;
+  const uint64_t sent_now = sent();
+  report.bytes_sent = sent_now - sent_before_;
+  sent_before_ = sent_now;
   return report;
+}
+
+// Returns the bytes that this worker has sent to the servers and to its team.
+uint64_t ParameterServer::sent() {
+  return with_client([](auto& client) { return client.bytes_sent(); }) + team_.sent();
+}
+
+// Returns whether the state of this rank has the key. If layers are sharded, each rank saves what it holds.
+bool ParameterServer::saves(const Key& key) const {
+  return slices() == nullptr || key.held;
 }
 
 ParameterServer::Sections ParameterServer::whole_snapshot(int64_t& updates) {
@@ -382,13 +394,14 @@ ParameterServer::Sections ParameterServer::whole_snapshot(int64_t& updates) {
   for (auto& section : sections) {
     for (const Key& key : keys_)
       section.push_back(
-          at::empty_strided(key.sizes, key.strides, at::TensorOptions(options_.replica.master)));
+          saves(key) ? at::empty_strided(key.sizes, key.strides, at::TensorOptions(options_.replica.master))
+                     : at::Tensor());
   }
   const PullReport report = with_client([&](auto& client) {
     using T = typename std::decay_t<decltype(client)>::Value;
     return client.snapshot_whole([&](int section, const Partition& partition, const T* values) {
-      std::copy_n(values, partition.count,
-                  data_of<T>(sections[section][partition.parameter]) + partition.begin);
+      const at::Tensor& whole = sections[section][partition.parameter];
+      if (whole.defined()) std::copy_n(values, partition.count, data_of<T>(whole) + partition.begin);
     });
   });
   updates = report.updates;
@@ -465,7 +478,7 @@ StrategyState ParameterServer::state() {
   int64_t updates = 0;
   const Sections sections = whole_snapshot(updates);
   for (size_t k = 0; k < keys_.size(); ++k) {
-    if (slices() != nullptr && !keys_[k].held) continue;
+    if (!saves(keys_[k])) continue;
     state.parameters[keys_[k].parameter] = sections[0][k].contiguous();
     for (size_t i = 0; i < state_names_.size(); ++i)
       state.optimizer[state_names_[i] + "/" + keys_[k].parameter] = sections[i + 1][k].contiguous();

@@ -12,14 +12,14 @@
 // If n_fetch > 1, the replica trains by itself between two pulls.
 //
 // In Downpour SGD, the ranks of a group may share a model (pipeline/stage_model.h). Each rank owns some of
-// the parameters and pushes and pulls only these, so it talks only to the server shards that hold them
-// (server/client.h). If several ranks of a group hold a parameter, the first of them pushes and pulls the
-// parameter and sends it to every other holder.
+// the parameters, and pushes and pulls only these. So it talks only to the server shards that hold its
+// parameters (server/client.h). If several ranks of a group hold a parameter, the first of them pushes and
+// pulls the parameter and sends it to every other holder.
 //
 // The layers of a replica may be sharded over ranks (tensor_parallel.h). Each rank then pushes and pulls its
 // slices. The first of these ranks pushes and pulls the parameters that all of them hold whole, and sends
-// them to the other ranks after each pull. The servers answer the ranks at different times, so the slices of
-// one pull may be of different updates, as the shards of a whole model may be.
+// them to the other ranks after each pull. The servers answer the ranks at different times. So the slices of
+// one pull may be of different updates, as may the shards of a whole model.
 #pragma once
 
 #include <map>
@@ -110,10 +110,11 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   void load_state(const StrategyState& state) override;
 
   // Returns server_stats() of all shards and the bytes of this worker. Not collective. bytes_per_step_formula
-  // is for a step that pushes and pulls, and bytes_exchanged is counted. push_message_bytes and
-  // pull_message_bytes are means over the message bodies. push_compression and pull_compression are |W|
-  // divided by those means. cached_reads counts the reads that this worker answered from its cache.
-  // residual_norm is the norm of the push codec's error feedback, if any.
+  // is for a step that pushes and pulls. bytes_exchanged counts the bytes between this worker and the
+  // servers, without those between the ranks of a team. push_message_bytes and pull_message_bytes are means
+  // over the message bodies. push_compression and pull_compression are |W| divided by those means.
+  // cached_reads counts the reads that this worker answered from its cache. residual_norm is the norm of the
+  // push codec's error feedback, if any.
   StrategyStats strategy_stats() override;
   std::vector<uint64_t> bytes_from_servers() override;
   Replica& evaluated() override { return replica_.replica(); }
@@ -133,6 +134,17 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   OwnLoop* own_loop() override { return options_.replica.own_gradients ? this : nullptr; }
 
  private:
+  // A parameter as this worker pushes and pulls it.
+  struct Key {
+    std::string parameter;  // its name in a state
+    std::vector<int64_t> sizes, strides;
+    size_t offset = 0;    // in the replica's flat ranges, if this rank holds the parameter
+    bool owned = true;    // by this rank
+    bool held = true;     // by this rank; all ranks over which layers are sharded hold the whole parameters
+    bool copied = false;  // by the first of these ranks to the others
+    int home = -1;        // as ServerKey::home
+  };
+
   template <typename F>
   auto with_client(const F& call);
   void take_rule();
@@ -141,14 +153,17 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   void fetch();
   void push();
   bool stops_here();
+  uint64_t sent();
   void clip();
   void find_keys();
   // The ranks over which layers are sharded, or null.
   Group* slices() const;
   std::vector<ServerKey> keys_of_slices();
   void share_copies();
-  // The parameters, then each optimizer state; each section is indexed by key.
+  // The parameters, then each optimizer state; each section is indexed by key. Keys that this rank does not
+  // save have undefined tensors.
   using Sections = std::vector<std::vector<at::Tensor>>;
+  bool saves(const Key& key) const;
   Sections whole_snapshot(int64_t& updates);
   bool is_first();
   void average_buffers_of_all();
@@ -165,16 +180,6 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   std::vector<std::string> state_names_;
   TorchSettings torch_;  // of an own optimizer that is no update rule
   FlatReplica replica_;
-  // A parameter as this worker pushes and pulls it.
-  struct Key {
-    std::string parameter;  // its name in a state
-    std::vector<int64_t> sizes, strides;
-    size_t offset = 0;    // in the replica's flat ranges, if this rank holds the parameter
-    bool owned = true;    // by this rank
-    bool held = true;     // by this rank; all ranks over which layers are sharded hold the whole parameters
-    bool copied = false;  // by the first of these ranks to the others
-    int home = -1;        // as ServerKey::home
-  };
   std::vector<Key> keys_;
   std::unique_ptr<ServerClient<float>> fp32_;  // exactly one of fp32_ and fp64_ is set
   std::unique_ptr<ServerClient<double>> fp64_;

@@ -188,9 +188,9 @@ TEST(ParameterServerStrategy, AtStalenessZeroItEqualsAllReduceBitForBit) {
 }
 
 // What the four workers have after kSteps in teams of `size`: the parameters, the loss of the last step, and
-// the bytes of each worker.
+// the bytes of each worker: those exchanged with the servers, and all that it has sent in its steps.
 struct TeamOutcome {
-  Values x, losses, bytes;
+  Values x, losses, bytes, sent;
 };
 
 TeamOutcome run_teams(int size) {
@@ -212,22 +212,26 @@ TeamOutcome run_teams(int size) {
     own.team = size > 1 ? team.get() : nullptr;
     ParameterServer strategy(quadratic_model, own, store, job.rendezvous, rank, nullptr, clock);
     StepReport report;
-    for (int step = 1; step <= kSteps; ++step)
+    double sent = 0;
+    for (int step = 1; step <= kSteps; ++step) {
       report = one_step(strategy, rank, step, step == kSteps && rank == 3);
+      sent += static_cast<double>(report.bytes_sent);
+    }
     const double bytes = strategy.strategy_stats()["bytes_exchanged"];
     strategy.consensus();
     const Values seen = x_of(strategy.own_state());
     put(store, "seen/" + std::to_string(rank), seen);
-    put(store, "of/" + std::to_string(rank), Values{report.loss, bytes, report.stop ? 1.0 : 0.0});
+    put(store, "of/" + std::to_string(rank), Values{report.loss, bytes, report.stop ? 1.0 : 0.0, sent});
     const StrategyState state = strategy.state();
     if (rank == 0) put(store, "x", x_of(state));
   });
   ranks.wait_all();
-  TeamOutcome out{take<double>(ranks.store(), "x"), {}, {}};
+  TeamOutcome out{take<double>(ranks.store(), "x"), {}, {}, {}};
   for (int r = 0; r < kWorkers; ++r) {
     const Values of = take<double>(ranks.store(), "of/" + std::to_string(r));
     out.losses.push_back(of.at(0));
     out.bytes.push_back(of.at(1));
+    out.sent.push_back(of.at(3));
     EXPECT_EQ(of.at(2), 1) << "worker " << r << " was not told that worker 3 asked to stop";
     EXPECT_EQ(take<double>(ranks.store(), "seen/" + std::to_string(r)), out.x) << "worker " << r;
   }
@@ -237,7 +241,8 @@ TeamOutcome run_teams(int size) {
 TEST(ParameterServerStrategy, TeamsMakeTheUpdatesOfSingleRanksAndOnlyTheirLeadersSend) {
   const TeamOutcome alone = run_teams(1);
   EXPECT_EQ(alone.x, all_reduce_result());
-  const double step_bytes = 2 * (kX + kY) * sizeof(double) + 3 * kHeadBytes * kServers;
+  const double model_bytes = (kX + kY) * sizeof(double);
+  const double step_bytes = 2 * model_bytes + 3 * kHeadBytes * kServers;
   for (const int size : {2, 4}) {
     const TeamOutcome teams = run_teams(size);
     ASSERT_EQ(teams.x.size(), kX + kY);
@@ -247,7 +252,10 @@ TEST(ParameterServerStrategy, TeamsMakeTheUpdatesOfSingleRanksAndOnlyTheirLeader
       EXPECT_NEAR(teams.losses[r], alone.losses[r], 1e-12) << size;
       if (r % size == 0) {
         EXPECT_GE(teams.bytes[r], kSteps * step_bytes) << size << ", worker " << r;
+        // The all-reduce and the broadcast in the team.
+        EXPECT_GE(teams.sent[r] - alone.sent[r], kSteps * 2 * model_bytes) << size << ", worker " << r;
       } else {
+        EXPECT_GE(teams.sent[r], kSteps * model_bytes) << size << ", worker " << r;
         EXPECT_LT(teams.bytes[r], kSteps * step_bytes / 2) << size << ", worker " << r;
       }
     }

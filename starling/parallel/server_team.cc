@@ -2,14 +2,9 @@
 
 #include <array>
 
+#include "starling/c10d/data_type.h"
+
 namespace starling {
-namespace {
-
-DataType element_type_of(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? DataType::kFp64 : DataType::kFp32;
-}
-
-}  // namespace
 
 void ServerTeam::gather(at::Tensor& gradient, PushNotes& notes) const {
   if (group_ == nullptr) return;
@@ -17,8 +12,8 @@ void ServerTeam::gather(at::Tensor& gradient, PushNotes& notes) const {
   all_reduce(*group_, sums.data(), sums.size(), DataType::kFp64, ReduceOp::kSum);
   const double weight = sums[0];
   gradient.mul_(weight > 0 ? notes.weight / weight : 0);
-  all_reduce(*group_, gradient.data_ptr(), static_cast<size_t>(gradient.numel()), element_type_of(gradient),
-             ReduceOp::kSum);
+  all_reduce(*group_, gradient.data_ptr(), static_cast<size_t>(gradient.numel()),
+             data_type_of(gradient.scalar_type()), ReduceOp::kSum);
   notes.weight = weight;
   notes.loss = weight > 0 ? sums[1] / weight : 0;
   notes.stop = sums[2] > 0;
@@ -27,7 +22,7 @@ void ServerTeam::gather(at::Tensor& gradient, PushNotes& notes) const {
 void ServerTeam::share(at::Tensor& parameters, PullReport& report) const {
   if (group_ == nullptr) return;
   broadcast(*group_, parameters.data_ptr(), static_cast<size_t>(parameters.numel()),
-            element_type_of(parameters), 0);
+            data_type_of(parameters.scalar_type()), 0);
   std::array<double, 6> numbers = {report.loss,
                                    report.stop ? 1.0 : 0.0,
                                    static_cast<double>(report.stop_at),

@@ -1,8 +1,8 @@
 // ServerTeam makes a tree of parameter servers: the ranks of a team add up their gradients, and only one of
 // them pushes and pulls. The servers then get one push of each team instead of one of each rank.
 //
-// A tree of height two with p ranks in teams of k, and S servers, has this time for the pushes of a
-// synchronous step between hosts, if a team is a host:
+// Let p ranks form teams of k, with S servers, and let each team be the ranks of one host. The pushes of a
+// synchronous step then take this time between hosts:
 //
 //   |W| (p / k) / (S · bandwidth)        against |W| p / (S · bandwidth) without teams
 //
@@ -10,6 +10,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <cstdint>
 
 #include "starling/comm/group.h"
 #include "starling/server/client.h"
@@ -25,12 +27,14 @@ class ServerTeam {
 
   // True on the rank that pushes and pulls for the team.
   bool leads() const { return group_ == nullptr || group_->rank() == 0; }
-  // Replaces `gradient` and `notes` by those of the whole team: the mean gradient and the mean loss over the
-  // samples (PushNotes::weight), the sum of the weights, and whether some rank asks to stop. `gradient` is a
-  // contiguous tensor of fp32 or fp64.
+  // Replaces `gradient` and `notes` by those of the whole team. The gradient and the loss are means over the
+  // samples (PushNotes::weight). The weight is the sum of the weights. `notes.stop` says whether some rank
+  // asks to stop. `gradient` is a contiguous tensor of fp32 or fp64.
   void gather(at::Tensor& gradient, PushNotes& notes) const;
   // Gives each rank what the leader has pulled.
   void share(at::Tensor& parameters, PullReport& report) const;
+  // Returns the bytes that this rank has sent to its team so far. The group of the run does not count them.
+  uint64_t sent() const { return group_ == nullptr ? 0 : group_->traffic().sent(); }
 
  private:
   Group* group_;
