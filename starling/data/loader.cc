@@ -6,6 +6,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -86,9 +87,9 @@ class DirectLoader final : public Loader {
 };
 
 // A ring of slots, as many as the larger one of `prefetch` and `workers`. Workers claim steps in order and
-// fill slot step % slots. The loader empties the slots in order. mutex guards slots, claimed, delivered and
-// stopping. Batches are read without the lock. The workers share the ring with the loader, so that a worker
-// whose read never ends can be left behind.
+// fill slot step % slots. The loader empties the slots in order. mutex guards slots, reading, claimed, end,
+// delivered and stopping. Batches are read without the lock. The workers share the ring with the loader, so
+// that a worker whose read never ends can be left behind.
 struct Ring {
   struct Slot {
     bool full = false;
@@ -100,20 +101,28 @@ struct Ring {
       : plan(std::move(what)),
         slots(static_cast<size_t>(std::max(plan.options.prefetch, plan.options.workers))),
         places(slots.size()),
+        reading(static_cast<size_t>(plan.options.workers)),
         claimed(plan.options.first_step),
+        end(plan.options.total_steps > 0 ? plan.options.total_steps : std::numeric_limits<int64_t>::max()),
         delivered(plan.options.first_step) {}
 
   size_t index_of(int64_t step) const { return static_cast<size_t>(step) % slots.size(); }
 
-  // Reads batches until the ring stops. Called by each worker.
-  void work() {
+  // Returns true if a worker may take the next step. The caller holds the lock.
+  bool may_claim() const { return claimed < end && claimed < delivered + static_cast<int64_t>(slots.size()); }
+  // Returns true if no worker reads. The caller holds the lock.
+  bool none_reads() const { return std::find(reading.begin(), reading.end(), 1) == reading.end(); }
+
+  // Reads batches until the ring stops. Called by each worker with its number.
+  void work(size_t worker) {
     for (;;) {
       int64_t step = 0;
       {
         std::unique_lock lock(mutex);
-        room.wait(lock, [&] { return stopping || claimed < delivered + static_cast<int64_t>(slots.size()); });
+        room.wait(lock, [&] { return stopping || may_claim(); });
         if (stopping) return;
         step = claimed++;
+        reading[worker] = 1;
         places[index_of(step)].clear();
       }
       Slot filled;
@@ -127,18 +136,23 @@ struct Ring {
       {
         std::lock_guard lock(mutex);
         slots[index_of(step)] = std::move(filled);
+        reading[worker] = 0;
       }
       ready.notify_one();
+      idle.notify_one();
     }
   }
 
   const Plan plan;
   std::mutex mutex;
   std::condition_variable ready;  // signals that a slot was filled
-  std::condition_variable room;   // signals that a slot was emptied, or that the loader ends
+  std::condition_variable room;  // signals that a slot was emptied, that `end` moved, or that the loader ends
+  std::condition_variable idle;  // signals that a worker has ended a read
   std::vector<Slot> slots;
   std::vector<ReadPlace> places;  // what the worker of each slot reads
+  std::vector<char> reading;      // 1 for each worker that reads a batch
   int64_t claimed;                // the next step that a worker takes
+  int64_t end;                    // the first step that no worker takes before next() asks for it
   int64_t delivered;              // the next step that next() returns
   bool stopping = false;
 };
@@ -148,7 +162,8 @@ class PrefetchLoader final : public Loader {
  public:
   explicit PrefetchLoader(Plan plan) : ring_(std::make_shared<Ring>(std::move(plan))) {
     try {
-      for (int64_t i = 0; i < options().workers; ++i) workers_.emplace_back([ring = ring_] { ring->work(); });
+      for (size_t i = 0; i < ring_->reading.size(); ++i)
+        workers_.emplace_back([ring = ring_, i] { ring->work(i); });
     } catch (...) {
       stop();
       throw;
@@ -159,6 +174,10 @@ class PrefetchLoader final : public Loader {
   Batch next() override {
     note_step();
     std::unique_lock lock(ring_->mutex);
+    if (ring_->delivered >= ring_->end) {
+      ring_->end = ring_->delivered + 1;
+      ring_->room.notify_all();
+    }
     Ring::Slot& slot = ring_->slots[ring_->index_of(ring_->delivered)];
     if (!slot.full) wait_for(slot, lock);
     // the slot stays, so every later call reports the error again
@@ -240,14 +259,17 @@ class PrefetchLoader final : public Loader {
         options().rank);
   }
 
-  // Ends the workers. After give_up(), a worker may be in a read that never ends, so nothing waits for them.
+  // Ends the workers. A worker may be in a read that never ends. Such a worker is left behind after leave_s,
+  // and after give_up() at once.
   void stop() {
-    {
-      std::lock_guard lock(ring_->mutex);
-      ring_->stopping = true;
-    }
+    std::unique_lock lock(ring_->mutex);
+    ring_->stopping = true;
     ring_->room.notify_all();
-    for (std::thread& worker : workers_) given_up_ ? worker.detach() : worker.join();
+    const std::chrono::duration<double> patience(given_up_ ? 0 : options().leave_s);
+    ring_->idle.wait_for(lock, patience, [&] { return ring_->none_reads(); });
+    const std::vector<char> reading = ring_->reading;
+    lock.unlock();
+    for (size_t i = 0; i < workers_.size(); ++i) reading[i] != 0 ? workers_[i].detach() : workers_[i].join();
     workers_.clear();
   }
 

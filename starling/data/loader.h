@@ -37,6 +37,9 @@ struct LoaderOptions {
   int64_t workers = 1;     // threads that read ahead, up to 256; 0: next() reads
   int64_t prefetch = 4;    // batches that are read ahead, 1 to 4096, but at least one for each worker
   int64_t first_step = 0;  // number of global batches already used, for a resumed run
+  // The step at which the run ends, counted as first_step is. With workers, a batch of a later step is read
+  // when next() asks for it. 0: unknown.
+  int64_t total_steps = 0;
   // With workers: a wait of this many seconds is reported, and again whenever it has doubled. 0: never.
   double stall_s = 0;
   // Called by next() for these reports, and for the end of a wait that was reported. Empty: no reports.
@@ -44,16 +47,21 @@ struct LoaderOptions {
   // Longest wait of next() in seconds. A longer one means that a disk or network file system does not
   // respond.
   double read_timeout_s = 600;
+  // Longest wait of the destructor in seconds for reads that go on. Reads that take longer are left behind.
+  double leave_s = 5;
 };
 
 // An endless sequence of batches. After the last whole global batch of an epoch, the next epoch begins. The
 // remainder of the epoch is left out unless the options ask for it. Not thread-safe: one thread calls next().
+//
+// The destructor ends the workers. A worker whose read does not end within leave_s is left behind: it holds
+// the source until its read ends. What the source refers to must therefore outlive the process's reads.
 class Loader {
  public:
   virtual ~Loader() = default;
   // Returns this rank's share of the next global batch. Rethrows what a worker threw. Errors: TimeoutError if
-  // the workers deliver no batch within read_timeout_s. The workers that still read are then left behind:
-  // they hold the source until their reads end.
+  // the workers deliver no batch within read_timeout_s. The destructor then leaves the workers that still
+  // read behind at once.
   virtual Batch next() = 0;
   // Returns the seconds that next() has waited because no batch was ready. Without workers, these are the
   // seconds that it has read.

@@ -45,6 +45,10 @@ class StallingSource final : public Source {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stalled_; });
   }
+  bool stalled() const {
+    const std::lock_guard lock(mutex_);
+    return stalled_;
+  }
   void release() const {
     const std::lock_guard lock(mutex_);
     released_ = true;
@@ -152,6 +156,49 @@ TEST(Stall, ALoaderThatGaveUpEndsAlthoughAReadDoesNot) {
   source->release();
   source.reset();
   while (!left.expired()) std::this_thread::yield();  // the worker ends and lets the source go
+}
+
+// A run may end, or an error may unwind, while a worker reads ahead.
+TEST(Stall, ALoaderEndsAlthoughAReadThatNoStepWaitsForDoesNot) {
+  auto source = std::make_shared<StallingSource>(20, 13);
+  const std::weak_ptr<StallingSource> left = source;
+  {
+    LoaderOptions options = of_steps(2);
+    options.workers = 2;
+    options.leave_s = 0.02;
+    const auto loader = make_loader(source, options);
+    loader->next();
+    source->await_stall();
+  }
+  EXPECT_GT(source.use_count(), 1);  // the worker that reads holds the source
+  source->release();
+  source.reset();
+  while (!left.expired()) std::this_thread::yield();
+}
+
+TEST(Stall, ALoaderWaitsForAReadThatEnds) {
+  const auto source = std::make_shared<StallingSource>(20, 13);
+  LoaderOptions options = of_steps(2);
+  options.leave_s = 1e6;
+  auto loader = make_loader(source, options);
+  loader->next();
+  source->await_stall();
+  std::thread releases([&] { source->release(); });
+  loader = nullptr;
+  EXPECT_EQ(source.use_count(), 1);
+  releases.join();
+}
+
+TEST(Stall, NoBatchBehindTheLastStepIsReadAhead) {
+  const auto source = std::make_shared<StallingSource>(30, 13);
+  LoaderOptions options = of_steps(4);
+  options.total_steps = 1;
+  const auto loader = make_loader(source, options);
+  EXPECT_EQ(loader->next().input[0].item<int64_t>(), 0);
+  EXPECT_FALSE(source->stalled());
+  source->release();
+  EXPECT_EQ(loader->next().input[0].item<int64_t>(), 10);  // a batch that is asked for is read
+  EXPECT_EQ(loader->next().input[0].item<int64_t>(), 20);
 }
 
 TEST(Stall, TheTextSaysWhatWaitsForWhatAndWhatToDo) {

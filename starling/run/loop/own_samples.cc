@@ -17,6 +17,7 @@
 #include "starling/spec/batch_share.h"
 #include "starling/spec/on_failure.h"
 #include "starling/spec/strategy_table.h"
+#include "starling/train/trainer.h"
 
 namespace starling {
 namespace {
@@ -94,7 +95,7 @@ OwnSamples own_samples(const RunSpec& spec, const DataSets& data, const MeshGrou
                        const RunEnvironment& environment) {
   OwnSamples own = divided_samples(spec, data, axes, environment.process.clock);
   own.on_stall = [&sink = environment.process.sink, rank = environment.world_rank()](const ReadStall& stall) {
-    sink.emit(Message{stall.over ? Severity::kInfo : Severity::kWarning, rank, stall_text(rank, stall)});
+    sink.emit(Message{Severity::kWarning, rank, stall_text(rank, stall)});
   };
   if (exchange_traits(spec).shuffles_samples && spec.exchange.combine == "best") hold_out(spec, own);
   return own;
@@ -122,11 +123,13 @@ std::unique_ptr<Loader> loader_of(const RunSpec& spec, const OwnSamples& own, in
     options.unequal = places < own.replicas || has_unequal_shares(spec);
     options.parts = parts_of_remaining(own.shares, remaining);
     options.least = least_samples(spec);
+    options.total_steps = train_length(spec, *own.all).total_steps;
     options.on_stall = own.on_stall;
     return make_loader(own.source, options);
   }
   LoaderOptions options = loader_options(spec, 0, 1, first_step);
   options.global_batch = spec.train.global_batch / places;
+  options.total_steps = train_length(spec, *own.all).total_steps;
   options.on_stall = own.on_stall;
   if (places == own.replicas) return make_loader(own.source, options);
   std::vector<int64_t> indices = own.parts.at(rank);

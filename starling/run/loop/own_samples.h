@@ -33,7 +33,7 @@ struct OwnSamples {
   SampleShuffle shuffle;
   // This rank's samples on which no rank trains. exchange.combine = best selects models by them.
   Batch held_out;
-  // Warns that a step of this rank waits for data. The process's sink outlives it.
+  // Warns that a step of this rank waits for data, and when such a wait ends. The process's sink outlives it.
   std::function<void(const ReadStall&)> on_stall;
 };
 
