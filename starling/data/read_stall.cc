@@ -15,10 +15,9 @@ std::string stall_text(int rank, const ReadStall& stall) {
   }
   return fmt::format(
       "rank {} has waited {:.1f} s for the data of step {}: {} reads {} (positions {} to {} of epoch {}). "
-      "Training continues "
-      "when the read ends. Check the disk or the network file system. Give --set data.prefetch=N to read "
-      "more "
-      "than {} batches ahead, and --set data.workers=N to read with more than {} {}",
+      "Training continues when the read ends. Check the disk or the network file system. Give --set "
+      "data.prefetch=N to read more than {} batches ahead, and --set data.workers=N to read with more than "
+      "{} {}",
       rank, stall.waited_s, stall.step, stall.source, stall.place.empty() ? "its samples" : stall.place,
       stall.first, stall.first + stall.samples - 1, stall.epoch, stall.prefetch, stall.workers,
       stall.workers == 1 ? "thread" : "threads");
