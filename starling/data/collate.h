@@ -54,8 +54,9 @@ Collate padded(const Padding& padding = {});
 
 // Returns a source whose sample i is get(i). One thread at a time calls get(). It must return the same sample
 // for the same number on every rank and in a resumed run. The function reads sample 0 at once, for the shape
-// of the input. `name` appears in messages. Errors: DataError if the data set is empty, and those of get()
-// and `collate`.
+// of the input. What get() refers to, but does not own, must outlive all reads (ReadSamples in
+// torch_dataset.h). `name` appears in messages. Errors: DataError if the data set is empty, and those of
+// get() and `collate`.
 std::shared_ptr<const Source> sample_source(int64_t size, std::function<Sample(int64_t)> get,
                                             Collate collate = stacked, std::string name = "samples");
 

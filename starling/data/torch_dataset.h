@@ -21,7 +21,8 @@
 
 namespace starling {
 
-// Reads the samples `indices` of a data set.
+// Reads the samples `indices` of a data set. A loader may leave a read behind that does not end (loader.h).
+// The function then lives until that read ends. What it refers to, but does not own, must outlive all reads.
 using ReadSamples = std::function<Batch(const std::vector<size_t>& indices)>;
 
 // Returns a source of `size` samples that calls `read`, by one thread at a time. The function reads sample 0
