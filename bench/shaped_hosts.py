@@ -19,14 +19,17 @@ SEND = ("import socket, sys, time; s = socket.create_connection((sys.argv[1], 29
         "s.sendall(bytes(n)); s.shutdown(socket.SHUT_WR); s.recv(1); print(n / (time.monotonic() - begin))")
 
 
-def shape(hosts, mbit):
-    """Limits every link in both directions. 0: no limit."""
+def shape(hosts, mbit, burst_kb=64):
+    """Limits every link in both directions to `mbit` Mbit/s. 0: no limit.
+
+    burst_kb: what a link may send at once, in kB. bench/server_pool takes 2 ms at the rate.
+    """
     for h, name in enumerate(hosts.names):
         for where, device in ((name, "eth0"), (hosts.bridge, f"port{h}")):
             subprocess.run(["tc", "-n", where, "qdisc", "del", "dev", device, "root"], check=False, stderr=subprocess.DEVNULL)
             if mbit:
                 subprocess.run(["tc", "-n", where, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{mbit}mbit", "burst",
-                                f"{max(64, mbit / 4):.0f}kb", "latency", "100ms"], check=True)
+                                f"{burst_kb:.0f}kb", "latency", "100ms"], check=True)
 
 
 def goodput(hosts, mbit):
