@@ -314,7 +314,8 @@ TEST(AdPsgd, BytesAreThoseOfTheFormula) {
       double sum = 0;
       for (const Numbers& rank : found) sum += rank.at(network);
       // Half of the ranks are active.
-      EXPECT_EQ(sum, ranks / 2 * kSteps * (2 * kBytes + 8) + 2 * 16 * (ranks - 1)) << network << ' ' << ranks;
+      const int active = ranks / 2;
+      EXPECT_EQ(sum, active * kSteps * (2 * kBytes + 8) + 2 * 16 * (ranks - 1)) << network << ' ' << ranks;
     }
   }
 }
@@ -414,7 +415,7 @@ TEST(AdPsgd, ChoosesEachNeighborEquallyOften) {
   std::vector<int> counts(3, 0);
   constexpr int kDraws = 3000;
   for (int64_t step = 1; step <= kDraws; ++step) ++counts[chosen_neighbor({0, 1, 2}, kSeed, 4, step)];
-  for (const int count : counts) EXPECT_NEAR(count, kDraws / 3, 100);  // 4 standard deviations
+  for (const int count : counts) EXPECT_NEAR(count, kDraws / 3.0, 100);  // 4 standard deviations
 }
 
 }  // namespace
