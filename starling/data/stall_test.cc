@@ -136,21 +136,20 @@ TEST(Stall, IsNotReportedIfTheTimeIsZero) {
 
 // The read of the worker does not end before the loader does.
 TEST(Stall, ALoaderThatGaveUpEndsAlthoughAReadDoesNot) {
-  auto source = std::make_shared<StallingSource>(20, 13);
+  auto source = std::make_shared<StallingSource>(20, 3);
   const std::weak_ptr<StallingSource> left = source;
   {
     LoaderOptions options = of_steps(2);
     options.read_timeout_s = 0.02;
     options.rank = 0;
     const auto loader = make_loader(source, options);
-    loader->next();
     source->await_stall();
     try {
       loader->next();
       FAIL() << "the read has not ended";
     } catch (const TimeoutError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("disk:/mnt/far: the batch of step 2 was not read within"));
-      EXPECT_THAT(error.what(), HasSubstr("while reading /mnt/far/images.bin at offset 10192"));
+      EXPECT_THAT(error.what(), HasSubstr("disk:/mnt/far: the batch of step 1 was not read within"));
+      EXPECT_THAT(error.what(), HasSubstr("while reading /mnt/far/images.bin at offset 2352"));
     }
   }
   source->release();
