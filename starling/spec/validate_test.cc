@@ -19,8 +19,8 @@ using testing::StartsWith;
 
 std::string error_of(const std::vector<std::string>& assignments) {
   Config config;
-  for (const std::string& assignment : assignments) apply_set(config, assignment);
   try {
+    for (const std::string& assignment : assignments) apply_set(config, assignment);
     validate(config.spec);
   } catch (const ConfigError& error) {
     return error.what();
@@ -583,9 +583,9 @@ TEST(Validate, NesterovNeedsMomentum) {
               HasSubstr("--codec prune applies the momentum before it encodes"));
   EXPECT_THAT(error_of_sets({"optimizer.nesterov=true", "train.ranks=2", "exchange.codec=signsgd"}),
               HasSubstr("--codec signsgd applies the momentum before it encodes"));
-  EXPECT_EQ(
-      error_of_sets({"optimizer.nesterov=true", "train.ranks=2", "exchange.codec=signsgd:correction=off"}),
-      "");
+  EXPECT_EQ(error_of_sets({"optimizer.nesterov=true", "optimizer.momentum=0.9", "train.ranks=2",
+                           "exchange.codec=signsgd:correction=off"}),
+            "");
   EXPECT_THAT(error_of_sets({"optimizer.clip_value=1", "train.ranks=2", "exchange.codec=int8"}),
               HasSubstr("leave out --codec or optimizer.clip_value"));
   EXPECT_EQ(error_of_sets({"optimizer.clip_value=1", "train.ranks=2", "exchange.name=local-sgd",
