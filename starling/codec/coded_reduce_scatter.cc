@@ -165,10 +165,10 @@ std::vector<float> CodedReduceScatter::kept() const {
 }
 
 std::vector<float> CodedReduceScatter::state() const {
-  const std::vector<float> values = kept();
+  std::vector<float> values = kept();
   if (values.empty()) return values;
-  std::vector<float> state = {static_cast<float>(ranks()), static_cast<float>(count_ % kHalfOfCount),
-                              static_cast<float>(count_ / kHalfOfCount)};
+  const size_t low = count_ % kHalfOfCount, high = count_ / kHalfOfCount;
+  std::vector<float> state = {static_cast<float>(ranks()), static_cast<float>(low), static_cast<float>(high)};
   state.insert(state.end(), values.begin(), values.end());
   return state;
 }

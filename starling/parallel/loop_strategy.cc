@@ -105,7 +105,7 @@ void require_own_optimizer(const RunSpec& spec) {
   if ((mesh.stage > 1 || mesh.tensor > 1) && exchange_traits(spec).servers)
     throw ConfigError("train.mesh",
                       "servers make the updates of a program's own optimizer for whole models; leave out "
-                      "stage and tensor, or use another exchange");
+                      "--mesh, or use another --exchange");
   if (spec.train.threads_mode != ThreadsMode::kOp)
     throw ConfigError("train.threads_mode", "a program's own loop or optimizer needs \"op\"");
   if (spec.train.hybrid != "none")
