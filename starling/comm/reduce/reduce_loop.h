@@ -143,13 +143,13 @@ struct Product {
 struct Min {
   template <typename W>
   STARLING_INLINE static W apply(const W& a, const W& b) {
-    return ((b < a) | (b != b)) ? b : a;
+    return ((b < a) | (b != b)) ? b : a;  // NOLINT(misc-redundant-expression): finds NaN
   }
 };
 struct Max {
   template <typename W>
   STARLING_INLINE static W apply(const W& a, const W& b) {
-    return ((b > a) | (b != b)) ? b : a;
+    return ((b > a) | (b != b)) ? b : a;  // NOLINT(misc-redundant-expression): finds NaN
   }
 };
 
