@@ -29,12 +29,12 @@ struct ExchangeTraits {
   std::string_view step = {};        // One step: a formula, or a sentence.
   std::string_view bytes = {};       // Bytes that a rank sends. |W| is the size of the parameters.
   std::string_view statistics = {};  // What `result.strategy` reports. Names are between backticks.
-  // What its theory rests on, and what holds in every run. If `lockstep` is kByStaleness, each text has three
-  // lines: for exchange.staleness 0, for a bound, and for inf.
+  // What its theory rests on. If `lockstep` is kByStaleness, this text and the next one have three lines: for
+  // exchange.staleness 0, for a bound, and for inf.
   std::string_view assumes = {};
-  std::string_view guarantees = {};
-  std::string_view page = {};  // The page of the manual, relative to docs/.
-  std::string_view keys = {};  // The keys of the table `exchange` that it reads, separated by spaces.
+  std::string_view guarantees = {};  // What holds in every run.
+  std::string_view page = {};        // The page of the manual, relative to docs/.
+  std::string_view keys = {};        // The keys of the table `exchange` that it reads, separated by spaces.
   Lockstep lockstep = Lockstep::kNever;  // When its ranks wait for each other.
   bool neighbors = false;                // With kNever: each step waits for the messages of its neighbors.
   bool servers = false;                  // Server processes hold the parameters.
@@ -103,7 +103,7 @@ struct ConsistencyRow {
   std::string_view assumes;     // A line of ExchangeTraits::assumes.
   std::string_view guarantees;  // A line of ExchangeTraits::guarantees.
   bool one_process = false;     // Without a codec or backup workers, each update equals that of one process.
-  const ExchangeTraits* exchange = nullptr;
+  const ExchangeTraits* exchange = nullptr;  // The exchange.
 };
 
 // Returns the modes of an exchange: three if exchange.staleness decides, otherwise one.
