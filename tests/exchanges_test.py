@@ -128,7 +128,7 @@ class Exchanges(ProgramTest):
         self.assertGreater(strategy["center_distance"], 0)
         weights = 4 * (784 * 64 + 64 + 640 + 10)
         exchange = 2 * weights + 2 * 3 * 56
-        self.assertEqual(strategy["bytes_per_step_formula"], exchange)
+        self.assertEqual(strategy["bytes_per_step_formula"], exchange / 4)
         # Beyond the exchanges there are the load, the first read, and a read for each evaluation.
         self.assertGreaterEqual(strategy["bytes_exchanged"], 26 * exchange)
         self.assertLess(strategy["bytes_exchanged"], 26 * exchange + 11 * weights)
@@ -323,9 +323,13 @@ class Exchanges(ProgramTest):
                            ["--exchange", "easgd", "--every", 4], ["--exchange", "sgp", "--graph", "exponential", "-n", 4],
                            ["--exchange", "local-sgd", "--every", 4, "--optimizer", "adamw", "--set", "exchange.outer_lr=0.7", "--set",
                             "exchange.block_momentum=0.9", "--set", "exchange.outer_nesterov=true"],
+                           ["--exchange", "local-sgd", "--every", 4, "--set", "exchange.block_momentum=0.5"],
+                           ["--exchange", "local-sgd", "--every", 4, "--set", "exchange.local_from=4"],
+                           ["--exchange", "parameter-server", "--set", "exchange.team=2"],
+                           ["--exchange", "parameter-server", "--set", "exchange.team=2", "--codec", "1bit"],
                            ["--optimizer", "lars", "--shard", "parameters"], ["--optimizer", "lamb"],
                            ["--exchange", "gossip", "--set", "optimizer.ema_decay=0.9"],
-                           ["--shard", "gradients", "--set", "optimizer.ema_decay=0.9"]), 6):
+                           ["--shard", "gradients", "--set", "optimizer.ema_decay=0.9"]), 7):
             name = "-".join(map(str, words)).strip("-").replace(":", "-")
             common = [*SMALL, "-n", 2, *words, "--global-batch", 16, "--precision", "fp32", "-q", "--set", "checkpoint.every=6"]
             whole, parts = self.path(f"{name}-whole"), self.path(f"{name}-parts")

@@ -4,14 +4,14 @@
 // A range of n values is cut into p equal parts, and rank r is the owner of part r. This is the first half of
 // the exchange of 1-bit Adam (Tang et al., ICML 2021) and the gradient exchange qgZ of ZeRO++ (Wang et al.
 // 2023, arXiv 2306.10209) with one hop. A message of m values has b(m) bytes. e is error feedback
-// (error_feedback.h), which there is if the spec asks for it:
+// (error_feedback.h), which there is if the spec asks for it.
 //
-//   every rank k:  m_kr = encode(v_k[r] + e_k[r]) to owner r,   e_k[r] := v_k[r] + e_k[r] − decode(m_kr)
-//   owner r:       s_r = 1/p Σ_k decode(m_kr)                   (p − 1) b(n / p) bytes per rank
+//   every rank k:  m_kr = encode(v_k[r] + e_k[r]) to owner r,   e_k[r] := v_k[r] + e_k[r] − decode(m_kr).
+//   owner r:       s_r = 1/p Σ_k decode(m_kr).
 //
-// The owner keeps s_r as it is. So nothing is encoded twice, and there is no second residual. The owner sends
-// its own part through the codec, too, so that every gradient has the same error. The codec decides the rest
-// (codec.h):
+// A rank sends (p − 1) b(n / p) bytes. The owner keeps s_r as it is. So nothing is encoded twice, and there
+// is no second residual. The owner sends its own part through the codec, too, so that every gradient has the
+// same error. The codec decides the rest (codec.h):
 //
 //   kAdded      The equations above.
 //   kVoted      The owner makes the vote: it encodes and decodes s_r + f_r. f is a residual of the owner, if
@@ -24,7 +24,7 @@
 //               keeps its part.
 //
 // If the lengths of messages vary, the ranks tell each other the lengths first, in 8 bytes each. There is no
-// momentum correction: it needs the norm of the whole gradient of a rank before the first message.
+// momentum before the codec (momentum_correction.h).
 //
 // Random decisions (random_codec.h) have the seed key_of(seed, range, r) for part r, and key_of(seed, range,
 // p) for a whole range. The streams are k for m_kr, and p for the vote of owner r.

@@ -2,9 +2,11 @@
 // al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR
 // 2018 (arXiv 1712.05877), equation 1 with zero-point 0 and codes from -127 to 127.
 //
-//   s = a / 127,   q = clamp(round(x / s), -127, 127),   decoded = s q          a: the range, a > 0
-//   bytes(n) = n                                                                one int8 per value
-//   |x - decoded| <= s / 2 if |x| <= a, and the rounding of fp32
+//   s = a / 127,   q = clamp(round(x / s), -127, 127),   decoded = s q.
+//   bytes(n) = n.
+//   |x - decoded| <= s / 2 if |x| <= a, and the rounding of fp32.
+//
+// a is the range and above 0. A value takes one int8.
 //
 // A finite value beyond the range saturates: it decodes to a or -a. NaN and infinity have the code -128 and
 // decode to NaN. All instruction sets give equal bits.

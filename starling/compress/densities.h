@@ -7,8 +7,7 @@
 //   d(n) = min(1, c n^-0.3)
 //
 // with the c for which the density of the network is right. Small layers are more sensitive, so they keep a
-// larger share. The exponent is near that of the densities that the paper found by hand for LeNet-300-100 and
-// LeNet-5.
+// larger share. The exponent is a choice of Starling: the paper sets a threshold for each layer.
 #pragma once
 
 #include <cstdint>

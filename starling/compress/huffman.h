@@ -2,10 +2,11 @@
 // The lengths of the codes determine the codes: codes are numbered by length, and by symbol within a length.
 // A file therefore stores only the lengths.
 //
-//   H <= mean length <= H + 1, where H is the entropy of the symbols, H = -Σ p log2 p
+//   H <= mean length <= H + 1.
 //
-// The bound holds if no code is longer than kMaxCodeBits, which needs more than 2 million symbols of very
-// unequal frequency. An alphabet with one symbol has a code of one bit.
+// H is the entropy of the symbols, H = -Σ p log2 p. The bound holds if no code is longer than kMaxCodeBits,
+// which needs more than 2 million symbols of very unequal frequency. An alphabet with one symbol has a code
+// of one bit.
 #pragma once
 
 #include <array>

@@ -68,7 +68,8 @@ TEST(Portions, EachCountsOnce) {
   }
 }
 
-// The bound of the issue: a rank of half the speed costs p / (p − 1/2), and ten percent more at most.
+// p ranks, one of which has half the speed, need at least p / (p − 1/2) times the time of equal ranks.
+// Portions may cost five percent more.
 TEST(Portions, ASlowRankCostsItsShareOnly) {
   for (const int ranks : {2, 4, 8, 16}) {
     std::vector<double> times(static_cast<size_t>(ranks), 1);

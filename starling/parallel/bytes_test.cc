@@ -60,6 +60,13 @@ Make flat_strategy(More... more) {
   };
 }
 
+// Returns the number of ranks to which a rank sends on the exponential graph: rank + 2^j for all 2^j < p.
+double degree_of_exponential(double p) {
+  int degree = 0;
+  for (int hop = 1; hop < static_cast<int>(p); hop *= 2) ++degree;
+  return degree;
+}
+
 std::vector<Exchange> exchanges() {
   const auto ring_all_reduce = [](double p) { return 2 * (p - 1) * kBytes; };
   const Make all_reduce = [](UpdateRule rule, FlatReplicaOptions, Group& group, const Clock& clock) {
@@ -87,6 +94,14 @@ std::vector<Exchange> exchanges() {
       {"admm", flat_strategy<Admm>(AdmmOptions{1, 0.5, true}), ring_all_reduce},
       {"gossip-ring", flat_strategy<Gossip>(GossipGraph::kRing),
        [](double p) { return p * (p > 2 ? 2 : 1) * kBytes; }},
+      {"gossip-exponential", flat_strategy<Gossip>(GossipGraph::kExponential),
+       [](double p) { return p * degree_of_exponential(p) * kBytes; }},
+      {"sgp-ring",
+       [](UpdateRule rule, const FlatReplicaOptions& options, Group& group, const Clock& clock) {
+         return std::make_unique<Sgp>(small_mlp(), std::move(rule), options,
+                                      out_neighbors_of("ring", group.size()), group, clock);
+       },
+       [](double p) { return p * (p > 2 ? 2 : 1) * (kBytes + 8); }},
       {"sgp-one-peer",
        [](UpdateRule rule, const FlatReplicaOptions& options, Group& group, const Clock& clock) {
          return std::make_unique<Sgp>(small_mlp(), std::move(rule), options,
@@ -169,6 +184,39 @@ TEST(Bytes, AreThoseOfTheFormulasInWindowsAndOverTcp) {
     EXPECT_GT(plain / sum.at("fp16/tcp"), 1.95);
     EXPECT_GT(plain / sum.at("int8/tcp"), 3.7);
     EXPECT_GT(plain / sum.at("1bit/tcp"), 18);
+  }
+}
+
+// lars and lamb need the norms of whole tensors. Under ZeRO each step therefore sums two numbers per tensor
+// over all ranks.
+TEST(Bytes, LayerRulesUnderZeroAddTwoNumbersPerTensor) {
+  for (const int p : {2, 3, 4}) {
+    const auto of_ranks = numbers_of_processes(p, [](Group& group, Store&) {
+      Numbers found;
+      for (const char* rule : {"sgd", "lars", "lamb"}) {
+        for (const int stage : {1, 2}) {
+          const Make make = [=](UpdateRule, const FlatReplicaOptions& options, Group& group,
+                                const Clock& clock) {
+            OptimizerSpec spec;
+            spec.name = rule;
+            return std::make_unique<Zero>(small_mlp(), make_update_rule(spec), ZeroOptions{stage, options},
+                                          group, clock);
+          };
+          found[rule + std::to_string(stage)] = bytes_of({rule, make, {}}, group);
+        }
+      }
+      return found;
+    });
+    Numbers sum;
+    for (const Numbers& rank : of_ranks) {
+      for (const auto& [name, bytes] : rank) sum[name] += bytes / kSteps;
+    }
+    constexpr int kTensors = 4;
+    for (const std::string stage : {"1", "2"}) {
+      for (const std::string rule : {"lars", "lamb"})
+        EXPECT_EQ(sum.at(rule + stage) - sum.at("sgd" + stage), p * (p - 1) * 2 * 8 * kTensors)
+            << rule << ", ZeRO " << stage << ", ranks " << p;
+    }
   }
 }
 

@@ -2,9 +2,10 @@
 // them pushes and pulls. The servers then get one push of each team instead of one of each rank.
 //
 // Let p ranks form teams of k, with S servers, and let each team be the ranks of one host. The pushes of a
-// synchronous step then take this time between hosts:
+// synchronous step then take this time between hosts.
 //
-//   |W| (p / k) / (S · bandwidth)        against |W| p / (S · bandwidth) without teams
+//   with teams:     |W| (p / k) / (S · bandwidth).
+//   without teams:  |W| p / (S · bandwidth).
 //
 // Source: FireCaffe (Iandola et al., CVPR 2016) describes servers that form a tree.
 #pragma once

@@ -189,7 +189,45 @@ TEST(Sgp, FindsTheMeanWhereOutDegreesAreUnequal) {
   }
 }
 
-// If p is a power of two, log2 p rounds of the one-peer graph make the exact mean.
+// If p is a power of two, log2 p rounds of the one-peer graph make the exact mean. One step takes the ranks
+// apart. Its round counts as the first one, because it comes after the update.
+TEST(Sgp, OnePeerIsExactAfterLog2Rounds) {
+  for (const auto& [ranks, rounds] : {std::pair(2, 1), std::pair(4, 2), std::pair(8, 3)}) {
+    const auto real = values_of_processes(ranks, [rounds = rounds](Group& group, Store&) {
+      const SystemClock clock;
+      OptimizerSpec spec;
+      spec.momentum = 0;
+      FlatReplicaOptions options;
+      options.master = options.working = at::kDouble;
+      options.rank = group.rank();
+      Sgp sgp(center_model<at::kDouble>, make_update_rule(spec), options,
+              out_neighbors_of("one-peer", group.size()), group, clock);
+      const Batch batch = center_batch(at::kDouble, group.rank());
+      Vec found;
+      for (int step = 1; step <= rounds; ++step) {
+        train_on_center(sgp, batch, step, step, step == 1 ? kLr : 0);
+        const Vec x = evaluated_x(sgp);
+        found.insert(found.end(), x.begin(), x.end());
+      }
+      return found;
+    });
+    Vec mean(kDim, 0);
+    for (int i = 0; i < ranks; ++i) {
+      for (int d = 0; d < kDim; ++d)
+        mean[d] += (first_x()[d] - kLr * (first_x()[d] - center_of(i, d))) / ranks;
+    }
+    for (int i = 0; i < ranks; ++i) {
+      EXPECT_LE(difference(real[i].data() + (rounds - 1) * kDim, mean), 1e-12)
+          << ranks << " ranks, rank " << i;
+      if (rounds > 1) {
+        EXPECT_GE(difference(real[i].data() + (rounds - 2) * kDim, mean), 1e-3)
+            << ranks << " ranks, rank " << i;
+      }
+    }
+  }
+}
+
+// The same in plain loops, on the graph alone.
 TEST(Sgp, OnePeerIsExactAfterTwoRoundsOfFourRanks) {
   const OutNeighbors out = out_neighbors_of("one-peer", kRanks);
   Simulated s;

@@ -37,7 +37,9 @@ TensorParallel::TensorParallel(const ModelFactory& part, ModelSharding sharding,
 void TensorParallel::make_exchange_of(const ModelFactory& part, const MakeExchange& make_exchange) {
   ModelParts parts;
   parts.group = parts.slices = &group_.group();
-  const Model probe = part();  // making a model shows which parameters are sharded
+  // Making a model shows which parameters are sharded. The probe takes its turn with other ranks of this
+  // process, and leaves the default generator as it is.
+  const Model probe = seeded_model(part, 0);
   for (const auto& p : probe.module->named_parameters()) {
     const auto slice = sharding_.slices.find(p.key());
     const bool whole = slice == sharding_.slices.end();

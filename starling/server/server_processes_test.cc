@@ -135,7 +135,7 @@ void work(const Job& job, const Quadratic& problem, int worker, Store& store) {
   const TrafficCount t1 = client.traffic();
   const std::vector<uint64_t> bytes = {
       client.bytes_sent() + client.bytes_received() - before,
-      kRounds * client.step_bytes(),
+      kRounds * (client.push_bytes() + client.pull_bytes()),
       t1.window_published - t0.window_published + t1.window_received - t0.window_received,
       t1.socket_sent - t0.socket_sent + t1.socket_received - t0.socket_received,
       client.pulled().bytes,

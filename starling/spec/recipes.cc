@@ -167,7 +167,7 @@ class Recipes {
       set("exchange.block_momentum", fmt::format("{}", traits.block_momentum), name);
     const std::string& staleness = config_.spec.exchange.staleness;
     if (traits.lockstep == Lockstep::kByStaleness && staleness != "0")
-      with_momentum(staleness == "inf" ? 0.5 : 0, 1, name + " at staleness " + staleness);
+      with_momentum(0, 1, name + " at staleness " + staleness);
   }
 
   // Threads without locks train by plain SGD, and a sparse update has no weight decay.

@@ -83,7 +83,8 @@ TEST(Recipes, ExchangesAndCodecsThatCannotTakeMomentumKeepTheLengthOfTheStep) {
   EXPECT_NEAR(elastic.spec.optimizer.lr, 0.02, 1e-9);
   const Config inf =
       config_with({"model.name=lenet5", "exchange.name=parameter-server", "exchange.staleness=inf"});
-  EXPECT_EQ(inf.spec.optimizer.momentum, 0.5);
+  EXPECT_EQ(inf.spec.optimizer.momentum, 0);
+  EXPECT_NEAR(inf.spec.optimizer.lr, 0.2, 1e-9);
   const Config bounded =
       config_with({"model.name=lenet5", "exchange.name=parameter-server", "exchange.staleness=3"});
   EXPECT_EQ(bounded.spec.optimizer.momentum, 0);

@@ -37,6 +37,39 @@ std::string joined_names() {
   return names;
 }
 
+std::vector<StrategyRow> rows_of_threads_optimizers_and_commands() {
+  return {
+      {"--threads-mode layer", "A pipeline inside one process: each core computes some of the layers.",
+       "one process should use all cores", "`bubble`, `bubble_planned`", "explanation/pipeline.md"},
+      {"--threads-mode hogwild",
+       "Threads of a rank train one model without locks: each has its own mini-batches and adds its updates "
+       "atomically (train.hogwild, train.thread_updates). Works with -n 1, and with local-sgd, easgd and "
+       "parallel-sgd.",
+       "gradients are sparse, so that threads seldom update the same element",
+       "`thread_updates`, `touched_share`, `mean_delay`, `largest_delay`, `retries`; bytes within a rank: 0",
+       "explanation/exchanges.md#threads-without-locks"},
+      {"--optimizer NAME",
+       "lars and lamb scale the rate of each tensor for large batches, also if a tensor is divided over "
+       "ranks. sgd takes Nesterov's momentum (optimizer.nesterov). With any optimizer: no "
+       "decay of biases and norms (optimizer.exempt_vectors), an average of the weights "
+       "(optimizer.ema_decay), and a rate that grows with the batch (schedule.scale).",
+       "the batch is large, because many ranks share it", "", "explanation/optimizers.md"},
+      {"starling lbfgs",
+       "Sandblaster L-BFGS: a coordinator sends scalars, the vectors stay on the ranks, and samples are "
+       "computed in small portions with backup copies of the slowest.",
+       "the loss is convex and its minimum is wanted exactly",
+       "`instructions`, `scalar_bytes`, `portion_bytes`, `vector_bytes`, `portions`, `copies`",
+       "explanation/sandblaster.md"},
+      {"starling factorize",
+       "A matrix is factorized over the ranks: blocks of one factor rotate, or are on parameter servers.",
+       "the data are a large matrix with few known entries", "`train_rmse`, `test_rmse`, `bytes_sent`",
+       "explanation/factorization.md"},
+      {"starling compress",
+       "Trained weights are pruned, clustered and Huffman-coded, and trained again (Deep Compression).",
+       "weights must be small in a file", "`ratio`, `file_bytes`", "explanation/compressed-weights.md"},
+  };
+}
+
 std::vector<StrategyRow> all_rows() {
   static const std::string codecs =
       "Gradients, or with local-sgd the differences of weights, are compressed: " + codec_list(false, false) +
@@ -63,7 +96,8 @@ std::vector<StrategyRow> all_rows() {
        "explanation/zero.md"},
       {"--mesh stage=S",
        "Pipeline: each rank holds some layers, and micro-batches pass through them (--schedule, "
-       "--micro-batches). With replica=R there are several pipelines with any exchange between them.",
+       "--micro-batches). With replica=R there are several pipelines with any exchange between them. "
+       "pipeline.activations compresses what passes a cut (int8, calibrated-int8).",
        "the states of all layers do not fit one rank", "`bubble`, `bubble_planned`",
        "explanation/pipeline.md"},
       {"--mesh tensor=T",
@@ -78,17 +112,10 @@ std::vector<StrategyRow> all_rows() {
        "large fully connected layers follow convolutions",
        "`model_parallel/<layer>`, `data_parallel_bytes` = 2 (p−1)/p |W| of the other layers",
        "explanation/tensor.md#hybrid"},
-      {"--threads-mode layer", "A pipeline inside one process: each core computes some of the layers.",
-       "one process should use all cores", "`bubble`, `bubble_planned`", "explanation/pipeline.md"},
-      {"--threads-mode hogwild",
-       "Threads of a rank train one model without locks: each has its own mini-batches and adds its updates "
-       "atomically (train.hogwild, train.thread_updates). Works with -n 1, and with local-sgd, easgd and "
-       "parallel-sgd.",
-       "gradients are sparse, so that threads seldom update the same element",
-       "`thread_updates`, `touched_share`, `mean_delay`, `largest_delay`, `retries`; bytes within a rank: 0",
-       "explanation/exchanges.md#threads-without-locks"},
   };
   rows.insert(rows.end(), others.begin(), others.end());
+  const std::vector<StrategyRow> last = rows_of_threads_optimizers_and_commands();
+  rows.insert(rows.end(), last.begin(), last.end());
   return rows;
 }
 
