@@ -39,7 +39,7 @@ FILES = {
 }
 # Every file of starling/parallel itself may be an exchange for own loops, but for these.
 NOT_FOR_OWN_LOOPS = {"ad_psgd", "async_easgd", "delayed", "hybrid", "meetings", "parameter_server",
-                     "server_team", "tensor_parallel"}
+                     "server_team", "server_worker", "tensor_parallel"}
 
 
 def sources(layer, together):

@@ -1,8 +1,8 @@
 // Elastic averaging SGD, the asynchronous form: each worker trains alone at its own speed. Every τ steps it
 // exchanges with a common center c, which lies on the parameter servers.
 //
-//   if τ divides t_k:  d ← c − x_k,   x_k ← x_k + α d,   c ← c + α (x_k − c) = c − α d
-//   x_k ← x_k + (the update of worker k's optimizer from its gradient),   t_k ← t_k + 1
+//   if τ divides t_k:  d ← c − x_k,   x_k ← x_k + α d,   c ← c + α (x_k − c) = c − α d.
+//   x_k ← x_k + (the update of worker k's optimizer from its gradient),   t_k ← t_k + 1.
 //
 // (Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015, arXiv 1412.6651,
 // algorithm 1.) The gradient and the force both begin at the x_k before the exchange. t_k counts the steps of
@@ -27,14 +27,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "starling/base/clock.h"
-#include "starling/parallel/replica/flat_replica.h"
-#include "starling/parallel/strategy.h"
-#include "starling/server/client.h"
+#include "starling/parallel/server_worker.h"
 #include "starling/server/server_options.h"
 
 namespace starling {
@@ -53,7 +50,7 @@ struct AsyncEasgdOptions {
 
 // The exchange "async-easgd", on a worker. The servers must have the options of make_center()
 // (server/server_options.h). Not thread-safe.
-class AsyncEasgd final : public Strategy, public Recoverable {
+class AsyncEasgd final : public ServerWorker {
  public:
   // Tells the servers the settings of this service (server/service_settings.h), and connects. Errors:
   // CommError if a server is missing after rendezvous.server_timeout. `rule` updates this worker's
@@ -63,13 +60,8 @@ class AsyncEasgd final : public Strategy, public Recoverable {
   // outlive this object.
   AsyncEasgd(const ModelFactory& factory, UpdateRule rule, const AsyncEasgdOptions& options, Store& store,
              const ServerRendezvous& rendezvous, int worker, Group* workers, const Clock& clock);
-  // Tells the servers that this worker has finished. While an exception propagates it tells them nothing, and
-  // they then count the worker as lost.
-  ~AsyncEasgd() override;
-
   // Sets the parameters to the center before the first step of a run that is not resumed.
   void begin_step(const Step& step) override;
-  double forward_backward(const Batch& batch) override;
   // Updates the parameters, and exchanges with the center if an exchange is due. Waits for the servers'
   // answer and for no other worker. The loss is that of this worker. A request to stop takes effect after an
   // exchange, which has the same number on all workers.
@@ -85,57 +77,25 @@ class AsyncEasgd final : public Strategy, public Recoverable {
   // before the checkpoint, the worker starts at the center with an optimizer of zeros.
   void load_state(const StrategyState& state) override;
 
-  Replica& evaluated() override { return replica_.replica(); }
   // Returns server_stats() of all shards and the statistics of this worker. Not collective. `exchanges` is
   // the number of its exchanges, and center_distance is ‖x_k − c‖ at the last one. bytes_exchanged is
-  // counted. bytes_per_step_formula is for a step with an exchange.
+  // counted. bytes_per_step_formula is that of an exchange, divided by τ.
   StrategyStats strategy_stats() override;
-  std::vector<uint64_t> bytes_from_servers() override;
-  Recoverable* recoverable() override { return this; }
-  // Returns the parameters and buffers of this worker.
-  StrategyState own_state() override;
-  // Returns the workers that the servers have reported as lost to this worker so far.
-  std::set<int> lost_ranks() override;
-  void leave() override;
-  // Returns the order of events on a shard (ServerOptions::record_events).
-  std::vector<ServerTableEvent> events(int shard);
-  // This worker's replica.
-  const FlatReplica& replica() const { return replica_; }
 
  private:
-  template <typename F>
-  auto with_client(const F& call);
-  void connect(Store& store, const ServerRendezvous& rendezvous);
-  void load();
-  void pull(at::Tensor& into);
-  void push();
+  void connect_to_center(Store& store, const ServerRendezvous& rendezvous);
+  void pull_center(const at::Tensor& into);
   void exchange();
   bool stops_here();
-  bool is_first();
-  void average_buffers_of_all();
   std::map<std::string, at::Tensor*> own_ranges();
   void put_own_ranges(bool first, StrategyState& state);
 
-  AsyncEasgdOptions options_;
-  const int worker_;
-  Group* const workers_;
-  const Clock& clock_;
-  FlatReplica replica_;
+  const AsyncEasgdOptions options_;
   const double alpha_;
-  const double lookahead_;                     // δ if the parameters are y_k = x_k + δ v_k; otherwise 0
-  at::Tensor gap_;                             // d = c − x_k of the last exchange
-  std::unique_ptr<ServerClient<float>> fp32_;  // exactly one of fp32_ and fp64_ is set
-  std::unique_ptr<ServerClient<double>> fp64_;
-  Step step_;
-  PullReport last_pull_;
-  int64_t met_at_ = 0;  // PullReport::stop_at of the last meeting of the workers
+  const double lookahead_;  // δ if the parameters are y_k = x_k + δ v_k; otherwise 0
+  at::Tensor gap_;          // d = c − x_k of the last exchange
   int64_t exchanges_ = 0;
-  double own_loss_ = 0;
-  double forward_backward_s_ = 0;
-  double push_s_ = 0, pull_s_ = 0;  // of the step
-  uint64_t sent_before_ = 0;
   bool placed_ = false;  // whether the parameters come from the center or from a checkpoint
-  bool left_ = false;
 };
 
 }  // namespace starling

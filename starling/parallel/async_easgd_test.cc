@@ -387,7 +387,7 @@ TEST(AsyncEasgd, BytesAreThoseOfTheFormula) {
       }
     }
     EXPECT_EQ(strategy->strategy_stats().at("bytes_per_step_formula"),
-              2 * 8 * kDim + kServers * 3 * kHeadBytes);
+              (2 * 8 * kDim + kServers * 3 * kHeadBytes) / 4.0);
   });
 }
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <utility>
 
 #include "starling/base/check.h"
@@ -61,11 +60,6 @@ T* data_of(const at::Tensor& flat) {
 
 }  // namespace
 
-template <typename F>
-auto ParameterServer::with_client(const F& call) {
-  return fp64_ ? call(*fp64_) : call(*fp32_);
-}
-
 void check_parameter_server_options(const ParameterServerOptions& o) {
   check_server_options(o.server);
   if (o.n_push < 1 || o.n_fetch < 1) {
@@ -83,16 +77,14 @@ void check_parameter_server_options(const ParameterServerOptions& o) {
 ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterServerOptions& options,
                                  Store& store, const ServerRendezvous& rendezvous, int worker, Group* workers,
                                  const Clock& clock)
-    : options_(options),
-      worker_(worker),
-      workers_(workers),
-      team_(options.team),
-      clock_(clock),
-      replica_(factory, no_rule(), options.replica) {
+    : ServerWorker(
+          factory, no_rule(), options.replica,
+          {.worker = worker, .workers = workers, .survives_losses = options.survives_losses, .clock = clock}),
+      options_(options),
+      team_(options.team) {
   check_parameter_server_options(options);
   take_rule();
   find_keys();
-  const bool fp64 = options.replica.master == at::kDouble;
   std::vector<size_t> sizes;
   std::vector<int> homes;
   ClientLayout layout;
@@ -110,30 +102,12 @@ ParameterServer::ParameterServer(const ModelFactory& factory, const ParameterSer
     homes.push_back(key.home);
   }
   const Partitioning partitioning =
-      make_partitioning(sizes, fp64 ? 8 : 4, rendezvous.servers, kPartitionBytes, homes);
+      make_partitioning(sizes, fp64() ? 8 : 4, rendezvous.servers, kPartitionBytes, homes);
   announce(store, rendezvous, partitioning);
-  if (fp64) {
-    fp64_ = std::make_unique<ServerClient<double>>(store, rendezvous, worker, partitioning, layout);
-  } else {
-    fp32_ = std::make_unique<ServerClient<float>>(store, rendezvous, worker, partitioning, layout);
-  }
+  connect(store, rendezvous, partitioning, layout);
   if (options.n_push > 1) added_up_ = at::zeros_like(replica_.gradients());
-  load(0, false);
+  load(options.loads, {}, 0);
   sent_before_ = sent();
-}
-
-ParameterServer::~ParameterServer() {
-  if (left_ || std::uncaught_exceptions() > 0) return;
-  try {
-    leave();
-  } catch (const CommError&) {
-    // The servers have ended and need no message.
-  }
-}
-
-void ParameterServer::leave() {
-  left_ = true;
-  with_client([](auto& client) { client.goodbye(); });
 }
 
 // The servers make the updates of the program's optimizer.
@@ -161,7 +135,7 @@ void ParameterServer::take_rule() {
 // Tells the servers what the workers know of this service.
 void ParameterServer::announce(Store& store, const ServerRendezvous& rendezvous,
                                const Partitioning& partitioning) {
-  ServiceSettings settings{.type = options_.replica.master == at::kDouble ? DataType::kFp64 : DataType::kFp32,
+  ServiceSettings settings{.type = fp64() ? DataType::kFp64 : DataType::kFp32,
                            .optimizer = options_.server.optimizer,
                            .more = options_.more_services,
                            .torch = torch_};
@@ -252,26 +226,9 @@ void ParameterServer::share_copies() {
   }
 }
 
-void ParameterServer::load(int64_t updates, bool with_states) {
-  fetched_ = false;
-  with_client([&](auto& client) {
-    using T = typename std::decay_t<decltype(client)>::Value;
-    if (!options_.loads) return client.expect_load();
-    std::vector<const T*> states;
-    states.reserve(loaded_states_.size());
-    for (const at::Tensor& s : loaded_states_) states.push_back(data_of<T>(s));
-    client.load(data_of<T>(replica_.parameters()), with_states ? states : std::vector<const T*>(), updates);
-  });
-}
-
 void ParameterServer::fetch() {
   const Nanoseconds start = clock_.now();
-  if (team_.leads()) {
-    last_pull_ = with_client([&](auto& client) {
-      using T = typename std::decay_t<decltype(client)>::Value;
-      return client.pull(data_of<T>(replica_.parameters()));
-    });
-  }
+  if (team_.leads()) last_pull_ = pull(replica_.parameters());
   team_.share(replica_.parameters(), last_pull_);
   share_copies();
   replica_.parameters_changed();
@@ -288,10 +245,8 @@ void ParameterServer::begin_step(const Step& step) {
 }
 
 double ParameterServer::forward_backward(const Batch& batch) {
-  const Nanoseconds start = clock_.now();
-  own_loss_ = replica_.forward_backward(batch, step_.index);
+  ServerWorker::forward_backward(batch);
   weight_ += replica_.loss_weight();
-  forward_backward_s_ = to_seconds(clock_.now() - start);
   return own_loss_;
 }
 
@@ -311,17 +266,12 @@ void ParameterServer::clip() {
   if (norm > longest) replica_.gradients().mul_(longest / (norm + 1e-6));
 }
 
-void ParameterServer::push() {
+void ParameterServer::push_gradient() {
   const Nanoseconds start = clock_.now();
   at::Tensor& gradient = options_.n_push > 1 ? added_up_ : replica_.gradients();
   PushNotes notes{.lr = step_.lr, .loss = own_loss_, .stop = step_.stop_requested, .weight = weight_};
   team_.gather(gradient, notes);
-  if (team_.leads()) {
-    with_client([&](auto& client) {
-      using T = typename std::decay_t<decltype(client)>::Value;
-      client.push(data_of<T>(gradient), notes);
-    });
-  }
+  if (team_.leads()) push(gradient, notes);
   weight_ = 0;
   if (options_.n_push > 1) added_up_.zero_();
   unpushed_ = 0;
@@ -334,7 +284,7 @@ bool ParameterServer::stops_here() {
   // A worker that fetches seldom learns of the request up to `late` pushes later.
   const int64_t late =
       options_.n_fetch > 1 ? (options_.n_fetch + options_.n_push - 1) / options_.n_push + 1 : 0;
-  if (with_client([](auto& client) { return client.push_clock(); }) < last_pull_.stop_at + late) return false;
+  if (push_clock() < last_pull_.stop_at + late) return false;
   met_at_ = last_pull_.stop_at;
   return true;
 }
@@ -358,7 +308,7 @@ StepReport ParameterServer::update() {
   ++unfetched_;
   bool complete = false;
   if (++unpushed_ >= options_.n_push) {
-    push();
+    push_gradient();
     if (options_.server.synchronous()) fetch();
     complete = options_.server.synchronous();
   }
@@ -366,15 +316,8 @@ StepReport ParameterServer::update() {
   report.loss =
       complete || (!options_.server.synchronous() && steps_ > options_.n_fetch) ? last_pull_.loss : own_loss_;
   report.stop = last_pull_.stop || stops_here();
-  report.lost = static_cast<int>(lost_ranks().size());
   report.redo = complete && last_pull_.redo;
-  report.expose(ExchangePhase::kGradients, push_s_);
-  report.expose(ExchangePhase::kParameters, pull_s_);
-  report.compute_s =
-      forward_backward_s_ + to_seconds(clock_.now() - start) - (report.exposed_comm_s - comm_before);
-  const uint64_t sent_now = sent();
-  report.bytes_sent = sent_now - sent_before_;
-  sent_before_ = sent_now;
+  report_step(report, start, comm_before, sent());
   return report;
 }
 
@@ -389,7 +332,7 @@ bool ParameterServer::saves(const Key& key) const {
 }
 
 ParameterServer::Sections ParameterServer::whole_snapshot(int64_t& updates) {
-  if (unpushed_ > 0) push();
+  if (unpushed_ > 0) push_gradient();
   Sections sections(1 + state_names_.size());
   for (auto& section : sections) {
     for (const Key& key : keys_)
@@ -410,54 +353,15 @@ ParameterServer::Sections ParameterServer::whole_snapshot(int64_t& updates) {
 
 void ParameterServer::consensus() {
   at::NoGradGuard no_grad;
-  if (unpushed_ > 0) push();
-  with_client([&](auto& client) {
-    using T = typename std::decay_t<decltype(client)>::Value;
-    client.snapshot(data_of<T>(replica_.parameters()));
-  });
+  if (unpushed_ > 0) push_gradient();
+  snapshot(replica_.parameters());
   team_.share(replica_.parameters(), last_pull_);
   share_copies();
   replica_.parameters_changed();
   // The exact weights are only for evaluation. The next step pulls the weights that it would have trained on
   // otherwise.
   if (options_.server.pull_codec.kind != CodecKind::kNone) fetched_ = false;
-  if (workers_ != nullptr) average_buffers_of_all();
-}
-
-// Running statistics are estimates. If a worker is lost or dies during the mean, each worker keeps its own.
-void ParameterServer::average_buffers_of_all() {
-  if (!options_.survives_losses) return average_buffers(*workers_, replica_.replica());
-  if (!lost_ranks().empty()) return;
-  try {
-    average_buffers(*workers_, replica_.replica());
-  } catch (const CommError&) {
-    // All other workers get the error now or in their next call.
-  }
-}
-
-StrategyState ParameterServer::own_state() {
-  at::NoGradGuard no_grad;
-  StrategyState state;
-  state.step = step_.index;
-  replica_.unflatten(replica_.parameters(), "", state.parameters);
-  for (const NamedTensor& b : evaluated().buffers)
-    state.buffers[b.name] = b.tensor.detach().clone(at::MemoryFormat::Contiguous);
-  return state;
-}
-
-std::vector<uint64_t> ParameterServer::bytes_from_servers() {
-  return with_client([](auto& client) { return client.received_by_shard(); });
-}
-
-std::set<int> ParameterServer::lost_ranks() {
-  return fp64_ ? fp64_->lost() : fp32_->lost();
-}
-
-bool ParameterServer::is_first() {
-  for (int w = 0; w < worker_; ++w) {
-    if (lost_ranks().count(w) == 0) return false;
-  }
-  return true;
+  average_buffers_of_all();
 }
 
 StrategyState ParameterServer::state() {
@@ -465,13 +369,10 @@ StrategyState ParameterServer::state() {
   StrategyState state;
   state.step = step_.index;
   const bool first = slices() != nullptr ? options_.loads : is_first();
-  if (first || options_.loads) {
-    for (const NamedTensor& b : replica_.replica().buffers)
-      state.buffers[b.name] = b.tensor.detach().clone(at::MemoryFormat::Contiguous);
-  }
+  if (first || options_.loads) state.buffers = copies_of_buffers();
   if (!first) {
-    if (unpushed_ > 0) push();
-    with_client([](auto& client) { client.snapshot(nullptr); });
+    if (unpushed_ > 0) push_gradient();
+    snapshot({});
     put_push_states(state);
     return state;
   }
@@ -499,11 +400,11 @@ void ParameterServer::put_push_states(StrategyState& state) {
   if (!keeps_state(options_.server.push_codec)) return;
   PushStates states;
   states[worker_] = with_client([](auto& client) { return client.push_state(); });
-  if (workers_ != nullptr && (!options_.survives_losses || lost_ranks().empty())) {
+  if (workers_meet()) {
     try {
       gather_states(*workers_, worker_, states);
     } catch (const CommError&) {  // a worker without a saved state starts without one
-      if (!options_.survives_losses) throw;
+      if (!survives_losses_) throw;
     }
   }
   for (const auto& [worker, values] : states)
@@ -525,19 +426,20 @@ void ParameterServer::load_state(const StrategyState& state) {
   replica_.flatten(state.parameters, "", replica_.parameters());
   replica_.parameters_changed();
   int64_t updates = 0;
+  std::vector<at::Tensor> states;
   // If there are only weights, the optimizer starts anew.
   if (!state.optimizer.empty()) {
     for (const std::string& name : state_names_) {
-      loaded_states_.push_back(at::zeros_like(replica_.parameters()));
-      replica_.flatten(state.optimizer, name + "/", loaded_states_.back());
+      states.push_back(at::zeros_like(replica_.parameters()));
+      replica_.flatten(state.optimizer, name + "/", states.back());
     }
     const std::string name = "updates/" + keys_.front().parameter;
     updates = static_cast<int64_t>(
         fitting(state.optimizer, name, at::scalar_tensor(0.0, at::kDouble)).item<double>());
   }
-  for (NamedTensor& b : replica_.replica().buffers) b.tensor.copy_(fitting(state.buffers, b.name, b.tensor));
-  load(updates, !loaded_states_.empty());
-  loaded_states_.clear();
+  load_buffers(state);
+  fetched_ = false;
+  load(options_.loads, states, updates);
   take_push_state(state);
   step_.index = state.step;
 }
@@ -546,7 +448,9 @@ StrategyStats ParameterServer::strategy_stats() {
   return with_client([&](auto& client) {
     std::map<std::string, double> out = server_stats(client.stats());
     out["cached_reads"] = static_cast<double>(client.cached_reads());
-    out["bytes_per_step_formula"] = static_cast<double>(client.step_bytes());
+    out["bytes_per_step_formula"] =
+        static_cast<double>(client.push_bytes()) / static_cast<double>(options_.n_push) +
+        static_cast<double>(client.pull_bytes()) / static_cast<double>(options_.n_fetch);
     out["bytes_exchanged"] = static_cast<double>(client.bytes_sent() + client.bytes_received());
     const double plain = static_cast<double>(client.owned_bytes());
     const auto tell = [&](const std::string& what, const MessageCount& count) {
@@ -558,10 +462,6 @@ StrategyStats ParameterServer::strategy_stats() {
     if (options_.server.push_codec.error_feedback) out["residual_norm"] = client.residual_norm();
     return out;
   });
-}
-
-std::vector<ServerTableEvent> ParameterServer::events(int shard) {
-  return with_client([&](auto& client) { return client.events(shard); });
 }
 
 std::unique_ptr<Strategy> make_parameter_server(const ExchangeParts& parts) {

@@ -29,9 +29,8 @@
 #include <vector>
 
 #include "starling/base/clock.h"
-#include "starling/parallel/replica/flat_replica.h"
 #include "starling/parallel/server_team.h"
-#include "starling/server/client.h"
+#include "starling/parallel/server_worker.h"
 #include "starling/server/server_options.h"
 
 namespace starling {
@@ -76,7 +75,7 @@ void check_parameter_server_options(const ParameterServerOptions& options);
 //
 // An own optimizer (parallel/replica/own_optimizer.h) gives the servers their update rule and the learning
 // rate of each push. It makes no update itself.
-class ParameterServer final : public Strategy, public Recoverable, public OwnLoop {
+class ParameterServer final : public ServerWorker, public OwnLoop {
  public:
   // Tells the servers the settings of this service (server/service_settings.h), and connects. Collective over
   // replica.parts.slices, as are all pulls. Errors:
@@ -87,10 +86,6 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   // store, `workers` and the clock must outlive this object.
   ParameterServer(const ModelFactory& factory, const ParameterServerOptions& options, Store& store,
                   const ServerRendezvous& rendezvous, int worker, Group* workers, const Clock& clock);
-  // Tells the servers that this worker has finished. While an exception propagates it tells them nothing, and
-  // they then count the worker as lost.
-  ~ParameterServer() override;
-
   // Pulls the parameters if a pull is due. Waits only for the bound of staleness.
   void begin_step(const Step& step) override;
   double forward_backward(const Batch& batch) override;
@@ -116,18 +111,6 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   // cached_reads counts the reads that this worker answered from its cache. residual_norm is the norm of the
   // push codec's error feedback, if any.
   StrategyStats strategy_stats() override;
-  std::vector<uint64_t> bytes_from_servers() override;
-  Replica& evaluated() override { return replica_.replica(); }
-  Recoverable* recoverable() override { return this; }
-  // Returns the parameters and buffers of this worker. The optimizer's states are on the servers.
-  StrategyState own_state() override;
-  // Returns the workers that the servers have reported as lost to this worker so far (server/client.h).
-  // StepReport::lost is their number.
-  std::set<int> lost_ranks() override;
-  // Returns the order of events on a shard (ServerOptions::record_events).
-  std::vector<ServerTableEvent> events(int shard);
-  // Tells the servers that this worker has finished. Only destruction is allowed afterwards.
-  void leave() override;
   void take_gradients(const OwnStep& step) override;
   // Does nothing: the mean of the gradients is known to the servers only.
   void synchronize() override {}
@@ -145,13 +128,10 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
     int home = -1;        // as ServerKey::home
   };
 
-  template <typename F>
-  auto with_client(const F& call);
   void take_rule();
   void announce(Store& store, const ServerRendezvous& rendezvous, const Partitioning& partitioning);
-  void load(int64_t updates, bool with_states);
   void fetch();
-  void push();
+  void push_gradient();
   bool stops_here();
   uint64_t sent();
   void clip();
@@ -165,39 +145,22 @@ class ParameterServer final : public Strategy, public Recoverable, public OwnLoo
   using Sections = std::vector<std::vector<at::Tensor>>;
   bool saves(const Key& key) const;
   Sections whole_snapshot(int64_t& updates);
-  bool is_first();
-  void average_buffers_of_all();
   // The name of a worker's push codec state in a checkpoint: "push_codec@<worker>/<first parameter>".
   std::string push_state_name(int worker);
   void put_push_states(StrategyState& state);
   void take_push_state(const StrategyState& state);
 
   ParameterServerOptions options_;
-  const int worker_;
-  Group* const workers_;
   const ServerTeam team_;
-  const Clock& clock_;
   std::vector<std::string> state_names_;
   TorchSettings torch_;  // of an own optimizer that is no update rule
-  FlatReplica replica_;
   std::vector<Key> keys_;
-  std::unique_ptr<ServerClient<float>> fp32_;  // exactly one of fp32_ and fp64_ is set
-  std::unique_ptr<ServerClient<double>> fp64_;
-  at::Tensor added_up_;                    // the summed gradients, if n_push > 1
-  std::vector<at::Tensor> loaded_states_;  // set between load_state() and the load on the servers
-  Step step_;
-  PullReport last_pull_;
-  int64_t met_at_ = 0;  // asynchronous: PullReport::stop_at of the last meeting of the workers
-  double own_loss_ = 0;
-  double weight_ = 0;  // of the next pushed gradient: its samples, or the weight of a weighted loss
-  double forward_backward_s_ = 0;
-  double push_s_ = 0, pull_s_ = 0;  // of the step
-  uint64_t sent_before_ = 0;
+  at::Tensor added_up_;  // the summed gradients, if n_push > 1
+  double weight_ = 0;    // of the next pushed gradient: its samples, or the weight of a weighted loss
   int64_t steps_ = 0;
   int64_t unpushed_ = 0;   // steps since the last push
   int64_t unfetched_ = 0;  // steps since the last pull
   bool fetched_ = false;
-  bool left_ = false;
 };
 
 }  // namespace starling

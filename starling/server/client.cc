@@ -385,10 +385,19 @@ void ServerClient<T>::goodbye() {
 }
 
 template <typename T>
-uint64_t ServerClient<T>::step_bytes() const {
+uint64_t ServerClient<T>::push_bytes() const {
   uint64_t bytes = 0;
   for (const Shard& s : shards_) {
-    if (s.count > 0) bytes += 3 * kHeadBytes + s.pushed.bytes_of(s.count) + s.pulled.bytes_of(s.count);
+    if (s.count > 0) bytes += kHeadBytes + s.pushed.bytes_of(s.count);
+  }
+  return bytes;
+}
+
+template <typename T>
+uint64_t ServerClient<T>::pull_bytes() const {
+  uint64_t bytes = 0;
+  for (const Shard& s : shards_) {
+    if (s.count > 0) bytes += 2 * kHeadBytes + s.pulled.bytes_of(s.count);
   }
   return bytes;
 }

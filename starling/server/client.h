@@ -6,10 +6,10 @@
 //   for each step: client.pull(parameters);  …;  client.push(gradients, {.lr = lr, .loss = loss});
 //   client.goodbye();
 //
-// Bytes: a step with push and pull takes step_bytes(). These are 2 · |W| · sizeof(T) + 3 · 56 bytes per
-// shard, heads included. They are summed over the shards on which this worker owns something. With codecs,
-// their encoded_bytes() take the place of |W| · sizeof(T); they are an upper bound if messages vary in
-// length. A shard on which the worker owns nothing receives nothing in a step.
+// Bytes: a step with push and pull takes push_bytes() + pull_bytes(). These are 2 · |W| · sizeof(T) + 3 · 56
+// bytes per shard, heads included. They are summed over the shards on which this worker owns something. With
+// codecs, their encoded_bytes() take the place of |W| · sizeof(T); they are an upper bound if messages vary
+// in length. A shard on which the worker owns nothing receives nothing in a step.
 //
 // Client cache (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server",
 // NIPS 2013, section 3). With a bound s of the staleness, a worker keeps what a shard has sent. A shard's
@@ -145,9 +145,10 @@ class ServerClient {
   const std::vector<uint64_t>& pushes() const { return pushes_; }
   // Returns how many reads of a shard were answered from the cache.
   uint64_t cached_reads() const { return cached_reads_; }
-  // Returns the bytes of one push and one pull, heads included. The value is an upper bound if the codecs'
-  // messages vary in length, or if reads come from the cache.
-  uint64_t step_bytes() const;
+  // Return the bytes of one push, and of one pull with its request, heads included. The values are upper
+  // bounds if the codecs' messages vary in length, or if reads come from the cache.
+  uint64_t push_bytes() const;
+  uint64_t pull_bytes() const;
   // Returns the bytes of the parameters that this worker pushes and pulls, before coding.
   uint64_t owned_bytes() const;
   // Returns the bytes of all heads and bodies that this worker has sent.
