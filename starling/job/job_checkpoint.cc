@@ -1,0 +1,317 @@
+#include "starling/job/job_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "starling/base/atomic_file.h"
+#include "starling/base/error.h"
+#include "starling/base/json_depth.h"
+#include "starling/base/keyed_random.h"
+
+namespace starling {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kManifestName = "job.json";
+constexpr const char* kPartPrefix = "part-";
+constexpr int kFormat = 1;
+constexpr int kDeepest = 3;                      // levels of the manifest
+constexpr uint64_t kMagic = 0x31424f4a474c5453;  // of a part
+constexpr size_t kLongestMessage = 4096;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::kCheckpoint, fmt::format("{}: {}", path, what));
+}
+
+// The head of a part. For each array follow the length of its name, its bytes, the name and the content. The
+// hash of all that ends the file.
+struct PartHead {
+  uint64_t magic = kMagic;
+  int64_t step = 0, rank = 0, ranks = 0, arrays = 0;
+};
+
+uint64_t hash_bytes(const char* bytes, size_t size) {
+  uint64_t hash = kGolden + size;
+  for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + i, std::min(sizeof(word), size - i));
+    hash = mix64(hash + kGolden + word);
+  }
+  return hash;
+}
+
+template <typename T>
+void append(std::string& bytes, const T& value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Takes values from the front of a text.
+class Reader {
+ public:
+  Reader(const std::string& path, std::string_view bytes) : path_(path), bytes_(bytes) {}
+  template <typename T>
+  T number() {
+    T value;
+    std::memcpy(&value, text(sizeof(value)).data(), sizeof(value));
+    return value;
+  }
+  std::string_view text(uint64_t size) {
+    if (size > bytes_.size()) damaged();
+    const std::string_view taken = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return taken;
+  }
+  size_t left() const { return bytes_.size(); }
+  [[noreturn]] void damaged() const {
+    refuse(path_, "is damaged; use an older copy, or remove the folder to start anew");
+  }
+
+ private:
+  const std::string& path_;
+  std::string_view bytes_;
+};
+
+// Returns the content of a file, or nothing if it does not exist.
+std::optional<std::string> content_of(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    if (errno == ENOENT) return std::nullopt;
+    refuse(path, "cannot be opened: " + std::generic_category().message(errno));
+  }
+  std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad()) refuse(path, "cannot be read");
+  return content;
+}
+
+void write_whole(const std::string& path, const std::string& content) {
+  AtomicFile file(path);
+  file.write(content.data(), content.size());
+  file.commit();
+}
+
+// Returns the names of the parts in a folder. Errors: Error(kCheckpoint) if the folder cannot be read.
+std::vector<std::string> parts_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (const std::filesystem::directory_iterator none; !error && entry != none; entry.increment(error)) {
+    std::string name = entry->path().filename();
+    const bool whole = name.find('.') == std::string::npos;  // not the temporary file of a part
+    if (whole && name.starts_with(kPartPrefix)) names.push_back(std::move(name));
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    refuse(folder, "cannot be read: " + error.message());
+  return names;
+}
+
+// Throws ConfigError at the first setting that differs.
+void require_equal(const std::string& folder, const Json& found,
+                   const std::map<std::string, std::string>& own) {
+  for (const auto& [name, value] : own) {
+    const auto other = found.find(name);
+    const std::string text = other == found.end() ? "none" : other->get<std::string>();
+    if (text != value)
+      throw ConfigError("--checkpoint",
+                        fmt::format("{} has a checkpoint of another run: {} is {} there and {} "
+                                    "here; give another folder, or the settings of that run",
+                                    folder, name, text, value));
+  }
+}
+
+}  // namespace
+
+const std::string& CheckpointArrays::find(const std::string& name, size_t element_bytes) const {
+  const auto found = arrays_.find(name);
+  if (found == arrays_.end()) refuse(path_, fmt::format("has no array \"{}\"", name));
+  if (found->second.size() % element_bytes != 0)
+    refuse(path_, fmt::format("array \"{}\" has {} bytes, which is no multiple of {}", name,
+                              found->second.size(), element_bytes));
+  return found->second;
+}
+
+std::string CheckpointArrays::write(int64_t step, int rank, int ranks) const {
+  std::string bytes;
+  append(
+      bytes,
+      PartHead{.step = step, .rank = rank, .ranks = ranks, .arrays = static_cast<int64_t>(arrays_.size())});
+  for (const auto& [name, content] : arrays_) {
+    append(bytes, uint64_t{name.size()});
+    append(bytes, uint64_t{content.size()});
+    bytes += name;
+    bytes += content;
+  }
+  append(bytes, hash_bytes(bytes.data(), bytes.size()));
+  return bytes;
+}
+
+CheckpointArrays CheckpointArrays::parse(const std::string& path, const std::string& content, int64_t step,
+                                         int rank, int ranks) {
+  Reader reader(path, content);
+  if (content.size() < sizeof(PartHead) + sizeof(uint64_t)) reader.damaged();
+  uint64_t hash = 0;
+  const size_t hashed = content.size() - sizeof(hash);
+  std::memcpy(&hash, content.data() + hashed, sizeof(hash));
+  if (hash != hash_bytes(content.data(), hashed)) reader.damaged();
+  const auto head = reader.number<PartHead>();
+  if (head.magic != kMagic || head.step != step || head.rank != rank || head.ranks != ranks)
+    refuse(path, "is no part of this checkpoint");
+  CheckpointArrays arrays;
+  arrays.path_ = path;
+  for (int64_t i = 0; i < head.arrays; ++i) {
+    const auto name_size = reader.number<uint64_t>();
+    const auto size = reader.number<uint64_t>();
+    const std::string name(reader.text(name_size));
+    arrays.arrays_[name] = std::string(reader.text(size));
+  }
+  if (reader.left() != sizeof(hash)) reader.damaged();
+  return arrays;
+}
+
+JobCheckpoint::JobCheckpoint(Group& group, JobCheckpointOptions options)
+    : group_(group), options_(std::move(options)) {}
+
+std::string JobCheckpoint::part_path(int64_t step, int rank, int ranks) const {
+  return fmt::format("{}/{}{}-{}-of-{}", options_.folder, kPartPrefix, step, rank, ranks);
+}
+
+std::optional<JobState> JobCheckpoint::read_manifest() const {
+  const std::string path = options_.folder + "/" + kManifestName;
+  const auto content = content_of(path);
+  if (!content) {
+    const std::vector<std::string> parts = parts_in(options_.folder);
+    if (!parts.empty())
+      refuse(options_.folder, fmt::format("has {} but no {}; copy that file there, or give another folder",
+                                          parts.front(), kManifestName));
+    return std::nullopt;
+  }
+  JobState state;
+  try {
+    const Json manifest = parse_shallow<Json>(*content, kDeepest);
+    if (manifest.at("job").get<std::string>() != options_.job)
+      throw ConfigError("--checkpoint",
+                        fmt::format("{} has a checkpoint of `starling {}`, not of `starling {}`",
+                                    options_.folder, manifest.at("job").get<std::string>(), options_.job));
+    if (manifest.at("format").get<int>() != kFormat)
+      refuse(path, "has a format that this version of Starling does not read; use a newer one");
+    require_equal(options_.folder, manifest.at("problem"), options_.problem);
+    state.step = manifest.at("step").get<int64_t>();
+    state.ranks = manifest.at("ranks").get<int>();
+    state.values = manifest.at("values").get<std::map<std::string, std::string>>();
+  } catch (const Json::exception&) {
+    refuse(path, "is damaged; remove the folder to start anew");
+  }
+  if (state.step < 0 || state.ranks < 1 || state.ranks > (1 << 20))
+    refuse(path, "is damaged; remove the folder to start anew");
+  return state;
+}
+
+void JobCheckpoint::write_manifest(const JobState& state) const {
+  const Json manifest = {{"format", kFormat},  {"job", options_.job},  {"problem", options_.problem},
+                         {"step", state.step}, {"ranks", state.ranks}, {"values", state.values}};
+  write_whole(options_.folder + "/" + kManifestName,
+              manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::optional<JobState> JobCheckpoint::find() {
+  if (options_.folder.empty()) return std::nullopt;
+  std::optional<JobState> found;
+  std::string text;
+  agree_on_success(group_, [&] {
+    std::error_code error;
+    std::filesystem::create_directories(options_.folder, error);
+    if (error) refuse(options_.folder, "the folder cannot be made: " + error.message());
+    const AtomicFile probe(fmt::format("{}/probe-{}", options_.folder, group_.rank()));  // leaves no trace
+    if (group_.rank() != 0) return;
+    found = read_manifest();
+    if (found) text = Json{{"step", found->step}, {"ranks", found->ranks}, {"values", found->values}}.dump();
+  });
+  auto size = static_cast<int64_t>(text.size());
+  broadcast(group_, &size, 1, DataType::kInt64, 0);
+  if (size == 0) return std::nullopt;
+  text.resize(static_cast<size_t>(size));
+  broadcast(group_, text.data(), text.size(), DataType::kUint8, 0);
+  const Json state = Json::parse(text);
+  found = JobState{.step = state.at("step").get<int64_t>(),
+                   .ranks = state.at("ranks").get<int>(),
+                   .values = state.at("values").get<std::map<std::string, std::string>>()};
+  if (found->ranks == group_.size()) last_ = found->step;
+  return found;
+}
+
+CheckpointArrays JobCheckpoint::read(const JobState& state, int rank) const {
+  const std::string path = part_path(state.step, rank, state.ranks);
+  const auto content = content_of(path);
+  if (!content) refuse(path, "does not exist; the checkpoint is not whole");
+  return CheckpointArrays::parse(path, *content, state.step, rank, state.ranks);
+}
+
+void JobCheckpoint::save(int64_t step, const CheckpointArrays& arrays,
+                         const std::map<std::string, std::string>& values) {
+  if (options_.folder.empty()) return;
+  const int rank = group_.rank(), ranks = group_.size();
+  agree_on_success(group_,
+                   [&] { write_whole(part_path(step, rank, ranks), arrays.write(step, rank, ranks)); });
+  agree_on_success(group_, [&] {
+    if (rank == 0) write_manifest({.step = step, .ranks = ranks, .values = values});
+  });
+  remove_other_parts(step);
+  last_ = step;
+}
+
+// Every rank removes its own older parts. Rank 0 also removes the parts of runs on other numbers of ranks.
+void JobCheckpoint::remove_other_parts(int64_t step) const {
+  const std::string kept = fmt::format("{}{}-", kPartPrefix, step);
+  const std::string end = fmt::format("-of-{}", group_.size());
+  std::vector<std::string> names;
+  try {
+    names = parts_in(options_.folder);
+  } catch (const Error&) {
+    return;  // the next checkpoint tries again
+  }
+  const std::string own = fmt::format("-{}-of-{}", group_.rank(), group_.size());
+  for (const std::string& name : names) {
+    const bool old = !name.starts_with(kept) || !name.ends_with(end);
+    const bool mine = name.ends_with(own) || (group_.rank() == 0 && !name.ends_with(end));
+    std::error_code ignored;
+    if (old && mine) std::filesystem::remove(options_.folder + "/" + name, ignored);
+  }
+}
+
+void agree_on_success(Group& group, const std::function<void()>& work) {
+  struct Outcome {
+    int64_t code = -1;  // of an Error
+    uint64_t length = 0;
+  };
+  Outcome own;
+  std::string message;
+  try {
+    work();
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error& error) {
+    own.code = static_cast<int64_t>(error.code());
+    message = std::string(error.what()).substr(0, kLongestMessage);
+    own.length = message.size();
+  }
+  std::vector<Outcome> all(static_cast<size_t>(group.size()));
+  all_gather(group, &own, all.data(), sizeof(own), DataType::kUint8);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const Outcome& outcome = all[static_cast<size_t>(rank)];
+    if (outcome.code < 0) continue;
+    message.resize(outcome.length);
+    if (outcome.length > 0) broadcast(group, message.data(), outcome.length, DataType::kUint8, rank);
+    throw Error(static_cast<ErrorCode>(outcome.code), message, rank);
+  }
+}
+
+}  // namespace starling
