@@ -26,9 +26,10 @@ constexpr size_t kStatNumbers = 7;
 }  // namespace
 
 const char* name_of(MessageCode code) {
-  static constexpr const char* kNames[] = {"hello",    "load",       "push",   "pull",
-                                           "snapshot", "statistics", "events", "goodbye",
-                                           "welcome",  "parameters", "report"};
+  static constexpr const char* kNames[] = {"hello",      "load",      "push",     "pull",     "snapshot",
+                                           "statistics", "events",    "goodbye",  "welcome",  "parameters",
+                                           "report",     "row hello", "row push", "row pull", "row clock",
+                                           "row scan",   "rows"};
   const auto index = static_cast<size_t>(code) - 1;
   return index < std::size(kNames) ? kNames[index] : "?";
 }
@@ -67,7 +68,7 @@ ServerMessage decode(std::span<const std::byte, kHeadBytes> head, const std::str
   m.rate = std::bit_cast<double>(load_le<uint64_t>(head.data() + 32));
   m.loss = std::bit_cast<double>(load_le<uint64_t>(head.data() + 40));
   m.extra = static_cast<int64_t>(load_le<uint64_t>(head.data() + 48));
-  if (code < static_cast<uint16_t>(MessageCode::kHello) || code > static_cast<uint16_t>(MessageCode::kReport))
+  if (code < static_cast<uint16_t>(MessageCode::kHello) || code > static_cast<uint16_t>(MessageCode::kRows))
     refuse(peer, fmt::format("kind {}", code));
   if ((m.lost > 0 && m.code != MessageCode::kParameters) || m.want > SnapshotWant::kWhole)
     refuse(peer, fmt::format("flags {}", flags));

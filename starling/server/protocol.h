@@ -18,6 +18,8 @@
 //   snapshot   want                                                      parameters, extra = updates
 //   statistics, events                                                   report
 //   goodbye                                                              –
+//
+// row_message.h has the messages of row tables.
 #pragma once
 
 #include <array>
@@ -32,7 +34,8 @@
 
 namespace starling {
 
-// The kind of a message. The first eight are requests of workers, the rest are answers of servers.
+// The kind of a message. The first eight are requests of workers, and the next three are answers of servers.
+// The last six are those of row tables (row_message.h), which also use goodbye and welcome.
 enum class MessageCode : uint16_t {
   kHello = 1,
   kLoad,
@@ -44,7 +47,13 @@ enum class MessageCode : uint16_t {
   kGoodbye,
   kWelcome,
   kParameters,
-  kReport
+  kReport,
+  kRowHello,
+  kRowPush,
+  kRowPull,
+  kRowClock,
+  kRowScan,
+  kRows
 };
 // Returns the name of a kind, for messages.
 const char* name_of(MessageCode code);

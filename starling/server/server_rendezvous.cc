@@ -21,8 +21,8 @@ std::string key_of(const ServerRendezvous& m, const std::string& what) {
 }
 
 // Waits for `key` and checks repeatedly whether `rank` is lost. Returns false if the time is over.
-bool await_key(Store& store, const std::string& key, int rank, const std::string& name,
-               std::chrono::milliseconds timeout) {
+bool await_key(Store& store, const ServerRendezvous& m, const std::string& key, int rank,
+               const std::string& name, std::chrono::milliseconds timeout) {
   const Deadline deadline = deadline_in(timeout);
   for (;;) {
     const auto left =
@@ -33,6 +33,8 @@ bool await_key(Store& store, const std::string& key, int rank, const std::string
     } catch (const TimeoutError&) {
       if (const auto why = store.try_get(lost_key(rank)))
         throw CommError(fmt::format("{} is lost: {}", name, *why), rank);
+      if (m.stop.stop_requested())
+        throw CommError(fmt::format("{} had not come when this process ended its servers", name), rank);
       if (has_passed(deadline)) return false;
     }
   }
@@ -40,18 +42,21 @@ bool await_key(Store& store, const std::string& key, int rank, const std::string
 
 std::unique_ptr<Link> make_link(Store& store, const ServerRendezvous& m, int worker, int server,
                                 bool of_server, std::string peer) {
+  // The ranks of a group ascend by their ranks in the job.
+  const int server_rank = m.rank_of_server(server);
+  const int servers_place = server_rank > worker ? 1 : 0;
   GroupSetup setup;
-  setup.rank = of_server ? 1 : 0;
+  setup.rank = of_server ? servers_place : 1 - servers_place;
   setup.size = 2;
   setup.name = fmt::format("{}/{}/{}", m.name, worker, server);
   setup.generation = m.generation;
-  setup.world_ranks = {worker, m.rank_of_server(server)};
+  setup.world_ranks = {std::min(worker, server_rank), std::max(worker, server_rank)};
   setup.options = m.group;
   if (of_server) setup.options.timeout = m.idle_timeout;
   setup.host_id = m.host_id;
   setup.host_name = m.host_name;
   setup.connect = m.connect;
-  return std::make_unique<Link>(m.make ? m.make(setup) : make_group(store, setup), of_server ? 0 : 1,
+  return std::make_unique<Link>(m.make ? m.make(setup) : make_group(store, setup), 1 - setup.rank,
                                 std::move(peer));
 }
 
@@ -89,10 +94,12 @@ void announce_server(Store& store, const ServerRendezvous& rendezvous, int serve
 std::unique_ptr<Link> meet_server(Store& store, const ServerRendezvous& m, int worker, int server) {
   const int rank = m.rank_of_server(server);
   const std::string name = fmt::format("server {} (rank {})", server, rank);
-  if (!await_key(store, key_of(m, fmt::format("server/{}", server)), rank, name, m.server_timeout)) {
-    throw TimeoutError(fmt::format("{} is not there: it has not started within {} ms; see its log, or start "
-                                   "as many servers as --servers says ({})",
-                                   name, m.server_timeout.count(), m.servers),
+  if (!await_key(store, m, key_of(m, fmt::format("server/{}", server)), rank, name, m.server_timeout)) {
+    const std::string remedy = m.embedded
+                                   ? std::string("every rank must start its shard")
+                                   : fmt::format("start as many servers as --servers says ({})", m.servers);
+    throw TimeoutError(fmt::format("{} is not there: it has not started within {} ms; see its log, or {}",
+                                   name, m.server_timeout.count(), remedy),
                        rank);
   }
   store.put(key_of(m, fmt::format("worker/{}/{}", worker, server)), "here");
@@ -101,7 +108,7 @@ std::unique_ptr<Link> meet_server(Store& store, const ServerRendezvous& m, int w
 
 std::unique_ptr<Link> meet_worker(Store& store, const ServerRendezvous& m, int server, int worker) {
   const std::string name = fmt::format("worker {}", worker);
-  if (!await_key(store, key_of(m, fmt::format("worker/{}/{}", worker, server)), worker, name,
+  if (!await_key(store, m, key_of(m, fmt::format("worker/{}/{}", worker, server)), worker, name,
                  m.idle_timeout)) {
     throw TimeoutError(fmt::format("{} has not come within {} ms; see its log", name, m.idle_timeout.count()),
                        worker);

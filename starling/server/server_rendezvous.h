@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 
 #include "starling/comm/bootstrap.h"
@@ -19,7 +20,7 @@ namespace starling {
 // The settings of a rendezvous. They are equal on all workers and servers of a job.
 struct ServerRendezvous {
   int workers = 1;  // ranks 0 … workers - 1 of the job
-  int servers = 1;  // the ranks after the workers
+  int servers = 1;  // the ranks after the workers, unless `embedded`
   std::string name = "servers";
   int64_t generation = 0;
   GroupOptions group;  // timeout: how long a worker waits for an answer
@@ -34,9 +35,13 @@ struct ServerRendezvous {
   Connector connect;
   // Makes the group of a worker and a server. Empty: make_group of the store.
   std::function<std::unique_ptr<Group>(const GroupSetup& setup)> make;
+  // Whether server s is in the process of worker s (row_host.h), instead of a process after the workers.
+  bool embedded = false;
+  // Ends the waits for the announcement of the other end with a CommError.
+  std::stop_token stop;
 
   // Returns the rank of a server in the job.
-  int rank_of_server(int server) const { return workers + server; }
+  int rank_of_server(int server) const { return embedded ? server : workers + server; }
 };
 
 // Link is one end of the connection between a worker and a server. At most one thread sends and one thread
