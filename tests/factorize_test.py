@@ -49,6 +49,18 @@ class Factorize(ProgramTest):
         # 3.
         self.assertAlmostEqual(sum(w1[i] * h1[i] for i in range(16)), 3, delta=3)
 
+    def test_tables_go_on_from_a_checkpoint(self):
+        words = ["factorize", "--json", *MADE[:6], "--lr", 0.05, "-n", 2, "--checkpoint", self.path("ck")]
+        tables = ["--exchange", "parameter-server"]
+        first, _ = self.run_program(*words, *tables, "--epochs", 2)
+        rest, _ = self.run_program(*words, *tables, "--epochs", 4)
+        self.assertEqual((result_of(first)["epochs"], result_of(rest)["epochs"]), (2, 4))
+        self.assertEqual(result_of(rest)["resumed_from"], 2)
+        self.assertEqual([e["epoch"] for e in rest if e["event"] == "epoch"], [3, 4])
+        self.assertLess(result_of(rest)["train_rmse"], result_of(first)["train_rmse"])
+        _, err = self.run_program(*words, "--epochs", 6, status=2)  # by the rotation
+        self.assertIn("checkpoint of another run", err)
+
     def test_what_cannot_be_is_refused(self):
         path = self.path("ratings.csv")
         with open(path, "w", encoding="ascii") as f:

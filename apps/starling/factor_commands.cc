@@ -47,6 +47,10 @@ void add_factor_commands(CLI::App& app, Invocation& invocation) {
   add_number_option(command, "--memory-limit", what.memory_limit_mb,
                     "Largest part of the matrix that a rank may hold, in MB. 0 sets no limit", "MB", 0, 1e9);
   command.add_option("--save-factors", what.save, "Folder for W.npy and H.npy")->type_name("DIR");
+  command.add_option("--checkpoint", what.checkpoint, "Folder for checkpoints, from which a run goes on")
+      ->type_name("DIR");
+  add_number_option(command, "--checkpoint-every", what.checkpoint_every,
+                    "Epochs between two checkpoints. 0 writes one at the end only", "N", 0, int64_t{1} << 40);
   add_number_option(command, "--rows", what.rows, "Rows of a generated matrix", "N", 1, 1 << 30);
   add_number_option(command, "--columns", what.columns, "Columns of a generated matrix", "N", 1, 1 << 30);
   add_number_option(command, "--entries", what.entries, "Known entries of a generated matrix", "N", 1,

@@ -13,6 +13,7 @@
 #include "starling/base/error.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/npy.h"
+#include "starling/run/rank_program.h"
 #include "starling/server/serve.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
@@ -64,7 +65,8 @@ std::string epoch_line(const FactorizeEpoch& epoch, bool json) {
 }
 
 std::string result_line(const FactorizeResult& result, const RunSpec& spec, bool json) {
-  const double visits = static_cast<double>(result.ratings) * std::round(spec.train.epochs);
+  const double visits =
+      static_cast<double>(result.ratings) * static_cast<double>(result.epochs - result.resumed_from);
   const double speed = result.seconds > 0 ? visits / result.seconds : 0;
   const double peak = *std::max_element(result.peak_bytes.begin(), result.peak_bytes.end());
   if (json) {
@@ -74,6 +76,9 @@ std::string result_line(const FactorizeResult& result, const RunSpec& spec, bool
                                   {"train_rmse", result.train_rmse},
                                   {"test_rmse", result.test_rmse},
                                   {"ratings", result.ratings},
+                                  {"epochs", result.epochs},
+                                  {"resumed_from", result.resumed_from},
+                                  {"interrupted", result.interrupted},
                                   {"ratings_per_s", speed},
                                   {"wall_s", result.seconds},
                                   {"bytes_sent", result.bytes_sent},
@@ -141,6 +146,13 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
   const bool speaks = rank == 0;
   if (speaks && options.verbosity >= 0)
     parts.on_epoch = [&](const FactorizeEpoch& epoch) { print_line(epoch_line(epoch, options.json)); };
+  parts.checkpoint = what.checkpoint;
+  parts.checkpoint_every = what.checkpoint_every;
+  parts.stop = &environment.process.stop;
+  if (speaks && options.verbosity >= 0 && !options.json)
+    parts.on_resumed = [&](int64_t epoch) {
+      print_line(fmt::format("resumed after epoch {} of {}", epoch, what.checkpoint));
+    };
   const auto save = [&](const Factors<float>& factors, bool h) {
     if (!what.save.empty()) save_factors(what.save, factors, *source, h);
   };
@@ -158,7 +170,7 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
   }
   barrier(environment.group);  // now all parts of the files are written
   if (speaks) print_line(result_line(result, spec, options.json));
-  return 0;
+  return result.interrupted ? interrupted_status(session) : 0;
 }
 
 }  // namespace starling

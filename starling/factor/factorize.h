@@ -13,9 +13,11 @@
 // Σ Δ. Each rank holds copies of the whole of H.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "starling/base/clock.h"
@@ -41,6 +43,9 @@ struct FactorizeResult {
   std::vector<double> peak_bytes;  // the most that each rank held, as counted (memory_budget.h)
   double matrix_bytes = 0;         // bytes of all entries and both factors
   uint64_t bytes_sent = 0;         // bytes of H that all ranks sent
+  int64_t epochs = 0;              // that the factors have, with those of the checkpoint
+  int64_t resumed_from = 0;        // the epochs that the checkpoint had; 0: none
+  bool interrupted = false;        // some rank was asked to stop
 };
 
 // The environment of a rank's work. All references must outlive the call.
@@ -51,6 +56,13 @@ struct FactorizeParts {
   const Clock& clock;
   // Receives each epoch. May be empty.
   std::function<void(const FactorizeEpoch&)> on_epoch;
+  std::string checkpoint = {};   // folder of the checkpoint; empty: none
+  int64_t checkpoint_every = 1;  // epochs; 0: at the end only
+  // Set on some rank: the ranks write a checkpoint and end. The rotation looks after each epoch, and tables
+  // only after an epoch that writes a checkpoint. May be null.
+  const std::atomic<bool>* stop = nullptr;
+  // Receives the number of epochs that the checkpoint has, on rank 0. May be empty.
+  std::function<void(int64_t)> on_resumed = {};
 };
 
 // A rank's rows of W and, after the end, its block of H.
@@ -65,7 +77,7 @@ struct Factors {
 // finish receives this rank's factors at the end: its row block and its column block.
 //
 // Errors: Error(kMemory) if the budget is exceeded; Error(kNumeric) if the loss is not finite; DataError;
-// CommError.
+// CommError; those of JobCheckpoint.
 template <typename T>
 FactorizeResult factorize_by_rotation(const FactorizeOptions& options, const FactorizeParts& parts,
                                       const std::function<void(const Factors<T>&)>& finish);

@@ -7,9 +7,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -176,6 +179,66 @@ TEST(Factorize, RotationIsTheScheduleOfDsgd) {
   }
 }
 
+// Resumed on equal ranks, the rotation has the bits of a run that was not interrupted. On another number of
+// ranks it goes on from equal factors.
+TEST(Factorize, TheRotationResumes) {
+  const auto source = make_ratings(small());
+  const auto rotate = [&](int ranks, int64_t epochs, const std::string& folder) {
+    FactorizeOptions options = few_epochs();
+    options.epochs = epochs;
+    auto whole = std::make_unique<Whole>(*source, options);
+    run_ranks(ranks, [&](const ThreadRank& self) {
+      const auto group = group_of(self, ranks);
+      MemoryBudget budget;
+      const SystemClock clock;
+      FactorizeParts parts{*group, *source, budget, clock, {}};
+      parts.checkpoint = folder;
+      parts.checkpoint_every = 2;
+      factorize_by_rotation<double>(options, parts, [&](const Factors<double>& f) { whole->put(f); });
+    });
+    return whole;
+  };
+  const TempDir folder;
+  const auto straight = rotate(3, 6, "");
+  const auto half = rotate(3, 3, folder.file("ck"));
+  std::filesystem::copy(folder.file("ck"), folder.file("other"));
+  const auto kept = rotate(2, 3, folder.file("other"));  // no epoch is left
+  EXPECT_EQ(kept->w, half->w);
+  EXPECT_EQ(kept->h, half->h);
+  const auto rest = rotate(3, 6, folder.file("ck"));
+  EXPECT_EQ(rest->w, straight->w);
+  EXPECT_EQ(rest->h, straight->h);
+  FactorizeOptions other = few_epochs();
+  other.l2 = 0.5;
+  const auto group = make_single_group();
+  MemoryBudget budget;
+  const SystemClock clock;
+  FactorizeParts parts{*group, *source, budget, clock, {}};
+  parts.checkpoint = folder.file("ck");
+  try {
+    factorize_by_rotation<double>(other, parts, {});
+    FAIL() << "the checkpoint has another l2";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_THAT(error.what(), HasSubstr("l2"));
+  }
+}
+
+TEST(Factorize, AStopOfOneRankEndsAllRanks) {
+  const auto source = make_ratings(small());
+  const std::atomic<bool> stop = true;
+  run_ranks(3, [&](const ThreadRank& self) {
+    const auto group = group_of(self, 3);
+    MemoryBudget budget;
+    const SystemClock clock;
+    FactorizeParts parts{*group, *source, budget, clock, {}};
+    if (self.rank == 1) parts.stop = &stop;
+    const FactorizeResult result = factorize_by_rotation<float>(few_epochs(), parts, {});
+    EXPECT_TRUE(result.interrupted);
+    EXPECT_EQ(result.epochs, 1);
+  });
+}
+
 TEST(Factorize, ItLearns) {
   GeneratedRatings spec;
   spec.rows = 300, spec.columns = 200, spec.count = 12'000, spec.factors = 2;
@@ -202,7 +265,8 @@ constexpr int kWorkers = 3;
 
 // Factorizes with H on a server. Returns the events in the order in which the server recorded them.
 std::vector<ServerTableEvent> run_tables(const RatingSource& source, const FactorizeOptions& options,
-                                         std::optional<int64_t> staleness, Whole& whole) {
+                                         std::optional<int64_t> staleness, Whole& whole,
+                                         const std::string& checkpoint = "") {
   std::vector<ServerTableEvent> events;
   run_ranks(kWorkers + 1, [&](const ThreadRank& self) {
     ServerRendezvous rendezvous;
@@ -218,7 +282,9 @@ std::vector<ServerTableEvent> run_tables(const RatingSource& source, const Facto
     const auto group = group_of(self, kWorkers);
     MemoryBudget budget;
     const SystemClock clock;
-    factorize_by_tables<double>(options, {*group, source, budget, clock, {}}, *self.store, rendezvous,
+    FactorizeParts parts{*group, source, budget, clock, {}};
+    parts.checkpoint = checkpoint;
+    factorize_by_tables<double>(options, parts, *self.store, rendezvous,
                                 [&](const Factors<double>& f, ServerClient<double>& client) {
                                   whole.put(f);
                                   if (self.rank == 0) events = client.events(0);
@@ -275,6 +341,88 @@ TEST(Factorize, TablesReplayed) {
     EXPECT_LT(distance(naive.w, whole.w), 1e-10);
     EXPECT_LT(distance(naive.h, whole.h), 1e-10);
   }
+}
+
+double largest_difference_of(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b.at(i)));
+  return largest;
+}
+
+// Returns the code of the Error that a call throws, or kInternal if there is none.
+ErrorCode refusal_code(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::kInternal;
+}
+
+// With staleness 0 all reads see all pushes, whose order changes the rounding only.
+TEST(Factorize, TablesResume) {
+  const auto source = make_ratings(small());
+  const TempDir folder;
+  FactorizeOptions options = few_epochs();
+  Whole half(*source, options), rest(*source, options), straight(*source, options);
+  run_tables(*source, options, 0, half, folder.file("ck"));
+  options.epochs = 6;
+  run_tables(*source, options, 0, straight);
+  const std::vector<ServerTableEvent> events = run_tables(*source, options, 0, rest, folder.file("ck"));
+  EXPECT_EQ(std::count_if(events.begin(), events.end(),
+                          [](const ServerTableEvent& e) {
+                            return e.worker == 0 && (e.action == ServerTableAction::kPush ||
+                                                     e.action == ServerTableAction::kHold);
+                          }),
+            3 * kWorkers);  // a clock of each part in each epoch that was left
+  EXPECT_LT(largest_difference_of(rest.w, straight.w), 1e-12);
+  EXPECT_LT(largest_difference_of(rest.h, straight.h), 1e-12);
+  EXPECT_GT(largest_difference_of(half.h, straight.h), 1e-6);
+  // The other form is refused.
+  const auto group = make_single_group();
+  MemoryBudget budget;
+  const SystemClock clock;
+  FactorizeParts parts{*group, *source, budget, clock, {}};
+  parts.checkpoint = folder.file("ck");
+  EXPECT_EQ(refusal_code([&] { factorize_by_rotation<double>(options, parts, {}); }), ErrorCode::kConfig);
+}
+
+// Swaps the values of two entries, so that the number and the mean of the entries stay.
+class Swapped final : public RatingSource {
+ public:
+  explicit Swapped(const RatingSource& source) : source_(source) {}
+  int64_t rows() const override { return source_.rows(); }
+  int64_t columns() const override { return source_.columns(); }
+  int64_t count() const override { return source_.count(); }
+  double mean() const override { return source_.mean(); }
+  void visit(const Take& take) const override {
+    source_.visit([&](std::span<const Rating> piece) {
+      std::vector<Rating> ratings(piece.begin(), piece.end());
+      std::swap(ratings[0].value, ratings[1].value);
+      take(ratings);
+    });
+  }
+
+ private:
+  const RatingSource& source_;
+};
+
+TEST(Factorize, ACheckpointOfOtherEntriesIsRefused) {
+  const auto source = make_ratings(small());
+  const Swapped swapped(*source);
+  const TempDir folder;
+  const auto group = make_single_group();
+  MemoryBudget budget;
+  const SystemClock clock;
+  const auto rotate = [&](const RatingSource& entries) {
+    FactorizeParts parts{*group, entries, budget, clock, {}};
+    parts.checkpoint = folder.file("ck");
+    return factorize_by_rotation<double>(few_epochs(), parts, {}).resumed_from;
+  };
+  EXPECT_EQ(rotate(*source), 0);
+  EXPECT_EQ(rotate(*source), 3);
+  EXPECT_EQ(refusal_code([&] { rotate(swapped); }), ErrorCode::kConfig);
 }
 
 // Returns the private writable memory of this process, as RLIMIT_DATA counts it.

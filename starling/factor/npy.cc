@@ -56,10 +56,14 @@ void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns
            static_cast<off_t>(header.size()) + first_row * columns * static_cast<off_t>(sizeof(float)), path);
 }
 
-std::string npy_column(std::span<const double> values) {
-  std::string file = npy_header(std::ssize(values), 1, sizeof(double));
+std::string npy_matrix(std::span<const double> values, int64_t columns) {
+  std::string file = npy_header(std::ssize(values) / columns, columns, sizeof(double));
   file.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   return file;
+}
+
+std::string npy_column(std::span<const double> values) {
+  return npy_matrix(values, 1);
 }
 
 }  // namespace starling

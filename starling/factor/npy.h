@@ -14,6 +14,8 @@ namespace starling {
 void write_npy_rows(const std::string& path, int64_t total_rows, int64_t columns, int64_t first_row,
                     std::span<const float> values);
 
+// Returns a whole file that holds an fp64 matrix. The number of values is a multiple of `columns`.
+std::string npy_matrix(std::span<const double> values, int64_t columns);
 // Returns a whole file that holds an fp64 matrix of one column.
 std::string npy_column(std::span<const double> values);
 

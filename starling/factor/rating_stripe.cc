@@ -1,5 +1,9 @@
 #include "starling/factor/rating_stripe.h"
 
+#include <bit>
+
+#include "starling/base/keyed_random.h"
+
 namespace starling {
 
 RatingStripe::RatingStripe(const RatingSource& source, int parts, int index, int blocks,
@@ -26,6 +30,13 @@ RatingStripe::RatingStripe(const RatingSource& source, int parts, int index, int
   Counted<size_t> next = begin_;
   each([&](const Rating& rating, int k) { entries_[next[k]++] = rating; });
   budget.give(kRatingsAtOnce * sizeof(Rating));
+}
+
+uint64_t RatingStripe::hash() const {
+  uint64_t sum = 0;
+  for (const Rating& rating : entries_)
+    sum += key_of(rating.row, rating.column, std::bit_cast<uint32_t>(rating.value));
+  return sum;
 }
 
 }  // namespace starling

@@ -2,6 +2,7 @@
 // for training come before those for testing.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "starling/factor/factor_sgd.h"
@@ -26,6 +27,8 @@ class RatingStripe {
   int64_t training_count() const { return training_; }
   // Returns the number of entries for testing in all blocks.
   int64_t testing_count() const { return static_cast<int64_t>(entries_.size()) - training_; }
+  // Returns a hash of this rank's entries. The sum over the ranks does not depend on the division into ranks.
+  uint64_t hash() const;
 
  private:
   std::span<const Rating> part(int k) const {

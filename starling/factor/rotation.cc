@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "starling/comm/message_tags.h"
+#include "starling/factor/factor_checkpoint.h"
 #include "starling/factor/factor_report.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/rating_stripe.h"
@@ -27,8 +28,12 @@ class Rotation {
 
   FactorizeResult run() {
     FactorizeResult result;
+    FactorCheckpoint<T> checkpoint(options_, parts_, FactorForm::kRotation, stripe_);
+    result.resumed_from = result.epochs = checkpoint.resume(factors_);
     double lr = options_.lr;
-    for (int64_t epoch = 0; epoch < options_.epochs; ++epoch, lr *= options_.lr_decay) {
+    for (int64_t epoch = 0; epoch < options_.epochs && !result.interrupted;
+         ++epoch, lr *= options_.lr_decay) {
+      if (epoch < result.resumed_from) continue;
       const Nanoseconds start = parts_.clock.now();
       const double squared = each_block([&](int block) {
         const auto entries = stripe_.training(block);
@@ -39,6 +44,9 @@ class Rotation {
       const double seconds = to_seconds(parts_.clock.now() - start);
       result.seconds += seconds;
       if (parts_.on_epoch) parts_.on_epoch({epoch + 1, rmse, seconds});
+      result.epochs = epoch + 1;
+      result.interrupted = checkpoint.stop_asked();
+      if (result.interrupted || checkpoint.is_due(epoch + 1)) checkpoint.save(epoch + 1, factors_);
     }
     result.bytes_sent = static_cast<uint64_t>(sum_over(parts_.group, static_cast<double>(sent_)));
     measure(result);

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "starling/factor/factor_checkpoint.h"
 #include "starling/factor/factor_report.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/rating_stripe.h"
@@ -37,6 +38,7 @@ class Tables {
         factors_{{stripe_.rows(), stripe_.rows().count(), options.factors, parts.budget},
                  {{0, parts.source.columns()}, parts.source.columns(), options.factors, parts.budget}},
         before_(factors_.h.values),
+        checkpoint_(options_, parts, FactorForm::kTables, stripe_),
         client_(store, rendezvous, rank_,
                 factor_partitioning(parts.source.columns(), options.factors, ranks_, sizeof(T),
                                     rendezvous.servers),
@@ -44,6 +46,7 @@ class Tables {
     parts.budget.take(before_.size() * sizeof(T));  // the memory of the client
     factors_.w.start(options.seed, 0, parts.source.mean());
     factors_.h.start(options.seed, 1, parts.source.mean());
+    resumed_ = checkpoint_.resume(factors_);
     if (rank_ == 0) {
       client_.load(factors_.h.values.data(), {}, 0);
     } else {
@@ -56,14 +59,23 @@ class Tables {
 
   FactorizeResult run(const std::function<void(const Factors<T>&, ServerClient<T>&)>& finish) {
     FactorizeResult result;
+    result.resumed_from = result.epochs = resumed_;
     double lr = options_.lr;
-    for (int64_t epoch = 0; epoch < options_.epochs; ++epoch, lr *= options_.lr_decay) {
+    for (int64_t epoch = 0; epoch < options_.epochs && !result.interrupted;
+         ++epoch, lr *= options_.lr_decay) {
+      if (epoch < resumed_) continue;
       const Nanoseconds start = parts_.clock.now();
       const double rmse =
           rmse_of(pass(epoch, lr), stripe_.training_count());  // of this rank, so that no rank waits here
       const double seconds = to_seconds(parts_.clock.now() - start);
       result.seconds += seconds;
       if (parts_.on_epoch) parts_.on_epoch({epoch + 1, rmse, seconds});
+      result.epochs = epoch + 1;
+      if (checkpoint_.is_due(epoch + 1)) {
+        result.interrupted = checkpoint_.stop_asked();
+        client_.snapshot(factors_.h.values.data());  // of the clocks of all workers
+        checkpoint_.save(epoch + 1, factors_);
+      }
     }
     client_.snapshot(factors_.h.values.data());
     result.bytes_sent =
@@ -106,6 +118,8 @@ class Tables {
   const RatingStripe stripe_;
   Factors<T> factors_;
   Counted<T> before_;  // H as it was pulled; at the end of a pass, the negative change
+  FactorCheckpoint<T> checkpoint_;
+  int64_t resumed_ = 0;  // epochs that the checkpoint had
   ServerClient<T> client_;
 };
 
