@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -16,8 +15,7 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
-#include "starling/data/formats/cifar.h"
-#include "starling/data/formats/idx.h"
+#include "starling/commands/read_samples.h"
 #include "starling/factor/npy.h"
 #include "starling/lbfgs/gather_vector.h"
 #include "starling/lbfgs/solve.h"
@@ -47,38 +45,6 @@ LbfgsOptions lbfgs_options(const RunSpec& spec, const LbfgsSpec& what) {
   options.checkpoint = what.checkpoint;
   options.checkpoint_every = what.checkpoint_every;
   return options;
-}
-
-// Returns images as samples with one feature per pixel and channel, from 0 to 1.
-SampleTable samples_of_images(const ImageStore& images, const std::string& name) {
-  SampleTable table;
-  table.name = name;
-  const size_t pixels = images.shape().bytes();
-  table.features = static_cast<int64_t>(pixels);
-  table.values.reserve(pixels * static_cast<size_t>(images.size()));
-  std::vector<uint8_t> bytes(pixels);
-  for (int64_t i = 0; i < images.size(); ++i) {
-    const int64_t index[1] = {i};
-    images.decode(index, bytes.data());
-    for (const uint8_t byte : bytes) table.values.push_back(byte / 255.0);
-    table.labels.push_back(static_cast<double>(images.label(i)));
-  }
-  return table;
-}
-
-SampleTable samples_for(const LbfgsSpec& what, uint64_t seed) {
-  SampleTable table;
-  if (what.data.empty()) {
-    table = make_samples({.count = what.samples, .features = what.features, .seed = seed});
-  } else if (what.data.starts_with("idx:")) {
-    table = samples_of_images(*open_idx(what.data.substr(4)).train, what.data);
-  } else if (what.data.starts_with("cifar-bin:")) {
-    table = samples_of_images(*open_cifar(what.data.substr(10)).train, what.data);
-  } else {
-    table = read_csv_samples(what.data, what.label == "first" ? LabelColumn::kFirst : LabelColumn::kLast);
-  }
-  make_binary(table, what.positive);
-  return table;
 }
 
 const char* words_of(MinimizeEnd end) {
@@ -240,16 +206,6 @@ bool is_example(const RunSpec& spec, const LbfgsSpec& what) {
          !what.equal_portions;
 }
 
-// Refuses sources of training that are no samples for a logistic regression.
-void check_data(const std::string& data) {
-  const std::string kind = data.substr(0, data.find(':'));
-  for (const char* other : {"images", "text", "served", "digits", "grammar"}) {
-    if (kind == other && !std::filesystem::exists(data))
-      throw ConfigError(
-          "DATA", fmt::format("lbfgs reads a CSV file, idx:DIR or cifar-bin:DIR, or no DATA, not {}", data));
-  }
-}
-
 // The file for the weights, which only rank 0 writes. It keeps its old content until commit().
 class WeightsFile {
  public:
@@ -303,9 +259,8 @@ void check_lbfgs_command(const RunSpec& spec, const LbfgsSpec& what) {
   if (name != exchange_table().front().name)  // the first row is the default
     throw ConfigError("--exchange",
                       fmt::format("lbfgs has a loop of its own and no exchange; leave out \"{}\"", name));
-  if (what.label != "first" && what.label != "last")
-    throw ConfigError("--label", fmt::format("\"{}\" is no column; write first or last", what.label));
-  check_data(what.data);
+  check_label_column(what.label);
+  check_sample_source(what.data, "lbfgs");
   for (const Emulation::SlowRank& slow : parse_emulation(spec.train.emulate).slow_ranks) {
     if (slow.rank >= spec.train.ranks)
       throw ConfigError("train.emulate", fmt::format("names rank {}, but the last of {} ranks is rank {}",
@@ -320,7 +275,9 @@ void check_lbfgs_command(const RunSpec& spec, const LbfgsSpec& what) {
 int run_lbfgs(const LbfgsSpec& what, const CommandOptions& options, Session& session) {
   const RunSpec& spec = session.spec();
   const RunEnvironment environment = session.run_environment();
-  const SampleTable samples = samples_for(what, spec.train.seed);
+  const SampleTable samples =
+      read_samples({.data = what.data, .label = what.label, .positive = what.positive},
+                   {.count = what.samples, .features = what.features, .seed = spec.train.seed});
   const LbfgsOptions how = lbfgs_options(spec, what);
   const int ranks = environment.group.size();
   const bool speaks = environment.group.rank() == 0;

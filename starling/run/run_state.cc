@@ -127,6 +127,11 @@ void end_interrupted(RunState& state) {
     text += fmt::format(" To go on where it stopped: {}", environment.kept.resume.command);
   if (!state.loop_saved)
     text += " Nothing was saved, because the program adds no checkpoint.step() to its loop.";
+  end_interrupted(state, text);
+}
+
+void end_interrupted(RunState& state, const std::string& text) {
+  const RunEnvironment& environment = state.own_loop();
   if (environment.leads())
     environment.process.sink.emit(Message{Severity::kInfo, environment.group.rank(), text});
   environment.process.sink.flush();

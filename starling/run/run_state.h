@@ -92,6 +92,8 @@ auto with_faults_reported(const RunState& state, const Compute& compute) {
 // Ends the process of an own loop that SIGTERM or Ctrl-C has interrupted. If the program asked for faults to
 // be thrown, it throws Error (kInterrupted) instead.
 [[noreturn]] void end_interrupted(RunState& state);
+// Ends the process of an interrupted loop. The rank that leads says `text`.
+[[noreturn]] void end_interrupted(RunState& state, const std::string& text);
 
 // Returns the settings of a program as texts.
 std::vector<std::pair<std::string, std::string>> texts_of(const Settings& settings);

@@ -1,0 +1,58 @@
+#include "starling/mcmc/draws_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include "starling/comm/bootstrap.h"
+
+namespace starling {
+namespace {
+
+JobCheckpointOptions checkpoint_options(const McmcOptions& options, const Posterior& posterior, int number,
+                                        int count) {
+  JobCheckpointOptions job;
+  job.job = "mcmc";
+  if (!options.checkpoint.empty())
+    job.folder = fmt::format("{}/sub-posterior-{}-of-{}", options.checkpoint, number, count);
+  const ChainOptions& chain = options.chain;
+  job.problem = {{"parameters", fmt::format("{}", posterior.dimensions())},
+                 {"samples", fmt::format("{}", posterior.samples())},
+                 {"data", fmt::format("{:x}", posterior.fingerprint())},
+                 {"sampler", chain.sampler == Sampler::kHmc ? "hmc" : "random-walk"},
+                 {"warmup", fmt::format("{}", chain.warmup)},
+                 {"seed", fmt::format("{}", options.seed)}};
+  if (chain.sampler == Sampler::kHmc) {
+    job.problem["target-acceptance"] = fmt::format("{}", chain.target_acceptance);
+    job.problem["length"] = fmt::format("{}", chain.length);
+    job.problem["most-steps"] = fmt::format("{}", chain.most_steps);
+  }
+  return job;
+}
+
+}  // namespace
+
+DrawsCheckpoint::DrawsCheckpoint(const McmcOptions& options, const Posterior& posterior, int number,
+                                 int count)
+    : enabled_(!options.checkpoint.empty()),
+      alone_(make_single_group()),
+      checkpoint_(*alone_, checkpoint_options(options, posterior, number, count)) {}
+
+int64_t DrawsCheckpoint::load(Chain& chain, PosteriorDraws& draws) {
+  const auto state = checkpoint_.find();
+  if (!state) return -1;
+  const CheckpointArrays arrays = checkpoint_.read(*state, 0);
+  chain.restore(arrays.get<double>("chain"));
+  draws.values = arrays.get<double>("draws");
+  saved_ = state->step;
+  return state->step;
+}
+
+void DrawsCheckpoint::save(int64_t transitions, const Chain& chain, const PosteriorDraws& draws) {
+  if (!enabled_ || transitions == saved_) return;
+  CheckpointArrays arrays;
+  arrays.put<double>("chain", chain.state());
+  arrays.put<double>("draws", draws.values);
+  checkpoint_.save(transitions, arrays, {});
+  saved_ = transitions;
+}
+
+}  // namespace starling
