@@ -1,0 +1,240 @@
+#include "starling/commands/lasso_command.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "starling/base/atomic_file.h"
+#include "starling/base/error.h"
+#include "starling/factor/npy.h"
+#include "starling/lasso/solve_lasso.h"
+#include "starling/run/rank_program.h"
+#include "starling/spec/strategy_table.h"
+#include "starling/telemetry/output.h"
+
+namespace starling {
+namespace {
+
+LassoOptions lasso_options(const RunSpec& spec, const LassoSpec& what) {
+  LassoOptions options;
+  options.schedule = parse_schedule(what.schedule);
+  options.lambda = what.lambda;
+  options.lambda_share = what.lambda_share;
+  options.intercept = !what.no_intercept;
+  options.tolerance = what.tolerance;
+  options.target = what.target;
+  options.max_updates = what.max_updates;
+  options.updates = what.updates;
+  options.limit = what.rho;
+  options.exploration = what.exploration;
+  options.seed = spec.train.seed;
+  options.checkpoint = what.checkpoint;
+  options.checkpoint_every = what.checkpoint_every;
+  return options;
+}
+
+LassoData lasso_data_of(const LassoSpec& what, uint64_t seed, const Group& group) {
+  if (!what.data.empty())
+    return read_lasso_data(what.data, what.label == "first" ? LabelColumn::kFirst : LabelColumn::kLast,
+                           group.rank(), group.size());
+  return make_lasso_blocks({.samples = what.samples,
+                            .features = what.features,
+                            .block = what.block,
+                            .correlation = what.correlation,
+                            .nonzeros = what.nonzeros,
+                            .noise = what.noise,
+                            .seed = seed},
+                           group.rank(), group.size());
+}
+
+const char* words_of_end(LassoEnd end) {
+  switch (end) {
+    case LassoEnd::kConverged:
+      return "converged";
+    case LassoEnd::kTarget:
+      return "reached the target";
+    case LassoEnd::kUpdates:
+      return "ended after the given number of updates";
+    case LassoEnd::kDiverged:
+      return "diverged";
+    default:
+      return "interrupted";
+  }
+}
+
+std::string pass_line(const LassoProgress& at, bool json) {
+  if (json) {
+    return nlohmann::ordered_json{
+        {"event", "pass"}, {"updates", at.updates},   {"rounds", at.rounds},  {"objective", at.objective},
+        {"gap", at.gap},   {"nonzeros", at.nonzeros}, {"seconds", at.seconds}}
+        .dump();
+  }
+  return fmt::format("{:>9} updates  objective {:.10g}  gap {:.1e}  {} nonzero weights", at.updates,
+                     at.objective, at.gap, at.nonzeros);
+}
+
+// bytes: that all ranks have sent.
+nlohmann::ordered_json result_fields(const LassoResult& result, const LassoOptions& how, int ranks,
+                                     uint64_t bytes) {
+  return {{"schedule", word_of(how.schedule)},
+          {"end", words_of_end(result.end)},
+          {"converged", result.end == LassoEnd::kConverged},
+          {"interrupted", result.end == LassoEnd::kStopped},
+          {"ranks", ranks},
+          {"lambda", result.lambda},
+          {"lambda_max", result.lambda_max},
+          {"objective", result.last.objective},
+          {"gap", result.last.gap},
+          {"objective_at_zero", result.objective_at_zero},
+          {"nonzeros", result.last.nonzeros},
+          {"intercept", result.intercept},
+          {"updates", result.last.updates},
+          {"rounds", result.last.rounds},
+          {"passes", result.last.passes},
+          {"pairs", result.pairs},
+          {"resumed_from", result.resumed_from},
+          {"wall_s", result.seconds},
+          {"schedule_s", result.schedule_seconds},
+          {"bytes_sent", bytes}};
+}
+
+std::string result_words(const LassoResult& result, uint64_t bytes) {
+  return fmt::format(
+      "{}: objective {:.12g}, gap {:.1e}, {} nonzero weights\n{} updates in {} rounds, {} passes "
+      "over all features, {} correlations, {:.2f} s, of which {:.2f} s for the schedule, {:.1f} MB "
+      "sent",
+      words_of_end(result.end), result.last.objective, result.last.gap, result.last.nonzeros,
+      result.last.updates, result.last.rounds, result.last.passes, result.pairs, result.seconds,
+      result.schedule_seconds, static_cast<double>(bytes) / 1e6);
+}
+
+// Returns the bytes that all ranks have sent since each had sent `before`. Collective.
+uint64_t bytes_sent_since(Group& group, uint64_t before) {
+  const uint64_t own = group.traffic().sent() - before;
+  std::vector<uint64_t> all(static_cast<size_t>(group.size()));
+  all_gather(group, &own, all.data(), sizeof(own), DataType::kUint8);
+  return std::accumulate(all.begin(), all.end(), uint64_t{0});
+}
+
+// Solves the problem by each schedule, and prints what each needs to come as close to the minimum. Returns
+// false if a signal ended a run. Collective. options: of the run before, whose objective all schedules reach.
+bool compare_schedules(LassoOptions options, const LassoData& data, const LassoParts& parts, double objective,
+                       bool json) {
+  options.target = objective * (1 + options.tolerance);
+  options.tolerance = 0;
+  options.checkpoint.clear();
+  options.max_updates = 200 * data.features;
+  const bool speaks = parts.group.rank() == 0;
+  if (speaks && !json)
+    print_line(fmt::format("Updates that each schedule needs to the objective {:.10g}:", *options.target));
+  for (const char* word : {"strads", "active-set", "cyclic", "random", "unchecked"}) {
+    options.schedule = parse_schedule(word);
+    LassoData copy = data;
+    const LassoResult result =
+        solve_lasso(options, {.group = parts.group, .data = copy, .clock = parts.clock, .stop = parts.stop});
+    if (result.end == LassoEnd::kStopped) return false;
+    if (!speaks) continue;
+    if (json) {
+      nlohmann::ordered_json fields{{"event", "schedule"}};
+      fields.update(result_fields(result, options, parts.group.size(), 0));
+      fields.erase("bytes_sent");
+      print_line(fields.dump());
+    } else {
+      print_line(fmt::format("  {:<11} {:>9} updates  {:.2f} s  {}", word, result.last.updates,
+                             result.seconds, words_of_end(result.end)));
+    }
+  }
+  return true;
+}
+
+// Without any option of its own, the command compares the schedules.
+bool compares(const LassoSpec& what) {
+  const LassoSpec usual;
+  const auto numbers = [](const LassoSpec& s) {
+    return std::tuple(s.lambda, s.lambda_share, s.no_intercept, s.tolerance, s.updates, s.rho, s.exploration,
+                      s.max_updates, s.checkpoint_every, s.samples, s.features, s.block, s.nonzeros,
+                      s.correlation, s.noise);
+  };
+  return what.data.empty() && what.checkpoint.empty() && what.save.empty() && !what.target &&
+         what.label == usual.label && what.schedule == usual.schedule && numbers(what) == numbers(usual);
+}
+
+// Writes the weights and the intercept.
+void write_weights(AtomicFile& file, const LassoResult& result) {
+  std::vector<double> numbers = result.weights;
+  numbers.push_back(result.intercept);
+  const std::string bytes = npy_column(numbers);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
+}
+
+std::string opening_words(const LassoData& data, const LassoOptions& how, int ranks) {
+  return fmt::format("Lasso, schedule {}: {}, {} samples, {} features, {} rank{}, {} updates per round",
+                     word_of(how.schedule), data.name, data.samples, data.features, ranks,
+                     ranks == 1 ? "" : "s", how.updates);
+}
+
+}  // namespace
+
+void check_lasso_command(const RunSpec& spec, const LassoSpec& what) {
+  check_lasso(lasso_options(spec, what));
+  const std::string& name = spec.exchange.name;
+  if (name != exchange_table().front().name)  // the first row is the default
+    throw ConfigError("--exchange",
+                      fmt::format("lasso has a loop of its own and no exchange; leave out \"{}\"", name));
+  if (what.data.empty() && what.nonzeros > what.features)
+    throw ConfigError("--nonzeros", fmt::format("{} of {} features: give at most the number of --features",
+                                                what.nonzeros, what.features));
+  if (what.label != "first" && what.label != "last")
+    throw ConfigError("--label", fmt::format("\"{}\" is no column; write first or last", what.label));
+}
+
+int run_lasso(const LassoSpec& what, const CommandOptions& options, Session& session) {
+  const RunSpec& spec = session.spec();
+  const RunEnvironment environment = session.run_environment();
+  Group& group = environment.group;
+  const LassoOptions how = lasso_options(spec, what);
+  LassoData data = lasso_data_of(what, spec.train.seed, group);
+  const bool speaks = group.rank() == 0, prints = speaks && options.verbosity >= 0;
+  const std::optional<LassoData> original = compares(what) ? std::optional(data) : std::nullopt;
+  std::optional<AtomicFile> file;  // made at the start, so that a wrong path ends the run there
+  if (speaks && !what.save.empty()) file.emplace(what.save);
+  LassoParts parts{.group = group, .data = data, .clock = environment.process.clock};
+  parts.stop = &environment.process.stop;
+  if (prints) parts.on_pass = [&](const LassoProgress& at) { print_line(pass_line(at, options.json)); };
+  if (prints && !options.json)
+    parts.on_resumed = [&](int64_t round) {
+      print_line(fmt::format("resumed after round {} of {}", round, what.checkpoint));
+    };
+  if (prints && !options.json) print_line(opening_words(data, how, group.size()));
+  const uint64_t before = group.traffic().sent();
+  const LassoResult result = solve_lasso(how, parts);
+  const uint64_t bytes = bytes_sent_since(group, before);
+  if (result.end == LassoEnd::kDiverged)
+    throw Error(
+        ErrorCode::kNumeric,
+        fmt::format("the objective diverged after {} updates; use --schedule strads, or a smaller --rho "
+                    "or --updates",
+                    result.last.updates));
+  bool interrupted = result.end == LassoEnd::kStopped;
+  if (file && !interrupted) write_weights(*file, result);
+  if (speaks && !options.json) print_line(result_words(result, bytes));
+  if (original && result.end == LassoEnd::kConverged)
+    interrupted = !compare_schedules(how, *original, parts, result.last.objective, options.json);
+  if (speaks && options.json) {
+    nlohmann::ordered_json fields{{"event", "result"}};
+    fields.update(result_fields(result, how, group.size(), bytes));
+    fields["samples"] = data.samples;
+    fields["features"] = data.features;
+    fields["interrupted"] = interrupted;
+    print_line(fields.dump());
+  }
+  return interrupted ? interrupted_status(session) : 0;
+}
+
+}  // namespace starling
