@@ -93,17 +93,18 @@ Tensors detached(const Tensors& tensors) {
   return leaves;
 }
 
-// Adds the seconds of one forward and backward pass to `seconds`, by block.
-void time_blocks(const Model& model, const Tensors& first, const Tensors& targets, const Clock& clock,
-                 std::vector<double>& seconds) {
+// Returns the seconds of one forward and backward pass, by block.
+std::vector<BlockSeconds> time_blocks(const Model& model, const Tensors& first, const Tensors& targets,
+                                      const Clock& clock) {
   const size_t n = model.blocks.size();
+  std::vector<BlockSeconds> seconds(n);
   std::vector<Tensors> inputs(n), outputs(n);
   for (size_t b = 0; b < n; ++b) {
     inputs[b] = b == 0 ? first : detached(outputs[b - 1]);
     const Nanoseconds begin = clock.now();
     outputs[b] = model.blocks[b].forward(inputs[b]);
     if (b + 1 == n) outputs[b] = {model.loss.of(outputs[b], targets).mean()};
-    seconds[b] += to_seconds(clock.now() - begin);
+    seconds[b].forward = to_seconds(clock.now() - begin);
   }
   for (size_t b = n; b-- > 0;) {
     Tensors roots, gradients;
@@ -115,23 +116,35 @@ void time_blocks(const Model& model, const Tensors& first, const Tensors& target
     }
     const Nanoseconds begin = clock.now();
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
-    seconds[b] += to_seconds(clock.now() - begin);
+    seconds[b].backward = to_seconds(clock.now() - begin);
   }
+  return seconds;
 }
 
 }  // namespace
 
-std::vector<double> measure_blocks(const Model& model, const Tensors& inputs, const Tensors& targets,
-                                   const Clock& clock, int rounds) {
+std::vector<BlockSeconds> measure_block_passes(const Model& model, const Tensors& inputs,
+                                               const Tensors& targets, const Clock& clock, int rounds) {
   tensors_of_blocks(model);
-  std::vector<double> least(model.blocks.size(), std::numeric_limits<double>::infinity());
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  std::vector<BlockSeconds> least(model.blocks.size(), {kNone, kNone});
   for (int round = 0; round < rounds; ++round) {
-    std::vector<double> seconds(model.blocks.size(), 0);
-    time_blocks(model, inputs, targets, clock, seconds);
-    for (size_t b = 0; b < seconds.size(); ++b) least[b] = std::min(least[b], seconds[b]);
+    const std::vector<BlockSeconds> seconds = time_blocks(model, inputs, targets, clock);
+    for (size_t b = 0; b < seconds.size(); ++b) {
+      least[b].forward = std::min(least[b].forward, seconds[b].forward);
+      least[b].backward = std::min(least[b].backward, seconds[b].backward);
+    }
   }
   for (const at::Tensor& p : model.module->parameters()) p.mutable_grad().reset();
   return least;
+}
+
+std::vector<double> measure_blocks(const Model& model, const Tensors& inputs, const Tensors& targets,
+                                   const Clock& clock, int rounds) {
+  std::vector<double> sums;
+  for (const BlockSeconds& block : measure_block_passes(model, inputs, targets, clock, rounds))
+    sums.push_back(block.forward + block.backward);
+  return sums;
 }
 
 namespace {

@@ -41,9 +41,20 @@ struct BlockTensors {
 // is not part of the model, or if a parameter has two names.
 std::vector<BlockTensors> tensors_of_blocks(const Model& model);
 
-// Returns the seconds that each block needs for forward and backward of one mini-batch: the minimum over
-// `rounds`. The loss counts with the last block. The function leaves no gradients behind. It changes the
-// running statistics of batch norm, so measure on a replica that is not trained.
+// Seconds of one block for a mini-batch.
+struct BlockSeconds {
+  double forward = 0;   // of the forward pass
+  double backward = 0;  // of the backward pass
+};
+
+// Measures forward and backward of each block with one mini-batch. The results are minima over `rounds`. The
+// loss counts with the last block. The function leaves no gradients behind. It changes the running statistics
+// of batch norm, so measure on a replica that is not trained.
+std::vector<BlockSeconds> measure_block_passes(const Model& model, const Tensors& inputs,
+                                               const Tensors& targets, const Clock& clock, int rounds = 3);
+
+// Returns the seconds that each block needs for forward and backward of one mini-batch: the sum of what
+// measure_block_passes() returns.
 std::vector<double> measure_blocks(const Model& model, const Tensors& inputs, const Tensors& targets,
                                    const Clock& clock, int rounds = 3);
 

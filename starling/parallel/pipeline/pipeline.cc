@@ -14,7 +14,8 @@ namespace starling {
 namespace {
 
 StageModelOptions stage_options(const PipelineOptions& options) {
-  return {options.schedule, options.working, options.seed, options.cut, options.sample, options.activations};
+  return {options.schedule, options.working,     options.seed, options.cut,
+          options.sample,   options.activations, options.pace};
 }
 
 // Makes the strategy of a single replica: synchronous SGD.

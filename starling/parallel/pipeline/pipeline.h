@@ -44,6 +44,7 @@ struct PipelineOptions {
   ActivationSettings activations;  // as in StageModelOptions
   std::vector<size_t> cut;         // as in StageModelOptions
   Batch sample;                    // as in StageModelOptions
+  ActionPace pace = {};            // as in StageModelOptions
   // The fields from here on matter only if there are several replicas. This rank belongs to replica number
   // `replica`.
   int replica = 0;

@@ -517,6 +517,26 @@ TEST(PipelineTest, OneRankHoldsAllChunks) {
             1e-10);
 }
 
+// A wait never ends early, so no pass is shorter than its pace.
+TEST(PipelineTest, PassesKeepTheirPace) {
+  const Task task = mlp_task();
+  const auto group = make_single_group();
+  const SystemClock clock;
+  PipelineOptions options = options_for("gpipe", 1, 1, 4);
+  options.pace = {0.003, 0.005};
+  options.cut = {0, 8};
+  Pipeline pipeline(task.factory, make_update_rule(optimizer("sgd")), options, *group, clock);
+  one_step(pipeline, task, 1);
+  int passes = 0;
+  for (const MeasuredAction& a : pipeline.gather_timeline()) {
+    if (!is_pass(a)) continue;
+    const double least = a.action.kind == ActionKind::kForward ? 0.003 : 0.005;
+    EXPECT_GE(seconds(a.end_ns - a.begin_ns), least);
+    ++passes;
+  }
+  EXPECT_EQ(passes, 8);
+}
+
 TEST(PipelineTest, BadInputIsRefused) {
   const Task task = mlp_task();
   EXPECT_THAT(refusal(options_for("interleaved", 1, 9, 4), task),

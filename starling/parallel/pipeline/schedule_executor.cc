@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "starling/base/check.h"
@@ -98,6 +100,7 @@ ScheduleResult ScheduleExecutor::run(const Batch& batch, int64_t step, std::func
   for (const Action& action : schedule_.actions[group_.rank()]) {
     const Nanoseconds from = clock_.now();
     execute(action);
+    keep_pace(action, from);
     const Nanoseconds to = clock_.now();
     timeline_.push_back({group_.rank(), action, from.count(), to.count()});
     const bool computes = action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward;
@@ -114,6 +117,16 @@ ScheduleResult ScheduleExecutor::run(const Batch& batch, int64_t step, std::func
   result_.ranged_values = coder_.ranged_values();
   result_.saturated_values = coder_.saturated_values();
   return result_;
+}
+
+void ScheduleExecutor::keep_pace(const Action& action, Nanoseconds from) const {
+  const double least = action.kind == ActionKind::kForward    ? pace_.forward_s
+                       : action.kind == ActionKind::kBackward ? pace_.backward_s
+                                                              : 0;
+  if (least <= 0) return;
+  const auto whole = std::chrono::ceil<Nanoseconds>(std::chrono::duration<double>(least));
+  const Nanoseconds left = whole - (clock_.now() - from);
+  if (left > Nanoseconds(0)) std::this_thread::sleep_for(left);
 }
 
 void ScheduleExecutor::execute(const Action& action) {

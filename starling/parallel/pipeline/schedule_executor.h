@@ -37,6 +37,13 @@ struct ScheduleResult {
   uint64_t ranged_values = 0, saturated_values = 0;
 };
 
+// The least duration of each pass of a rank's stages, in seconds, which emulates a slower device. 0: a pass
+// takes as long as it computes.
+struct ActionPace {
+  double forward_s = 0;
+  double backward_s = 0;
+};
+
 // Executes a schedule on one rank. Not thread-safe.
 class ScheduleExecutor {
  public:
@@ -58,6 +65,9 @@ class ScheduleExecutor {
   // last stage. Collective.
   double evaluate(const Batch& batch, int64_t step);
 
+  // Passes that end earlier than `pace` says are followed by a wait, which counts as computing.
+  void set_pace(const ActionPace& pace) { pace_ = pace; }
+
   // The actions of the last run, in the clock's time.
   const std::vector<MeasuredAction>& timeline() const { return timeline_; }
 
@@ -74,6 +84,7 @@ class ScheduleExecutor {
 
   void begin(const Batch& batch, int64_t step);
   void execute(const Action& action);
+  void keep_pace(const Action& action, Nanoseconds from) const;
   void forward(const Action& action, Cell& cell);
   void backward(const Action& action, Cell& cell);
   void send_activation(const Action& action, const Cell& cell);
@@ -104,6 +115,7 @@ class ScheduleExecutor {
   ActivationCoder coder_;
   Group& group_;
   const Clock& clock_;
+  ActionPace pace_;
   Outbox outbox_;
   // The shapes that this rank's stages have received and sent. The key is the chunk, the sizes of the
   // micro-batch and whether gradients are needed. All ranks see the same batches, so sender and receiver

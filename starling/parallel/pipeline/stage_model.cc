@@ -79,6 +79,7 @@ StageModel::StageModel(const ModelFactory& factory, const StageModelOptions& opt
   make_part();
   run_ = std::make_unique<ScheduleExecutor>(options_.schedule, cut_, whole_.model, options_.type,
                                             options_.activations, stages, clock);
+  run_->set_pace(options_.pace);
 }
 
 StageModel::~StageModel() = default;

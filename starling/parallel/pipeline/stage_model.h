@@ -42,6 +42,7 @@ struct StageModelOptions {
   Batch sample;  // a micro-batch for measuring on rank 0, whose cut all ranks take
   // The encoding of activations and their gradients between stages (pipeline/activation_coder.h).
   ActivationSettings activations;
+  ActionPace pace = {};  // of this rank
 };
 
 // What each rank of a pipeline tells all other ranks of a step. It has only doubles.
