@@ -12,7 +12,7 @@ import unittest
 
 import mpi_here
 from exchanges_test import FLAT
-from program import SMALL, STARLING, ProgramTest, environment, events_of, main, result_of
+from program import SMALL, STARLING, ProgramTest, environment, events_of, last_step, main, result_of, wait_for_step
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
@@ -169,6 +169,26 @@ class SlurmTest(ProgramTest):
 class Slurm(SlurmTest):
     def test_srun_trains_two_ranks(self):
         self.check(self.run_in_slurm(["srun", "-n", 2, "--overcommit", *self.words()]))
+
+
+    def test_the_batch_script_resumes_when_it_is_submitted_again(self):
+        script = pathlib.Path(__file__).resolve().parent.parent / "examples/cluster/train.sbatch"
+        # Options of the command line replace those of the script. The node has two processors.
+        batch = ["sbatch", "--parsable", "-N", 1, "--ntasks-per-node=2", "--cpus-per-task=1", "--time=5", "--overcommit",
+                 "-o", self.path("job.out"), "--export=ALL", script, "--json", *SMALL, "--global-batch", 32]
+        variables = {"STARLING": STARLING, "STARLING_RUN": self.path("run"), "STARLING_SRUN": "--overcommit"}
+        job = self.run_in_slurm([*batch, "--steps", 4000, "--emulate", "compute=10ms"], **variables).strip()
+        wait_for_step(self.path("run"), 5)
+        self.run_in_slurm(["scancel", "--signal=TERM", job])
+        self.cluster.wait(lambda: not self.run_in_slurm(["squeue", "-h", "-j", job, "-o", "%T", "--states=all"]).strip()
+                          in ("RUNNING", "COMPLETING", "PENDING"), "the job did not end")
+        step = last_step(self.path("run"))
+        self.run_in_slurm([*batch[:1], "--wait", *batch[1:], "--steps", step + 5], **variables)
+        out = pathlib.Path(self.path("job.out")).read_text(encoding="utf-8")
+        self.assertIn('"interrupted":true', out)
+        result = result_of(events_of(out))
+        self.assertEqual((result["ranks"], result["steps"]), (2, step + 5))
+        self.assertFalse(list(pathlib.Path(self.dir).glob(".starling-key-*")))
 
 
 REASON_MPI = REASON or mpi_here.missing()

@@ -1,0 +1,100 @@
+// A SQLite database with statements, transactions and errors as exceptions.
+#pragma once
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "starling/base/error.h"
+
+namespace starling {
+
+// Another process held the write lock for longer than a connection waits. A later try may succeed.
+class DatabaseBusy : public Error {
+ public:
+  using Error::Error;
+};
+
+// A prepared statement in use. Its destructor makes the statement ready for the next use.
+class Statement {
+ public:
+  explicit Statement(sqlite3_stmt* borrowed) : statement_(borrowed) {}
+  ~Statement();
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  // Goes to the next row of the result. Returns false behind the last one. Errors: Error (kCheckpoint).
+  bool next();
+  // The values of the present row, by column from 0. NULL is 0 or "".
+  int64_t integer(int column) const { return sqlite3_column_int64(statement_, column); }
+  double real(int column) const { return sqlite3_column_double(statement_, column); }
+  std::string text(int column) const;
+
+ private:
+  sqlite3_stmt* statement_;
+};
+
+// One connection. Not thread-safe, and not to be used after fork(). Errors of all methods: Error
+// (kCheckpoint) with the path and the cause, which is DatabaseBusy if another process has the write lock.
+class Database {
+ public:
+  // Opens the file, which is created if `creates`. Another connection may hold the write lock for up to 10 s.
+  Database(const std::string& path, bool creates);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  // Executes statements without values.
+  void run_script(const std::string& sql);
+  // Prepares a statement, binds the values in order and returns it. `sql` is a literal.
+  template <typename... Values>
+  Statement query(const char* sql, const Values&... values) {
+    sqlite3_stmt* statement = prepare(sql);
+    int index = 0;
+    (bind(statement, ++index, values), ...);
+    return Statement(statement);
+  }
+  // Executes a statement that returns no rows. Returns the number of rows that it changed.
+  template <typename... Values>
+  int run(const char* sql, const Values&... values) {
+    {
+      Statement statement = query(sql, values...);
+      statement.next();
+    }
+    return sqlite3_changes(db_);
+  }
+  // The number of the row that was inserted last.
+  int64_t last_row() const { return sqlite3_last_insert_rowid(db_); }
+
+ private:
+  sqlite3_stmt* prepare(const char* sql);
+  static void bind(sqlite3_stmt* s, int i, double v) { sqlite3_bind_double(s, i, v); }
+  static void bind(sqlite3_stmt* s, int i, int v) { sqlite3_bind_int(s, i, v); }
+  static void bind(sqlite3_stmt* s, int i, int64_t v) { sqlite3_bind_int64(s, i, v); }
+  static void bind(sqlite3_stmt* s, int i, std::string_view v) {
+    sqlite3_bind_text(s, i, v.data(), static_cast<int>(v.size()), SQLITE_TRANSIENT);
+  }
+
+  const std::string path_;
+  sqlite3* db_ = nullptr;
+  std::map<std::string, sqlite3_stmt*> statements_;
+};
+
+// A write transaction. Without commit(), the destructor undoes what it changed.
+class Transaction {
+ public:
+  explicit Transaction(Database& database);
+  ~Transaction();
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+  void commit();
+
+ private:
+  Database& database_;
+  bool open_ = true;
+};
+
+}  // namespace starling
