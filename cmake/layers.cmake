@@ -26,7 +26,7 @@ starling_torch_free(run checked_config folder/earlier_files folder/resume_comman
   message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups stop_signal thread_waiting)
 starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run
   compress_command cpu_topology doctor doctor_machine exchange_measurement factorize_command launch_command
-  lbfgs_command own_program tour why_command)
+  lasso_command lbfgs_command mcmc_command own_program read_samples place_methods place_stop queue_command tour why_command)
 
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)
@@ -44,9 +44,11 @@ endif()
 starling_layer(plan      COLD SERIAL DEPS spec)
 set_source_files_properties(starling/report/bar_chart.cc starling/report/line_chart.cc starling/report/timeline_picture.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # the charts use equal names for their margins
+starling_layer(place     SERIAL DEPS plan)
 starling_layer(report    COLD SERIAL DEPS telemetry plan)
 starling_layer(launch    COLD DEPS net telemetry)
 target_compile_definitions(starling_launch PRIVATE STARLING_VERSION="${PROJECT_VERSION}")
+starling_layer(queue     COLD SERIAL DEPS launch spec LIBS PkgConfig::sqlite3)
 starling_layer(c10d      TORCH COLD DEPS comm)
 starling_layer(torch_testing TORCH DEPS testing)
 starling_layer(data      TORCH DEPS net spec LIBS PkgConfig::libarchive PkgConfig::turbojpeg PkgConfig::spng ZLIB::ZLIB)
@@ -72,13 +74,19 @@ foreach(name none fp16 bf16 int8 symmetric_int8 one_bit threshold prune low_rank
     COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
 endforeach()
 starling_layer(codec     DEPS comm spec)
-starling_layer(server    DEPS codec optim comm)
-starling_layer(factor    DEPS server comm)
+starling_layer(job       SERIAL DEPS comm)
+starling_layer(factor    DEPS server comm job)
+starling_layer(server    DEPS codec optim comm job)
 starling_layer(lbfgs     DEPS comm spec)
+starling_layer(mcmc      DEPS job lbfgs comm)
+# The sums over samples are vectorized for each instruction set, with equal IEEE operations in all of them.
+set_source_files_properties(starling/lasso/column_kernels.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
+  COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off")
+starling_layer(lasso     SERIAL DEPS job lbfgs comm)
 starling_layer(parallel  TORCH COLD DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH COLD DEPS parallel nn optim data telemetry)
-starling_layer(run       TORCH COLD DEPS train launch report)
-starling_layer(commands  TORCH COLD DEPS run factor lbfgs)
+starling_layer(run       TORCH COLD DEPS train launch report mcmc)
+starling_layer(commands  TORCH COLD DEPS run factor lbfgs mcmc lasso place queue)
 
 # The arrows between the folders inside a layer. tools/check_layers also checks every #include against these
 # lines. A layer's own folder may include its folders, and they may include it.

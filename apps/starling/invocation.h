@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "starling/commands/commands.h"
+#include "starling/commands/queue_command.h"
 #include "starling/spec/command_line.h"
 
 namespace CLI {
@@ -40,6 +41,9 @@ struct Invocation {
   std::string serve_interface;  // data serve --interface NAME
   FactorizeSpec factorize;
   LbfgsSpec lbfgs;
+  McmcSpec mcmc;
+  LassoSpec lasso;
+  PlaceSpec place;
   ScalingSpec scaling;
   double plan_params = 0;  // plan memory --params
   CompareOptions compare;
@@ -49,6 +53,12 @@ struct Invocation {
   bool quick = false;                 // tour --quick
   std::string only;                   // tour --only
   bool markdown = false;              // config schema --markdown, strategies --markdown
+  std::string queue_state;            // --state DIR of the commands of queue
+  bool queue_all = false;             // queue list --all
+  std::vector<int64_t> queue_jobs;    // JOB of queue show and queue cancel
+  QueueServeOptions queue_serve;
+  QueueSubmitOptions queue_submit;
+  QueueSimulateOptions queue_simulate;
 };
 
 // Returns the configuration of the command line after checking it as a whole. Prints warnings to standard
@@ -102,6 +112,15 @@ void add_zoo_commands(CLI::App& app, Invocation& invocation);
 void add_factor_commands(CLI::App& app, Invocation& invocation);
 // Adds the command `lbfgs`.
 void add_lbfgs_commands(CLI::App& app, Invocation& invocation);
+// Adds the command `mcmc`.
+void add_mcmc_commands(CLI::App& app, Invocation& invocation);
+// Adds the command `lasso`.
+void add_lasso_commands(CLI::App& app, Invocation& invocation);
+// Adds the command `place`.
+void add_place_commands(CLI::App& app, Invocation& invocation);
+// Adds the commands `queue`, `queue serve`, `queue submit`, `queue list`, `queue show`, `queue cancel` and
+// `queue simulate`.
+void add_queue_commands(CLI::App& app, Invocation& invocation);
 // Adds the commands `compare` and `tour`.
 void add_compare_commands(CLI::App& app, Invocation& invocation);
 // Adds the command `why`.

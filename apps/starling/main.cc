@@ -36,6 +36,9 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_ckpt_commands(app, invocation);
   add_factor_commands(app, invocation);
   add_lbfgs_commands(app, invocation);
+  add_mcmc_commands(app, invocation);
+  add_lasso_commands(app, invocation);
+  add_place_commands(app, invocation);
   add_compare_commands(app, invocation);
   add_why_command(app, invocation);
   add_bench_commands(app, invocation);
@@ -44,6 +47,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_data_commands(app, invocation);
   add_plan_commands(app, invocation);
   add_launch_command(app, invocation);
+  add_queue_commands(app, invocation);
   add_doctor_command(app, invocation);
   add_shell_commands(app, invocation);
 }

@@ -23,6 +23,8 @@ enum MessageTag : uint32_t {
   kPortionAnswerTag = 0x0a00001a,   // L-BFGS: the answer of rank 0
   kGradientPartTag = 0x0b00001b,    // L-BFGS: a part of a gradient for a shard
   kScalarsTag = 0x0c00001c,         // L-BFGS: scalars for the coordinator
+  kSamplingTag = 0x0f00001f,        // MCMC: the end of sampling, and the draws for rank 0
+  kLinkTag = 0x0d00001d,            // device placement: the round trips that measure a link
   kPipelineTag =
       0x50000000,         // pipeline: shapes, activations, gradients, up to kTiedTag (schedule_executor.cc)
   kTiedTag = 0x5c000001,  // pipeline: parameters that several stages share

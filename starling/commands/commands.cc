@@ -14,7 +14,11 @@
 #include "starling/commands/doctor.h"
 #include "starling/commands/end_of_list.h"
 #include "starling/commands/factorize_command.h"
+#include "starling/commands/lasso_command.h"
 #include "starling/commands/lbfgs_command.h"
+#include "starling/commands/mcmc_command.h"
+#include "starling/commands/place_command.h"
+#include "starling/commands/place_policy.h"
 #include "starling/commands/plan_memory.h"
 #include "starling/commands/sample.h"
 #include "starling/commands/tested_data.h"
@@ -285,6 +289,43 @@ int lbfgs_command(const RunSpec& spec, const LbfgsSpec& what, const CommandOptio
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return run_lbfgs(what, options, session); });
+}
+
+int mcmc_command(const RunSpec& spec, const McmcSpec& what, const CommandOptions& options) {
+  check_mcmc_command(spec, what);
+  if (options.dry_run) {
+    print_dry_run(fmt::format("would sample the posterior of {} on {} rank{}",
+                              what.data.empty() ? "generated samples" : what.data, spec.train.ranks,
+                              spec.train.ranks == 1 ? "" : "s"),
+                  options.json);
+    return 0;
+  }
+  return on_every_rank(spec, options, /*keep=*/false,
+                       [&](Session& session) { return run_mcmc(what, options, session); });
+}
+
+int lasso_command(const RunSpec& spec, const LassoSpec& what, const CommandOptions& options) {
+  check_lasso_command(spec, what);
+  if (options.dry_run) {
+    print_dry_run(fmt::format("would fit a lasso to {} on {} ranks",
+                              what.data.empty() ? "generated samples" : what.data, spec.train.ranks),
+                  options.json);
+    return 0;
+  }
+  return on_every_rank(spec, options, /*keep=*/false,
+                       [&](Session& session) { return run_lasso(what, options, session); });
+}
+
+int place_command(const RunSpec& spec, const PlaceSpec& what, const CommandOptions& options) {
+  check_place(spec, what);
+  if (options.dry_run) {
+    print_dry_run(place_dry_run(spec, what), options.json);
+    return 0;
+  }
+  return on_every_rank(policy_spec(spec), options, /*keep=*/false, [&](Session& session) {
+    if (session.server() >= 0) return serve(session.spec(), session.server(), session.run_environment());
+    return run_place(what, options, session);
+  });
 }
 
 int bench_scaling_command(const RunSpec& spec, const ScalingSpec& scaling, const CommandOptions& options) {

@@ -101,8 +101,10 @@ struct FactorizeSpec {
   double l2 = 0.02;
   double lr_decay = 0.95;
   double test_share = 0.1;
-  double memory_limit_mb = 0;  // how much of the matrix a rank may hold; 0: no limit
-  std::string save;            // a folder for the result
+  double memory_limit_mb = 0;    // how much of the matrix a rank may hold; 0: no limit
+  std::string save;              // a folder for the result
+  std::string checkpoint;        // a folder
+  int64_t checkpoint_every = 1;  // epochs
   int64_t rows = 2000, columns = 1000, entries = 100'000;  // size of generated ratings
 };
 // Factorizes a matrix (commands/factorize_command.h) with train.ranks, train.epochs, train.seed and
@@ -131,6 +133,75 @@ struct LbfgsSpec {
 // Fits a ridge logistic regression by Sandblaster L-BFGS (commands/lbfgs_command.h) with train.ranks,
 // train.seed and train.emulate. Returns 128 + the signal if a signal interrupted the run.
 int lbfgs_command(const RunSpec& spec, const LbfgsSpec& what, const CommandOptions& options);
+
+// The options of `mcmc`.
+struct McmcSpec {
+  std::string data;                // a CSV file, idx:DIR or cifar-bin:DIR; empty: generated samples
+  std::string model;               // gaussian or logistic; empty: logistic with DATA, gaussian without it
+  std::string label = "last";      // the column of the label in a CSV file: first or last
+  std::optional<double> positive;  // the label that becomes 1, while all others become 0
+  double ridge = 1;                // λ of the prior exp(−λ/2 |w|²)
+  int sub_posteriors = 0;          // 0: one per rank; at least 4 for a Gaussian
+  int64_t draws = 2000;            // per sub-posterior
+  int64_t warmup = 1000;           // transitions per sub-posterior
+  std::string sampler = "hmc";     // or random-walk
+  double target_acceptance = 0.8;  // of hmc
+  std::string combine = "parametric";
+  std::string save;        // a file for the combined draws
+  std::string checkpoint;  // a folder
+  int64_t checkpoint_every = 1000;
+  int64_t samples = 10'000, features = 2;  // size of generated samples
+};
+// Samples a posterior by embarrassingly parallel MCMC (commands/mcmc_command.h) with train.ranks and
+// train.seed. Returns 128 + the signal if a signal interrupted the run.
+int mcmc_command(const RunSpec& spec, const McmcSpec& what, const CommandOptions& options);
+
+// The options of `lasso`.
+struct LassoSpec {
+  std::string data;            // a CSV or .npy file; empty: generated samples
+  std::string label = "last";  // the column of y: first or last
+  std::string schedule = "strads";
+  double lambda = 0;          // 0: lambda_share of the smallest λ at which all weights are zero
+  double lambda_share = 0.1;  // between 0 and 1
+  bool no_intercept = false;
+  double tolerance = 1e-6;       // of the duality gap, as a share of the objective of zero weights
+  std::optional<double> target;  // an objective at which the run ends, too
+  int64_t updates = 64;          // per round
+  double rho = 0.1;              // the limit of the correlations in a round
+  double exploration = 0.02;     // the share of uniform draws
+  int64_t max_updates = 1'000'000'000;
+  std::string checkpoint;                                             // a folder
+  int64_t checkpoint_every = 1000;                                    // rounds
+  std::string save;                                                   // a file for the weights
+  int64_t samples = 400, features = 2000, block = 50, nonzeros = 40;  // size of generated samples
+  double correlation = 0.9;                                           // of the features of a block
+  double noise = 1;
+};
+// Fits a lasso by scheduled updates of weights (commands/lasso_command.h) with train.ranks and train.seed.
+// Returns 128 + the signal if a signal interrupted the run.
+int lasso_command(const RunSpec& spec, const LassoSpec& what, const CommandOptions& options);
+
+// The options of `place`.
+struct PlaceSpec {
+  std::string model;  // a model of the zoo, towers, or a JSON file; empty: the example
+  // Speeds and memories (place/device_text.h). Empty: those of the file or of the example, or else 1,0.5.
+  std::string devices;
+  int micro_batches = 4;
+  int64_t samples = 8;         // of a step
+  int64_t pixels = 64;         // largest height and width of pictures; 0: no limit
+  double latency_us = -1;      // of each link; -1: measured, or the default
+  double bandwidth_mb_s = -1;  // of each link; -1: measured, or the default
+  bool branches = false;       // parallel branches are groups of their own
+  bool measure = false;        // measure the best placements as stages
+  int64_t rounds = 0;          // measured steps of each placement; 0: 15, or 5 in the example
+  int64_t moves = 8000;        // of simulated annealing
+  int64_t updates = 150;       // of the policy, on each rank
+  double policy_lr = 5e-3;     // of the policy
+  std::string save_graph;      // a file for the graph
+};
+// Finds devices for the groups of a model (commands/place_command.h) with train.ranks and train.seed. Returns
+// 128 + the signal if a signal interrupted the run.
+int place_command(const RunSpec& spec, const PlaceSpec& what, const CommandOptions& options);
 
 // The options of `bench scaling`.
 struct ScalingSpec {

@@ -138,6 +138,19 @@ void idx_seeds(const std::filesystem::path& root, const std::filesystem::path& f
   }
 }
 
+// Inputs of npy_fuzz.cc: the column of y, ranks, this rank, and a file.
+void npy_seeds(const std::filesystem::path& root) {
+  Corpus corpus(root, "npy");
+  for (const auto& [type, bytes] : {std::pair{"<f8", 8}, {"<f4", 4}}) {
+    std::string header = std::string("{'descr': '") + type + "', 'fortran_order': False, 'shape': (3, 2), }";
+    header.resize(117, ' ');
+    const std::string file = std::string("\x93NUMPY\x01\x00", 8) + bytes_of({118, 0}) + header + "\n" +
+                             std::string(static_cast<size_t>(6 * bytes), '\x3f');
+    for (const int ranks : {1, 2}) corpus.add(bytes_of({ranks - 1, ranks - 1, 0}) + file);
+  }
+  corpus.add(bytes_of({0, 0, 0}) + "a,b,y\n1,2,3\n4,5,6.5\n");
+}
+
 void cifar_seeds(const std::filesystem::path& root) {
   Corpus corpus(root, "cifar");
   std::string names;
@@ -245,6 +258,7 @@ void file_seeds(const std::filesystem::path& root) {
   compressed_seeds(root);
   manifest_seeds(root);
   idx_seeds(root, folder);
+  npy_seeds(root);
   cifar_seeds(root);
   Corpus tar(root, "tar");
   for (const bool gzip : {false, true}) {

@@ -6,6 +6,7 @@
 #include "starling/launch/fault.h"
 #include "starling/launch/host_lines.h"
 #include "starling/server/protocol.h"
+#include "starling/server/row_message.h"
 #include "starling/spec/config.h"
 #include "starling/spec/print.h"
 #include "starling/telemetry/to_json.h"
@@ -57,6 +58,32 @@ void server_seeds(Corpus corpus) {
   stats.staleness[2] = 7;
   add(2, encode_stats(stats));
   add(3, encode_events({{ServerTableAction::kPush, 1, 2, 3}, {ServerTableAction::kRetire, 0, 5, 1}}));
+}
+
+// Two rows of a table with 10 columns: a sparse and a dense one.
+template <typename T>
+std::string rows_body() {
+  BasicRowBatch<T> batch;
+  batch.begin_row(-5);
+  batch.add(7, 100);
+  batch.begin_row(int64_t{1} << 40);
+  for (int32_t i = 0; i < 10; ++i) batch.add(i, static_cast<T>(3 - 2 * i));
+  RowWriter<T> writer(10, true);
+  for (size_t i = 0; i < batch.size(); ++i) writer.append(batch.row(i));
+  return text_of(std::vector<std::byte>(writer.body().begin(), writer.body().end()));
+}
+
+void rows_seeds(Corpus corpus) {
+  corpus.add(bytes_of({0, 2, 9, 0}) + rows_body<int32_t>());  // kind, number of rows, width − 1
+  corpus.add(bytes_of({1, 2, 9, 0}) + rows_body<int64_t>());
+  corpus.add(bytes_of({2, 2, 9, 0}) + rows_body<float>());
+  corpus.add(bytes_of({3, 2, 9, 0}) + rows_body<double>());
+  const std::vector<int64_t> keys = {3, -200, int64_t{1} << 50};
+  corpus.add(bytes_of({4, 3, 0, 0}) + text_of(encode_row_keys(keys)));
+  RowTableOptions options;
+  options.width = 7;
+  const std::vector<uint64_t> hello = encode_row_hello(options, DataType::kInt32);
+  corpus.add(bytes_of({5}) + std::string(reinterpret_cast<const char*>(hello.data()), 8 * hello.size()));
 }
 
 void agent_seeds(Corpus corpus) {
@@ -127,6 +154,7 @@ void ucx_seeds(Corpus corpus) {
 void text_seeds(const std::filesystem::path& root) {
   config_seeds({root, "config"});
   server_seeds({root, "server"});
+  rows_seeds({root, "rows"});
   agent_seeds({root, "agent"});
   tuning_seeds({root, "tuning"});
   event_seeds({root, "events"});
