@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "starling/queue/database.h"
+#include "starling/telemetry/database.h"
 #include "starling/queue/job_record.h"
 #include "starling/queue/usage.h"
 #include "starling/spec/hosts.h"

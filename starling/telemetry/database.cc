@@ -1,4 +1,4 @@
-#include "starling/queue/database.h"
+#include "starling/telemetry/database.h"
 
 #include <fmt/format.h>
 
