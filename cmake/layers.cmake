@@ -32,7 +32,6 @@ starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)
 starling_layer(compress  SERIAL DEPS base weights LIBS PkgConfig::xxhash)
 starling_layer(spec      COLD SERIAL DEPS base)
-starling_layer(telemetry COLD DEPS base LIBS PkgConfig::sqlite3)
 starling_layer(net       DEPS base LIBS OpenSSL::SSL OpenSSL::Crypto)
 # The loop of reductions is compiled for each instruction set, with equal IEEE operations in all of them.
 set_source_files_properties(starling/comm/reduce/reduce_kernels.cc PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
@@ -41,6 +40,7 @@ starling_layer(testing   DEPS comm)
 if(TARGET comm_test)
   target_link_libraries(comm_test PRIVATE starling_testing)
 endif()
+starling_layer(telemetry COLD DEPS base LIBS PkgConfig::sqlite3)
 starling_layer(plan      COLD SERIAL DEPS spec)
 set_source_files_properties(starling/report/bar_chart.cc starling/report/line_chart.cc starling/report/timeline_picture.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # the charts use equal names for their margins

@@ -2,29 +2,67 @@
 
 #include <fmt/format.h>
 
+#include <new>
+#include <system_error>
+#include <utility>
+
 #include "starling/base/error.h"
 #include "starling/telemetry/lock_holder.h"
 
 namespace starling {
 namespace {
 
-constexpr int kPatienceMs = 10'000;
+// Returns the errno of the call that failed last on a file, or 0.
+int last_errno(sqlite3_file* file) {
+  int number = 0;
+  if (file != nullptr && file->pMethods != nullptr)
+    file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &number);
+  return number;
+}
 
-[[noreturn]] void throw_fault(const std::string& path, const std::string& why, bool busy) {
-  const std::string holder = busy ? describe_lock_holder(path) : "";
-  const std::string text =
-      fmt::format("{}: {}; {}", path, why,
-                  holder.empty() ? "check that the disk has space and the file is yours" : holder);
-  if (busy) throw DatabaseBusy(ErrorCode::kCheckpoint, text);
-  throw Error(ErrorCode::kCheckpoint, text);
+// Returns the errno behind the last fault of the database, or 0. SQLite keeps it with the connection or, if
+// the write of a commit failed, with the file: the database, its journal or its write-ahead log.
+int errno_of(sqlite3* db) {
+  if (const int number = sqlite3_system_errno(db); number != 0) return number;
+  for (const int pointer : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
+    sqlite3_file* file = nullptr;
+    if (sqlite3_file_control(db, "main", pointer, &file) != SQLITE_OK) continue;
+    if (const int number = last_errno(file); number != 0) return number;
+  }
+  return 0;
+}
+
+// Returns what SQLite says of the last fault. If a call of the system failed, SQLite's own text does not say
+// how.
+std::string cause_of(sqlite3* db) {
+  std::string cause = sqlite3_errmsg(db);
+  const int kind = sqlite3_errcode(db) & 0xff;
+  if (kind != SQLITE_IOERR && kind != SQLITE_CANTOPEN) return cause;
+  if (const int number = errno_of(db); number != 0)
+    cause += fmt::format(" ({})", std::generic_category().message(number));
+  return cause;
+}
+
+[[noreturn]] void throw_fault(const std::string& path, sqlite3* db) {
+  const std::string cause = cause_of(db);
+  if ((sqlite3_errcode(db) & 0xff) == SQLITE_BUSY)
+    throw DatabaseBusy(path, cause, describe_lock_holder(path));
+  throw DatabaseError(path, cause);
 }
 
 [[noreturn]] void throw_fault(sqlite3* db) {
   const char* path = sqlite3_db_filename(db, "main");
-  throw_fault(path == nullptr ? "" : path, sqlite3_errmsg(db), (sqlite3_errcode(db) & 0xff) == SQLITE_BUSY);
+  throw_fault(path == nullptr ? "" : path, db);
 }
 
 }  // namespace
+
+DatabaseError::DatabaseError(const std::string& path, const std::string& cause, std::string holder)
+    : Error(ErrorCode::kCheckpoint,
+            fmt::format("{}: {}; {}", path, cause,
+                        holder.empty() ? "check that the disk has space and the file is yours" : holder)),
+      cause_(cause),
+      holder_(std::move(holder)) {}
 
 Statement::~Statement() {
   sqlite3_reset(statement_);
@@ -43,15 +81,15 @@ std::string Statement::text(int column) const {
   return bytes == nullptr ? "" : std::string(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
 }
 
-Database::Database(const std::string& path, bool creates) : path_(path) {
+Database::Database(const std::string& path, bool creates, std::chrono::milliseconds patience) : path_(path) {
   const int flags = SQLITE_OPEN_READWRITE | (creates ? SQLITE_OPEN_CREATE : 0);
-  const int rc = sqlite3_open_v2(path.c_str(), &db_, flags, nullptr);
-  if (rc != SQLITE_OK) {
-    const std::string why = db_ != nullptr ? sqlite3_errmsg(db_) : sqlite3_errstr(rc);
+  if (sqlite3_open_v2(path.c_str(), &db_, flags, nullptr) != SQLITE_OK) {
+    if (db_ == nullptr) throw std::bad_alloc();
+    const std::string cause = cause_of(db_);
     sqlite3_close(db_);
-    throw_fault(path, why, false);
+    throw DatabaseError(path, cause);
   }
-  sqlite3_busy_timeout(db_, kPatienceMs);
+  sqlite3_busy_timeout(db_, static_cast<int>(patience.count()));
 }
 
 Database::~Database() {

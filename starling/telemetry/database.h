@@ -3,6 +3,9 @@
 
 #include <sqlite3.h>
 
+#include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,10 +15,26 @@
 
 namespace starling {
 
-// Another process held the write lock for longer than a connection waits. A later try may succeed.
-class DatabaseBusy : public Error {
+// SQLite refused to read or write a database. what() names the path, the cause and a remedy.
+class DatabaseError : public Error {
  public:
-  using Error::Error;
+  // `holder` is what describe_lock_holder() says of another process (lock_holder.h).
+  DatabaseError(const std::string& path, const std::string& cause, std::string holder = {});
+  // What SQLite says and, if a call of the system failed, its error: "disk I/O error (No space left on
+  // device)".
+  const std::string& cause() const { return cause_; }
+  // The process that keeps the database locked, with the remedy; "" if no such process is visible.
+  const std::string& holder() const { return holder_; }
+
+ private:
+  std::string cause_;
+  std::string holder_;
+};
+
+// Another process held the write lock for longer than a connection waits. A later try may succeed.
+class DatabaseBusy : public DatabaseError {
+ public:
+  using DatabaseError::DatabaseError;
 };
 
 // A prepared statement in use. Its destructor makes the statement ready for the next use.
@@ -26,7 +45,7 @@ class Statement {
   Statement(const Statement&) = delete;
   Statement& operator=(const Statement&) = delete;
 
-  // Goes to the next row of the result. Returns false behind the last one. Errors: Error (kCheckpoint).
+  // Goes to the next row of the result. Returns false behind the last one. Errors: DatabaseError.
   bool next();
   // The values of the present row, by column from 0. NULL is 0 or "".
   int64_t integer(int column) const { return sqlite3_column_int64(statement_, column); }
@@ -37,12 +56,14 @@ class Statement {
   sqlite3_stmt* statement_;
 };
 
-// One connection. Not thread-safe, and not to be used after fork(). Errors of all methods: Error
-// (kCheckpoint) with the path and the cause, which is DatabaseBusy if another process has the write lock.
+// One connection. Not thread-safe, and not to be used after fork(). Errors of all methods: DatabaseError,
+// which is DatabaseBusy if another process has the write lock.
 class Database {
  public:
-  // Opens the file, which is created if `creates`. Another connection may hold the write lock for up to 10 s.
-  Database(const std::string& path, bool creates);
+  // Opens the file, which is created if `creates`. Another connection may hold the write lock for up to
+  // `patience`.
+  Database(const std::string& path, bool creates,
+           std::chrono::milliseconds patience = std::chrono::seconds(10));
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -71,7 +92,11 @@ class Database {
 
  private:
   sqlite3_stmt* prepare(const char* sql);
-  static void bind(sqlite3_stmt* s, int i, double v) { sqlite3_bind_double(s, i, v); }
+  // SQLite has no NaN, so NaN is stored as NULL.
+  static void bind(sqlite3_stmt* s, int i, double v) {
+    std::isnan(v) ? sqlite3_bind_null(s, i) : sqlite3_bind_double(s, i, v);
+  }
+  static void bind(sqlite3_stmt* s, int i, std::nullptr_t) { sqlite3_bind_null(s, i); }
   static void bind(sqlite3_stmt* s, int i, int v) { sqlite3_bind_int(s, i, v); }
   static void bind(sqlite3_stmt* s, int i, int64_t v) { sqlite3_bind_int64(s, i, v); }
   static void bind(sqlite3_stmt* s, int i, std::string_view v) {

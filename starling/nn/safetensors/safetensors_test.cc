@@ -2,16 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <torch/types.h>
 
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "starling/base/error.h"
 #include "starling/compress/compressed_file.h"
+#include "starling/testing/file_size_limit.h"
 
 namespace starling {
 namespace {
@@ -254,24 +253,6 @@ TEST_F(Safetensors, HostileIndexIsRefused) {
     EXPECT_THAT(error_of(index), HasSubstr(message)) << text;
   }
 }
-
-// Limits the size of files during its lifetime, as a full disk does.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit limit{bytes, old_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit old_{};
-  void (*handler_)(int);
-};
 
 TEST_F(Safetensors, FailedWriteKeepsTheOldFileAndLeavesNothingBehind) {
   const std::string name = path("a.safetensors");
