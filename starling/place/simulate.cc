@@ -109,7 +109,8 @@ class StepRun {
   // Sends a message, whose arrival satisfies the tasks.
   void send(int from, int to, double bytes, double now, const std::vector<int>& tasks) {
     const DeviceLink& link = topology_.links[static_cast<size_t>(from)][static_cast<size_t>(to)];
-    double& free = link_free_[static_cast<size_t>(from * devices_ + to)];
+    double& free =
+        link_free_[static_cast<size_t>(from) * static_cast<size_t>(devices_) + static_cast<size_t>(to)];
     free = std::max(free, now) + link.occupied_s(bytes);
     for (const int task : tasks) events_.push({free + link.latency_s, ++made_, -1, task});
   }
