@@ -51,6 +51,21 @@ void dot_products(const double* a, std::span<const double* const> columns, int64
   });
 }
 
+double square_of_difference(const double* a, const double* b, int64_t count) {
+  double square = 0;
+  dispatch(best_isa(), [&]() __attribute__((always_inline)) {
+    double lanes[kLanes] = {};
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes)
+      for (int lane = 0; lane < kLanes; ++lane)
+        lanes[lane] += (a[i + lane] - b[i + lane]) * (a[i + lane] - b[i + lane]);
+    double rest = 0;
+    for (; i < count; ++i) rest += (a[i] - b[i]) * (a[i] - b[i]);
+    square = total_of(lanes) + rest;
+  });
+  return square;
+}
+
 void add_multiple(double factor, const double* x, double* y, int64_t count) {
   dispatch(best_isa(), [&]() __attribute__((always_inline)) {
     for (int64_t i = 0; i < count; ++i) y[i] += factor * x[i];
