@@ -96,6 +96,7 @@ nlohmann::ordered_json result_fields(const LassoResult& result, const LassoOptio
           {"updates", result.last.updates},
           {"rounds", result.last.rounds},
           {"passes", result.last.passes},
+          {"looked", result.looked},
           {"pairs", result.pairs},
           {"resumed_from", result.resumed_from},
           {"wall_s", result.seconds},
@@ -105,12 +106,12 @@ nlohmann::ordered_json result_fields(const LassoResult& result, const LassoOptio
 
 std::string result_words(const LassoResult& result, uint64_t bytes) {
   return fmt::format(
-      "{}: objective {:.12g}, gap {:.1e}, {} nonzero weights\n{} updates in {} rounds, {} passes "
-      "over all features, {} correlations, {:.2f} s, of which {:.2f} s for the schedule, {:.1f} MB "
-      "sent",
+      "{}: objective {:.12g}, gap {:.1e}, {} nonzero weights\n{} updates in {} rounds, {} passes, which "
+      "computed the progress of features {} times, {} correlations, {:.2f} s, of which {:.2f} s for the "
+      "schedule, {:.1f} MB sent",
       words_of_end(result.end), result.last.objective, result.last.gap, result.last.nonzeros,
-      result.last.updates, result.last.rounds, result.last.passes, result.pairs, result.seconds,
-      result.schedule_seconds, static_cast<double>(bytes) / 1e6);
+      result.last.updates, result.last.rounds, result.last.passes, result.looked, result.pairs,
+      result.seconds, result.schedule_seconds, static_cast<double>(bytes) / 1e6);
 }
 
 // Returns the bytes that all ranks have sent since each had sent `before`. Collective.

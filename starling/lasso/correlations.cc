@@ -74,8 +74,8 @@ void Correlations::multiply(std::span<const int64_t> features, std::span<const s
     const int64_t count = std::min(kPiece, data_.count - begin);
     for (size_t k = 0; k < columns.size(); ++k) pieces[k] = columns[k] + begin;
     for (size_t i = 0; i < features.size(); ++i)
-      dot_products(data_.column(features[i]) + begin, {pieces.data() + first[i], first[i + 1] - first[i]}, count,
-                   part.data() + first[i]);
+      dot_products(data_.column(features[i]) + begin, {pieces.data() + first[i], first[i + 1] - first[i]},
+                   count, part.data() + first[i]);
     for (size_t k = 0; k < columns.size(); ++k) products_[k] += part[k];
   }
 }

@@ -1,6 +1,7 @@
 // FeatureScreen tells which features a pass has to look at.
 //
-// The screen knows c_j = x_jᵀr₀ of all features for an earlier residual r₀, its reference. For the residual r,
+// The screen knows c_j = x_jᵀr₀ of all features for an earlier residual r₀, its reference. For the residual
+// r,
 //
 //   |x_jᵀr| ≤ |c_j| + ‖x_j‖ ‖r − r₀‖.
 //

@@ -53,8 +53,11 @@ void LassoProblem::center() {
   means_.back() = sum_of(data_.targets.data());
   sums_.add(means_);
   for (double& mean : means_) mean /= samples();
-  for (size_t k = 0; k < data_.columns.size(); ++k)
-    data_.columns[k] -= means_[k / static_cast<size_t>(data_.count)];
+  for (int64_t j = 0; j < data_.features; ++j) {
+    const double mean = means_[static_cast<size_t>(j)];
+    double* column = data_.columns.data() + j * data_.count;
+    for (int64_t i = 0; i < data_.count; ++i) column[i] -= mean;
+  }
   for (double& y : data_.targets) y -= means_.back();
 }
 

@@ -19,8 +19,8 @@ namespace starling {
 namespace {
 
 constexpr double kDivergence = 1e3;        // P above this multiple of P(0)
-const double kRefresh = getenv("REF") ? atof(getenv("REF")) : 0.1;           // a refresh follows when Σ |δβ| has fallen to this share
-const double kSettledShare = getenv("SET") ? atof(getenv("SET")) : 0.01;     // a pass follows when Σ |δβ| is this share of that after the last
+constexpr double kRefresh = 0.1;           // a refresh follows when Σ |δβ| has fallen to this share
+constexpr double kSettledShare = 0.01;     // a pass follows when Σ |δβ| is this share of that after the last
 constexpr int64_t kLeastRounds = 8;        // between two refreshes
 constexpr int64_t kMostCycles = 4;         // updates between two passes, as a multiple of the features
 constexpr double kFirstSettled = 0.1;      // of the tolerance: the change that ends the first inner loop
@@ -111,7 +111,7 @@ class LassoRun {
     choose_watched();
     if (options_.schedule == ScheduleKind::kActiveSet)
       state_.settled =
-        kFirstSettled * (tolerance_ > 0 ? tolerance_ : kLeastSettled * problem_.objective_at_zero());
+          kFirstSettled * (tolerance_ > 0 ? tolerance_ : kLeastSettled * problem_.objective_at_zero());
     last_ = {.objective = problem_.objective_at_zero(), .gap = problem_.objective_at_zero()};
   }
 
