@@ -1,6 +1,7 @@
 #include "starling/commands/lasso_command.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -122,6 +123,13 @@ uint64_t bytes_sent_since(Group& group, uint64_t before) {
   return std::accumulate(all.begin(), all.end(), uint64_t{0});
 }
 
+// Returns the processor seconds of all threads of this process so far.
+double processor_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 // Solves the problem by each schedule, and prints what each needs to come as close to the minimum. Returns
 // false if a signal ended a run. Collective. options: of the run before, whose objective all schedules reach.
 bool compare_schedules(LassoOptions options, const LassoData& data, const LassoParts& parts, double objective,
@@ -214,7 +222,9 @@ int run_lasso(const LassoSpec& what, const CommandOptions& options, Session& ses
     };
   if (prints && !options.json) print_line(opening_words(data, how, group.size()));
   const uint64_t before = group.traffic().sent();
+  const double processor = processor_seconds();
   const LassoResult result = solve_lasso(how, parts);
+  const double used = processor_seconds() - processor;
   const uint64_t bytes = bytes_sent_since(group, before);
   if (result.end == LassoEnd::kDiverged)
     throw Error(
@@ -230,6 +240,7 @@ int run_lasso(const LassoSpec& what, const CommandOptions& options, Session& ses
   if (speaks && options.json) {
     nlohmann::ordered_json fields{{"event", "result"}};
     fields.update(result_fields(result, how, group.size(), bytes));
+    fields["cpu_s"] = used;
     fields["samples"] = data.samples;
     fields["features"] = data.features;
     fields["interrupted"] = interrupted;
