@@ -124,7 +124,7 @@ uint64_t bytes_sent_since(Group& group, uint64_t before) {
 }
 
 // Returns the processor seconds of all threads of this process so far.
-double processor_seconds() {
+double seconds_of_cpu() {
   timespec now{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
@@ -222,9 +222,9 @@ int run_lasso(const LassoSpec& what, const CommandOptions& options, Session& ses
     };
   if (prints && !options.json) print_line(opening_words(data, how, group.size()));
   const uint64_t before = group.traffic().sent();
-  const double processor = processor_seconds();
+  const double cpu_before = seconds_of_cpu();
   const LassoResult result = solve_lasso(how, parts);
-  const double used = processor_seconds() - processor;
+  const double used = seconds_of_cpu() - cpu_before;
   const uint64_t bytes = bytes_sent_since(group, before);
   if (result.end == LassoEnd::kDiverged)
     throw Error(

@@ -19,8 +19,8 @@ namespace starling {
 namespace {
 
 constexpr double kDivergence = 1e3;        // P above this multiple of P(0)
-constexpr double kRefresh = 0.1;           // a refresh follows when Σ |δβ| has fallen to this share
-constexpr double kSettledShare = 0.01;     // a pass follows when Σ |δβ| is this share of that after the last
+constexpr double kRefresh = 0.5;           // a refresh follows when Σ |δβ| has fallen to this share
+constexpr double kSettledShare = 0.03;     // a pass follows when Σ |δβ| is this share of the first refresh
 constexpr int64_t kLeastRounds = 8;        // between two refreshes
 constexpr int64_t kMostCycles = 4;         // updates between two passes, as a multiple of the features
 constexpr double kFirstSettled = 0.1;      // of the tolerance: the change that ends the first inner loop
@@ -137,7 +137,7 @@ class LassoRun {
     for (int64_t j = 0; j < data_.features; ++j)
       if (state_.weights[static_cast<size_t>(j)] != 0 || state_.priorities.progress(j) > 0)
         state_.active.push_back(j);
-    state_.settled = kSettledShare * state_.mass;
+    state_.settled = 0;  // the first refresh sets it
   }
 
   LassoEnd rounds() {
@@ -193,12 +193,18 @@ class LassoRun {
              state_.priorities.total() <= kRefresh * state_.mass));
   }
 
-  // Computes the progress of the watched features.
+  // Computes the progress of the watched features. Those that stay at zero are no longer watched. The first
+  // refresh after a pass decides how far Σ |δβ| falls until the next pass. The sum that the pass found would
+  // not do, because correlated features propose one change many times.
   void refresh() {
     pushed_.clear();
     push(state_.active);
     take_progress(state_.active, pushed_);
     looked_ += std::ssize(state_.active);
+    if (state_.settled == 0) state_.settled = kSettledShare * state_.mass;
+    std::erase_if(state_.active, [this](int64_t j) {
+      return state_.weights[static_cast<size_t>(j)] == 0 && state_.priorities.progress(j) == 0;
+    });
   }
 
   // Looks at all features, and reports it.
