@@ -526,6 +526,18 @@ TEST(FeatureScreen, AFeatureComesBackWhenTheResidualMoves) {
   EXPECT_EQ(screen.candidates({0, 0}, {0, -1}), (std::vector<int64_t>{1}));
 }
 
+// Without the limit of |s| to 1, the bound would be P(0), which is not below the minimum.
+TEST(FeatureScreen, APassOfFewFeaturesBoundsTheMinimum) {
+  const auto group = make_single_group();
+  RankSums sums(*group);
+  LassoData data = make_lasso_blocks(small_blocks(), 0, 1);
+  const LassoProblem problem(data, sums, true);
+  std::vector<double> half = data.targets;
+  for (double& value : half) value /= 2;
+  const LassoProblem::Pass pass = problem.pass({}, half, 0, 0.9 * problem.lambda_max());
+  EXPECT_NEAR(pass.bound, 0.75 * problem.objective_at_zero(), 1e-12 * problem.objective_at_zero());
+}
+
 TEST(Lasso, PassesAndRefreshesLookAtFewFeatures) {
   LassoOptions options = usual_lasso();
   options.lambda_share = 0.3;
@@ -625,6 +637,24 @@ TEST(Schedule, PairsAreComputedAnewWhenTheCacheIsFull) {
         }
   }
   EXPECT_GT(few.computed(), many.computed());
+}
+
+TEST(Schedule, CorrelationsTakeAllPiecesOfLongColumns) {
+  GeneratedBlocks blocks = small_blocks();
+  blocks.samples = 1100, blocks.features = 12, blocks.nonzeros = 2;
+  const NaiveLasso naive(blocks);
+  const auto group = make_single_group();
+  RankSums sums(*group);
+  LassoData data = make_lasso_blocks(blocks, 0, 1);
+  const LassoProblem problem(data, sums, true);
+  Correlations correlations(data, problem.squares(), sums);
+  const std::vector<int64_t> features = {1, 4, 8, 9, 11};
+  correlations.prepare(features);
+  for (const int64_t a : features)
+    for (const int64_t b : features)
+      if (a != b) {
+        EXPECT_NEAR(correlations.at(a, b), naive.correlation(a, b), 1e-12) << a << " " << b;
+      }
 }
 
 TEST(Kernels, ProductsHaveEqualBitsAloneAndTogether) {
