@@ -352,6 +352,27 @@ TEST(Lasso, ATargetEndsARunWhoseToleranceIsZero) {
   }
 }
 
+TEST(Lasso, TheActiveSetBeginsWithACycleAndEndsInnerLoopsWithoutATolerance) {
+  LassoOptions options = usual_lasso();
+  options.schedule = ScheduleKind::kActiveSet;
+  options.max_updates = 1;
+  const LassoResult one = solve_on(1, options, small_blocks()).result;
+  EXPECT_EQ(one.last.rounds, 1);
+  EXPECT_EQ(one.last.passes, 1) << "the pass at the end";
+  options.max_updates = 20'000;
+  std::vector<int64_t> first;  // the rounds before the first pass
+  for (const double tolerance : {1e-6, 0.0}) {
+    options.tolerance = tolerance;
+    std::vector<int64_t> passes;
+    solve_on(1, options, small_blocks(), [&](int, LassoParts& parts) {
+      parts.on_pass = [&](const LassoProgress& at) { passes.push_back(at.rounds); };
+    });
+    ASSERT_FALSE(passes.empty());
+    first.push_back(passes[0]);
+  }
+  EXPECT_EQ(first[0], first[1]);
+}
+
 TEST(Lasso, ZeroWeightsAreTheMinimumOfALargePenalty) {
   LassoOptions options = usual_lasso();
   options.lambda = 1e6;
