@@ -49,6 +49,16 @@ class Factorize(ProgramTest):
         # 3.
         self.assertAlmostEqual(sum(w1[i] * h1[i] for i in range(16)), 3, delta=3)
 
+    def test_the_rotation_updates_rows_by_priority(self):
+        words = ["factorize", "--json", *MADE, "-n", 2, "--checkpoint", self.path("ck"), "--priority"]
+        events, _ = self.run_program(*words, 0.25)
+        result = result_of(events)
+        self.assertEqual(result["row_updates"], 400 + 5 * 100)  # the first epoch updates all rows
+        self.assertLess(result["steps"], 6 * result["ratings"])
+        self.assertLess(result["train_rmse"], 1.2)  # 1.3 is the deviation of the entries
+        _, err = self.run_program(*words, 0.5, status=2)
+        self.assertIn("priority is 0.25 there", err)
+
     def test_tables_go_on_from_a_checkpoint(self):
         words = ["factorize", "--json", *MADE[:6], "--lr", 0.05, "-n", 2, "--checkpoint", self.path("ck")]
         tables = ["--exchange", "parameter-server"]
@@ -68,6 +78,7 @@ class Factorize(ProgramTest):
         for words, status, reason in (([path], 3, "line 4"), ([self.path("absent")], 3, "cannot be opened"),
                                       (["--memory-limit", "0.02"], 1, "limit of 20000 bytes"),
                                       (["--exchange", "gossip"], 2, "parameter-server"), (["--factors", "0"], 2, "factors"),
+                                      (["--exchange", "parameter-server", "--priority", "0.5"], 2, "--priority"),
                                       (["--rows", "1", "-n", "2"], 2, "ranks"),
                                       (["--save-factors", self.path("nowhere")], 2, "not a folder")):
             with self.subTest(words=words):

@@ -44,6 +44,8 @@ void add_factor_commands(CLI::App& app, Invocation& invocation) {
                     "Factor by which the learning rate is multiplied after each epoch", "X", 0, 1);
   add_number_option(command, "--test-share", what.test_share,
                     "Fraction of the entries that is kept for testing", "X", 0, 0.9);
+  add_number_option(command, "--priority", what.priority,
+                    "Share of the rows that an epoch updates, drawn by their last changes", "X", 1e-3, 1);
   add_number_option(command, "--memory-limit", what.memory_limit_mb,
                     "Largest part of the matrix that a rank may hold, in MB. 0 sets no limit", "MB", 0, 1e9);
   command.add_option("--save-factors", what.save, "Folder for W.npy and H.npy")->type_name("DIR");

@@ -101,6 +101,7 @@ struct FactorizeSpec {
   double l2 = 0.02;
   double lr_decay = 0.95;
   double test_share = 0.1;
+  double priority = 1;           // share of the rows that an epoch updates, chosen by progress
   double memory_limit_mb = 0;    // how much of the matrix a rank may hold; 0: no limit
   std::string save;              // a folder for the result
   std::string checkpoint;        // a folder

@@ -34,6 +34,7 @@ FactorizeOptions factor_options(const RunSpec& spec, const FactorizeSpec& what) 
   options.lr_decay = what.lr_decay;
   options.l2 = what.l2;
   options.test_share = what.test_share;
+  options.row_share = what.priority;
   options.seed = spec.train.seed;
   return options;
 }
@@ -65,8 +66,9 @@ std::string epoch_line(const FactorizeEpoch& epoch, bool json) {
 }
 
 std::string result_line(const FactorizeResult& result, const RunSpec& spec, bool json) {
-  const double visits =
-      static_cast<double>(result.ratings) * static_cast<double>(result.epochs - result.resumed_from);
+  const double visits = by_tables(spec) ? static_cast<double>(result.ratings) *
+                                              static_cast<double>(result.epochs - result.resumed_from)
+                                        : static_cast<double>(result.steps);
   const double speed = result.seconds > 0 ? visits / result.seconds : 0;
   const double peak = *std::max_element(result.peak_bytes.begin(), result.peak_bytes.end());
   if (json) {
@@ -79,6 +81,8 @@ std::string result_line(const FactorizeResult& result, const RunSpec& spec, bool
                                   {"epochs", result.epochs},
                                   {"resumed_from", result.resumed_from},
                                   {"interrupted", result.interrupted},
+                                  {"row_updates", result.row_updates},
+                                  {"steps", result.steps},
                                   {"ratings_per_s", speed},
                                   {"wall_s", result.seconds},
                                   {"bytes_sent", result.bytes_sent},
@@ -115,6 +119,8 @@ void check_factorize(const RunSpec& spec, const FactorizeSpec& what) {
                                   name));
   if (std::llround(spec.train.epochs) < 1)
     throw ConfigError("--epochs", fmt::format("{} epochs; give at least 1", spec.train.epochs));
+  if (what.priority < 1 && by_tables(spec))
+    throw ConfigError("--priority", "only the rotation chooses rows; leave it out with --exchange");
   const std::string& s = spec.exchange.staleness;
   if (s != "inf" && (s.empty() || s.size() > 9 || s.find_first_not_of("0123456789") != std::string::npos))
     throw ConfigError("--staleness", fmt::format("\"{}\" must be 0, a number of steps, or inf", s));

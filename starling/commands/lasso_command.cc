@@ -1,6 +1,7 @@
 #include "starling/commands/lasso_command.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -96,6 +97,7 @@ nlohmann::ordered_json result_fields(const LassoResult& result, const LassoOptio
           {"updates", result.last.updates},
           {"rounds", result.last.rounds},
           {"passes", result.last.passes},
+          {"looked", result.looked},
           {"pairs", result.pairs},
           {"resumed_from", result.resumed_from},
           {"wall_s", result.seconds},
@@ -105,12 +107,12 @@ nlohmann::ordered_json result_fields(const LassoResult& result, const LassoOptio
 
 std::string result_words(const LassoResult& result, uint64_t bytes) {
   return fmt::format(
-      "{}: objective {:.12g}, gap {:.1e}, {} nonzero weights\n{} updates in {} rounds, {} passes "
-      "over all features, {} correlations, {:.2f} s, of which {:.2f} s for the schedule, {:.1f} MB "
-      "sent",
+      "{}: objective {:.12g}, gap {:.1e}, {} nonzero weights\n{} updates in {} rounds, {} passes, which "
+      "computed the progress of features {} times, {} correlations, {:.2f} s, of which {:.2f} s for the "
+      "schedule, {:.1f} MB sent",
       words_of_end(result.end), result.last.objective, result.last.gap, result.last.nonzeros,
-      result.last.updates, result.last.rounds, result.last.passes, result.pairs, result.seconds,
-      result.schedule_seconds, static_cast<double>(bytes) / 1e6);
+      result.last.updates, result.last.rounds, result.last.passes, result.looked, result.pairs,
+      result.seconds, result.schedule_seconds, static_cast<double>(bytes) / 1e6);
 }
 
 // Returns the bytes that all ranks have sent since each had sent `before`. Collective.
@@ -119,6 +121,13 @@ uint64_t bytes_sent_since(Group& group, uint64_t before) {
   std::vector<uint64_t> all(static_cast<size_t>(group.size()));
   all_gather(group, &own, all.data(), sizeof(own), DataType::kUint8);
   return std::accumulate(all.begin(), all.end(), uint64_t{0});
+}
+
+// Returns the processor seconds of all threads of this process so far.
+double seconds_of_cpu() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 // Solves the problem by each schedule, and prints what each needs to come as close to the minimum. Returns
@@ -213,7 +222,9 @@ int run_lasso(const LassoSpec& what, const CommandOptions& options, Session& ses
     };
   if (prints && !options.json) print_line(opening_words(data, how, group.size()));
   const uint64_t before = group.traffic().sent();
+  const double cpu_before = seconds_of_cpu();
   const LassoResult result = solve_lasso(how, parts);
+  const double used = seconds_of_cpu() - cpu_before;
   const uint64_t bytes = bytes_sent_since(group, before);
   if (result.end == LassoEnd::kDiverged)
     throw Error(
@@ -229,6 +240,7 @@ int run_lasso(const LassoSpec& what, const CommandOptions& options, Session& ses
   if (speaks && options.json) {
     nlohmann::ordered_json fields{{"event", "result"}};
     fields.update(result_fields(result, how, group.size(), bytes));
+    fields["cpu_s"] = used;
     fields["samples"] = data.samples;
     fields["features"] = data.features;
     fields["interrupted"] = interrupted;

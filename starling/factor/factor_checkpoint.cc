@@ -36,19 +36,21 @@ JobCheckpointOptions checkpoint_options_of(const FactorizeOptions& options, cons
                       {"lr-decay", fmt::format("{}", options.lr_decay)},
                       {"l2", fmt::format("{}", options.l2)},
                       {"test-share", fmt::format("{}", options.test_share)},
+                      {"priority", fmt::format("{}", options.row_share)},
                       {"seed", std::to_string(options.seed)}}};
 }
 
-// Copies the rows of `block` that a part has. has: the rows of the part.
-template <typename T>
-void take_rows(FactorBlock<T>& block, const std::vector<T>& values, Span has) {
-  if (static_cast<int64_t>(values.size()) != has.count() * block.factors)
+// Copies the rows of a rank that a part has. values: of the part, whose rows are `has`. to: of the rank,
+// whose rows are `range`. width: numbers per row.
+template <typename T, typename To>
+void take_rows(To& to, Span range, int64_t width, const std::vector<T>& values, Span has) {
+  if (static_cast<int64_t>(values.size()) != has.count() * width)
     throw Error(ErrorCode::kCheckpoint,
                 "an array of the checkpoint has a wrong length; remove the folder to start anew");
-  const Span both{std::max(has.begin, block.range.begin), std::min(has.end, block.range.end)};
+  const Span both{std::max(has.begin, range.begin), std::min(has.end, range.end)};
   if (both.begin >= both.end) return;
-  std::copy_n(values.begin() + (both.begin - has.begin) * block.factors, both.count() * block.factors,
-              block.values.begin() + (both.begin - block.range.begin) * block.factors);
+  std::copy_n(values.begin() + (both.begin - has.begin) * width, both.count() * width,
+              to.begin() + (both.begin - range.begin) * width);
 }
 
 bool overlap(Span a, Span b) {
@@ -66,7 +68,7 @@ FactorCheckpoint<T>::FactorCheckpoint(const FactorizeOptions& options, const Fac
       checkpoint_(parts.group, checkpoint_options_of(options, parts, form, stripe, sizeof(T))) {}
 
 template <typename T>
-int64_t FactorCheckpoint<T>::resume(Factors<T>& factors) {
+int64_t FactorCheckpoint<T>::resume(Factors<T>& factors, Counted<double>* progress) {
   const auto found = checkpoint_.find();
   if (!found) return 0;
   agree_on_success(parts_.group, [&] {
@@ -78,8 +80,10 @@ int64_t FactorCheckpoint<T>::resume(Factors<T>& factors) {
       const bool h = overlap(columns, factors.h.range);
       if (!h && !overlap(rows, factors.w.range)) continue;
       const CheckpointArrays part = checkpoint_.read(*found, rank);
-      take_rows(factors.w, part.get<T>("W"), rows);
-      if (h) take_rows(factors.h, part.get<T>("H"), columns);
+      take_rows(factors.w.values, factors.w.range, factors.w.factors, part.get<T>("W"), rows);
+      if (h) take_rows(factors.h.values, factors.h.range, factors.h.factors, part.get<T>("H"), columns);
+      if (progress != nullptr && !progress->empty())
+        take_rows(*progress, factors.w.range, 1, part.get<double>("progress"), rows);
     }
   });
   if (parts_.on_resumed && parts_.group.rank() == 0) parts_.on_resumed(found->step);
@@ -93,12 +97,13 @@ bool FactorCheckpoint<T>::is_due(int64_t epoch) const {
 }
 
 template <typename T>
-void FactorCheckpoint<T>::save(int64_t epoch, const Factors<T>& factors) {
+void FactorCheckpoint<T>::save(int64_t epoch, const Factors<T>& factors, std::span<const double> progress) {
   if (parts_.checkpoint.empty()) return;
   CheckpointArrays arrays;
   arrays.put<T>("W", {factors.w.values.data(), factors.w.size()});
   if (form_ == FactorForm::kRotation || parts_.group.rank() == 0)
     arrays.put<T>("H", {factors.h.values.data(), factors.h.size()});
+  if (!progress.empty()) arrays.put<double>("progress", {progress.data(), progress.size()});
   checkpoint_.save(epoch, arrays, {});
 }
 

@@ -26,13 +26,14 @@ class FactorCheckpoint {
   // Fills the factors from the checkpoint of the folder, of any number of ranks. Returns the number of epochs
   // that it has, or 0 if there is no checkpoint. Each part is read into memory as a whole, which the budget
   // does not count. Collective. Errors: as JobCheckpoint::find() and read().
-  int64_t resume(Factors<T>& factors);
+  // progress: of each row of this rank, or empty if a run has none (row_priority.h). May be null.
+  int64_t resume(Factors<T>& factors, Counted<double>* progress = nullptr);
   // Returns whether an epoch ends with a checkpoint. The last epoch does.
   bool is_due(int64_t epoch) const;
   // Writes the factors after `epoch` epochs. Does nothing without a folder. For the time of the call it holds
   // two copies of what this rank writes, which the budget does not count. Collective. Errors: as
   // JobCheckpoint::save().
-  void save(int64_t epoch, const Factors<T>& factors);
+  void save(int64_t epoch, const Factors<T>& factors, std::span<const double> progress = {});
   // Returns whether some rank was asked to stop. Collective.
   bool stop_asked() const;
 

@@ -48,13 +48,15 @@ void FactorBlock<T>::start(uint64_t seed, int which, double mean) {
 }
 
 template <typename T>
-double sgd_pass(std::span<const Rating> entries, const VisitOrder& order, size_t begin, size_t end, double lr,
-                double l2, FactorBlock<T>& w, FactorBlock<T>& h) {
+SgdPass sgd_pass(std::span<const Rating> entries, const VisitOrder& order, size_t begin, size_t end,
+                 double lr, double l2, FactorBlock<T>& w, FactorBlock<T>& h,
+                 std::span<const uint8_t> chosen) {
   const T eta = static_cast<T>(lr), lambda = static_cast<T>(l2);
   const int64_t k = w.factors;
-  double sum = 0;
+  SgdPass pass;
   for (size_t t = begin; t < end; ++t) {
     const Rating& rating = entries[order[t]];
+    if (!chosen.empty() && chosen[static_cast<size_t>(rating.row - w.range.begin)] == 0) continue;
     T* a = w.row(rating.row);
     T* b = h.row(rating.column);
     T product = 0;
@@ -65,9 +67,10 @@ double sgd_pass(std::span<const Rating> entries, const VisitOrder& order, size_t
       a[f] += eta * (e * b[f] - lambda * old);
       b[f] += eta * (e * old - lambda * b[f]);
     }
-    sum += static_cast<double>(e) * static_cast<double>(e);
+    pass.squared += static_cast<double>(e) * static_cast<double>(e);
+    ++pass.steps;
   }
-  return sum;
+  return pass;
 }
 
 template <typename T>
@@ -85,10 +88,10 @@ double squared_error(std::span<const Rating> entries, const FactorBlock<T>& w, c
 
 template struct FactorBlock<float>;
 template struct FactorBlock<double>;
-template double sgd_pass(std::span<const Rating>, const VisitOrder&, size_t, size_t, double, double,
-                         FactorBlock<float>&, FactorBlock<float>&);
-template double sgd_pass(std::span<const Rating>, const VisitOrder&, size_t, size_t, double, double,
-                         FactorBlock<double>&, FactorBlock<double>&);
+template SgdPass sgd_pass(std::span<const Rating>, const VisitOrder&, size_t, size_t, double, double,
+                          FactorBlock<float>&, FactorBlock<float>&, std::span<const uint8_t>);
+template SgdPass sgd_pass(std::span<const Rating>, const VisitOrder&, size_t, size_t, double, double,
+                          FactorBlock<double>&, FactorBlock<double>&, std::span<const uint8_t>);
 template double squared_error(std::span<const Rating>, const FactorBlock<float>&, const FactorBlock<float>&);
 template double squared_error(std::span<const Rating>, const FactorBlock<double>&,
                               const FactorBlock<double>&);

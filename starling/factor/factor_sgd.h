@@ -25,6 +25,7 @@ struct FactorizeOptions {
   double lr_decay = 0.95;   // η is multiplied by this after each epoch
   double l2 = 0.02;         // λ
   double test_share = 0.1;  // fraction of the known entries that is kept for testing
+  double row_share = 1;     // share of the rows that an epoch of the rotation updates (row_priority.h)
   uint64_t seed = 0;
 };
 
@@ -75,11 +76,17 @@ struct FactorBlock {
   Counted<T> values;
 };
 
-// Makes one step on each entry in [begin, end) of the order. Returns the sum of e², each computed before its
-// step.
+// What a pass over entries gives.
+struct SgdPass {
+  double squared = 0;  // the sum of e², each computed before its step
+  int64_t steps = 0;
+};
+// Makes one step on each entry in [begin, end) of the order. chosen: a number per row of w, 0 for a row whose
+// entries are left out. Empty: all rows.
 template <typename T>
-double sgd_pass(std::span<const Rating> entries, const VisitOrder& order, size_t begin, size_t end, double lr,
-                double l2, FactorBlock<T>& w, FactorBlock<T>& h);
+SgdPass sgd_pass(std::span<const Rating> entries, const VisitOrder& order, size_t begin, size_t end,
+                 double lr, double l2, FactorBlock<T>& w, FactorBlock<T>& h,
+                 std::span<const uint8_t> chosen = {});
 // Returns Σ e² over the entries.
 template <typename T>
 double squared_error(std::span<const Rating> entries, const FactorBlock<T>& w, const FactorBlock<T>& h);

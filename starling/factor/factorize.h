@@ -5,7 +5,8 @@
 // blocks of H rotate. In sub-epoch s rank r holds block (r + s) mod p and makes a pass over the entries of
 // its rows in these columns. Then it sends the block to rank r − 1. The p blocks of a sub-epoch share neither
 // a row nor a column. The result is therefore that of one process that visits the blocks in any order. No
-// rank ever holds more than one block of H.
+// rank ever holds more than one block of H. With a row share below 1 an epoch visits only rows that are
+// chosen by their expected progress (row_priority.h).
 //
 // Tables: entries and rows of W are divided as above. H is in the tables of a parameter server
 // (server/server_table.h), whose staleness decides when a read is answered. A clock is a pass over the k-th
@@ -30,7 +31,8 @@ namespace starling {
 // What is reported after each epoch.
 struct FactorizeEpoch {
   int64_t epoch = 0;      // 1-based
-  double train_rmse = 0;  // of the errors before each step; with tables, of the reporting rank's rows only
+  double train_rmse = 0;  // of the errors before each step; with tables, of the reporting rank's rows only;
+                          // with a row share below 1, of the chosen rows only
   double seconds = 0;     // duration of the epoch
 };
 
@@ -39,6 +41,8 @@ struct FactorizeResult {
   double train_rmse = 0;           // with the final factors
   double test_rmse = -1;           // -1: no entries were kept for testing
   int64_t ratings = 0;             // entries that were trained on, over all ranks
+  int64_t row_updates = 0;         // rows of W that the rotation updated, summed over its epochs
+  int64_t steps = 0;               // steps on entries that the rotation made
   double seconds = 0;              // duration of all epochs
   std::vector<double> peak_bytes;  // the most that each rank held, as counted (memory_budget.h)
   double matrix_bytes = 0;         // bytes of all entries and both factors

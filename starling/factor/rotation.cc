@@ -5,6 +5,7 @@
 #include "starling/factor/factor_report.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/rating_stripe.h"
+#include "starling/factor/row_priority.h"
 
 namespace starling {
 namespace {
@@ -21,7 +22,8 @@ class Rotation {
         ranks_(parts.group.size()),
         stripe_(parts.source, ranks_, rank_, ranks_, options, parts.budget),
         factors_{{stripe_.rows(), stripe_.rows().count(), options.factors, parts.budget},
-                 {part_of(parts.source.columns(), ranks_, rank_), widest(), options.factors, parts.budget}} {
+                 {part_of(parts.source.columns(), ranks_, rank_), widest(), options.factors, parts.budget}},
+        priority_(options.row_share, factors_.w, parts.budget) {
     factors_.w.start(options.seed, 0, parts.source.mean());
     factors_.h.start(options.seed, 1, parts.source.mean());
   }
@@ -29,26 +31,37 @@ class Rotation {
   FactorizeResult run() {
     FactorizeResult result;
     FactorCheckpoint<T> checkpoint(options_, parts_, FactorForm::kRotation, stripe_);
-    result.resumed_from = result.epochs = checkpoint.resume(factors_);
+    result.resumed_from = result.epochs = checkpoint.resume(factors_, &priority_.progress());
     double lr = options_.lr;
     for (int64_t epoch = 0; epoch < options_.epochs && !result.interrupted;
          ++epoch, lr *= options_.lr_decay) {
       if (epoch < result.resumed_from) continue;
       const Nanoseconds start = parts_.clock.now();
+      priority_.begin_epoch(options_.seed, epoch, factors_.w);
+      int64_t steps = 0;
       const double squared = each_block([&](int block) {
         const auto entries = stripe_.training(block);
         const VisitOrder order(entries.size(), visit_key(options_.seed, epoch, rank_, block));
-        return sgd_pass(entries, order, 0, entries.size(), lr, options_.l2, factors_.w, factors_.h);
+        const SgdPass pass = sgd_pass(entries, order, 0, entries.size(), lr, options_.l2, factors_.w,
+                                      factors_.h, priority_.chosen());
+        steps += pass.steps;
+        return pass.squared;
       });
-      const double rmse = rmse_over(parts_.group, squared, stripe_.training_count());
+      priority_.end_epoch(factors_.w);
+      row_updates_ += priority_.count();
+      steps_ += steps;
+      const double rmse = rmse_over(parts_.group, squared, steps);
       const double seconds = to_seconds(parts_.clock.now() - start);
       result.seconds += seconds;
       if (parts_.on_epoch) parts_.on_epoch({epoch + 1, rmse, seconds});
       result.epochs = epoch + 1;
       result.interrupted = checkpoint.stop_asked();
-      if (result.interrupted || checkpoint.is_due(epoch + 1)) checkpoint.save(epoch + 1, factors_);
+      if (result.interrupted || checkpoint.is_due(epoch + 1))
+        checkpoint.save(epoch + 1, factors_, priority_.progress());
     }
     result.bytes_sent = static_cast<uint64_t>(sum_over(parts_.group, static_cast<double>(sent_)));
+    result.row_updates = static_cast<int64_t>(sum_over(parts_.group, static_cast<double>(row_updates_)));
+    result.steps = static_cast<int64_t>(sum_over(parts_.group, static_cast<double>(steps_)));
     measure(result);
     return result;
   }
@@ -105,7 +118,9 @@ class Rotation {
   const int rank_, ranks_;
   const RatingStripe stripe_;
   Factors<T> factors_;
+  RowPriority<T> priority_;
   uint64_t sent_ = 0;
+  int64_t row_updates_ = 0, steps_ = 0;  // of this rank
 };
 
 }  // namespace

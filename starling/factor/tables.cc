@@ -97,7 +97,8 @@ class Tables {
       factors_.h.values = before_;
       const Span part = part_of(static_cast<int64_t>(entries.size()), ranks_, c);
       squared += sgd_pass(entries, order, static_cast<size_t>(part.begin), static_cast<size_t>(part.end), lr,
-                          options_.l2, factors_.w, factors_.h);
+                          options_.l2, factors_.w, factors_.h)
+                     .squared;
       // The servers subtract what they get, with step size ranks · 1/ranks. A push is therefore the negative
       // change.
       for (size_t i = 0; i < before_.size(); ++i) before_[i] -= factors_.h.values[i];

@@ -12,6 +12,8 @@ double dot_product(const double* a, const double* b, int64_t count);
 // Sets out[k] to the dot product of `a` with each column, with the bits of dot_product(). The loads of `a`
 // are shared by several columns.
 void dot_products(const double* a, std::span<const double* const> columns, int64_t count, double* out);
+// Returns Σ (a_i − b_i)² over `count` numbers.
+double square_of_difference(const double* a, const double* b, int64_t count);
 // Sets y_i ← y_i + factor · x_i for `count` numbers.
 void add_multiple(double factor, const double* x, double* y, int64_t count);
 

@@ -6,6 +6,11 @@
 #include "starling/lasso/column_kernels.h"
 
 namespace starling {
+namespace {
+
+constexpr int64_t kPiece = 512;  // samples: 64 columns take 256 KiB
+
+}  // namespace
 
 Correlations::Correlations(const LassoData& data, const std::vector<double>& squares, RankSums& sums,
                            int64_t capacity)
@@ -34,10 +39,9 @@ void Correlations::make_room(std::span<const int64_t> features) {
 void Correlations::prepare(std::span<const int64_t> features) {
   make_room(features);
   missing_.clear();
-  products_.clear();
-  std::vector<const double*> columns;
+  std::vector<size_t> first(1, 0);     // the first missing pair of each feature, and the end
+  std::vector<const double*> columns;  // of the other features of the missing pairs
   for (size_t i = 0; i < features.size(); ++i) {
-    columns.clear();
     for (size_t k = 0; k < i; ++k) {
       const auto [low, high] =
           std::minmax(slot_[static_cast<size_t>(features[i])], slot_[static_cast<size_t>(features[k])]);
@@ -45,10 +49,9 @@ void Correlations::prepare(std::span<const int64_t> features) {
       missing_.emplace_back(low, high);
       columns.push_back(data_.column(features[k]));
     }
-    products_.resize(missing_.size());
-    dot_products(data_.column(features[i]), columns, data_.count,
-                 products_.data() + (products_.size() - columns.size()));
+    first.push_back(missing_.size());
   }
+  multiply(features, first, columns);
   sums_.add(products_);
   for (size_t i = 0; i < missing_.size(); ++i) {
     const auto [low, high] = missing_[i];
@@ -58,6 +61,23 @@ void Correlations::prepare(std::span<const int64_t> features) {
         scale > 0 ? std::abs(products_[i]) / std::sqrt(scale) : 0;
   }
   computed_ += std::ssize(missing_);
+}
+
+// Sets the products of the missing pairs over this rank's samples. Pieces of all columns stay in the cache of
+// the core together.
+void Correlations::multiply(std::span<const int64_t> features, std::span<const size_t> first,
+                            std::span<const double* const> columns) {
+  products_.assign(columns.size(), 0);
+  std::vector<const double*> pieces(columns.size());
+  std::vector<double> part(columns.size());
+  for (int64_t begin = 0; begin < data_.count; begin += kPiece) {
+    const int64_t count = std::min(kPiece, data_.count - begin);
+    for (size_t k = 0; k < columns.size(); ++k) pieces[k] = columns[k] + begin;
+    for (size_t i = 0; i < features.size(); ++i)
+      dot_products(data_.column(features[i]) + begin, {pieces.data() + first[i], first[i + 1] - first[i]},
+                   count, part.data() + first[i]);
+    for (size_t k = 0; k < columns.size(); ++k) products_[k] += part[k];
+  }
 }
 
 double Correlations::at(int64_t a, int64_t b) const {

@@ -32,6 +32,8 @@ class Correlations {
 
  private:
   void make_room(std::span<const int64_t> features);
+  void multiply(std::span<const int64_t> features, std::span<const size_t> first,
+                std::span<const double* const> columns);
 
   const LassoData& data_;
   const std::vector<double>& squares_;

@@ -53,8 +53,11 @@ void LassoProblem::center() {
   means_.back() = sum_of(data_.targets.data());
   sums_.add(means_);
   for (double& mean : means_) mean /= samples();
-  for (size_t k = 0; k < data_.columns.size(); ++k)
-    data_.columns[k] -= means_[k / static_cast<size_t>(data_.count)];
+  for (int64_t j = 0; j < data_.features; ++j) {
+    const double mean = means_[static_cast<size_t>(j)];
+    double* column = data_.columns.data() + j * data_.count;
+    for (int64_t i = 0; i < data_.count; ++i) column[i] -= mean;
+  }
   for (double& y : data_.targets) y -= means_.back();
 }
 
@@ -68,12 +71,13 @@ double LassoProblem::best_weight(int64_t feature, double product, double weight,
   return square > 0 ? soft_threshold(product + square * weight, samples() * lambda) / square : 0;
 }
 
-LassoProblem::Pass LassoProblem::pass(const std::vector<double>& residual, double l1, double lambda) const {
-  const auto d = static_cast<size_t>(data_.features);
+LassoProblem::Pass LassoProblem::pass(std::span<const int64_t> features, const std::vector<double>& residual,
+                                      double l1, double lambda) const {
+  const size_t d = features.size();
   Pass pass;
   pass.products.resize(d + 2);
   std::vector<const double*> columns(d);
-  for (size_t j = 0; j < d; ++j) columns[j] = data_.column(static_cast<int64_t>(j));
+  for (size_t j = 0; j < d; ++j) columns[j] = data_.column(features[j]);
   dot_products(residual.data(), columns, data_.count, pass.products.data());
   pass.products[d] = dot_product(residual.data(), residual.data(), data_.count);
   pass.products[d + 1] = dot_product(data_.targets.data(), residual.data(), data_.count);
@@ -82,7 +86,7 @@ LassoProblem::Pass LassoProblem::pass(const std::vector<double>& residual, doubl
   pass.products.resize(d);
   pass.residual_square = square;
   pass.objective = square / (2 * samples()) + lambda * l1;
-  double largest = 0;
+  double largest = samples() * lambda;
   for (const double product : pass.products) largest = std::max(largest, std::abs(product));
   double s = square > 0 ? with_target / square : 0;
   if (largest > 0) s = std::clamp(s, -samples() * lambda / largest, samples() * lambda / largest);

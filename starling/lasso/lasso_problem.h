@@ -8,7 +8,8 @@
 //   β_j ← S(x_jᵀr + ‖x_j‖² β_j, nλ) / ‖x_j‖²,     S(z, t) = sign(z) max(|z| − t, 0)
 //
 // The duality gap bounds the distance to the minimum. For any s with |s| ‖Xᵀr‖_∞ ≤ nλ, the minimum is at
-// least D(s) = (2 s yᵀr − s² ‖r‖²) / (2n). The best such s is yᵀr / ‖r‖², limited to this range.
+// least D(s) = (2 s yᵀr − s² ‖r‖²) / (2n). The best such s is yᵀr / ‖r‖², limited to this range. A pass need
+// not look at features whose |x_jᵀr| is at most nλ, if it also limits |s| to 1.
 #pragma once
 
 #include <cstdint>
@@ -45,15 +46,17 @@ class LassoProblem {
   // Returns the weight that minimizes P over feature j. product: x_jᵀr. weight: β_j before.
   double best_weight(int64_t feature, double product, double weight, double lambda) const;
 
-  // What a pass over all features gives.
+  // What a pass over features gives.
   struct Pass {
-    std::vector<double> products;  // x_jᵀr
+    std::vector<double> products;  // x_jᵀr of each feature of the pass
     double residual_square = 0;    // ‖r‖²
     double objective = 0;          // P
     double bound = 0;              // the largest D(s) for this r
   };
-  // residual: r of this rank's samples. l1: ‖β‖₁. Collective.
-  Pass pass(const std::vector<double>& residual, double l1, double lambda) const;
+  // Looks at some features. |x_jᵀr| of all other features is at most nλ. residual: r of this rank's samples.
+  // l1: ‖β‖₁. Collective.
+  Pass pass(std::span<const int64_t> features, const std::vector<double>& residual, double l1,
+            double lambda) const;
 
  private:
   void center();

@@ -62,6 +62,7 @@ std::map<std::string, std::string> LassoState::values() const {
           {"updates", std::to_string(updates)},
           {"passes", std::to_string(passes)},
           {"since_pass", std::to_string(since_pass)},
+          {"since_look", std::to_string(since_look)},
           {"mass", fmt::format("{:a}", mass)},
           {"settled", fmt::format("{:a}", settled)}};
 }
@@ -88,6 +89,7 @@ void LassoState::take(const JobCheckpoint& checkpoint, const JobState& state, co
   updates = count_in(state, "updates");
   passes = count_in(state, "passes");
   since_pass = count_in(state, "since_pass");
+  since_look = count_in(state, "since_look");
   residual.clear();
   for (int rank = 0; rank < state.ranks; ++rank) {
     const SampleRange range = samples_of_rank(data.samples, rank, state.ranks);

@@ -27,10 +27,14 @@ struct LassoState {
   int64_t updates = 0;
   int64_t passes = 0;      // over all features
   int64_t since_pass = 0;  // updates since the last pass
-  double mass = 0;         // Σ |δβ| after the last pass
-  // The active set: the features of a sweep, or none if a complete cycle is next.
+  int64_t since_look = 0;  // updates since the last pass or refresh
+  double mass = 0;         // Σ |δβ| after the last pass or refresh
+  // By priority: the features that a refresh looks at. The active set: the features of a sweep, or none if a
+  // complete cycle is next.
   std::vector<int64_t> active;
-  double settled = 0;  // the change of the objective below which a sweep ends the inner loop
+  // By priority: the Σ |δβ| at which a pass follows. The active set: the change of the objective below which
+  // a sweep ends the inner loop.
+  double settled = 0;
 
   // Adds what this rank stores.
   void put(CheckpointArrays& arrays, int rank) const;

@@ -18,6 +18,7 @@
 #include "starling/comm/bootstrap.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/lasso/column_kernels.h"
+#include "starling/lasso/feature_screen.h"
 #include "starling/lasso/lasso_state.h"
 #include "starling/lasso/solve_lasso.h"
 #include "starling/testing/join_group.h"
@@ -248,7 +249,7 @@ TEST(Lasso, BytesAreThoseOfThePage) {
     const SolvedLasso solved = solve_on(p, options, small_blocks());
     const LassoResult& result = solved.result;
     const uint64_t d = 120;
-    const uint64_t numbers = (3 * d + 2) + result.last.passes * (d + 2) + 2 * result.last.rounds +
+    const uint64_t numbers = (3 * d + 2) + result.last.passes * 4 + result.looked + 2 * result.last.rounds +
                              result.last.updates + result.pairs;
     // agree_on_success() gathers 16 bytes per rank, once.
     EXPECT_EQ(solved.sent, uint64_t(p * (p - 1)) * (8 * numbers + 16)) << word;
@@ -349,6 +350,27 @@ TEST(Lasso, ATargetEndsARunWhoseToleranceIsZero) {
     EXPECT_LE(result.last.objective, *options.target * (1 + 1e-12)) << word;
     EXPECT_GE(result.last.objective, minimum * (1 - 1e-9)) << word;
   }
+}
+
+TEST(Lasso, TheActiveSetBeginsWithACycleAndEndsInnerLoopsWithoutATolerance) {
+  LassoOptions options = usual_lasso();
+  options.schedule = ScheduleKind::kActiveSet;
+  options.max_updates = 1;
+  const LassoResult one = solve_on(1, options, small_blocks()).result;
+  EXPECT_EQ(one.last.rounds, 1);
+  EXPECT_EQ(one.last.passes, 1) << "the pass at the end";
+  options.max_updates = 20'000;
+  std::vector<int64_t> first;  // the rounds before the first pass
+  for (const double tolerance : {1e-6, 0.0}) {
+    options.tolerance = tolerance;
+    std::vector<int64_t> passes;
+    solve_on(1, options, small_blocks(), [&](int, LassoParts& parts) {
+      parts.on_pass = [&](const LassoProgress& at) { passes.push_back(at.rounds); };
+    });
+    ASSERT_FALSE(passes.empty());
+    first.push_back(passes[0]);
+  }
+  EXPECT_EQ(first[0], first[1]);
 }
 
 TEST(Lasso, ZeroWeightsAreTheMinimumOfALargePenalty) {
@@ -472,6 +494,91 @@ TEST(Lasso, WhatCannotBeIsRefused) {
   }
 }
 
+TEST(FeatureScreen, LeavesOutOnlyFeaturesWhoseWeightsStayZero) {
+  const NaiveLasso naive(small_blocks());
+  const auto group = make_single_group();
+  RankSums sums(*group);
+  LassoData data = make_lasso_blocks(small_blocks(), 0, 1);
+  const LassoProblem problem(data, sums, true);
+  const double lambda = 0.3 * problem.lambda_max(), limit = lambda * 90;
+  FeatureScreen screen(problem, sums, lambda);
+  const std::vector<double> target = naive.minimum(lambda);
+  size_t left_out = 0, all = 0;
+  for (int step = 0; step <= 40; ++step) {
+    std::vector<double> weights = target;  // on the way to the minimum
+    for (double& weight : weights) weight *= 1 - std::pow(0.7, step);
+    const std::vector<double> r = naive.residual(weights);
+    const std::vector<int64_t> features = screen.candidates(r, weights);
+    const std::set<int64_t> looked(features.begin(), features.end());
+    ASSERT_EQ(looked.size(), features.size());
+    std::vector<double> products;
+    for (size_t j = 0; j < weights.size(); ++j) {
+      products.push_back(naive.with_residual(j, r));
+      if (looked.contains(static_cast<int64_t>(j))) continue;
+      ++left_out;
+      EXPECT_EQ(weights[j], 0) << step << " " << j;
+      EXPECT_LT(std::abs(products[j]), limit) << step << " " << j;
+    }
+    if (features.size() == weights.size()) ++all, screen.renew(r, products);
+  }
+  EXPECT_GT(left_out, 20 * target.size()) << "more than half of all features";
+  EXPECT_LT(all, 20u);
+}
+
+// The screen bounds the distance of residuals in all directions.
+TEST(FeatureScreen, AFeatureComesBackWhenTheResidualMoves) {
+  LassoData data;
+  data.samples = data.count = 2;
+  data.features = 2;
+  data.columns = {1, 0, 0, 1};
+  data.targets = {10, 0};
+  const auto group = make_single_group();
+  RankSums sums(*group);
+  const LassoProblem problem(data, sums, false);
+  FeatureScreen screen(problem, sums, 2.5);  // nλ = 5
+  const std::vector<double> none(2, 0);
+  EXPECT_EQ(screen.candidates({10, 0}, none), (std::vector<int64_t>{0}));
+  EXPECT_EQ(screen.candidates({10, -4.9}, none), (std::vector<int64_t>{0}));
+  EXPECT_EQ(screen.candidates({10, 0}, none), (std::vector<int64_t>{0, 1})) << "a new reference is due";
+  screen.renew({10, 0}, {10, 0});
+  EXPECT_EQ(screen.candidates({10, -5}, none), (std::vector<int64_t>{0, 1}));
+  screen.renew({0, 0}, {0, 0});
+  EXPECT_EQ(screen.candidates({3, 3.9}, none), (std::vector<int64_t>{}));
+  EXPECT_EQ(screen.candidates({0, 0}, {0, -1}), (std::vector<int64_t>{1}));
+}
+
+// Without the limit of |s| to 1, the bound would be P(0), which is not below the minimum.
+TEST(FeatureScreen, APassOfFewFeaturesBoundsTheMinimum) {
+  const auto group = make_single_group();
+  RankSums sums(*group);
+  LassoData data = make_lasso_blocks(small_blocks(), 0, 1);
+  const LassoProblem problem(data, sums, true);
+  std::vector<double> half = data.targets;
+  for (double& value : half) value /= 2;
+  const LassoProblem::Pass pass = problem.pass({}, half, 0, 0.9 * problem.lambda_max());
+  EXPECT_NEAR(pass.bound, 0.75 * problem.objective_at_zero(), 1e-12 * problem.objective_at_zero());
+}
+
+TEST(Lasso, PassesAndRefreshesLookAtFewFeatures) {
+  LassoOptions options = usual_lasso();
+  options.lambda_share = 0.3;
+  const LassoResult result = solve_on(1, options, small_blocks()).result;
+  EXPECT_GT(result.last.passes, 5);
+  EXPECT_LT(result.looked, 120 * result.last.passes * 2 / 3);
+  EXPECT_GT(result.looked, 0);
+}
+
+TEST(PriorityTree, AllAtOnceIsOneAfterAnother) {
+  PriorityTree one(11, 0.1), all(11, 0.1);
+  std::vector<double> progress;
+  for (int64_t j = 0; j < 11; ++j) progress.push_back(uniform_of(key_of(3, static_cast<uint64_t>(j), 0)));
+  all.set(4, 1e9);
+  for (int64_t j = 10; j >= 0; --j) one.set(j, progress[static_cast<size_t>(j)]);
+  all.assign(progress);
+  EXPECT_EQ(one.total(), all.total());
+  for (int64_t j = 0; j < 11; ++j) EXPECT_EQ(one.progress(j), all.progress(j));
+}
+
 TEST(PriorityTree, DrawsInProportionToPriorities) {
   constexpr double kExploration = 0.25;
   const std::vector<double> progress = {0, 3, 0, 1, 4, 0, 2};
@@ -553,6 +660,24 @@ TEST(Schedule, PairsAreComputedAnewWhenTheCacheIsFull) {
   EXPECT_GT(few.computed(), many.computed());
 }
 
+TEST(Schedule, CorrelationsTakeAllPiecesOfLongColumns) {
+  GeneratedBlocks blocks = small_blocks();
+  blocks.samples = 1100, blocks.features = 12, blocks.nonzeros = 2;
+  const NaiveLasso naive(blocks);
+  const auto group = make_single_group();
+  RankSums sums(*group);
+  LassoData data = make_lasso_blocks(blocks, 0, 1);
+  const LassoProblem problem(data, sums, true);
+  Correlations correlations(data, problem.squares(), sums);
+  const std::vector<int64_t> features = {1, 4, 8, 9, 11};
+  correlations.prepare(features);
+  for (const int64_t a : features)
+    for (const int64_t b : features)
+      if (a != b) {
+        EXPECT_NEAR(correlations.at(a, b), naive.correlation(a, b), 1e-12) << a << " " << b;
+      }
+}
+
 TEST(Kernels, ProductsHaveEqualBitsAloneAndTogether) {
   for (const int64_t count : {0, 1, 7, 8, 9, 33}) {
     std::vector<double> numbers;
@@ -566,6 +691,10 @@ TEST(Kernels, ProductsHaveEqualBitsAloneAndTogether) {
       for (int64_t i = 0; i < count; ++i) naive += numbers[static_cast<size_t>(i)] * columns[k][i];
       EXPECT_NEAR(together[k], naive, 1e-14);
       EXPECT_EQ(together[k], dot_product(numbers.data(), columns[k], count));
+      double distance = 0;
+      for (int64_t i = 0; i < count; ++i)
+        distance += std::pow(numbers[static_cast<size_t>(i)] - columns[k][i], 2);
+      EXPECT_NEAR(square_of_difference(numbers.data(), columns[k], count), distance, 1e-14);
     }
   }
 }

@@ -18,6 +18,12 @@ void PriorityTree::set(int64_t feature, double progress) {
         sums_[static_cast<size_t>(2 * node)] + sums_[static_cast<size_t>(2 * node + 1)];
 }
 
+void PriorityTree::assign(const std::vector<double>& progress) {
+  std::copy(progress.begin(), progress.end(), sums_.begin() + leaves_);
+  for (size_t node = static_cast<size_t>(leaves_) - 1; node >= 1; --node)
+    sums_[node] = sums_[2 * node] + sums_[2 * node + 1];
+}
+
 std::optional<int64_t> PriorityTree::draw(double u, double v) const {
   if (u < exploration_)
     return std::min(features_ - 1, static_cast<int64_t>(v * static_cast<double>(features_)));

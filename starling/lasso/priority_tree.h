@@ -22,6 +22,8 @@ class PriorityTree {
 
   // Sets |δβ| of a feature.
   void set(int64_t feature, double progress);
+  // Sets |δβ| of all features. progress: a number per feature.
+  void assign(const std::vector<double>& progress);
   // Returns |δβ| of a feature.
   double progress(int64_t feature) const { return sums_[static_cast<size_t>(leaves_ + feature)]; }
   // Returns Σ |δβ|.

@@ -10,6 +10,7 @@
 #include "starling/base/error.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/lasso/column_kernels.h"
+#include "starling/lasso/feature_screen.h"
 #include "starling/lasso/lasso_problem.h"
 #include "starling/lasso/lasso_state.h"
 #include "starling/lasso/rank_sums.h"
@@ -18,8 +19,9 @@ namespace starling {
 namespace {
 
 constexpr double kDivergence = 1e3;        // P above this multiple of P(0)
-constexpr double kRefresh = 0.1;           // a pass follows when Σ |δβ| has fallen to this share
-constexpr int64_t kLeastRounds = 8;        // between two passes by priority
+constexpr double kRefresh = 0.5;           // a refresh follows when Σ |δβ| has fallen to this share
+constexpr double kSettledShare = 0.03;     // a pass follows when Σ |δβ| is this share of the first refresh
+constexpr int64_t kLeastRounds = 8;        // between two refreshes
 constexpr int64_t kMostCycles = 4;         // updates between two passes, as a multiple of the features
 constexpr double kFirstSettled = 0.1;      // of the tolerance: the change that ends the first inner loop
 constexpr double kNextSettled = 0.1;       // factor for each later inner loop
@@ -39,6 +41,7 @@ class LassoRun {
         problem_(parts.data, sums_, options.intercept),
         lambda_(options.lambda > 0 ? options.lambda : options.lambda_share * problem_.lambda_max()),
         tolerance_(options.tolerance * problem_.objective_at_zero()),
+        screen_(problem_, sums_, lambda_),
         correlations_(parts.data, problem_.squares(), sums_, std::max<int64_t>(4096, options.updates)),
         state_(parts.data.features, options.exploration, parts.data.targets),
         checkpoint_(parts.group, checkpoint_options()) {}
@@ -65,6 +68,7 @@ class LassoRun {
     result.last = last_;
     result.last.seconds = result.seconds;
     result.pairs = correlations_.computed();
+    result.looked = looked_;
     result.schedule_seconds = schedule_seconds_;
     result.weights = state_.weights;
     result.intercept = problem_.intercept_of(state_.weights);
@@ -101,26 +105,45 @@ class LassoRun {
 
   // With zero weights, r is y, so that x_jᵀr is known already.
   void begin_at_zero() {
-    take_progress(problem_.products());
-    state_.settled =
-        kFirstSettled * (tolerance_ > 0 ? tolerance_ : kLeastSettled * problem_.objective_at_zero());
+    std::vector<int64_t> all(static_cast<size_t>(data_.features));
+    std::iota(all.begin(), all.end(), int64_t{0});
+    take_progress(all, problem_.products());
+    choose_watched();
+    if (options_.schedule == ScheduleKind::kActiveSet)
+      state_.settled =
+          kFirstSettled * (tolerance_ > 0 ? tolerance_ : kLeastSettled * problem_.objective_at_zero());
     last_ = {.objective = problem_.objective_at_zero(), .gap = problem_.objective_at_zero()};
   }
 
-  // Sets |δβ| of all features to what an update would change. products: x_jᵀr.
-  void take_progress(const std::vector<double>& products) {
+  // Sets |δβ| of the features to what an update would change, and that of all others to 0. products: x_jᵀr of
+  // the features.
+  void take_progress(std::span<const int64_t> features, const std::vector<double>& products) {
     if (!by_priority()) return;
-    for (int64_t j = 0; j < data_.features; ++j) {
-      const double weight = state_.weights[static_cast<size_t>(j)];
-      const double best = problem_.best_weight(j, products[static_cast<size_t>(j)], weight, lambda_);
-      state_.priorities.set(j, std::abs(best - weight));
+    std::vector<double> progress(state_.weights.size(), 0);
+    for (size_t k = 0; k < features.size(); ++k) {
+      const auto j = static_cast<size_t>(features[k]);
+      const double best = problem_.best_weight(features[k], products[k], state_.weights[j], lambda_);
+      progress[j] = std::abs(best - state_.weights[j]);
     }
+    state_.priorities.assign(progress);
     state_.mass = state_.priorities.total();
+    state_.since_look = 0;
+  }
+
+  // The features whose weights are nonzero or would become nonzero are watched until the next pass.
+  void choose_watched() {
+    if (!by_priority()) return;
+    state_.active.clear();
+    for (int64_t j = 0; j < data_.features; ++j)
+      if (state_.weights[static_cast<size_t>(j)] != 0 || state_.priorities.progress(j) > 0)
+        state_.active.push_back(j);
+    state_.settled = 0;  // the first refresh sets it
   }
 
   LassoEnd rounds() {
     if (state_.since_pass == 0 && state_.rounds > 0 && is_within()) return LassoEnd::kConverged;
     for (;;) {
+      if (refresh_is_due()) refresh();
       if (pass_is_due()) {
         pass();
         if (converged()) return LassoEnd::kConverged;
@@ -157,12 +180,31 @@ class LassoRun {
   bool pass_is_due() const {
     // The active set looks after each inner loop.
     if (options_.schedule == ScheduleKind::kActiveSet) return state_.active.empty() && state_.since_pass > 0;
-    if (by_priority() && state_.priorities.total() == 0) return true;  // there is nothing to draw
-    if (state_.since_pass >= kMostCycles * data_.features) return true;
-    if (!by_priority()) return false;
-    // The progress of some rounds is gone. What changed since the pass may have made other features useful.
-    return state_.since_pass >= kLeastRounds * options_.updates &&
-           state_.priorities.total() <= kRefresh * state_.mass;
+    if (by_priority() && state_.priorities.total() <= state_.settled) return true;
+    return state_.since_pass >= kMostCycles * data_.features;
+  }
+
+  // The progress of some rounds is gone. What changed since the last look may have given watched features new
+  // progress.
+  bool refresh_is_due() const {
+    return by_priority() && state_.since_look > 0 &&
+           (state_.priorities.total() == 0 ||  // there is nothing to draw
+            (state_.since_look >= kLeastRounds * options_.updates &&
+             state_.priorities.total() <= kRefresh * state_.mass));
+  }
+
+  // Computes the progress of the watched features. Those that stay at zero are no longer watched. The first
+  // refresh after a pass decides how far Σ |δβ| falls until the next pass. The sum that the pass found would
+  // not do, because correlated features propose one change many times.
+  void refresh() {
+    pushed_.clear();
+    push(state_.active);
+    take_progress(state_.active, pushed_);
+    looked_ += std::ssize(state_.active);
+    if (state_.settled == 0) state_.settled = kSettledShare * state_.mass;
+    std::erase_if(state_.active, [this](int64_t j) {
+      return state_.weights[static_cast<size_t>(j)] == 0 && state_.priorities.progress(j) == 0;
+    });
   }
 
   // Looks at all features, and reports it.
@@ -173,13 +215,17 @@ class LassoRun {
     if (parts_.on_pass && parts_.group.rank() == 0) parts_.on_pass(last_);
   }
 
-  // Computes x_jᵀr of all features. Sets the priorities, P and the gap.
+  // Computes x_jᵀr of all features that the screen leaves. Sets the priorities, P and the gap.
   void look() {
     state_.l1 = 0;
     for (const double weight : state_.weights) state_.l1 += std::abs(weight);
-    const LassoProblem::Pass pass = problem_.pass(state_.residual, state_.l1, lambda_);
+    const std::vector<int64_t> features = screen_.candidates(state_.residual, state_.weights);
+    const LassoProblem::Pass pass = problem_.pass(features, state_.residual, state_.l1, lambda_);
+    if (std::ssize(features) == data_.features) screen_.renew(state_.residual, pass.products);
+    looked_ += std::ssize(features);
     state_.bound = std::max(state_.bound, pass.bound);
-    take_progress(pass.products);
+    take_progress(features, pass.products);
+    choose_watched();
     note(pass.objective);
   }
 
@@ -248,17 +294,19 @@ class LassoRun {
     }
     state_.updates += std::ssize(features);
     state_.since_pass += std::ssize(features);
+    state_.since_look += std::ssize(features);
     ++state_.rounds;
     if (options_.schedule == ScheduleKind::kActiveSet) choose_sweep(largest);
     return {pushed_[0] / (2 * problem_.samples()) + lambda_ * l1, pushed_[1] > 0};
   }
 
-  // Adds x_jᵀr of each feature to what is summed over the ranks, and sums it.
+  // Appends x_jᵀr of each feature to what is summed over the ranks, and sums it.
   void push(const std::vector<int64_t>& features) {
+    const size_t first = pushed_.size();
     columns_.clear();
     for (const int64_t j : features) columns_.push_back(data_.column(j));
-    pushed_.resize(features.size() + 2);
-    dot_products(state_.residual.data(), columns_, data_.count, pushed_.data() + 2);
+    pushed_.resize(first + features.size());
+    dot_products(state_.residual.data(), columns_, data_.count, pushed_.data() + first);
     sums_.add(pushed_);
   }
 
@@ -332,12 +380,14 @@ class LassoRun {
   const LassoProblem problem_;
   const double lambda_;
   const double tolerance_;  // of the gap
+  FeatureScreen screen_;
   Correlations correlations_;
   LassoState state_;
   JobCheckpoint checkpoint_;
   LassoProgress last_;
   std::vector<double> pushed_;  // ‖r‖², the wish to stop, and x_jᵀr of the round
   std::vector<const double*> columns_;
+  int64_t looked_ = 0;  // features of passes and refreshes
   double schedule_seconds_ = 0;
 };
 

@@ -81,6 +81,7 @@ struct LassoResult {
   double lambda_max = 0;         // the smallest λ at which all weights are zero
   double objective_at_zero = 0;  // P(0)
   int64_t pairs = 0;             // correlations that this process computed
+  int64_t looked = 0;            // features that the passes and refreshes of this process looked at
   int64_t resumed_from = -1;     // the round of the checkpoint; −1: none
   double seconds = 0;            // until the run ended, without reading data and without the last report
   double schedule_seconds = 0;   // of it, the choice of features
