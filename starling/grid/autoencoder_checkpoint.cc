@@ -21,7 +21,8 @@ std::string windows_text(const ImageWindows& windows) {
 std::map<std::string, std::string> problem_of(const GridAutoencoderOptions& options) {
   std::map<std::string, std::string> problem = {
       {"data", options.data},
-      {"images", fmt::format("{}x{}x{}", options.images.channels, options.images.height, options.images.width)},
+      {"images",
+       fmt::format("{}x{}x{}", options.images.channels, options.images.height, options.images.width)},
       {"layers", fmt::format("{}", options.layers.size())},
       {"sparsity", fmt::format("{}", options.sparsity)},
       {"lr", fmt::format("{}", options.lr)},
@@ -32,10 +33,9 @@ std::map<std::string, std::string> problem_of(const GridAutoencoderOptions& opti
       {"precision", options.type == at::kDouble ? "fp64" : "fp32"}};
   for (size_t l = 0; l < options.layers.size(); ++l) {
     const MacroLayerOptions& layer = options.layers[l];
-    problem[fmt::format("layer-{}", l + 1)] =
-        fmt::format("maps {}, fields {}, pool {}, norm {}, floor {}, epsilon {}", layer.maps,
-                    windows_text(layer.fields), windows_text(layer.pool), layer.norm.size, layer.norm.floor,
-                    layer.epsilon);
+    problem[fmt::format("layer-{}", l + 1)] = fmt::format(
+        "maps {}, fields {}, pool {}, norm {}, floor {}, epsilon {}", layer.maps, windows_text(layer.fields),
+        windows_text(layer.pool), layer.norm.size, layer.norm.floor, layer.epsilon);
   }
   return problem;
 }
@@ -92,14 +92,16 @@ void AutoencoderCheckpoint::read(const std::vector<GridTensor>& tensors) const {
       if (!arrays) arrays = checkpoint_.read(state_, writer);
       std::vector<std::byte> bytes = arrays->get<std::byte>(own.name);
       const at::Tensor& to = own.tensor;
-      const std::vector<int64_t> shape = {written.rows.count(), written.columns.count(), to.size(2), to.size(3)};
+      const std::vector<int64_t> shape = {written.rows.count(), written.columns.count(), to.size(2),
+                                          to.size(3)};
       const size_t expected =
           static_cast<size_t>(written.area() * shape[2] * shape[3]) * static_cast<size_t>(to.element_size());
       if (bytes.size() != expected)
-        throw Error(ErrorCode::kCheckpoint,
-                    fmt::format("the part of rank {} of the checkpoint of step {} has {} bytes of {}, and not "
-                                "{}; remove its folder to start anew",
-                                writer, state_.step, bytes.size(), own.name, expected));
+        throw Error(
+            ErrorCode::kCheckpoint,
+            fmt::format("the part of rank {} of the checkpoint of step {} has {} bytes of {}, and not "
+                        "{}; remove its folder to start anew",
+                        writer, state_.step, bytes.size(), own.name, expected));
       const at::Tensor values = at::from_blob(bytes.data(), shape, to.options().requires_grad(false));
       positions_of(to, part, both).copy_(positions_of(values, written, both));
     }
@@ -110,8 +112,8 @@ void AutoencoderCheckpoint::save(int64_t steps, const std::vector<GridTensor>& t
   if (!enabled_ || steps == saved_) return;
   CheckpointArrays arrays;
   for (const GridTensor& own : tensors)
-    arrays.put<std::byte>(own.name, std::span(static_cast<const std::byte*>(own.tensor.const_data_ptr()),
-                                              own.tensor.nbytes()));
+    arrays.put<std::byte>(
+        own.name, std::span(static_cast<const std::byte*>(own.tensor.const_data_ptr()), own.tensor.nbytes()));
   checkpoint_.save(steps, arrays, {{kGridValue, text_of(grid_)}});
   saved_ = steps;
 }

@@ -17,8 +17,8 @@ namespace starling {
 
 // A rank's part of a tensor [rows, columns, maps, inputs] over output positions.
 struct GridTensor {
-  std::string name;              // in the checkpoint
-  at::Tensor tensor;             // contiguous
+  std::string name;               // in the checkpoint
+  at::Tensor tensor;              // contiguous
   int64_t rows = 0, columns = 0;  // of the whole tensor
 };
 

@@ -4,10 +4,11 @@
 
 namespace starling {
 
-GridLocallyConnected2dImpl::GridLocallyConnected2dImpl(GridGroup& grid, const LocallyConnectedOptions& options,
+GridLocallyConnected2dImpl::GridLocallyConnected2dImpl(GridGroup& grid,
+                                                       const LocallyConnectedOptions& options,
                                                        at::ScalarType type)
-    : options_(options), halo_((check_locally_connected(options), grid), options.windows, options.height,
-                               options.width) {
+    : options_(options),
+      halo_((check_locally_connected(options), grid), options.windows, options.height, options.width) {
   const PixelRect& part = halo_.plan().outputs;
   const int64_t inputs = options.channels * options.windows.size * options.windows.size;
   weight = register_parameter(
@@ -15,7 +16,8 @@ GridLocallyConnected2dImpl::GridLocallyConnected2dImpl(GridGroup& grid, const Lo
   fill_with_filters(weight, options.seed, part.rows.begin, part.columns.begin,
                     options.windows.positions(options.width));
   if (options.bias)
-    bias = register_parameter("bias", at::zeros({part.rows.count(), part.columns.count(), options.maps}, type));
+    bias =
+        register_parameter("bias", at::zeros({part.rows.count(), part.columns.count(), options.maps}, type));
 }
 
 at::Tensor GridLocallyConnected2dImpl::forward(const at::Tensor& x) {

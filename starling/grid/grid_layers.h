@@ -19,8 +19,8 @@
 
 namespace starling {
 
-// GridLocallyConnected2d has the parameters `weight` [rows, columns, maps, channels · size²] and `bias` [rows,
-// columns, maps] of this rank's positions. They begin with the bits of a LocallyConnected2d.
+// GridLocallyConnected2d has the parameters `weight` [rows, columns, maps, channels · size²] and `bias`
+// [rows, columns, maps] of this rank's positions. They begin with the bits of a LocallyConnected2d.
 class GridLocallyConnected2dImpl : public torch::nn::Module {
  public:
   // The grid must outlive the layer. type: of the parameters. Errors: ConfigError for options that
@@ -69,8 +69,8 @@ TORCH_MODULE(GridL2Pool2d);
 // maps are taken first. Each pass moves two of them: of the values and of their squares.
 class GridLocalContrastNorm2dImpl : public torch::nn::Module {
  public:
-  // height × width: pixels of the input. Errors: ConfigError for options that LocalContrastNorm2d refuses, and
-  // those of halo_plan().
+  // height × width: pixels of the input. Errors: ConfigError for options that LocalContrastNorm2d refuses,
+  // and those of halo_plan().
   GridLocalContrastNorm2dImpl(GridGroup& grid, const ContrastNormOptions& options, int64_t height,
                               int64_t width);
 

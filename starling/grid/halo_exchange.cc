@@ -20,8 +20,8 @@ at::Tensor pixels_of(const at::Tensor& tensor, const PixelRect& whole, const Pix
 
 GridGroup::GridGroup(Group& group, const RankGrid& grid) : group_(group), grid_(grid) {
   if (grid.size() != group.size())
-    throw ConfigError("--grid", fmt::format("a grid of {} needs {} ranks, but the group has {}", text_of(grid),
-                                            grid.size(), group.size()));
+    throw ConfigError("--grid", fmt::format("a grid of {} needs {} ranks, but the group has {}",
+                                            text_of(grid), grid.size(), group.size()));
 }
 
 HaloExchange::HaloExchange(GridGroup& grid, const ImageWindows& windows, int64_t height, int64_t width)
@@ -56,8 +56,8 @@ at::Tensor HaloExchange::move_halo(const at::Tensor& from, const PixelRect& from
     sent_.push_back(message);
     works.push_back(group.send(message.const_data_ptr(), message.nbytes(), part.peer, kHaloTag));
   }
-  at::Tensor to = at::zeros({from.size(0), from.size(1), to_at.rows.count(), to_at.columns.count()},
-                            from.options());
+  at::Tensor to =
+      at::zeros({from.size(0), from.size(1), to_at.rows.count(), to_at.columns.count()}, from.options());
   const PixelRect kept = common_rect(plan_.own, plan_.needed);
   const auto add = [&](const at::Tensor& values, const PixelRect& pixels) {
     pixels_of(to, to_at, pixels).add_(values);

@@ -22,9 +22,10 @@ void check_axis(const char* axis, int parts, const ImageWindows& windows, int64_
   const int64_t positions = windows.positions(length);
   if (length >= parts && positions >= parts) return;
   throw ConfigError(
-      "--grid", fmt::format("{} {} of ranks for {} pixels and {} positions of windows ({} pixels, stride {}): "
-                            "some ranks would have none; use fewer {}, or smaller windows and strides",
-                            parts, axis, length, positions, windows.size, windows.stride, axis));
+      "--grid",
+      fmt::format("{} {} of ranks for {} pixels and {} positions of windows ({} pixels, stride {}): "
+                  "some ranks would have none; use fewer {}, or smaller windows and strides",
+                  parts, axis, length, positions, windows.size, windows.stride, axis));
 }
 
 // What the parts of an axis need, and how much of it they hold.
@@ -44,7 +45,8 @@ AxisSums axis_sums(int parts, const ImageWindows& windows, int64_t length) {
 
 }  // namespace
 
-HaloPlan halo_plan(const RankGrid& grid, int rank, const ImageWindows& windows, int64_t height, int64_t width) {
+HaloPlan halo_plan(const RankGrid& grid, int rank, const ImageWindows& windows, int64_t height,
+                   int64_t width) {
   check_axis("rows", grid.rows, windows, height);
   check_axis("columns", grid.columns, windows, width);
   HaloPlan plan;

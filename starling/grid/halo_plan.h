@@ -35,7 +35,8 @@ struct HaloPlan {
 
 // Returns the plan of a rank for images of height × width pixels. Errors: ConfigError if a rank would have no
 // pixel of the input or no position of the output.
-HaloPlan halo_plan(const RankGrid& grid, int rank, const ImageWindows& windows, int64_t height, int64_t width);
+HaloPlan halo_plan(const RankGrid& grid, int rank, const ImageWindows& windows, int64_t height,
+                   int64_t width);
 
 // Returns the pixels that all ranks together receive, by the formula above.
 int64_t halo_pixels(const RankGrid& grid, const ImageWindows& windows, int64_t height, int64_t width);

@@ -37,14 +37,15 @@ ImageSize macro_layer_output(const MacroLayerOptions& options, const ImageSize& 
     throw ConfigError("pool", fmt::format("size {}, stride {} and padding {} make no windows", pool.size,
                                           pool.stride, pool.padding));
   if (pool.positions(positions.height) < 1 || pool.positions(positions.width) < 1)
-    throw ConfigError("pool", fmt::format("pools of {} positions do not fit into {} × {} positions of filters",
-                                          pool.size, positions.height, positions.width));
+    throw ConfigError(
+        "pool", fmt::format("pools of {} positions do not fit into {} × {} positions of filters", pool.size,
+                            positions.height, positions.width));
   check_contrast_norm(options.norm);
   return {options.maps, pool.positions(positions.height), pool.positions(positions.width)};
 }
 
-MacroLayer::MacroLayer(GridGroup& grid, const MacroLayerOptions& options, const ImageSize& input, uint64_t seed,
-                       at::ScalarType type)
+MacroLayer::MacroLayer(GridGroup& grid, const MacroLayerOptions& options, const ImageSize& input,
+                       uint64_t seed, at::ScalarType type)
     : options_(options),
       positions_(filter_positions(options, input)),
       output_(macro_layer_output(options, input)),

@@ -1,6 +1,6 @@
 // One layer of the network of Le et al. (arXiv 1112.6209) and Coates et al. (Deep learning with COTS HPC
-// systems, ICML 2013), over a grid of ranks: filters, L2 pooling, local contrast normalization. It learns as a
-// sparse autoencoder with a decoder of its own:
+// systems, ICML 2013), over a grid of ranks: filters, L2 pooling, local contrast normalization. It learns as
+// a sparse autoencoder with a decoder of its own:
 //
 //   min over W, V:  mean over samples of  |Vᵀ W x − x|² + λ Σ_j sqrt(ε + Σ_{i in pool j} (W x)_i²)
 //
@@ -21,10 +21,10 @@ namespace starling {
 
 // The options of a macro layer. Lengths are in pixels of the layer's input.
 struct MacroLayerOptions {
-  int64_t maps = 8;                // filters per position
+  int64_t maps = 8;                 // filters per position
   ImageWindows fields = {8, 2, 0};  // receptive fields of the filters
   ImageWindows pool = {3, 1, 0};    // windows of the pools, in output positions of the filters
-  double epsilon = 1e-8;           // under the root of a pool
+  double epsilon = 1e-8;            // under the root of a pool
   ContrastNormOptions norm = {};
 };
 
@@ -37,9 +37,9 @@ struct ImageSize {
 
 // Sums over a rank's part of the pixels and pools, and over the samples of a batch.
 struct AutoencoderSums {
-  double error = 0;          // of (Vᵀ W x − x)²
-  double square = 0;         // of x²
-  double response = 0;       // of the pools' outputs
+  double error = 0;            // of (Vᵀ W x − x)²
+  double square = 0;           // of x²
+  double response = 0;         // of the pools' outputs
   double response_square = 0;  // of the squares of the pools' outputs
 };
 

@@ -33,8 +33,8 @@ RankGrid rank_grid_of(const std::string& text, int ranks) {
   if (rows < 1 || columns < 1)
     throw ConfigError("--grid", fmt::format("\"{}\" is no grid; write ROWSxCOLUMNS, for example 2x4", text));
   if (int64_t{rows} * columns != ranks)
-    throw ConfigError("--grid", fmt::format("a grid of {} needs {} ranks, but there are {}; write -n {}", text,
-                                            int64_t{rows} * columns, ranks, int64_t{rows} * columns));
+    throw ConfigError("--grid", fmt::format("a grid of {} needs {} ranks, but there are {}; write -n {}",
+                                            text, int64_t{rows} * columns, ranks, int64_t{rows} * columns));
   return {rows, columns};
 }
 

@@ -18,7 +18,8 @@ namespace {
 // Returns the input sizes of all layers, and the size of the last output.
 std::vector<ImageSize> layer_sizes(const GridAutoencoderOptions& options) {
   std::vector<ImageSize> sizes = {options.images};
-  for (const MacroLayerOptions& layer : options.layers) sizes.push_back(macro_layer_output(layer, sizes.back()));
+  for (const MacroLayerOptions& layer : options.layers)
+    sizes.push_back(macro_layer_output(layer, sizes.back()));
   return sizes;
 }
 
@@ -32,7 +33,8 @@ int64_t filter_numbers(const MacroLayerOptions& layer, const ImageSize& input, i
 }
 
 // The output positions of a layer's filters that a rank holds.
-int64_t positions_held(const MacroLayerOptions& layer, const ImageSize& input, const RankGrid& grid, int rank) {
+int64_t positions_held(const MacroLayerOptions& layer, const ImageSize& input, const RankGrid& grid,
+                       int rank) {
   return grid.part(rank, layer.fields.positions(input.height), layer.fields.positions(input.width)).area();
 }
 
@@ -85,8 +87,8 @@ class AutoencoderTraining {
   void advance() {
     const size_t l = current();
     const int64_t in_layer = step_ % options_.steps + 1;
-    at::Tensor x = parts_.images(step_, grid_.grid().part(grid_.rank(), options_.images.height,
-                                                          options_.images.width));
+    at::Tensor x =
+        parts_.images(step_, grid_.grid().part(grid_.rank(), options_.images.height, options_.images.width));
     x = x.to(options_.type);
     for (size_t below = 0; below < l; ++below) x = layers_[below]->features(x);
     const AutoencoderSums own = layers_[l]->learn(x, options_.sparsity);
@@ -115,8 +117,9 @@ class AutoencoderTraining {
              .response = sums[2] / pools,
              .sparseness = sums[3] > 0 ? 1 - sums[2] * sums[2] / pools / sums[3] : 0};
     if (!std::isfinite(last_.objective))
-      throw Error(ErrorCode::kNumeric,
-                  fmt::format("the objective of layer {} is not finite at step {}: decrease --lr", l + 1, in_layer));
+      throw Error(
+          ErrorCode::kNumeric,
+          fmt::format("the objective of layer {} is not finite at step {}: decrease --lr", l + 1, in_layer));
     if (result_.layers.empty() || result_.layers.back().layer != last_.layer) result_.layers.push_back(last_);
     result_.layers.back() = last_;
     return sums[4] > 0;
@@ -138,7 +141,8 @@ class AutoencoderTraining {
     std::vector<GridTensor> tensors;
     const auto add = [&](const std::string& name, const at::Tensor& tensor, size_t l) {
       const ImageWindows& fields = options_.layers[l].fields;
-      tensors.push_back({name, tensor, fields.positions(sizes_[l].height), fields.positions(sizes_[l].width)});
+      tensors.push_back(
+          {name, tensor, fields.positions(sizes_[l].height), fields.positions(sizes_[l].width)});
     };
     for (size_t l = 0; l < layers_.size(); ++l) {
       add(fmt::format("encoder-{}", l + 1), layers_[l]->encoder()->weight.detach(), l);
@@ -202,7 +206,8 @@ void check_grid_autoencoder(const GridAutoencoderOptions& options, const RankGri
     throw ConfigError("--steps", fmt::format("{} samples and {} steps train nothing; use at least 1 of each",
                                              options.batch, options.steps));
   if (!(options.sparsity >= 0) || !std::isfinite(options.sparsity))
-    throw ConfigError("--sparsity", fmt::format("{} is no penalty; use 0 or a positive number", options.sparsity));
+    throw ConfigError("--sparsity",
+                      fmt::format("{} is no penalty; use 0 or a positive number", options.sparsity));
   if (!(options.momentum >= 0 && options.momentum < 1))
     throw ConfigError("--momentum", fmt::format("{} is not in [0, 1)", options.momentum));
   if (!(options.lr > 0) || !std::isfinite(options.lr))
@@ -221,8 +226,8 @@ int64_t grid_state_numbers(const GridAutoencoderOptions& options, const RankGrid
   const std::vector<ImageSize> sizes = layer_sizes(options);
   int64_t filters = 0, largest = 0;
   for (size_t l = 0; l < options.layers.size(); ++l) {
-    const int64_t own = filter_numbers(options.layers[l], sizes[l],
-                                       positions_held(options.layers[l], sizes[l], grid, rank));
+    const int64_t own =
+        filter_numbers(options.layers[l], sizes[l], positions_held(options.layers[l], sizes[l], grid, rank));
     filters += 2 * own;
     largest = std::max(largest, 2 * own);
   }
@@ -235,8 +240,8 @@ uint64_t grid_halo_bytes(const GridAutoencoderOptions& options, const RankGrid& 
   const int64_t element = options.type == at::kDouble ? 8 : 4;
   int64_t below = 0, bytes = 0;  // below: of the features that a step of the layer needs
   for (int64_t l = 0; l < std::ssize(options.layers); ++l) {
-    const int64_t steps = std::max<int64_t>(
-        0, std::min(last, (l + 1) * options.steps) - std::max(first, l * options.steps));
+    const int64_t steps =
+        std::max<int64_t>(0, std::min(last, (l + 1) * options.steps) - std::max(first, l * options.steps));
     const MacroLayerHalos halos = macro_layer_halos(grid, options.layers[static_cast<size_t>(l)],
                                                     sizes[static_cast<size_t>(l)], options.batch);
     bytes += steps * element * (below + halos.learning);

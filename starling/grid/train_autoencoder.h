@@ -67,9 +67,9 @@ struct GridAutoencoderParts {
 struct GridAutoencoderResult {
   std::vector<GridAutoencoderStep> layers;  // the last step of each layer that this run has trained
   bool interrupted = false;
-  int64_t steps = 0;          // of all layers, also those before this run
-  int64_t resumed_from = -1;  // the steps of the checkpoint; -1: none
-  int64_t parameters = 0;     // numbers in W and V of all layers
+  int64_t steps = 0;                // of all layers, also those before this run
+  int64_t resumed_from = -1;        // the steps of the checkpoint; -1: none
+  int64_t parameters = 0;           // numbers in W and V of all layers
   int64_t rank_parameters = 0;      // the most that a rank holds of them
   uint64_t halo_bytes = 0;          // that all ranks have sent as halos in this run
   uint64_t halo_bytes_formula = 0;  // that they must have sent
@@ -78,8 +78,8 @@ struct GridAutoencoderResult {
   double seconds = 0;
 };
 
-// Trains the network. Collective. Errors: ConfigError for options that make no network; Error(kNumeric) if the
-// objective is not finite; those of JobCheckpoint and of the group.
+// Trains the network. Collective. Errors: ConfigError for options that make no network; Error(kNumeric) if
+// the objective is not finite; those of JobCheckpoint and of the group.
 GridAutoencoderResult train_grid_autoencoder(const GridAutoencoderOptions& options,
                                              const GridAutoencoderParts& parts);
 

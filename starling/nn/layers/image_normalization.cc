@@ -40,7 +40,8 @@ at::Tensor gaussian_means(const at::Tensor& x, const at::Tensor& window, PixelRa
                           int64_t height, int64_t width) {
   const at::Tensor sums = at::conv2d(x, window.unsqueeze(0).unsqueeze(0));
   const at::Tensor factor = window.sum(0);
-  const at::Tensor inside = at::outer(weight_inside(factor, rows, height), weight_inside(factor, columns, width));
+  const at::Tensor inside =
+      at::outer(weight_inside(factor, rows, height), weight_inside(factor, columns, width));
   return sums / inside;
 }
 
@@ -57,8 +58,9 @@ at::Tensor L2Pool2dImpl::forward(const at::Tensor& x) {
 
 void check_contrast_norm(const ContrastNormOptions& options) {
   if (options.size < 1 || options.size % 2 == 0)
-    throw ConfigError("size", fmt::format("a normalization window of {} pixels has no center; use an odd number",
-                                          options.size));
+    throw ConfigError(
+        "size",
+        fmt::format("a normalization window of {} pixels has no center; use an odd number", options.size));
   if (!(options.floor > 0))
     throw ConfigError("floor", fmt::format("{} may divide by zero; use a positive number", options.floor));
 }

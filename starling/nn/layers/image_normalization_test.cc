@@ -21,7 +21,8 @@ struct PlainPass {
   at::Tensor y, dx;
 };
 
-PlainPass plain_l2_pool(const at::Tensor& input, const at::Tensor& output_gradient, const L2PoolOptions& options) {
+PlainPass plain_l2_pool(const at::Tensor& input, const at::Tensor& output_gradient,
+                        const L2PoolOptions& options) {
   const ImageWindows& w = options.windows;
   PlainPass result{at::zeros_like(output_gradient), at::zeros_like(input)};
   const auto x = input.accessor<double, 4>(), dy = output_gradient.accessor<double, 4>();
@@ -184,7 +185,7 @@ TEST(LocalContrastNorm, AConstantImageBecomesZeroAndHasAGradient) {
 TEST(LocalContrastNorm, RemovesBrightnessAndContrast) {
   at::manual_seed(7);
   const at::Tensor x = at::randn({1, 4, 12, 12}, at::kDouble);
-  const LocalContrastNorm2d layer(ContrastNormOptions{});
+  LocalContrastNorm2d layer(ContrastNormOptions{});
   EXPECT_LT(relative_difference(layer->forward(20 * x + 5), layer->forward(x)), 1e-12);
 }
 

@@ -33,10 +33,11 @@ at::Tensor locally_connected(const at::Tensor& x, const at::Tensor& weight, cons
 at::Tensor locally_connected_adjoint(const at::Tensor& y, const at::Tensor& weight, int64_t height,
                                      int64_t width, int64_t size, int64_t stride) {
   const int64_t positions = weight.size(0) * weight.size(1);
-  const at::Tensor by_position = y.reshape({y.size(0), y.size(1), positions}).permute({2, 1, 0});
-  const at::Tensor fields = at::bmm(filters_by_position(weight).transpose(1, 2), by_position);
-  return at::col2im(fields.permute({2, 1, 0}), {height, width}, {size, size}, {1, 1}, {0, 0},
-                    {stride, stride});
+  // [positions, n, maps] x [positions, maps, channels · size²]: then the gradient of the weight is
+  // contiguous.
+  const at::Tensor by_position = y.reshape({y.size(0), y.size(1), positions}).permute({2, 0, 1});
+  const at::Tensor fields = at::bmm(by_position, filters_by_position(weight)).permute({1, 2, 0});
+  return at::col2im(fields, {height, width}, {size, size}, {1, 1}, {0, 0}, {stride, stride});
 }
 
 void fill_with_filters(at::Tensor weight, uint64_t seed, int64_t first_row, int64_t first_column,
@@ -73,16 +74,18 @@ at::Tensor pad_image(const at::Tensor& x, int64_t top, int64_t bottom, int64_t l
 void check_locally_connected(const LocallyConnectedOptions& options) {
   const ImageWindows& windows = options.windows;
   if (options.channels < 1 || options.maps < 1)
-    throw ConfigError("channels, maps",
-                      fmt::format("a locally connected layer needs at least 1 channel and 1 map, not {} and {}",
-                                  options.channels, options.maps));
+    throw ConfigError(
+        "channels, maps",
+        fmt::format("a locally connected layer needs at least 1 channel and 1 map, not {} and {}",
+                    options.channels, options.maps));
   if (windows.size < 1 || windows.stride < 1 || windows.padding < 0 || windows.padding >= windows.size)
     throw ConfigError("windows", fmt::format("size {}, stride {} and padding {} make no windows: size and "
                                              "stride are at least 1, and padding is less than size",
                                              windows.size, windows.stride, windows.padding));
   if (windows.positions(options.height) < 1 || windows.positions(options.width) < 1)
-    throw ConfigError("windows", fmt::format("windows of {} pixels do not fit into an image of {} × {} pixels",
-                                             windows.size, options.height, options.width));
+    throw ConfigError("windows",
+                      fmt::format("windows of {} pixels do not fit into an image of {} × {} pixels",
+                                  windows.size, options.height, options.width));
 }
 
 LocallyConnected2dImpl::LocallyConnected2dImpl(const LocallyConnectedOptions& options) : options_(options) {

@@ -2,7 +2,8 @@
 // receptive fields"; Le et al., Building high-level features using large scale unsupervised learning, arXiv
 // 1112.6209; Coates et al., Deep learning with COTS HPC systems, ICML 2013). With w the windows:
 //
-//   y[o, i, j] = b[i, j, o] + Σ_{c, u, v} W[i, j, o, (c, u, v)] x[c, i·stride − padding + u, j·stride − padding + v]
+//   y[o, i, j] = b[i, j, o] + Σ_{c, u, v} W[i, j, o, (c, u, v)] x[c, i·stride − padding + u, j·stride −
+//   padding + v]
 //
 // The filters of one position read the same pixels. They are one matrix, and all positions are one batched
 // matrix product.

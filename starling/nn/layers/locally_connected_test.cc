@@ -71,12 +71,12 @@ PlainResult plain_layer(const LocalCase& test) {
           y[n][o][i][j] = bias[i][j][o];
           db[i][j][o] += dy[n][o][i][j];
         }
-  for_each_product(test, [&](int64_t n, int64_t o, int64_t i, int64_t j, int64_t k, int64_t c, int64_t r,
-                             int64_t s) {
-    y[n][o][i][j] += w[i][j][o][k] * x[n][c][r][s];
-    dx[n][c][r][s] += w[i][j][o][k] * dy[n][o][i][j];
-    dw[i][j][o][k] += x[n][c][r][s] * dy[n][o][i][j];
-  });
+  for_each_product(
+      test, [&](int64_t n, int64_t o, int64_t i, int64_t j, int64_t k, int64_t c, int64_t r, int64_t s) {
+        y[n][o][i][j] += w[i][j][o][k] * x[n][c][r][s];
+        dx[n][c][r][s] += w[i][j][o][k] * dy[n][o][i][j];
+        dw[i][j][o][k] += x[n][c][r][s] * dy[n][o][i][j];
+      });
   return result;
 }
 
@@ -100,7 +100,7 @@ std::vector<LocallyConnectedOptions> cases() {
 TEST(LocallyConnected, IsWhatPlainLoopsCompute) {
   for (const LocallyConnectedOptions& options : cases()) {
     const LocalCase test(options, 3);
-    const LocallyConnected2d layer = layer_of(test);
+    LocallyConnected2d layer = layer_of(test);
     const at::Tensor x = test.x.clone().requires_grad_();
     const at::Tensor y = layer->forward(x);
     y.backward(test.dy);
@@ -116,7 +116,7 @@ TEST(LocallyConnected, IsWhatPlainLoopsCompute) {
 TEST(LocallyConnected, TheAdjointIsWhatPlainLoopsCompute) {
   for (const LocallyConnectedOptions& options : cases()) {
     const LocalCase test(options, 2);
-    const LocallyConnected2d layer = layer_of(test);
+    LocallyConnected2d layer = layer_of(test);
     at::Tensor y = test.dy.clone().requires_grad_();
     const at::Tensor decoded = layer->adjoint(y);
     const PlainResult plain = plain_layer(test);
@@ -131,7 +131,7 @@ TEST(LocallyConnected, TheAdjointIsWhatPlainLoopsCompute) {
 
 TEST(LocallyConnected, OneFilterEverywhereIsAConvolution) {
   const LocalCase test({.channels = 3, .height = 9, .width = 8, .maps = 4, .windows = {3, 2, 1}}, 2);
-  const LocallyConnected2d layer = layer_of(test);
+  LocallyConnected2d layer = layer_of(test);
   at::NoGradGuard no_grad;
   layer->weight.copy_(test.weight.select(0, 0).select(0, 0).expand_as(test.weight));
   layer->bias.zero_();
@@ -172,7 +172,8 @@ TEST(LocallyConnected, OptionsThatMakeNoLayerAreRefused) {
   };
   EXPECT_THAT(message({.height = 4, .width = 9, .windows = {5, 1, 0}}), HasSubstr("do not fit into"));
   EXPECT_THAT(message({.height = 9, .width = 9, .windows = {3, 0, 0}}), HasSubstr("stride"));
-  EXPECT_THAT(message({.height = 9, .width = 9, .windows = {3, 1, 3}}), HasSubstr("padding is less than size"));
+  EXPECT_THAT(message({.height = 9, .width = 9, .windows = {3, 1, 3}}),
+              HasSubstr("padding is less than size"));
   EXPECT_THAT(message({.height = 9, .width = 9, .maps = 0}), HasSubstr("at least 1"));
   EXPECT_EQ(message({.height = 9, .width = 9, .windows = {3, 1, 2}}), "");
 }

@@ -1,0 +1,193 @@
+"""`starling autoencoder`, as a user runs it."""
+import array
+import math
+import pathlib
+import random
+import resource
+import signal
+import subprocess
+import time
+
+from program import COPIES, STARLING, ProgramTest, environment, main, result_of
+
+# One layer and then a second one on images of 28 × 28 pixels, in fp64.
+SMALL = ["--maps", "4", "--steps", 6, "--global-batch", 4, "--set", "data.samples=64", "--precision", "fp64"]
+
+
+def filters_of_npy(path):
+    """Returns (shape, numbers) of a file with fp32 filters."""
+    data = pathlib.Path(path).read_bytes()
+    assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
+    begin = 10 + int.from_bytes(data[8:10], "little")
+    header = eval(data[10:begin], {"__builtins__": {}})  # noqa: S307  (a dictionary of three constants)
+    assert header["descr"] == "<f4" and not header["fortran_order"], header
+    values = array.array("f")
+    values.frombytes(data[begin:])
+    return header["shape"], values
+
+
+def positions(pixels, size, stride=1):
+    """Returns the number of windows that fit into `pixels` pixels."""
+    return (pixels - size) // stride + 1
+
+
+def needed(parts, pixels, size, stride, padding=0):
+    """Returns (needed pixels, needed pixels that the part holds), each summed over the parts of an axis."""
+    count = positions(pixels + 2 * padding, size, stride)
+    sums = [0, 0]
+    for part in range(parts):
+        first, last = count * part // parts, count * (part + 1) // parts
+        under = set()
+        for position in range(first, last):
+            begin = position * stride - padding
+            under.update(p for p in range(begin, begin + size) if 0 <= p < pixels)
+        held = set(range(pixels * part // parts, pixels * (part + 1) // parts))
+        sums[0] += len(under)
+        sums[1] += len(under & held)
+    return sums
+
+
+def halo(grid, pixels, size, stride=1, padding=0):
+    """Returns the pixels of square images that the ranks of a grid exchange for a layer with windows."""
+    rows, columns = (needed(parts, pixels, size, stride, padding) for parts in grid)
+    return rows[0] * columns[0] - rows[1] * columns[1]
+
+
+class Autoencoder(ProgramTest):
+    def autoencoder(self, *args, **options):
+        events, _ = self.run_program("autoencoder", "--json", *COPIES, *SMALL, *args, **options)
+        return events
+
+    def saved(self, name, *args):
+        """Runs the command. Returns its result and the filters that it saves, by file."""
+        folder = pathlib.Path(self.path(name))
+        folder.mkdir()
+        result = result_of(self.autoencoder("--save-filters", folder, *args))
+        return result, {path.name: filters_of_npy(path) for path in sorted(folder.iterdir())}
+
+    def assert_near(self, found, expected, tolerance):
+        self.assertEqual(sorted(found), sorted(expected))
+        for name, (shape, values) in found.items():
+            self.assertEqual(shape, expected[name][0])
+            difference = math.dist(values, expected[name][1]) / math.hypot(*expected[name][1])
+            self.assertLessEqual(difference, tolerance, name)
+
+    def test_a_grid_learns_what_one_process_learns_and_sends_its_halos(self):
+        one, expected = self.saved("one", "-n", 1)
+        self.assertEqual(sorted(expected), ["decoder-1.npy", "decoder-2.npy", "encoder-1.npy", "encoder-2.npy"])
+        first, second = positions(28, 8, 2), positions(positions(positions(28, 8, 2), 3), 4)
+        self.assertEqual(expected["encoder-1.npy"][0], (first * first * 4, 64))
+        self.assertEqual(expected["encoder-2.npy"][0], (second * second * 4, 4 * 16))
+        self.assertEqual((one["halo_bytes"], one["halo_bytes_formula"]), (0, 0))
+        for ranks, grid in ((2, (1, 2)), (4, (2, 2)), (8, (2, 4))):
+            name = f"{grid[0]}x{grid[1]}"
+            result, filters = self.saved(name, "-n", ranks, "--grid", name)
+            self.assertEqual(result["grid"], name)
+            self.assert_near(filters, expected, 1e-7)  # fp32 files
+            for layer, alone in zip(result["layers"], one["layers"]):
+                self.assertAlmostEqual(layer["objective"] / alone["objective"], 1, delta=1e-10)
+            fields, pools = 4 * halo(grid, 28, 8, 2), 4 * 4 * halo(grid, 11, 3)
+            means, upper = 4 * halo(grid, 9, 3, 1, 1), 4 * 4 * halo(grid, 9, 4)
+            upper_pools = 4 * 4 * halo(grid, 6, 3)
+            numbers = 6 * (3 * fields + 2 * pools) + 6 * (fields + pools + 2 * means + 3 * upper + 2 * upper_pools)
+            self.assertEqual((result["halo_bytes"], result["halo_bytes_formula"]), (8 * numbers, 8 * numbers))
+            self.assertLess(result["rank_parameters"], 1.6 * result["parameters"] / ranks)
+
+    def test_it_learns_and_says_so(self):
+        shown = self.completed([STARLING, "autoencoder", *COPIES, "--steps", "60", "--global-batch", "16"]).stdout
+        self.assertIn("Autoencoder of 2 layers on ", shown)
+        self.assertIn("grid 1x2", shown)
+        self.assertIn("of the images' squares are not reconstructed", shown)
+        events, _ = self.run_program("autoencoder", "--json", *COPIES, "--steps", 60, "--global-batch", 16)
+        for layer in (1, 2):
+            errors = [e["error"] for e in events if e["event"] == "step" and e["layer"] == layer]
+            self.assertLess(errors[-1], 0.5 * errors[0])
+        result = result_of(events)
+        self.assertEqual((result["ranks"], result["steps"], result["resumed_from"]), (2, 120, -1))
+        self.assertEqual(result["halo_bytes"], result["halo_bytes_formula"])
+
+    def test_a_signal_ends_it_and_the_command_goes_on_bit_for_bit(self):
+        _, whole = self.saved("whole", "-n", 2, "--set", "train.steps=400")
+        checkpoint = self.path("ck")
+        words = ["autoencoder", "--json", *COPIES, *SMALL, "-n", 2, "--set", "train.steps=400"]
+        words += ["--checkpoint", checkpoint, "--checkpoint-every", 5]
+        process = self.start(*words)
+        deadline = time.monotonic() + 120
+        while not pathlib.Path(checkpoint, "job.json").exists():
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), deadline, "no checkpoint in 120 s")
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        _, out, err = self.ended(process)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, out + err)
+        folder = pathlib.Path(self.path("resumed"))
+        folder.mkdir()
+        events, _ = self.run_program(*words, "--save-filters", folder)
+        result = result_of(events)
+        self.assertGreaterEqual(result["resumed_from"], 5)
+        self.assertLess(result["resumed_from"], 800)
+        self.assertEqual(result["steps"], 800)
+        for path in folder.iterdir():
+            self.assertEqual(filters_of_npy(path), whole[path.name], path.name)
+        _, err = self.run_program(*words, "--sparsity", "0.7", status=2)
+        self.assertIn("sparsity", err)
+
+    def test_cifar_images(self):
+        rng = random.Random(3)
+        folder = pathlib.Path(self.path("cifar"))
+        folder.mkdir()
+        for name in [f"data_batch_{i}.bin" for i in range(1, 6)]:
+            with open(folder / name, "wb") as f:
+                for _ in range(8):
+                    row = [rng.randrange(256) for _ in range(32)]
+                    f.write(bytes([rng.randrange(10)] + [min(255, max(0, v + rng.randrange(-9, 10))) for _ in range(96) for v in row]))
+        words = ["autoencoder", "--json", *COPIES, "-n", 4, "--data", f"cifar-bin:{folder}", "--steps", 5, "--maps", 2]
+        result = result_of(self.run_program(*words, "--global-batch", 8)[0])
+        first, second = positions(32, 8, 2), positions(positions(positions(32, 8, 2), 3), 4)
+        self.assertEqual(result["parameters"], 2 * (first**2 * 2 * 3 * 64 + second**2 * 2 * 2 * 16))
+        self.assertEqual(result["halo_bytes"], result["halo_bytes_formula"])
+        self.assertGreater(result["halo_bytes"], 0)
+
+    def test_a_model_four_times_the_memory_of_a_rank(self):
+        """The kernel limits the data of each process. Eight ranks train a state of four times the limit."""
+        images = ["--set", "data.samples=16", "--global-batch", 1, "--steps", 2, "--fields", 9, "--strides", 1, "--lr", "1e-4"]
+        words = [STARLING, "autoencoder", "--json", *COPIES, *map(str, images), "--maps"]
+        maps = "600"
+        planned = result_of(self.run_program(*words[1:], "1", "-n", 1)[0])
+        state = 600 * planned["state_bytes"]
+        limit = state // 4
+
+        def run(ranks):
+            def bound():
+                resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            return subprocess.run([*words, maps, "-n", str(ranks)], cwd=self.dir, env=environment(), capture_output=True,
+                                  text=True, timeout=240, preexec_fn=bound, check=False)
+
+        done = run(8)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+        lines = [line for line in done.stdout.splitlines() if '"result"' in line]
+        self.assertIn(f'"state_bytes":{state},', lines[-1])
+        self.assertIn('"steps":2,', lines[-1])
+        self.assertNotEqual(run(1).returncode, 0, "the limit must bite")
+
+    def test_what_cannot_be_is_refused(self):
+        for words, status, reason in ((["-n", 4, "--grid", "2x3"], 2, "needs 6 ranks, but there are 4"),
+                                      (["--grid", "two"], 2, "write ROWSxCOLUMNS"),
+                                      (["-n", 1, "--fields", "30"], 2, "do not fit into an image of 28"),
+                                      (["-n", 1, "--pools", "12"], 2, "pools of 12"),
+                                      (["-n", 1, "--norms", "2"], 2, "no center"),
+                                      (["-n", 8, "--grid", "1x8"], 2, "8 columns of ranks"),
+                                      (["--maps", "4,4,4"], 2, "2 numbers for 3 layers"),
+                                      (["--exchange", "gossip"], 2, "no exchange"),
+                                      (["--precision", "bf16"], 2, "fp32 or fp64"),
+                                      (["--data", "grammar"], 2, "reads images"),
+                                      (["--memory-limit", "0.1"], 1, "limit is 0.1 MB"),
+                                      (["--lr", "1e30", "--steps", 9], 6, "decrease --lr"),
+                                      (["--save-filters", self.path("nowhere")], 2, "not a folder")):
+            with self.subTest(words=words):
+                _, err = self.run_program("autoencoder", *COPIES, "--set", "data.samples=64", *words, status=status)
+                self.assertIn(reason, err)
+
+
+if __name__ == "__main__":
+    main()
