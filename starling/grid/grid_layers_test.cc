@@ -12,7 +12,6 @@
 #include "starling/comm/bootstrap.h"
 #include "starling/grid/grid_test_parts.h"
 #include "starling/torch_testing/tensor_difference.h"
-#include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 namespace {
@@ -139,7 +138,7 @@ TEST(GridLayers, ANetworkOnAGridLearnsWhatOneProcessLearns) {
     const at::Tensor gradient = train_network(
         first, second, [&](const at::Tensor& y) { return norm->forward(pool->forward(y)); }, test.input(),
         test.target());
-    WholeTensors found(test.grid, values_of_processes(test.grid.size(), [&](Group& group, Store&) {
+    WholeTensors found(test.grid, numbers_in_files(test.grid.size(), [&](Group& group) {
                          return rank_of_network(test, group);
                        }));
     EXPECT_GT(relative_difference(first->weight.detach(), before), 1e-3) << "the updates matter";
@@ -172,7 +171,7 @@ TEST(GridLayers, TheAdjointIsThatOfOneProcess) {
       fill_with_filters(whole->weight, 4, 0, 0, 16);
     }
     const std::vector<at::Tensor> expected = pass(whole, y, dx);
-    WholeTensors found(grid, values_of_processes(grid.size(), [&](Group& group, Store&) {
+    WholeTensors found(grid, numbers_in_files(grid.size(), [&](Group& group) {
                          GridGroup ranks(group, grid);
                          GridLocallyConnected2d layer(ranks, options, at::kDouble);
                          std::vector<double> numbers;
@@ -193,7 +192,7 @@ TEST(GridLayers, TheAdjointIsThatOfOneProcess) {
 TEST(GridLayers, ScatterIsTheAdjointOfGather) {
   for (const ImageWindows& windows : {ImageWindows{3, 1, 1}, ImageWindows{2, 3, 0}, ImageWindows{7, 2, 3}}) {
     const RankGrid grid{2, 2};
-    WholeTensors found(grid, values_of_processes(grid.size(), [&](Group& group, Store&) {
+    WholeTensors found(grid, numbers_in_files(grid.size(), [&](Group& group) {
                          GridGroup ranks(group, grid);
                          HaloExchange halo(ranks, windows, 11, 12);
                          at::manual_seed(20 + group.rank());

@@ -3,11 +3,17 @@
 
 #include <ATen/ATen.h>
 
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "starling/comm/group.h"
 #include "starling/grid/rank_grid.h"
+#include "starling/testing/temp_dir.h"
+#include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 
@@ -32,6 +38,29 @@ inline void append_numbers(std::vector<double>& numbers, const at::Tensor& tenso
   const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous();
   const double* data = flat.const_data_ptr<double>();
   numbers.insert(numbers.end(), data, data + flat.numel());
+}
+
+// Runs `body` on `size` processes and returns the numbers of each rank, by rank. They may be many, so they
+// travel in files. Errors: those of values_of_processes().
+template <typename Body>
+std::vector<std::vector<double>> numbers_in_files(int size, const Body& body) {
+  const TempDir folder;
+  const auto path = [&](int rank) { return folder.file(std::to_string(rank)); };
+  values_of_processes(size, [&](Group& group, Store&) {
+    const std::vector<double> numbers = body(group);
+    std::ofstream file(path(group.rank()), std::ios::binary);
+    file.write(reinterpret_cast<const char*>(numbers.data()),
+               static_cast<std::streamsize>(numbers.size() * sizeof(double)));
+    return std::vector<double>{};
+  });
+  std::vector<std::vector<double>> all;
+  for (int rank = 0; rank < size; ++rank) {
+    std::vector<double>& numbers = all.emplace_back(std::filesystem::file_size(path(rank)) / sizeof(double));
+    std::ifstream file(path(rank), std::ios::binary);
+    file.read(reinterpret_cast<char*>(numbers.data()),
+              static_cast<std::streamsize>(numbers.size() * sizeof(double)));
+  }
+  return all;
 }
 
 // Reads what each rank appended for tensors of which it has a part, one whole tensor after another.

@@ -67,7 +67,6 @@ class HaloExchange {
 
   GridGroup& grid_;
   const HaloPlan plan_;
-  std::vector<at::Tensor> sent_;  // messages that may still be read, if an exchange has failed
 };
 
 }  // namespace starling

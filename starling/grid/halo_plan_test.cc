@@ -66,7 +66,9 @@ TEST(HaloPlan, ARankGetsWhatItsWindowsNeedAndDoesNotHold) {
       }
       const Pixels needed = pixels_under_windows(test, rank);
       // A stride above the size leaves gaps, which a rectangle includes.
-      if (test.windows.stride <= test.windows.size) EXPECT_EQ(got, needed);
+      if (test.windows.stride <= test.windows.size) {
+        EXPECT_EQ(got, needed);
+      }
       for (const auto& pixel : needed) EXPECT_TRUE(got.contains(pixel));
     }
     EXPECT_EQ(all, halo_pixels(test.grid, test.windows, test.height, test.width));

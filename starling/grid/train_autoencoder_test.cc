@@ -25,7 +25,6 @@
 #include "starling/nn/layers/locally_connected.h"
 #include "starling/testing/temp_dir.h"
 #include "starling/torch_testing/tensor_difference.h"
-#include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 namespace {
@@ -92,7 +91,7 @@ struct PlainMacroLayer {
         pool(L2PoolOptions{options.pool, options.epsilon}),
         norm(options.norm) {
     at::NoGradGuard no_grad;
-    for (const auto& layer : {encoder, decoder}) {
+    for (LocallyConnected2d layer : {encoder, decoder}) {
       layer->to(at::kDouble);
       fill_with_filters(layer->weight, seed, 0, 0, layer->weight.size(1));
       momenta.push_back(at::zeros_like(layer->weight).detach());
@@ -185,7 +184,7 @@ GridAutoencoderResult train_rank(const GridAutoencoderOptions& options, const Ra
 template <typename Report>
 WholeTensors train_processes(const GridAutoencoderOptions& options, const RankGrid& grid,
                              const Report& report) {
-  return {grid, values_of_processes(grid.size(), [&](Group& group, Store&) {
+  return {grid, numbers_in_files(grid.size(), [&](Group& group) {
             std::vector<double> numbers;
             const GridAutoencoderResult result = train_rank(options, grid, group, &numbers);
             report(result, numbers);
@@ -253,7 +252,7 @@ TEST(GridAutoencoder, AResumedRunIsBitForBitTheRunThatWasNotStopped) {
     GridAutoencoderOptions options = two_layers();
     options.checkpoint = folder.path();
     options.checkpoint_every = 0;
-    WholeTensors stopped(grid, values_of_processes(grid.size(), [&](Group& group, Store&) {
+    WholeTensors stopped(grid, numbers_in_files(grid.size(), [&](Group& group) {
                            std::atomic<bool> stop{false};
                            int64_t steps = 0;
                            const auto on_step = [&](const GridAutoencoderStep&) {
@@ -290,7 +289,7 @@ TEST(GridAutoencoder, AnotherGridGoesOnFromACheckpoint) {
   std::vector<RankGrid> grids = {{2, 3}, {1, 1}, {4, 2}};
   for (size_t i = 0; i < grids.size(); ++i) {
     const RankGrid& grid = grids[i];
-    WholeTensors found(grid, values_of_processes(grid.size(), [&](Group& group, Store&) {
+    WholeTensors found(grid, numbers_in_files(grid.size(), [&](Group& group) {
                          std::atomic<bool> stop{i + 1 < grids.size()};  // after one step
                          std::vector<double> numbers;
                          const GridAutoencoderResult result =
@@ -401,7 +400,7 @@ TEST(GridAutoencoder, AModelFourTimesARanksLimit) {
   const size_t state = static_cast<size_t>(grid_state_numbers(options, {1, 1}, 0)) * sizeof(float);
   const size_t limit = state / 4;
   for (const RankGrid& grid : {RankGrid{2, 4}, RankGrid{1, 1}}) {
-    const auto found = values_of_processes(grid.size(), [&](Group& group, Store&) {
+    const auto found = numbers_in_files(grid.size(), [&](Group& group) {
       const size_t room = private_memory() + limit;
       const rlimit bound{room, room};
       if (kKernelLimit && setrlimit(RLIMIT_DATA, &bound) != 0) throw Error(ErrorCode::kInternal, "setrlimit");
