@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kAutoencoderRanks = 2;
 constexpr int64_t kAutoencoderSteps = 200;  // of each layer
-constexpr double kAutoencoderRate = 0.002;  // the recipes of models do not apply
+constexpr double kAutoencoderRate = 0.001;  // the recipes of models do not apply
 
 int run_autoencoder_command(const Invocation& invocation) {
   Config config = invocation.flags.read();

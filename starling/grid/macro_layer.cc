@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "starling/base/error.h"
 
 namespace starling {
@@ -21,6 +23,13 @@ LocallyConnectedOptions filters_of(const MacroLayerOptions& options, const Image
 // The output positions of the filters.
 ImageSize filter_positions(const MacroLayerOptions& options, const ImageSize& input) {
   return {options.maps, options.fields.positions(input.height), options.fields.positions(input.width)};
+}
+
+// The inverse of the mean eigenvalue of Wᵀ W for random filters of norm 1: (maps / stride²) of them begin at
+// a pixel, and each has its share of channels · size² directions.
+double first_decoder_scale(const MacroLayerOptions& options, const ImageSize& input) {
+  const int64_t directions = input.channels * options.fields.stride * options.fields.stride;
+  return std::min(1.0, static_cast<double>(directions) / static_cast<double>(options.maps));
 }
 
 double sum_of_squares(const at::Tensor& x) {
@@ -52,7 +61,10 @@ MacroLayer::MacroLayer(GridGroup& grid, const MacroLayerOptions& options, const 
       encoder_(grid, filters_of(options, input, seed), type),
       decoder_(grid, filters_of(options, input, seed), type),
       pool_(grid, L2PoolOptions{options.pool, options.epsilon}, positions_.height, positions_.width),
-      norm_(grid, options.norm, output_.height, output_.width) {}
+      norm_(grid, options.norm, output_.height, output_.width) {
+  at::NoGradGuard no_grad;
+  decoder_->weight.mul_(first_decoder_scale(options, input));
+}
 
 at::Tensor MacroLayer::features(const at::Tensor& x) {
   at::NoGradGuard no_grad;

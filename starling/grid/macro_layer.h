@@ -10,7 +10,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -46,7 +45,8 @@ struct AutoencoderSums {
 // MacroLayer is a rank's part of the layer. Not thread-safe.
 class MacroLayer {
  public:
-  // input: the whole input. The first filters of W are a function of (seed, position), and V begins as W.
+  // input: the whole input. The first filters of W are a function of (seed, position). V begins as a
+  // multiple of W that is at most 1, such that Vᵀ W is about the identity.
   // The grid must outlive the layer. Errors: ConfigError for options that a part of the layer refuses.
   MacroLayer(GridGroup& grid, const MacroLayerOptions& options, const ImageSize& input, uint64_t seed,
              at::ScalarType type);

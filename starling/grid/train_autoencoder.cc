@@ -15,6 +15,8 @@
 namespace starling {
 namespace {
 
+constexpr double kDiverged = 1e3;  // an error that no useful training has, relative to x²
+
 // Returns the input sizes of all layers, and the size of the last output.
 std::vector<ImageSize> layer_sizes(const GridAutoencoderOptions& options) {
   std::vector<ImageSize> sizes = {options.images};
@@ -116,10 +118,11 @@ class AutoencoderTraining {
              .error = sums[1] > 0 ? sums[0] / sums[1] : 0,
              .response = sums[2] / pools,
              .sparseness = sums[3] > 0 ? 1 - sums[2] * sums[2] / pools / sums[3] : 0};
-    if (!std::isfinite(last_.objective))
-      throw Error(
-          ErrorCode::kNumeric,
-          fmt::format("the objective of layer {} is not finite at step {}: decrease --lr", l + 1, in_layer));
+    if (!std::isfinite(last_.objective) || last_.error > kDiverged)
+      throw Error(ErrorCode::kNumeric,
+                  fmt::format("layer {} diverges: at step {} its error is {:.3g} times the "
+                              "images' squares; decrease --lr",
+                              l + 1, in_layer, last_.error));
     if (result_.layers.empty() || result_.layers.back().layer != last_.layer) result_.layers.push_back(last_);
     result_.layers.back() = last_;
     return sums[4] > 0;

@@ -79,7 +79,7 @@ struct GridAutoencoderResult {
 };
 
 // Trains the network. Collective. Errors: ConfigError for options that make no network; Error(kNumeric) if
-// the objective is not finite; those of JobCheckpoint and of the group.
+// a layer diverges; those of JobCheckpoint and of the group.
 GridAutoencoderResult train_grid_autoencoder(const GridAutoencoderOptions& options,
                                              const GridAutoencoderParts& parts);
 

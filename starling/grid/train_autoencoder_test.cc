@@ -96,6 +96,9 @@ struct PlainMacroLayer {
       fill_with_filters(layer->weight, seed, 0, 0, layer->weight.size(1));
       momenta.push_back(at::zeros_like(layer->weight).detach());
     }
+    const auto stride = static_cast<double>(options.fields.stride);
+    decoder->weight *= std::min(
+        1.0, static_cast<double>(input.channels) * stride * stride / static_cast<double>(options.maps));
   }
   static LocallyConnectedOptions filters(const MacroLayerOptions& options, const ImageSize& input,
                                          uint64_t seed) {
@@ -352,7 +355,7 @@ TEST(GridAutoencoder, WhatTrainsNothingIsRefused) {
   EXPECT_THAT(refusal(options), HasSubstr("--momentum"));
   options = two_layers();
   options.lr = 1e200;
-  EXPECT_THAT(refusal(options), HasSubstr("not finite"));
+  EXPECT_THAT(refusal(options), HasSubstr("diverges"));
   options = two_layers();
   EXPECT_THROW(check_grid_autoencoder(options, {9, 1}), ConfigError);
   check_grid_autoencoder(options, {4, 2});
