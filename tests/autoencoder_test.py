@@ -147,11 +147,12 @@ class Autoencoder(ProgramTest):
 
     def test_a_model_four_times_the_memory_of_a_rank(self):
         """The kernel limits the data of each process. Eight ranks train a state of four times the limit."""
-        images = ["--set", "data.samples=16", "--global-batch", 1, "--steps", 2, "--fields", 9, "--strides", 1, "--lr", "1e-4"]
+        images = ["--set", "data.samples=16", "--global-batch", 1, "--steps", 2, "--fields", 9, "--strides", 1, "--lr", "1e-4",
+                  "--set", "train.threads=1"]
         words = [STARLING, "autoencoder", "--json", *COPIES, *map(str, images), "--maps"]
-        maps = "1600"
+        maps = "2000"
         planned = result_of(self.run_program(*words[1:], "1", "-n", 1)[0])
-        state = 1600 * planned["state_bytes"]
+        state = 2000 * planned["state_bytes"]
         limit = state // 4
 
         def run(ranks):
