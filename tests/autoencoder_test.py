@@ -76,9 +76,10 @@ class Autoencoder(ProgramTest):
         self.assertEqual(expected["encoder-1.npy"][0], (first * first * 4, 64))
         self.assertEqual(expected["encoder-2.npy"][0], (second * second * 4, 4 * 16))
         self.assertEqual((one["halo_bytes"], one["halo_bytes_formula"]), (0, 0))
-        for ranks, grid in ((2, (1, 2)), (4, (2, 2)), (8, (2, 4))):
+        network = ["--set", "comm.shared_memory=false"]
+        for ranks, grid, words in ((2, (1, 2), []), (4, (2, 2), network), (8, (2, 4), [])):
             name = f"{grid[0]}x{grid[1]}"
-            result, filters = self.saved(name, 6, "-n", ranks, "--grid", name)
+            result, filters = self.saved(name, 6, "-n", ranks, "--grid", name, *words)
             self.assertEqual(result["grid"], name)
             self.assert_near(filters, expected, 1e-7)  # fp32 files
             for layer, alone in zip(result["layers"], one["layers"]):
