@@ -12,6 +12,7 @@
 #include "starling/comm/bootstrap.h"
 #include "starling/grid/grid_test_parts.h"
 #include "starling/torch_testing/tensor_difference.h"
+#include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 namespace {

@@ -25,6 +25,7 @@
 #include "starling/nn/layers/locally_connected.h"
 #include "starling/testing/temp_dir.h"
 #include "starling/torch_testing/tensor_difference.h"
+#include "starling/torch_testing/torch_group_processes.h"
 
 namespace starling {
 namespace {
