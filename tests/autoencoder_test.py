@@ -1,6 +1,7 @@
 """`starling autoencoder`, as a user runs it."""
 import array
 import math
+import os
 import pathlib
 import random
 import resource
@@ -8,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from program import COPIES, STARLING, ProgramTest, environment, main, result_of
+from program import COPIES, STARLING, ProgramTest, environment, main, ranks_of, result_of
 
 # One layer and then a second one on images of 28 × 28 pixels, in fp64.
 SMALL = ["--maps", "4", "--global-batch", 4, "--set", "data.samples=64", "--precision", "fp64"]
@@ -62,6 +63,14 @@ class Autoencoder(ProgramTest):
         result = result_of(self.run_program(*words, *args)[0])
         return result, {path.name: filters_of_npy(path) for path in sorted(folder.iterdir())}
 
+    def wait_for_a_checkpoint(self, process, folder):
+        """Waits until a run has a whole checkpoint in the folder."""
+        deadline = time.monotonic() + 120
+        while not pathlib.Path(folder, "job.json").exists():
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), deadline, "no checkpoint in 120 s")
+            time.sleep(0.01)
+
     def assert_near(self, found, expected, tolerance):
         self.assertEqual(sorted(found), sorted(expected))
         for name, (shape, values) in found.items():
@@ -110,11 +119,7 @@ class Autoencoder(ProgramTest):
         words = ["autoencoder", "--json", *COPIES, *SMALL, "-n", 2, "--steps", 400]
         words += ["--checkpoint", checkpoint, "--checkpoint-every", 5]
         process = self.start(*words)
-        deadline = time.monotonic() + 120
-        while not pathlib.Path(checkpoint, "job.json").exists():
-            self.assertIsNone(process.poll())
-            self.assertLess(time.monotonic(), deadline, "no checkpoint in 120 s")
-            time.sleep(0.01)
+        self.wait_for_a_checkpoint(process, checkpoint)
         process.send_signal(signal.SIGTERM)
         _, out, err = self.ended(process)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM, out + err)
@@ -129,6 +134,33 @@ class Autoencoder(ProgramTest):
             self.assertEqual(filters_of_npy(path), whole[path.name], path.name)
         _, err = self.run_program(*words, "--sparsity", "0.7", status=2)
         self.assertIn("sparsity", err)
+
+    def test_features_do_not_depend_on_the_grid(self):
+        found = []
+        for ranks in (1, 6):
+            path = self.path(f"features-{ranks}.npy")
+            words = ["autoencoder", "--json", *COPIES, *SMALL, "--steps", 3, "--save-features", path]
+            self.run_program(*words, "-n", ranks)
+            found.append(filters_of_npy(path))
+        side = positions(positions(positions(positions(28, 8, 2), 3), 4), 3)
+        self.assertEqual(found[0][0], (64 * side * side, 4))
+        self.assert_near({"features": found[1]}, {"features": found[0]}, 1e-6)
+        squares = [sum(v * v for v in found[0][1][i::4]) for i in range(4)]
+        self.assertGreater(min(squares), 0)
+
+    def test_a_lost_rank_ends_the_run_and_the_command_goes_on(self):
+        checkpoint = self.path("ck")
+        words = ["autoencoder", "--json", *COPIES, *SMALL, "-n", 4, "--steps", 300]
+        words += ["--checkpoint", checkpoint, "--checkpoint-every", 5]
+        process = self.start(*words)
+        self.wait_for_a_checkpoint(process, checkpoint)
+        os.kill(ranks_of(process.pid)[2], signal.SIGKILL)
+        _, out, err = self.ended(process)
+        self.assertEqual(process.returncode, 4, out + err)
+        self.assertIn("rank 2", err)
+        result = result_of(self.run_program(*words)[0])
+        self.assertGreaterEqual(result["resumed_from"], 5)
+        self.assertEqual(result["steps"], 600)
 
     def test_cifar_images(self):
         rng = random.Random(3)
@@ -184,7 +216,10 @@ class Autoencoder(ProgramTest):
                                       (["--data", "grammar"], 2, "reads images"),
                                       (["--memory-limit", "0.1"], 1, "limit is 0.1 MB"),
                                       (["--lr", "1e30", "--steps", 9], 6, "decrease --lr"),
-                                      (["--save-filters", self.path("nowhere")], 2, "not a folder")):
+                                      (["--save-filters", self.path("nowhere")], 2, "not a folder"),
+                                      (["--save-features", self.path("no/where.npy")], 2, "not a folder"),
+                                      (["--save-features", self.path("f.npy"), "--set", "data.augment=true"], 2,
+                                       "images are random")):
             with self.subTest(words=words):
                 _, err = self.run_program("autoencoder", *COPIES, "--set", "data.samples=64", *words, status=status)
                 self.assertIn(reason, err)

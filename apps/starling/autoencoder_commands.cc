@@ -79,6 +79,10 @@ void add_autoencoder_commands(CLI::App& app, Invocation& invocation) {
                     "Steps between two checkpoints. 0 writes one at the end only", "N", 0, int64_t{1} << 40);
   command.add_option("--save-filters", what.save, "Folder for the filters of each layer (.npy)")
       ->type_name("DIR");
+  command
+      .add_option("--save-features", what.save_features,
+                  "File for what the last layer makes of each training image (.npy)")
+      ->type_name("FILE");
   invocation.flags.add_flags(command, {.sections = {Section::kRanks, Section::kData, Section::kNetwork},
                                        .keys = {"optimizer.lr", "train.epochs", "train.steps",
                                                 "train.global_batch", "train.precision", "train.seed"}});

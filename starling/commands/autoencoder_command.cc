@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -98,14 +99,26 @@ class TrainingImages {
       std::vector<int64_t> indices;
       for (; at < end && at / count() == epoch; ++at)
         indices.push_back(sample_at(seed_, epoch, at % count(), count(), order_));
-      pieces.push_back(source_->read(indices, epoch)
-                           .input.narrow(2, part.rows.begin, part.rows.count())
-                           .narrow(3, part.columns.begin, part.columns.count()));
+      pieces.push_back(pixels_of_samples(indices, epoch, part));
     }
     return at::cat(pieces);
   }
 
+  // Returns the pixels `part` of the samples first … first + samples − 1.
+  at::Tensor in_order(int64_t first, int64_t samples, const PixelRect& part) const {
+    std::vector<int64_t> indices(static_cast<size_t>(samples));
+    std::iota(indices.begin(), indices.end(), first);
+    return pixels_of_samples(indices, 0, part);
+  }
+
  private:
+  at::Tensor pixels_of_samples(const std::vector<int64_t>& indices, int64_t epoch,
+                               const PixelRect& part) const {
+    return source_->read(indices, epoch)
+        .input.narrow(2, part.rows.begin, part.rows.count())
+        .narrow(3, part.columns.begin, part.columns.count());
+  }
+
   const std::shared_ptr<const Source> source_;
   const uint64_t seed_;
   const Order order_;
@@ -160,6 +173,29 @@ void save_filters(const std::string& folder, const std::vector<MacroLayer*>& lay
   for (size_t l = 0; l < layers.size(); ++l) {
     save_layer_filters(fmt::format("{}/encoder-{}.npy", folder, l + 1), layers[l]->encoder());
     save_layer_filters(fmt::format("{}/decoder-{}.npy", folder, l + 1), layers[l]->decoder());
+  }
+}
+
+// Writes this rank's part of the features of all images. A row of the file has the maps of one position.
+// Collective.
+void save_features(const std::string& path, const std::vector<MacroLayer*>& layers,
+                   const TrainingImages& images, const GridAutoencoderOptions& how, const RankGrid& grid,
+                   int rank) {
+  const ImageSize& output = layers.back()->output();
+  const PixelRect pixels = grid.part(rank, how.images.height, how.images.width);
+  const PixelRect part = grid.part(rank, output.height, output.width);
+  for (int64_t first = 0; first < images.count(); first += how.batch) {
+    at::Tensor x = images.in_order(first, std::min(how.batch, images.count() - first), pixels).to(how.type);
+    for (MacroLayer* layer : layers) x = layer->features(x);
+    const at::Tensor rows = x.permute({0, 2, 3, 1}).to(at::kFloat).contiguous();  // [n, rows, columns, maps]
+    for (int64_t n = 0; n < rows.size(0); ++n)
+      for (int64_t i = 0; i < rows.size(1); ++i) {
+        const at::Tensor row = rows[n][i];
+        const int64_t position = ((first + n) * output.height + part.rows.begin + i) * output.width;
+        write_npy_rows(path, images.count() * output.height * output.width, output.channels,
+                       position + part.columns.begin,
+                       {row.const_data_ptr<float>(), static_cast<size_t>(row.numel())});
+      }
   }
 }
 
@@ -246,6 +282,11 @@ void check_autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what)
                       fmt::format("{} is not a folder: make it first; the ranks write encoder-1.npy, "
                                   "decoder-1.npy and so on into it",
                                   what.save));
+  const std::filesystem::path folder = std::filesystem::path(what.save_features).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw ConfigError("--save-features", fmt::format("{} is not a folder: make it first", folder.string()));
+  if (!what.save_features.empty() && spec.data.augment)
+    throw ConfigError("--save-features", "augmented images are random; leave out data.augment");
 }
 
 int run_autoencoder(const AutoencoderSpec& what, const CommandOptions& options, Session& session) {
@@ -286,6 +327,8 @@ int run_autoencoder(const AutoencoderSpec& what, const CommandOptions& options, 
        .on_end =
            [&](const std::vector<MacroLayer*>& layers) {
              if (!what.save.empty()) save_filters(what.save, layers);
+             if (!what.save_features.empty())
+               save_features(what.save_features, layers, images, how, grid, environment.group.rank());
            }});
   barrier(environment.group);  // now all parts of the files are written
   const int64_t peak = largest_over_ranks(environment.group, memory.peak());

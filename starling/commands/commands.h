@@ -193,6 +193,7 @@ struct AutoencoderSpec {
   std::string checkpoint;                                  // a folder
   int64_t checkpoint_every = 100;                          // steps
   std::string save;                                        // a folder for the filters
+  std::string save_features;                               // a file
 };
 // Trains a locally connected autoencoder on a grid of ranks (commands/autoencoder_command.h) with
 // train.ranks, train.steps or train.epochs, train.global_batch, train.precision, train.seed, optimizer.lr,

@@ -64,9 +64,9 @@ class AutoencoderTraining {
     sent_before_ = parts_.group.traffic().sent();
     while (step_ < end() && !result_.interrupted) advance();
     checkpoint_.save(step_, state());
-    if (parts_.on_end) show_layers();
     finish(first);
     result_.seconds = to_seconds(parts_.clock.now() - begin);
+    if (parts_.on_end && !result_.interrupted) show_layers();
     return result_;
   }
 

@@ -59,7 +59,8 @@ struct GridAutoencoderParts {
   const Clock& clock;
   const std::atomic<bool>* stop = nullptr;  // asks the run to stop after a step; may be null
   std::function<void(const GridAutoencoderStep&)> on_step = {};  // on every rank; may be empty
-  // Called at the end with the rank's part of each layer; may be empty.
+  // Called after training with the rank's part of each layer, unless a signal interrupted it. It may compute
+  // features, on all ranks. May be empty.
   std::function<void(const std::vector<MacroLayer*>&)> on_end = {};
 };
 
