@@ -44,7 +44,7 @@ void add_autoencoder_commands(CLI::App& app, Invocation& invocation) {
       app, invocation,
       {.name = "autoencoder",
        .group = kTrainGroup,
-       .summary = "Train a locally connected autoencoder whose layers are divided over a grid of ranks",
+       .summary = "Train a locally connected autoencoder on a grid of ranks",
        .details =
            "Each rank holds the filters of its part of the image, and exchanges the edges of the part with "
            "its "
