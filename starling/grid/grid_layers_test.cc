@@ -80,7 +80,7 @@ at::Tensor train_network(First& first, Second& second, const Between& between, c
     ((difference * difference).sum() / kSamples).backward();
     gradient = x.grad();
     at::NoGradGuard no_grad;
-    for (at::Tensor parameter : {first->weight, first->bias, second->weight, second->bias}) {
+    for (const at::Tensor& parameter : {first->weight, first->bias, second->weight, second->bias}) {
       parameter.add_(parameter.grad(), -kLearningRate);
       parameter.mutable_grad().reset();
     }
