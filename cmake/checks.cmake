@@ -87,9 +87,9 @@ if(TARGET starling)
   set(names smoke)
   if(NOT STARLING_SANITIZE)
     # A library for stalled_disk_test, and users' programs for own_program_test, fit_test, loop_test,
-    # mcmc_test, nest_test, blocks_test and device_test.
+    # autoencoder_test, mcmc_test, nest_test, blocks_test and device_test.
     starling_preloaded(stalled_disk tests/stalled_disk.c)
-    foreach(program own_program fit_program loop_program mcmc_program nest_program blocks_program device_program)
+    foreach(program own_program fit_program loop_program grid_program mcmc_program nest_program blocks_program device_program)
       add_executable(${program} tests/${program}.cc)
       target_link_libraries(${program} PRIVATE starling_run)
       starling_torch_program(${program})

@@ -87,7 +87,7 @@ starling_layer(lasso     SERIAL DEPS job lbfgs comm)
 starling_layer(grid      TORCH COLD DEPS nn job)
 starling_layer(parallel  TORCH COLD DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH COLD DEPS parallel nn optim data telemetry)
-starling_layer(run       TORCH COLD DEPS train launch report mcmc)
+starling_layer(run       TORCH COLD DEPS train launch report grid mcmc)
 starling_layer(commands  TORCH COLD DEPS run factor grid lbfgs mcmc lasso place queue)
 
 # The arrows between the folders inside a layer. tools/check_layers also checks every #include against these

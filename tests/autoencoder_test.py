@@ -4,13 +4,15 @@ import math
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import subprocess
 import time
 
-from program import COPIES, STARLING, ProgramTest, environment, main, ranks_of, result_of
+from program import BUILD, COPIES, STARLING, ProgramTest, environment, main, ranks_of, result_of
 
+OWN = str(BUILD / "tests" / "grid_program")
 # One layer and then a second one on images of 28 × 28 pixels, in fp64.
 SMALL = ["--maps", "4", "--global-batch", 4, "--set", "data.samples=64", "--precision", "fp64"]
 
@@ -202,6 +204,24 @@ class Autoencoder(ProgramTest):
         alone = run(1)
         self.assertEqual(alone.returncode, 1, "the limit must bite")
         self.assertIn("out of memory", alone.stderr)
+
+    def test_a_network_of_a_program(self):
+        found = []
+        for ranks, grid in ((1, (1, 1)), (2, (2, 1)), (6, (2, 3))):
+            words = [OWN, "-n", str(ranks), *COPIES, "--run-dir", self.path(f"run-{ranks}"), "--", f"{grid[0]}x{grid[1]}"]
+            done = self.completed(words)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            line = re.search(r"^loss (\S+) halo bytes (\d+)$", done.stdout, re.M)
+            found.append(float(line[1]))
+            self.assertAlmostEqual(found[-1] / found[0], 1, delta=1e-10)
+            # Two ranks of ten rows each exchange two rows of 20 pixels, of 1 and of 4 channels. The gradient
+            # of the images is not computed, so only the second layer has a backward pass.
+            if ranks == 2:
+                self.assertEqual(int(line[2]), 30 * 6 * 8 * 2 * 20 * (1 + 4 + 4))
+        self.assertLess(found[0], 60)
+        wrong = self.completed([OWN, "-n", "2", *COPIES, "--run-dir", self.path("run-wrong"), "--", "2x2"])
+        self.assertEqual(wrong.returncode, 2, wrong.stdout + wrong.stderr)
+        self.assertIn("needs 4 ranks, but there are 2", wrong.stderr)
 
     def test_what_cannot_be_is_refused(self):
         for words, status, reason in ((["-n", 4, "--grid", "2x3"], 2, "needs 6 ranks, but there are 4"),

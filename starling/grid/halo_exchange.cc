@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "starling/base/error.h"
 #include "starling/comm/message_tags.h"
 #include "starling/nn/tensor_parallel/regions.h"
@@ -16,12 +18,21 @@ at::Tensor pixels_of(const at::Tensor& tensor, const PixelRect& whole, const Pix
       .narrow(3, part.columns.begin - whole.columns.begin, part.columns.count());
 }
 
-}  // namespace
-
-GridGroup::GridGroup(Group& group, const RankGrid& grid) : group_(group), grid_(grid) {
+void check_grid_size(const RankGrid& grid, const Group& group) {
   if (grid.size() != group.size())
     throw ConfigError("--grid", fmt::format("a grid of {} needs {} ranks, but the group has {}",
                                             text_of(grid), grid.size(), group.size()));
+}
+
+}  // namespace
+
+GridGroup::GridGroup(Group& group, const RankGrid& grid) : group_(group), grid_(grid) {
+  check_grid_size(grid, group);
+}
+
+GridGroup::GridGroup(std::unique_ptr<Group> group, const RankGrid& grid)
+    : owned_(std::move(group)), group_(*owned_), grid_(grid) {
+  check_grid_size(grid, group_);
 }
 
 HaloExchange::HaloExchange(GridGroup& grid, const ImageWindows& windows, int64_t height, int64_t width)

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "starling/comm/group.h"
@@ -25,19 +26,26 @@ struct HaloTraffic {
   uint64_t messages = 0;    // sent
 };
 
-// GridGroup is a group whose ranks are a grid. One thread uses it, and the group must outlive it. All ranks
-// call the same layers in the same order.
+// GridGroup is a group whose ranks are a grid. One thread uses it, and a group of the caller's must outlive
+// it. All ranks call the same layers in the same order.
 class GridGroup {
  public:
   // Errors: ConfigError if the grid has another size than the group.
   GridGroup(Group& group, const RankGrid& grid);
+  // Like the constructor above, for a group that belongs to this object.
+  GridGroup(std::unique_ptr<Group> group, const RankGrid& grid);
 
+  // The group below.
   Group& group() { return group_; }
+  // The sides of the grid.
   const RankGrid& grid() const { return grid_; }
+  // This rank in the group.
   int rank() const { return group_.rank(); }
+  // The halos of all layers so far.
   HaloTraffic& traffic() { return traffic_; }
 
  private:
+  const std::unique_ptr<Group> owned_;  // null if the group belongs to the caller
   Group& group_;
   const RankGrid grid_;
   HaloTraffic traffic_;
