@@ -87,9 +87,9 @@ if(TARGET starling)
   set(names smoke)
   if(NOT STARLING_SANITIZE)
     # A library for stalled_disk_test, and users' programs for own_program_test, fit_test, loop_test,
-    # mcmc_test, nest_test, blocks_test and device_test.
+    # autoencoder_test, mcmc_test, nest_test, blocks_test and device_test.
     starling_preloaded(stalled_disk tests/stalled_disk.c)
-    foreach(program own_program fit_program loop_program mcmc_program nest_program blocks_program device_program)
+    foreach(program own_program fit_program loop_program grid_program mcmc_program nest_program blocks_program device_program)
       add_executable(${program} tests/${program}.cc)
       target_link_libraries(${program} PRIVATE starling_run)
       starling_torch_program(${program})
@@ -101,7 +101,7 @@ if(TARGET starling)
     endforeach()
     list(APPEND names warm_start own_program fit loop nest blocks device ports extend embed stalled_disk
       stalled_data paused_reader train run_end exchanges compare verify resume share run_folder faults failure full_disk
-      bad_input served factorize lbfgs mcmc lasso place queue hosts launch_train comm why ckpt compress)
+      bad_input served factorize lbfgs mcmc lasso autoencoder place queue hosts launch_train comm why ckpt compress)
     starling_python_tests(slurm PROPERTIES LABELS processes RESOURCE_LOCK slurm)
   endif()
   starling_python_tests(${names} PROPERTIES LABELS processes)

@@ -18,6 +18,7 @@ starling_torch_free(data divide_samples formats/archive formats/byte_file format
   served/served_images served/served_key served/served_leases served/served_protocol served/served_server
   served/served_store served/served_text)
 starling_torch_free(nn layers/bias_gelu_kernels layers/causal_softmax safetensors/safetensors_index)
+starling_torch_free(grid halo_plan rank_grid)
 starling_torch_free(parallel meetings all_reduce/host_reducer all_reduce/network_reducer all_reduce/weight_sum
   replica/flat_layout replica/replica_hash)
 starling_torch_free(train checkpoint_folder checkpoint_lineage checkpoint_writer rank_gather step_times store_gather)
@@ -83,10 +84,11 @@ starling_layer(mcmc      DEPS job lbfgs comm)
 set_source_files_properties(starling/lasso/column_kernels.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off")
 starling_layer(lasso     SERIAL DEPS job lbfgs comm)
+starling_layer(grid      TORCH COLD DEPS nn job)
 starling_layer(parallel  TORCH COLD DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH COLD DEPS parallel nn optim data telemetry)
-starling_layer(run       TORCH COLD DEPS train launch report mcmc)
-starling_layer(commands  TORCH COLD DEPS run factor lbfgs mcmc lasso place queue)
+starling_layer(run       TORCH COLD DEPS train launch report grid mcmc)
+starling_layer(commands  TORCH COLD DEPS run factor grid lbfgs mcmc lasso place queue)
 
 # The arrows between the folders inside a layer. tools/check_layers also checks every #include against these
 # lines. A layer's own folder may include its folders, and they may include it.

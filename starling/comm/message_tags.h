@@ -25,6 +25,7 @@ enum MessageTag : uint32_t {
   kScalarsTag = 0x0c00001c,         // L-BFGS: scalars for the coordinator
   kSamplingTag = 0x0f00001f,        // MCMC: the end of sampling, and the draws for rank 0
   kLinkTag = 0x0d00001d,            // device placement: the round trips that measure a link
+  kHaloTag = 0x0e00001e,            // grids: the edge of a rank's part of an image
   kPipelineTag =
       0x50000000,         // pipeline: shapes, activations, gradients, up to kTiedTag (schedule_executor.cc)
   kTiedTag = 0x5c000001,  // pipeline: parameters that several stages share

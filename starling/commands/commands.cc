@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
+#include "starling/commands/autoencoder_command.h"
 #include "starling/commands/bench_layers.h"
 #include "starling/commands/bench_scaling.h"
 #include "starling/commands/data_serve.h"
@@ -314,6 +315,18 @@ int lasso_command(const RunSpec& spec, const LassoSpec& what, const CommandOptio
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return run_lasso(what, options, session); });
+}
+
+int autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what, const CommandOptions& options) {
+  check_autoencoder_command(spec, what);
+  if (options.dry_run) {
+    print_dry_run(fmt::format("would train a locally connected autoencoder on {} with {} rank{}",
+                              spec.data.source, spec.train.ranks, spec.train.ranks == 1 ? "" : "s"),
+                  options.json);
+    return 0;
+  }
+  return on_every_rank(spec, options, /*keep=*/false,
+                       [&](Session& session) { return run_autoencoder(what, options, session); });
 }
 
 int place_command(const RunSpec& spec, const PlaceSpec& what, const CommandOptions& options) {

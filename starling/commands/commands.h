@@ -182,6 +182,25 @@ struct LassoSpec {
 // Returns 128 + the signal if a signal interrupted the run.
 int lasso_command(const RunSpec& spec, const LassoSpec& what, const CommandOptions& options);
 
+// The options of `autoencoder`. A list has one number for all layers, or one per layer.
+struct AutoencoderSpec {
+  std::string grid;  // ROWSxCOLUMNS; empty: the grid whose sides differ least
+  std::vector<int64_t> maps = {8};
+  std::vector<int64_t> fields = {8, 4}, strides = {2, 1};  // pixels
+  std::vector<int64_t> pools = {3}, pool_strides = {1};    // positions of filters
+  std::vector<int64_t> norms = {3};                        // pools
+  double sparsity = 0.1;                                   // λ
+  double memory_limit_mb = 0;                              // of a rank's state; 0: no limit
+  std::string checkpoint;                                  // a folder
+  int64_t checkpoint_every = 100;                          // steps
+  std::string save;                                        // a folder for the filters
+  std::string save_features;                               // a file
+};
+// Trains a locally connected autoencoder on a grid of ranks (commands/autoencoder_command.h) with
+// train.ranks, train.steps or train.epochs, train.global_batch, train.precision, train.seed, optimizer.lr,
+// optimizer.momentum and the data of the run. Returns 128 + the signal if a signal interrupted the run.
+int autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what, const CommandOptions& options);
+
 // The options of `place`.
 struct PlaceSpec {
   std::string model;  // a model of the zoo, towers, or a JSON file; empty: the example

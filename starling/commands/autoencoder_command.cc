@@ -1,0 +1,339 @@
+#include "starling/commands/autoencoder_command.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "starling/base/error.h"
+#include "starling/data/loader.h"
+#include "starling/data/source_factory.h"
+#include "starling/factor/npy.h"
+#include "starling/grid/train_autoencoder.h"
+#include "starling/net/security/data_security.h"
+#include "starling/parallel/replica/tensor_memory.h"
+#include "starling/run/rank_program.h"
+#include "starling/spec/strategy_table.h"
+#include "starling/telemetry/output.h"
+
+namespace starling {
+namespace {
+
+constexpr int64_t kShownSteps = 10;  // of each layer
+
+// Returns the number for a layer of a list that has one number per layer, or one for all layers.
+int64_t number_for(const char* flag, const std::vector<int64_t>& list, size_t layer, size_t layers) {
+  if (list.size() == 1) return list.front();
+  if (list.size() != layers)
+    throw ConfigError(flag, fmt::format("{} numbers for {} layers; give one number, or one per layer",
+                                        list.size(), layers));
+  return list[layer];
+}
+
+std::vector<MacroLayerOptions> layers_of(const AutoencoderSpec& what) {
+  size_t layers = 1;
+  for (const auto* list :
+       {&what.maps, &what.fields, &what.strides, &what.pools, &what.pool_strides, &what.norms})
+    layers = std::max(layers, list->size());
+  std::vector<MacroLayerOptions> result(layers);
+  for (size_t l = 0; l < layers; ++l) {
+    const auto number = [&](const char* flag, const std::vector<int64_t>& list) {
+      return number_for(flag, list, l, layers);
+    };
+    result[l] = {.maps = number("--maps", what.maps),
+                 .fields = {number("--fields", what.fields), number("--strides", what.strides), 0},
+                 .pool = {number("--pools", what.pools), number("--pool-strides", what.pool_strides), 0},
+                 .norm = {.size = number("--norms", what.norms)}};
+  }
+  return result;
+}
+
+// Returns the options without what depends on the data.
+GridAutoencoderOptions autoencoder_options(const RunSpec& spec, const AutoencoderSpec& what) {
+  GridAutoencoderOptions options;
+  options.layers = layers_of(what);
+  options.sparsity = what.sparsity;
+  options.lr = spec.optimizer.lr;
+  options.momentum = spec.optimizer.momentum;
+  options.batch = spec.train.global_batch;
+  options.seed = spec.train.seed;
+  options.type = spec.train.precision == Precision::kFp64 ? at::kDouble : at::kFloat;
+  options.checkpoint = what.checkpoint;
+  options.checkpoint_every = what.checkpoint_every;
+  return options;
+}
+
+// The images of a run.
+class TrainingImages {
+ public:
+  explicit TrainingImages(const RunSpec& spec)
+      : source_(open_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security))
+                    .train),
+        seed_(spec.train.seed),
+        order_(spec.data.order) {
+    const SourceInfo& info = source_->info();
+    if (info.text || info.input_shape.size() != 3)
+      throw ConfigError("--data", fmt::format("an autoencoder reads images, and {} has none", info.name));
+  }
+
+  ImageSize size() const {
+    const std::vector<int64_t>& shape = source_->info().input_shape;
+    return {shape[0], shape[1], shape[2]};
+  }
+  int64_t count() const { return source_->size(); }
+  const std::string& name() const { return source_->info().name; }
+
+  // Returns the pixels `part` of the samples of a step. The samples are in the order of the epochs.
+  at::Tensor batch(int64_t step, int64_t samples, const PixelRect& part) const {
+    std::vector<at::Tensor> pieces;  // one per epoch that the step has samples of
+    for (int64_t at = step * samples, end = at + samples; at < end;) {
+      const int64_t epoch = at / count();
+      std::vector<int64_t> indices;
+      for (; at < end && at / count() == epoch; ++at)
+        indices.push_back(sample_at(seed_, epoch, at % count(), count(), order_));
+      pieces.push_back(pixels_of_samples(indices, epoch, part));
+    }
+    return at::cat(pieces);
+  }
+
+  // Returns the pixels `part` of the samples first … first + samples − 1.
+  at::Tensor in_order(int64_t first, int64_t samples, const PixelRect& part) const {
+    std::vector<int64_t> indices(static_cast<size_t>(samples));
+    std::iota(indices.begin(), indices.end(), first);
+    return pixels_of_samples(indices, 0, part);
+  }
+
+ private:
+  at::Tensor pixels_of_samples(const std::vector<int64_t>& indices, int64_t epoch,
+                               const PixelRect& part) const {
+    return source_->read(indices, epoch)
+        .input.narrow(2, part.rows.begin, part.rows.count())
+        .narrow(3, part.columns.begin, part.columns.count());
+  }
+
+  const std::shared_ptr<const Source> source_;
+  const uint64_t seed_;
+  const Order order_;
+};
+
+// Sets what depends on the data.
+void add_images(GridAutoencoderOptions& options, const TrainingImages& images, const RunSpec& spec) {
+  options.images = images.size();
+  options.data = fmt::format(
+      "{}, {} images{}{}{}", images.name(), images.count(), spec.data.normalize ? ", normalized" : "",
+      spec.data.augment ? ", augmented" : "", spec.data.order == Order::kShuffled ? "" : ", in order");
+  options.steps = spec.train.steps;
+  if (options.steps == 0)
+    options.steps = static_cast<int64_t>(std::ceil(spec.train.epochs * static_cast<double>(images.count()) /
+                                                   static_cast<double>(options.batch)));
+}
+
+int64_t largest_state_bytes(const GridAutoencoderOptions& options, const RankGrid& grid) {
+  int64_t largest = 0;
+  for (int rank = 0; rank < grid.size(); ++rank)
+    largest = std::max(largest, grid_state_numbers(options, grid, rank));
+  return largest * (options.type == at::kDouble ? 8 : 4);
+}
+
+void check_memory(const GridAutoencoderOptions& options, const RankGrid& grid, double limit_mb) {
+  const int64_t bytes = largest_state_bytes(options, grid);
+  if (limit_mb > 0 && static_cast<double>(bytes) > limit_mb * 1e6)
+    throw Error(
+        ErrorCode::kMemory,
+        fmt::format("a rank of a grid of {} keeps {:.1f} MB of filters, gradients and momenta, and the "
+                    "limit is {:g} MB: use more ranks, fewer maps, or a larger --memory-limit",
+                    text_of(grid), static_cast<double>(bytes) / 1e6, limit_mb));
+}
+
+// Writes this rank's filters of a layer. A row of the file has the numbers of one filter.
+void save_layer_filters(const std::string& path, const GridLocallyConnected2d& layer) {
+  const PixelRect& part = layer->plan().outputs;
+  const ImageWindows& fields = layer->options().windows;
+  const int64_t rows = fields.positions(layer->options().height),
+                columns = fields.positions(layer->options().width);
+  const int64_t maps = layer->options().maps;
+  const at::Tensor filters = layer->weight.detach().to(at::kFloat);
+  for (int64_t i = 0; i < part.rows.count(); ++i) {
+    const at::Tensor row = filters.select(0, i).contiguous();
+    const int64_t first = ((part.rows.begin + i) * columns + part.columns.begin) * maps;
+    write_npy_rows(path, rows * columns * maps, filters.size(3), first,
+                   {row.const_data_ptr<float>(), static_cast<size_t>(row.numel())});
+  }
+}
+
+void save_filters(const std::string& folder, const std::vector<MacroLayer*>& layers) {
+  for (size_t l = 0; l < layers.size(); ++l) {
+    save_layer_filters(fmt::format("{}/encoder-{}.npy", folder, l + 1), layers[l]->encoder());
+    save_layer_filters(fmt::format("{}/decoder-{}.npy", folder, l + 1), layers[l]->decoder());
+  }
+}
+
+// Writes this rank's part of the features of all images. A row of the file has the maps of one position.
+// Collective.
+void save_features(const std::string& path, const std::vector<MacroLayer*>& layers,
+                   const TrainingImages& images, const GridAutoencoderOptions& how, const RankGrid& grid,
+                   int rank) {
+  const ImageSize& output = layers.back()->output();
+  const PixelRect pixels = grid.part(rank, how.images.height, how.images.width);
+  const PixelRect part = grid.part(rank, output.height, output.width);
+  for (int64_t first = 0; first < images.count(); first += how.batch) {
+    at::Tensor x = images.in_order(first, std::min(how.batch, images.count() - first), pixels).to(how.type);
+    for (MacroLayer* layer : layers) x = layer->features(x);
+    const at::Tensor rows = x.permute({0, 2, 3, 1}).to(at::kFloat).contiguous();  // [n, rows, columns, maps]
+    for (int64_t n = 0; n < rows.size(0); ++n)
+      for (int64_t i = 0; i < rows.size(1); ++i) {
+        const at::Tensor row = rows[n][i];
+        const int64_t position = ((first + n) * output.height + part.rows.begin + i) * output.width;
+        write_npy_rows(path, images.count() * output.height * output.width, output.channels,
+                       position + part.columns.begin,
+                       {row.const_data_ptr<float>(), static_cast<size_t>(row.numel())});
+      }
+  }
+}
+
+nlohmann::ordered_json step_fields(const char* event, const GridAutoencoderStep& step) {
+  return {{"event", event},
+          {"layer", step.layer + 1},
+          {"step", step.step},
+          {"objective", step.objective},
+          {"error", step.error},
+          {"response", step.response},
+          {"sparseness", step.sparseness}};
+}
+
+std::string step_words(const GridAutoencoderStep& step, int64_t steps) {
+  return fmt::format(
+      "layer {}  step {:>5} of {}  objective {:.6g}  error {:.2f} %  response {:.4g}  sparseness {:.3f}",
+      step.layer + 1, step.step, steps, step.objective, 100 * step.error, step.response, step.sparseness);
+}
+
+std::string result_words(const GridAutoencoderResult& result, int64_t peak) {
+  std::string text;
+  for (const GridAutoencoderStep& last : result.layers)
+    text +=
+        fmt::format("layer {}: {:.2f} % of the images' squares are not reconstructed, sparseness {:.3f}\n",
+                    last.layer + 1, 100 * last.error, last.sparseness);
+  return text +
+         fmt::format(
+             "halos: {} bytes in {} messages were sent, and the formula gives {} bytes; all else "
+             "sent {} bytes\na rank held at most {} of {} parameters, and {:.1f} MB of tensors; {:.2f} s",
+             result.halo_bytes, result.halo_messages, result.halo_bytes_formula, result.other_bytes,
+             result.rank_parameters, result.parameters, static_cast<double>(peak) / 1e6, result.seconds);
+}
+
+std::string result_json(const GridAutoencoderResult& result, const GridAutoencoderOptions& how,
+                        const RankGrid& grid, int64_t peak) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (const GridAutoencoderStep& last : result.layers) {
+    layers.push_back(step_fields("layer", last));
+    layers.back().erase("event");
+  }
+  const int64_t state = grid_state_numbers(how, {1, 1}, 0) * (how.type == at::kDouble ? 8 : 4);
+  return nlohmann::ordered_json{{"event", "result"},
+                                {"interrupted", result.interrupted},
+                                {"ranks", grid.size()},
+                                {"grid", text_of(grid)},
+                                {"layers", layers},
+                                {"steps", result.steps},
+                                {"resumed_from", result.resumed_from},
+                                {"parameters", result.parameters},
+                                {"rank_parameters", result.rank_parameters},
+                                {"state_bytes", state},
+                                {"rank_state_bytes", largest_state_bytes(how, grid)},
+                                {"peak_bytes", peak},
+                                {"halo_bytes", result.halo_bytes},
+                                {"halo_bytes_formula", result.halo_bytes_formula},
+                                {"halo_messages", result.halo_messages},
+                                {"other_bytes", result.other_bytes},
+                                {"wall_s", result.seconds}}
+      .dump();
+}
+
+// Returns the largest number of any rank. Collective.
+int64_t largest_over_ranks(Group& group, int64_t number) {
+  auto value = static_cast<double>(number);
+  all_reduce(group, &value, 1, DataType::kFp64, ReduceOp::kMax);
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace
+
+void check_autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what) {
+  rank_grid_of(what.grid, static_cast<int>(spec.train.ranks));
+  layers_of(what);
+  const std::string& name = spec.exchange.name;
+  if (name != exchange_table().front().name)  // the first row is the default
+    throw ConfigError("--exchange",
+                      fmt::format("the ranks of autoencoder hold parts of one model and have no "
+                                  "exchange; leave out \"{}\"",
+                                  name));
+  if (spec.train.precision == Precision::kBf16)
+    throw ConfigError("--precision", "autoencoder computes in fp32 or fp64");
+  if (!what.save.empty() && !std::filesystem::is_directory(what.save))
+    throw ConfigError("--save-filters",
+                      fmt::format("{} is not a folder: make it first; the ranks write encoder-1.npy, "
+                                  "decoder-1.npy and so on into it",
+                                  what.save));
+  const std::filesystem::path folder = std::filesystem::path(what.save_features).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw ConfigError("--save-features", fmt::format("{} is not a folder: make it first", folder.string()));
+  if (!what.save_features.empty() && spec.data.augment)
+    throw ConfigError("--save-features", "augmented images are random; leave out data.augment");
+}
+
+int run_autoencoder(const AutoencoderSpec& what, const CommandOptions& options, Session& session) {
+  const RunSpec& spec = session.spec();
+  const RunEnvironment environment = session.run_environment();
+  const RankGrid grid = rank_grid_of(what.grid, environment.group.size());
+  const bool speaks = environment.group.rank() == 0;
+  const TrainingImages images(spec);
+  GridAutoencoderOptions how = autoencoder_options(spec, what);
+  add_images(how, images, spec);
+  check_grid_autoencoder(how, grid);
+  check_memory(how, grid, what.memory_limit_mb);
+  if (speaks && options.verbosity >= 0 && !options.json)
+    print_line(
+        fmt::format("Autoencoder of {} layer{} on {}: {} images of {} × {} pixels and {} channel{}, grid {}, "
+                    "{} samples per step",
+                    how.layers.size(), how.layers.size() == 1 ? "" : "s", images.name(), images.count(),
+                    how.images.height, how.images.width, how.images.channels,
+                    how.images.channels == 1 ? "" : "s", text_of(grid), how.batch));
+  const int64_t every = std::max<int64_t>(1, how.steps / kShownSteps);
+  TensorMemory& memory = count_tensor_memory();
+  memory.restart_peak();
+  int64_t done = 0;
+  const GridAutoencoderResult result = train_grid_autoencoder(
+      how,
+      {.group = environment.group,
+       .grid = grid,
+       .images = [&](int64_t step, const PixelRect& part) { return images.batch(step, how.batch, part); },
+       .clock = environment.process.clock,
+       .stop = &environment.process.stop,
+       .on_step =
+           [&](const GridAutoencoderStep& step) {
+             session.note_loop_step(++done);
+             if (!speaks || options.verbosity < 0) return;
+             if (step.step % every != 0 && step.step != 1 && step.step != how.steps) return;
+             print_line(options.json ? step_fields("step", step).dump() : step_words(step, how.steps));
+           },
+       .on_end =
+           [&](const std::vector<MacroLayer*>& layers) {
+             if (!what.save.empty()) save_filters(what.save, layers);
+             if (!what.save_features.empty())
+               save_features(what.save_features, layers, images, how, grid, environment.group.rank());
+           }});
+  barrier(environment.group);  // now all parts of the files are written
+  const int64_t peak = largest_over_ranks(environment.group, memory.peak());
+  if (speaks) print_line(options.json ? result_json(result, how, grid, peak) : result_words(result, peak));
+  return result.interrupted ? interrupted_status(session) : 0;
+}
+
+}  // namespace starling
