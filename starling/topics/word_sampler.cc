@@ -1,0 +1,142 @@
+#include "starling/topics/word_sampler.h"
+
+namespace starling {
+namespace {
+
+constexpr size_t kAhead = 8;  // tokens whose documents are loaded ahead
+
+}  // namespace
+
+WordSampler::WordSampler(const TopicModel& model, Documents& documents, int cycles)
+    : model_(model),
+      documents_(documents),
+      cycles_(cycles),
+      alpha_(static_cast<float>(model.alpha)),
+      states_(static_cast<size_t>(model.topics)) {
+  begin_sweep(model.beta);
+}
+
+void WordSampler::begin_sweep(double beta) {
+  beta_ = static_cast<float>(beta);
+  beta_sum_ = static_cast<float>(beta * model_.words);
+}
+
+void WordSampler::set_sizes(std::span<const int32_t> sizes) {
+  weights_.resize(states_.size());
+  for (size_t k = 0; k < states_.size(); ++k) {
+    states_[k].size = sizes[k];
+    states_[k].known_inverse = weights_[k] = 1 / (static_cast<float>(sizes[k]) + beta_sum_);
+  }
+  smooth_weight_ = beta_ * smooth_.build(weights_);
+}
+
+void WordSampler::begin_word(const Row& row) {
+  sparse_topics_.assign(row.index.begin(), row.index.end());
+  weights_.clear();
+  for (size_t i = 0; i < row.index.size(); ++i) {
+    State& s = states_[static_cast<size_t>(row.index[i])];
+    s.count = s.known = row.value[i];
+    weights_.push_back(static_cast<float>(s.known) * s.known_inverse);
+  }
+  const double weight = sparse_.build(weights_);
+  sparse_share_ = weight / (weight + smooth_weight_);
+}
+
+void WordSampler::end_word(WordChange& change) {
+  const auto take = [&](int32_t topic) {
+    State& s = states_[static_cast<size_t>(topic)];
+    if (s.count != s.known) {
+      change.index.push_back(topic);
+      change.change.push_back(s.count - s.known);
+    }
+    s.count = s.known = 0;
+  };
+  for (const int32_t topic : sparse_topics_) take(topic);
+  for (const int32_t topic : new_topics_) take(topic);  // a topic may be in the list twice
+  new_topics_.clear();
+}
+
+int32_t WordSampler::draw_word_proposal(RandomBits& random) const {
+  if (random.uniform() < sparse_share_) return sparse_topics_[sparse_.draw(random)];
+  return static_cast<int32_t>(smooth_.draw(random));
+}
+
+int32_t WordSampler::propose_by_document(const Token& token, int32_t topic, RandomBits& random) const {
+  const uint32_t begin = documents_.begin(token.document);
+  const uint32_t tokens = documents_.begin(token.document + 1) - begin;
+  const uint64_t bits = random.bits();
+  const auto count = static_cast<float>(tokens);
+  const float at = static_cast<float>(bits >> 40) * 0x1p-24F * (count + alpha_ * static_cast<float>(model_.topics));
+  int32_t next = topic;
+  if (at < count) {
+    const uint32_t place = begin + RandomBits::below(static_cast<uint32_t>(bits), tokens);
+    const Topic found = documents_.topics()[place];
+    if (found == kNoTopic) return topic;  // the token itself
+    next = found;
+  } else {
+    next = static_cast<int32_t>(
+        RandomBits::below(static_cast<uint32_t>(bits), static_cast<uint32_t>(model_.topics)));
+  }
+  if (next == topic) return topic;
+  const State& s = states_[static_cast<size_t>(topic)];
+  const State& t = states_[static_cast<size_t>(next)];
+  const float up = (static_cast<float>(t.count) + beta_) * (static_cast<float>(s.size) + beta_sum_);
+  const float down = (static_cast<float>(s.count) + beta_) * (static_cast<float>(t.size) + beta_sum_);
+  return up >= down || static_cast<float>(random.uniform()) * down < up ? next : topic;
+}
+
+int32_t WordSampler::propose_by_word(const Token& token, int32_t topic, RandomBits& random) const {
+  const int32_t next = draw_word_proposal(random);
+  if (next == topic) return topic;
+  const auto [in_s, in_t] =
+      documents_.count_two(token.document, static_cast<Topic>(topic), static_cast<Topic>(next));
+  const State& s = states_[static_cast<size_t>(topic)];
+  const State& t = states_[static_cast<size_t>(next)];
+  const float up = (static_cast<float>(in_t) + alpha_) * (static_cast<float>(t.count) + beta_) *
+                   (static_cast<float>(s.size) + beta_sum_) * word_weight(s);
+  const float down = (static_cast<float>(in_s) + alpha_) * (static_cast<float>(s.count) + beta_) *
+                     (static_cast<float>(t.size) + beta_sum_) * word_weight(t);
+  return up >= down || static_cast<float>(random.uniform()) * down < up ? next : topic;
+}
+
+void WordSampler::give(const Token& token, int32_t topic) {
+  State& s = states_[static_cast<size_t>(topic)];
+  if (s.count == 0 && s.known == 0) new_topics_.push_back(topic);
+  ++s.count;
+  ++s.size;
+  documents_.set(token, static_cast<Topic>(topic));
+}
+
+void WordSampler::sample_token(const Token& token, RandomBits& random) {
+  int32_t topic = documents_.topics()[token.place];
+  State& s = states_[static_cast<size_t>(topic)];
+  --s.count;
+  --s.size;
+  documents_.set(token, kNoTopic);  // now the counts exclude the token
+  for (int i = 0; i < cycles_; ++i) {
+    topic = propose_by_document(token, topic, random);
+    topic = propose_by_word(token, topic, random);
+  }
+  give(token, topic);
+}
+
+void WordSampler::sample(const Row& row, std::span<const Token> tokens, const TopicStart& start,
+                         RandomBits random, WordChange& change, SamplerCounts& counts) {
+  begin_word(row);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i + kAhead < tokens.size()) documents_.prefetch(tokens[i + kAhead].document);
+    const Token& token = tokens[i];
+    const Topic before = documents_.topics()[token.place];
+    if (before == kNoTopic) {
+      const int32_t first = start.draw(static_cast<int32_t>(row.key), random);
+      give(token, first >= 0 ? first : draw_word_proposal(random));
+    } else {
+      sample_token(token, random);
+    }
+    counts.moved += documents_.topics()[token.place] != before ? 1 : 0;
+  }
+  counts.tokens += std::ssize(tokens);
+  end_word(change);
+}
+
+}  // namespace starling
