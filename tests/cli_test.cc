@@ -325,6 +325,7 @@ TEST(Cli, JsonEndsInAResult) {
       {"lbfgs", "--dry-run"},
       {"mcmc", "--dry-run"},
       {"lasso", "--dry-run"},
+      {"topics", "--dry-run"},
       {"place", "--dry-run"},
       {"queue", "simulate", "--dry-run"},
       {"queue", "serve", "--dry-run", "--state", folder.file("not")},

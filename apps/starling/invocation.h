@@ -43,6 +43,7 @@ struct Invocation {
   LbfgsSpec lbfgs;
   McmcSpec mcmc;
   LassoSpec lasso;
+  TopicsSpec topics;
   PlaceSpec place;
   ScalingSpec scaling;
   double plan_params = 0;  // plan memory --params
@@ -116,6 +117,8 @@ void add_lbfgs_commands(CLI::App& app, Invocation& invocation);
 void add_mcmc_commands(CLI::App& app, Invocation& invocation);
 // Adds the command `lasso`.
 void add_lasso_commands(CLI::App& app, Invocation& invocation);
+// Adds the command `topics`.
+void add_topics_commands(CLI::App& app, Invocation& invocation);
 // Adds the command `place`.
 void add_place_commands(CLI::App& app, Invocation& invocation);
 // Adds the commands `queue`, `queue serve`, `queue submit`, `queue list`, `queue show`, `queue cancel` and

@@ -38,6 +38,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_lbfgs_commands(app, invocation);
   add_mcmc_commands(app, invocation);
   add_lasso_commands(app, invocation);
+  add_topics_commands(app, invocation);
   add_place_commands(app, invocation);
   add_compare_commands(app, invocation);
   add_why_command(app, invocation);

@@ -13,6 +13,7 @@
 #include "starling/base/keyed_random.h"
 #include "starling/server/row_options.h"
 #include "starling/topics/anchor_start.h"
+#include "starling/topics/sparse_sampler.h"
 #include "starling/topics/topic_checkpoint.h"
 #include "starling/topics/word_sampler.h"
 
@@ -73,6 +74,11 @@ class SliceChanges {
   std::vector<int32_t> words_;
 };
 
+std::unique_ptr<TopicSampler> make_sampler(const TopicOptions& options, Documents& documents) {
+  if (options.sampler == SamplerKind::kSaber) return std::make_unique<SparseSampler>(options.model, documents);
+  return std::make_unique<WordSampler>(options.model, documents, options.cycles);
+}
+
 class TopicRun {
  public:
   TopicRun(const TopicOptions& options, const TopicParts& parts)
@@ -80,7 +86,7 @@ class TopicRun {
         parts_(parts),
         begin_(parts.clock.now()),
         documents_(parts.corpus, options.model.topics),
-        sampler_(std::make_unique<WordSampler>(options.model, documents_, options.cycles)),
+        sampler_(make_sampler(options, documents_)),
         checkpoint_(options, parts) {
     word_tokens_.resize(static_cast<size_t>(options.model.words));
     for (size_t w = 0; w < word_tokens_.size(); ++w)

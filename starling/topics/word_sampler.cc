@@ -1,5 +1,7 @@
 #include "starling/topics/word_sampler.h"
 
+#include <utility>
+
 namespace starling {
 namespace {
 
@@ -22,24 +24,20 @@ void WordSampler::begin_sweep(double beta) {
 }
 
 void WordSampler::set_sizes(std::span<const int32_t> sizes) {
-  weights_.resize(states_.size());
+  std::vector<float> inverses(states_.size());
   for (size_t k = 0; k < states_.size(); ++k) {
     states_[k].size = sizes[k];
-    states_[k].known_inverse = weights_[k] = 1 / (static_cast<float>(sizes[k]) + beta_sum_);
+    states_[k].known_inverse = inverses[k] = 1 / (static_cast<float>(sizes[k]) + beta_sum_);
   }
-  smooth_weight_ = beta_ * smooth_.build(weights_);
+  proposal_.set_inverses(std::move(inverses), beta_);
 }
 
 void WordSampler::begin_word(const Row& row) {
-  sparse_topics_.assign(row.index.begin(), row.index.end());
-  weights_.clear();
   for (size_t i = 0; i < row.index.size(); ++i) {
     State& s = states_[static_cast<size_t>(row.index[i])];
     s.count = s.known = row.value[i];
-    weights_.push_back(static_cast<float>(s.known) * s.known_inverse);
   }
-  const double weight = sparse_.build(weights_);
-  sparse_share_ = weight / (weight + smooth_weight_);
+  proposal_.begin_word(row);
 }
 
 void WordSampler::end_word(WordChange& change) {
@@ -51,14 +49,9 @@ void WordSampler::end_word(WordChange& change) {
     }
     s.count = s.known = 0;
   };
-  for (const int32_t topic : sparse_topics_) take(topic);
+  for (const int32_t topic : proposal_.topics()) take(topic);
   for (const int32_t topic : new_topics_) take(topic);  // a topic may be in the list twice
   new_topics_.clear();
-}
-
-int32_t WordSampler::draw_word_proposal(RandomBits& random) const {
-  if (random.uniform() < sparse_share_) return sparse_topics_[sparse_.draw(random)];
-  return static_cast<int32_t>(smooth_.draw(random));
 }
 
 int32_t WordSampler::propose_by_document(const Token& token, int32_t topic, RandomBits& random) const {
@@ -86,7 +79,7 @@ int32_t WordSampler::propose_by_document(const Token& token, int32_t topic, Rand
 }
 
 int32_t WordSampler::propose_by_word(const Token& token, int32_t topic, RandomBits& random) const {
-  const int32_t next = draw_word_proposal(random);
+  const int32_t next = proposal_.draw(random);
   if (next == topic) return topic;
   const auto [in_s, in_t] =
       documents_.count_two(token.document, static_cast<Topic>(topic), static_cast<Topic>(next));
@@ -129,7 +122,7 @@ void WordSampler::sample(const Row& row, std::span<const Token> tokens, const To
     const Topic before = documents_.topics()[token.place];
     if (before == kNoTopic) {
       const int32_t first = start.draw(static_cast<int32_t>(row.key), random);
-      give(token, first >= 0 ? first : draw_word_proposal(random));
+      give(token, first >= 0 ? first : proposal_.draw(random));
     } else {
       sample_token(token, random);
     }

@@ -20,8 +20,8 @@
 #include <span>
 #include <vector>
 
-#include "starling/topics/alias_table.h"
 #include "starling/topics/topic_sampler.h"
+#include "starling/topics/word_proposal.h"
 
 namespace starling {
 
@@ -55,7 +55,6 @@ class WordSampler : public TopicSampler {
   float word_weight(const State& s) const {
     return (static_cast<float>(s.known) + beta_) * s.known_inverse;
   }
-  int32_t draw_word_proposal(RandomBits& random) const;
   int32_t propose_by_document(const Token& token, int32_t topic, RandomBits& random) const;
   int32_t propose_by_word(const Token& token, int32_t topic, RandomBits& random) const;
   void give(const Token& token, int32_t topic);
@@ -66,13 +65,8 @@ class WordSampler : public TopicSampler {
   const float alpha_;
   float beta_ = 0, beta_sum_ = 0;  // β and V β of the sweep
   std::vector<State> states_;      // by topic
-  AliasTable smooth_;              // of 1 / (m_k + V β)
-  double smooth_weight_ = 0;
-  AliasTable sparse_;  // of m_wk / (m_k + V β)
-  std::vector<int32_t> sparse_topics_;
-  double sparse_share_ = 0;          // of the word proposals
+  WordProposal proposal_;
   std::vector<int32_t> new_topics_;  // that the row did not have; a topic may be in it twice
-  std::vector<float> weights_;
 };
 
 }  // namespace starling
