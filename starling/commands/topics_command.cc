@@ -15,6 +15,7 @@
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/factor/npy.h"
+#include "starling/job/job_checkpoint.h"
 #include "starling/run/rank_program.h"
 #include "starling/server/local_row_store.h"
 #include "starling/server/row_host.h"
