@@ -192,7 +192,7 @@ struct TopicsSpec {
   std::string start = "anchors";  // or random
   int64_t sweeps = 100;
   int64_t warm_sweeps = 20;    // in which β falls to its value
-  int cycles = 1;              // pairs of proposals per token, of light
+  int cycles = 2;              // pairs of proposals per token, of light
   int64_t slices = 0;          // 0: automatic
   double memory_limit_mb = 0;  // how much of the model a rank may hold; 0: no limit
   double test_share = 0.05;    // of the documents

@@ -96,8 +96,9 @@ TopicData topic_data(const TopicsSpec& what, const TopicModel& model, uint64_t s
 // The row table of a run: in this process, or with a shard in each rank.
 class TopicTable {
  public:
-  TopicTable(const RunEnvironment& environment, const RowTableOptions& options) {
+  TopicTable(const RunEnvironment& environment, RowTableOptions options) {
     if (environment.group.size() == 1) {
+      options.staleness.reset();  // with one worker, no push needs to be held back
       local_ = std::make_unique<LocalRowStore>(options);
       return;
     }

@@ -95,6 +95,7 @@ void SparseSampler::sample(const Row& row, std::span<const Token> tokens, const 
     documents_.set(token, static_cast<Topic>(topic));
   }
   counts.tokens += std::ssize(tokens);
+  std::sort(changed_.begin(), changed_.end());
   for (const int32_t topic : changed_) {
     const int32_t by = std::exchange(changes_[static_cast<size_t>(topic)], 0);
     if (by == 0) continue;

@@ -174,6 +174,7 @@ SampledTopics sample_on(int ranks, const TopicOptions& options, const std::funct
   run_ranks(ranks, [&](const ThreadRank& self) {
     const auto group = ranks == 1 ? make_single_group() : join_group(*self.store, self.rank, ranks);
     RowTableOptions table{.width = options.model.topics, .workers = ranks, .totals = true};
+    if (change) table.staleness = ranks == 1 ? std::nullopt : table.staleness;
     table.memory_limit = shard_limit(options.memory_limit);
     ServerRendezvous rendezvous;
     rendezvous.workers = ranks;

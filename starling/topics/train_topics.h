@@ -31,7 +31,7 @@ struct TopicOptions {
   int64_t sweeps = 100;
   int64_t warm_sweeps = 20;    // in which β falls to its value
   bool anchors = true;         // whether topics begin with anchors (anchor_start.h), and not at random
-  int cycles = 1;              // pairs of proposals per token, of kLight
+  int cycles = 2;              // pairs of proposals per token, of kLight
   int64_t slices = 0;          // at least so many; 0: automatic
   uint64_t memory_limit = 0;   // bytes of the model that a rank may hold; 0: no limit
   uint64_t seed = 0;
@@ -52,7 +52,8 @@ struct TopicSweep {
 struct TopicParts {
   Group& group;
   const Corpus& corpus;  // of this rank
-  RowStore& rows;        // of `topics` columns and with totals; empty, at staleness 0
+  // Of `topics` columns and with totals, empty, at staleness 0. With one rank, any staleness has equal results.
+  RowStore& rows;
   const Clock& clock;
   const std::atomic<bool>* stop = nullptr;  // set on some rank: the ranks write a checkpoint and end
   // Receives what is known after each sweep. Called on all ranks, which may read rows meanwhile. May be empty.

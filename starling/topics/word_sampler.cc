@@ -1,5 +1,6 @@
 #include "starling/topics/word_sampler.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace starling {
@@ -49,8 +50,13 @@ void WordSampler::end_word(WordChange& change) {
     }
     s.count = s.known = 0;
   };
-  for (const int32_t topic : proposal_.topics()) take(topic);
-  for (const int32_t topic : new_topics_) take(topic);  // a topic may be in the list twice
+  std::sort(new_topics_.begin(), new_topics_.end());
+  auto next = new_topics_.begin();
+  for (const int32_t topic : proposal_.topics()) {
+    for (; next != new_topics_.end() && *next < topic; ++next) take(*next);
+    take(topic);
+  }
+  for (; next != new_topics_.end(); ++next) take(*next);
   new_topics_.clear();
 }
 
