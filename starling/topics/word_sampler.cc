@@ -13,9 +13,9 @@ constexpr size_t kAhead = 8;  // tokens whose documents are loaded ahead
 WordSampler::WordSampler(const TopicModel& model, Documents& documents, int cycles)
     : model_(model),
       documents_(documents),
-      cycles_(cycles),
       alpha_(static_cast<float>(model.alpha)),
-      states_(static_cast<size_t>(model.topics)) {
+      states_(static_cast<size_t>(model.topics)),
+      proposed_(2 * static_cast<size_t>(cycles)) {
   begin_sweep(model.beta);
 }
 
@@ -60,33 +60,26 @@ void WordSampler::end_word(WordChange& change) {
   new_topics_.clear();
 }
 
-int32_t WordSampler::propose_by_document(const Token& token, int32_t topic, RandomBits& random) const {
+int32_t WordSampler::draw_from_document(const Token& token, RandomBits& random) const {
   const uint32_t begin = documents_.begin(token.document);
   const uint32_t tokens = documents_.begin(token.document + 1) - begin;
   const uint64_t bits = random.bits();
   const auto count = static_cast<float>(tokens);
   const float at = static_cast<float>(bits >> 40) * 0x1p-24F * (count + alpha_ * static_cast<float>(model_.topics));
-  int32_t next = topic;
-  if (at < count) {
-    const uint32_t place = begin + RandomBits::below(static_cast<uint32_t>(bits), tokens);
-    const Topic found = documents_.topics()[place];
-    if (found == kNoTopic) return topic;  // the token itself
-    next = found;
-  } else {
-    next = static_cast<int32_t>(
-        RandomBits::below(static_cast<uint32_t>(bits), static_cast<uint32_t>(model_.topics)));
-  }
-  if (next == topic) return topic;
+  if (at < count) return documents_.topics()[begin + RandomBits::below(static_cast<uint32_t>(bits), tokens)];
+  return static_cast<int32_t>(
+      RandomBits::below(static_cast<uint32_t>(bits), static_cast<uint32_t>(model_.topics)));
+}
+
+bool WordSampler::accepts_from_document(int32_t topic, int32_t next, RandomBits& random) const {
   const State& s = states_[static_cast<size_t>(topic)];
   const State& t = states_[static_cast<size_t>(next)];
   const float up = (static_cast<float>(t.count) + beta_) * (static_cast<float>(s.size) + beta_sum_);
   const float down = (static_cast<float>(s.count) + beta_) * (static_cast<float>(t.size) + beta_sum_);
-  return up >= down || static_cast<float>(random.uniform()) * down < up ? next : topic;
+  return up >= down || static_cast<float>(random.uniform()) * down < up;
 }
 
-int32_t WordSampler::propose_by_word(const Token& token, int32_t topic, RandomBits& random) const {
-  const int32_t next = proposal_.draw(random);
-  if (next == topic) return topic;
+bool WordSampler::accepts_from_word(const Token& token, int32_t topic, int32_t next, RandomBits& random) const {
   const auto [in_s, in_t] =
       documents_.count_two(token.document, static_cast<Topic>(topic), static_cast<Topic>(next));
   const State& s = states_[static_cast<size_t>(topic)];
@@ -95,7 +88,7 @@ int32_t WordSampler::propose_by_word(const Token& token, int32_t topic, RandomBi
                    (static_cast<float>(s.size) + beta_sum_) * word_weight(s);
   const float down = (static_cast<float>(in_s) + alpha_) * (static_cast<float>(s.count) + beta_) *
                      (static_cast<float>(t.size) + beta_sum_) * word_weight(t);
-  return up >= down || static_cast<float>(random.uniform()) * down < up ? next : topic;
+  return up >= down || static_cast<float>(random.uniform()) * down < up;
 }
 
 void WordSampler::give(const Token& token, int32_t topic) {
@@ -112,9 +105,17 @@ void WordSampler::sample_token(const Token& token, RandomBits& random) {
   --s.count;
   --s.size;
   documents_.set(token, kNoTopic);  // now the counts exclude the token
-  for (int i = 0; i < cycles_; ++i) {
-    topic = propose_by_document(token, topic, random);
-    topic = propose_by_word(token, topic, random);
+  // No proposal depends on an earlier one. All are drawn first, so that their states are loaded meanwhile.
+  for (size_t i = 0; i < proposed_.size(); i += 2) {
+    proposed_[i] = draw_from_document(token, random);
+    proposed_[i + 1] = proposal_.draw(random);
+    if (proposed_[i] != kNoTopic) __builtin_prefetch(&states_[static_cast<size_t>(proposed_[i])]);
+    __builtin_prefetch(&states_[static_cast<size_t>(proposed_[i + 1])]);
+  }
+  for (size_t i = 0; i < proposed_.size(); i += 2) {
+    const int32_t a = proposed_[i], b = proposed_[i + 1];  // a may be kNoTopic, which is the token itself
+    if (a != topic && a != kNoTopic && accepts_from_document(topic, a, random)) topic = a;
+    if (b != topic && accepts_from_word(token, topic, b, random)) topic = b;
   }
   give(token, topic);
 }

@@ -55,17 +55,19 @@ class WordSampler : public TopicSampler {
   float word_weight(const State& s) const {
     return (static_cast<float>(s.known) + beta_) * s.known_inverse;
   }
-  int32_t propose_by_document(const Token& token, int32_t topic, RandomBits& random) const;
-  int32_t propose_by_word(const Token& token, int32_t topic, RandomBits& random) const;
+  // Returns kNoTopic if the drawn token is the token itself.
+  int32_t draw_from_document(const Token& token, RandomBits& random) const;
+  bool accepts_from_document(int32_t topic, int32_t next, RandomBits& random) const;
+  bool accepts_from_word(const Token& token, int32_t topic, int32_t next, RandomBits& random) const;
   void give(const Token& token, int32_t topic);
 
   const TopicModel model_;
   Documents& documents_;
-  const int cycles_;
   const float alpha_;
   float beta_ = 0, beta_sum_ = 0;  // β and V β of the sweep
   std::vector<State> states_;      // by topic
   WordProposal proposal_;
+  std::vector<int32_t> proposed_;    // of a token: from the document and from the word, by turns
   std::vector<int32_t> new_topics_;  // that the row did not have; a topic may be in it twice
 };
 
