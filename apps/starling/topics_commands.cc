@@ -19,8 +19,8 @@ int run_topics_command(const Invocation& invocation) {
 }
 
 void add_topic_model(CLI::App& command, TopicsSpec& what) {
-  add_number_option(command, "--topics", what.topics, "Topics. Without this option 100, or 20 without DOCWORD",
-                    "K", 1, 65535);
+  add_number_option(command, "--topics", what.topics,
+                    "Topics. Without this option 100, or 20 without DOCWORD", "K", 1, 65535);
   add_number_option(command, "--alpha", what.alpha, "Prior of each topic in a document", "X", 0, 1e6);
   add_number_option(command, "--beta", what.beta, "Prior of each word in a topic", "X", 0, 1e6);
   add_number_option(command, "--documents", what.documents, "Documents of a generated corpus", "N", 1,
@@ -29,15 +29,17 @@ void add_topic_model(CLI::App& command, TopicsSpec& what) {
 }
 
 void add_topic_sampler(CLI::App& command, TopicsSpec& what) {
-  command.add_option("--sampler", what.sampler, "light (LightLDA) or saber (SaberLDA) [light]")->type_name("NAME");
-  command.add_option("--start", what.start, "How topics begin: anchors or random [anchors]")->type_name("NAME");
+  command.add_option("--sampler", what.sampler, "light (LightLDA) or saber (SaberLDA) [light]")
+      ->type_name("NAME");
+  command.add_option("--start", what.start, "How topics begin: anchors or random [anchors]")
+      ->type_name("NAME");
   add_number_option(command, "--sweeps", what.sweeps, "Passes over all tokens", "N", 1, kMost);
   add_number_option(command, "--warm-sweeps", what.warm_sweeps, "First sweeps, in which β falls to its value",
                     "N", 0, kMost);
-  add_number_option(command, "--cycles", what.cycles, "Pairs of proposals per token of the sampler light", "N", 1,
-                    1000);
-  add_number_option(command, "--slices", what.slices, "Least number of slices of the vocabulary. 0: automatic",
-                    "N", 0, 1 << 20);
+  add_number_option(command, "--cycles", what.cycles, "Pairs of proposals per token of the sampler light",
+                    "N", 1, 1000);
+  add_number_option(command, "--slices", what.slices,
+                    "Least number of slices of the vocabulary. 0: automatic", "N", 0, 1 << 20);
   add_number_option(command, "--memory-limit", what.memory_limit_mb,
                     "Largest part of the model that a rank may hold, in MB. 0 sets no limit", "MB", 0, 1e9);
 }
@@ -51,7 +53,8 @@ void add_topics_commands(CLI::App& app, Invocation& invocation) {
        .group = kTrainGroup,
        .summary = "Find topics in documents (LDA), by LightLDA or SaberLDA",
        .details =
-           "Each rank has its documents. The counts of words are on shards in all ranks, and slices of them go "
+           "Each rank has its documents. The counts of words are on shards in all ranks, and slices of them "
+           "go "
            "through the ranks. Without DOCWORD, the command generates a corpus, and compares the topics with "
            "the true ones.",
        .examples = {"starling topics", "starling topics -n 4 --topics 500 docword.txt --save-topics out",
@@ -63,13 +66,14 @@ void add_topics_commands(CLI::App& app, Invocation& invocation) {
       ->type_name("FILE");
   add_topic_model(command, what);
   add_topic_sampler(command, what);
-  add_number_option(command, "--test-share", what.test_share, "Fraction of the documents that is kept for testing",
-                    "X", 0, 0.9);
+  add_number_option(command, "--test-share", what.test_share,
+                    "Fraction of the documents that is kept for testing", "X", 0, 0.9);
   command.add_option("--held-out", what.held_out, "Bag of words for testing, in place of --test-share")
       ->type_name("FILE");
   add_number_option(command, "--score-every", what.score_every,
                     "Sweeps between two scores. 0 scores at the end only", "N", 0, kMost);
-  command.add_option("--score", what.score, "Score the topics of a phi.npy, and sample nothing")->type_name("FILE");
+  command.add_option("--score", what.score, "Score the topics of a phi.npy, and sample nothing")
+      ->type_name("FILE");
   command.add_option("--save-topics", what.save, "Folder for phi.npy and topics.txt")->type_name("DIR");
   command.add_option("--checkpoint", what.checkpoint, "Folder for checkpoints, from which a run goes on")
       ->type_name("DIR");

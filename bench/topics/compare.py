@@ -4,12 +4,14 @@
     build/venv-topics/bin/pip install tomotopy gensim scikit-learn
     build/venv-topics/bin/python bench/topics/compare.py --starling build/release/starling --topics 1000
 
-The corpus is a part of Wikipedia that the tests of gensim contain. Its paragraphs are the documents. All
-programs train on equal documents with one thread, one after another. `starling topics --score` scores all φ.
+The corpus is a part of Wikipedia that the tests of gensim contain. Its paragraphs are the documents.
+All programs train on equal documents with one thread, one after another. `starling topics --score`
+scores all φ.
 
-tomotopy makes 200 sweeps. The table has the CPU seconds and the wall seconds until starling has that score, and
-those of tomotopy. CPU seconds matter on a machine that has other work. The times of starling are those of whole
-processes, which read the corpus. The times of the other programs are those of the training only.
+tomotopy makes 200 sweeps. The table has the CPU seconds and the wall seconds until starling has that
+score, and those of tomotopy. CPU seconds matter on a machine that has other work. The times of starling
+are those of whole processes, which read the corpus. The times of the other programs are those of the
+training only.
 """
 import argparse
 import bz2

@@ -32,9 +32,9 @@ namespace starling {
 namespace {
 
 constexpr int32_t kExampleTopics = 20, kUsualTopics = 100;
-constexpr double kFoundCosine = 0.9;   // of a topic that is found
+constexpr double kFoundCosine = 0.9;       // of a topic that is found
 constexpr int64_t kExportedAtOnce = 1000;  // words
-constexpr size_t kTopWords = 20;       // of a topic, in topics.txt
+constexpr size_t kTopWords = 20;           // of a topic, in topics.txt
 
 int32_t topics_of(const TopicsSpec& what) {
   if (what.topics > 0) return what.topics;
@@ -103,8 +103,9 @@ class TopicTable {
       return;
     }
     if (environment.store == nullptr)
-      throw ConfigError("--ranks", "the shards of the model need the store of the launcher: start the job with -n, "
-                                   "torchrun or srun");
+      throw ConfigError("--ranks",
+                        "the shards of the model need the store of the launcher: start the job with -n, "
+                        "torchrun or srun");
     ServerRendezvous rendezvous = environment.rendezvous;
     rendezvous.name = "topics";
     host_ = std::make_unique<RowHost>(*environment.store, rendezvous, environment.group.rank(), options);
@@ -190,13 +191,14 @@ struct TopicReport {
 
 std::string sweep_line(const TopicSweep& sweep, const std::optional<TopicScore>& score, bool json) {
   if (json) {
-    nlohmann::ordered_json line = {{"event", "sweep"},       {"sweep", sweep.sweep},
-                                   {"moved", sweep.moved},   {"beta", sweep.beta},
+    nlohmann::ordered_json line = {{"event", "sweep"},         {"sweep", sweep.sweep},
+                                   {"moved", sweep.moved},     {"beta", sweep.beta},
                                    {"seconds", sweep.seconds}, {"wait_s", sweep.wait_seconds}};
     if (score) line["perplexity"] = score->perplexity;
     return line.dump();
   }
-  std::string line = fmt::format("sweep {:>4}  moved {:5.1f} %  {:.2f} s", sweep.sweep, 100 * sweep.moved, sweep.seconds);
+  std::string line =
+      fmt::format("sweep {:>4}  moved {:5.1f} %  {:.2f} s", sweep.sweep, 100 * sweep.moved, sweep.seconds);
   if (score) line += fmt::format("  perplexity {:.1f}", score->perplexity);
   return line;
 }
@@ -225,23 +227,26 @@ std::string result_json(const TopicResult& result, const TopicReport& report, co
                                  {"model_bytes", result.model_bytes},
                                  {"slice_bytes", result.slice_bytes},
                                  {"shard_bytes", report.shard_bytes}};
-  if (report.score) line["perplexity"] = report.score->perplexity, line["scored_tokens"] = report.score->tokens;
+  if (report.score)
+    line["perplexity"] = report.score->perplexity, line["scored_tokens"] = report.score->tokens;
   if (report.known_score) line["true_perplexity"] = report.known_score->perplexity;
   if (!report.cosines.empty()) line["topics_found"] = report.found(), line["cosines"] = report.cosines;
   return line.dump();
 }
 
 std::string result_text(const TopicResult& result, const TopicReport& report, const TopicOptions& how) {
-  std::string text = fmt::format("{} topics after {} sweeps in {:.2f} s; the start took {:.2f} s", how.model.topics,
-                                 result.sweeps, result.seconds, result.start_seconds);
+  std::string text = fmt::format("{} topics after {} sweeps in {:.2f} s; the start took {:.2f} s",
+                                 how.model.topics, result.sweeps, result.seconds, result.start_seconds);
   if (report.score)
-    text += fmt::format("\nperplexity {:.1f} on {} held-out tokens", report.score->perplexity, report.score->tokens);
-  if (report.known_score) text += fmt::format("; that of the true topics is {:.1f}", report.known_score->perplexity);
+    text += fmt::format("\nperplexity {:.1f} on {} held-out tokens", report.score->perplexity,
+                        report.score->tokens);
+  if (report.known_score)
+    text += fmt::format("; that of the true topics is {:.1f}", report.known_score->perplexity);
   if (!report.cosines.empty())
     text += fmt::format("\n{} of {} true topics are found, with a cosine of at least {}", report.found(),
                         report.cosines.size(), kFoundCosine);
-  text += fmt::format("\nmodel {:.1f} MB; rank 0 sent {:.1f} MB and received {:.1f} MB", result.model_bytes / 1e6,
-                      report.bytes_sent / 1e6, report.bytes_received / 1e6);
+  text += fmt::format("\nmodel {:.1f} MB; rank 0 sent {:.1f} MB and received {:.1f} MB",
+                      result.model_bytes / 1e6, report.bytes_sent / 1e6, report.bytes_received / 1e6);
   return text;
 }
 
@@ -278,14 +283,17 @@ void check_topics_command(const RunSpec& spec, const TopicsSpec& what) {
   check_topics(topic_options(spec, what));
   const std::string& name = spec.exchange.name;
   if (name != exchange_table().front().name)  // the first row is the default
-    throw ConfigError("--exchange", fmt::format("topics keeps its counts on shards and has no exchange; leave "
-                                                "out \"{}\"", name));
+    throw ConfigError("--exchange",
+                      fmt::format("topics keeps its counts on shards and has no exchange; leave "
+                                  "out \"{}\"",
+                                  name));
   if (what.data.empty() && !what.held_out.empty())
     throw ConfigError("--held-out", "a generated corpus holds documents of its own out; use --test-share");
   if (!what.save.empty() && !std::filesystem::is_directory(what.save))
-    throw ConfigError("--save-topics",
-                      fmt::format("{} is not a folder: make it first; rank 0 writes phi.npy and topics.txt into it",
-                                  what.save));
+    throw ConfigError(
+        "--save-topics",
+        fmt::format("{} is not a folder: make it first; rank 0 writes phi.npy and topics.txt into it",
+                    what.save));
 }
 
 int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& session) {
@@ -298,20 +306,26 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
   if (!what.score.empty()) return score_only(what, data, group, options.json);
   how.model.words = data.training.words;
   const bool scores = !what.held_out.empty() || what.test_share > 0;
-  TopicTable table(environment, {.width = how.model.topics, .workers = group.size(),
-                                 .memory_limit = shard_limit(how.memory_limit), .totals = true});
+  TopicTable table(environment, {.width = how.model.topics,
+                                 .workers = group.size(),
+                                 .memory_limit = shard_limit(how.memory_limit),
+                                 .totals = true});
   RowStore& rows = table.rows();
   const ReadTopics read = topics_of_counts(rows, how.model);
   const ScoreOptions scoring{.topics = how.model.topics, .alpha = how.model.alpha};
   TopicReport report;
-  const auto score = [&](const ReadTopics& topics) { return score_topics(group, data.held_out, topics, scoring); };
-  if (scores && !data.truth.empty()) report.known_score = score(topics_of_matrix(data.truth, how.model.topics));
+  const auto score = [&](const ReadTopics& topics) {
+    return score_topics(group, data.held_out, topics, scoring);
+  };
+  if (scores && !data.truth.empty())
+    report.known_score = score(topics_of_matrix(data.truth, how.model.topics));
   TopicParts parts{.group = group, .corpus = data.training, .rows = rows, .clock = environment.process.clock};
   parts.stop = &environment.process.stop;
   parts.on_sweep = [&](const TopicSweep& sweep) {
     session.note_loop_step(sweep.sweep);
     report.score.reset();
-    const bool due = sweep.sweep == how.sweeps || (what.score_every > 0 && sweep.sweep % what.score_every == 0);
+    const bool due =
+        sweep.sweep == how.sweeps || (what.score_every > 0 && sweep.sweep % what.score_every == 0);
     if (scores && due) report.score = score(read);
     if (prints) print_line(sweep_line(sweep, report.score, options.json));
   };
@@ -330,7 +344,8 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
   if (whole && scores && !report.score) report.score = score(read);  // of a run that was finished before
   agree_on_success(group, [&] {
     if (!speaks || !whole) return;
-    if (!data.truth.empty()) report.cosines = match_topics(data.truth, how.model.words, how.model.topics, read);
+    if (!data.truth.empty())
+      report.cosines = match_topics(data.truth, how.model.words, how.model.topics, read);
     if (!what.save.empty()) export_topics(what.save, what.vocabulary, how.model, read);
   });
   report.shard_bytes = table.finish();

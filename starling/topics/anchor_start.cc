@@ -55,7 +55,9 @@ class Surroundings {
     return list;
   }
   // Returns the share of a word among all tokens.
-  double share(int32_t word) const { return static_cast<double>(documents_.tokens_of(word).size()) / tokens_; }
+  double share(int32_t word) const {
+    return static_cast<double>(documents_.tokens_of(word).size()) / tokens_;
+  }
 
  private:
   const Corpus& corpus_;
@@ -73,8 +75,9 @@ double excess_of(int32_t word, Surroundings& around, std::vector<double>& scratc
     scratch[static_cast<size_t>(v)] = n;
     seen.push_back(v);
   });
-  const double b = around.count(
-      word, 1, 2, [&](int32_t v, uint32_t n) { sum += scratch[static_cast<size_t>(v)] * n / around.share(v); });
+  const double b = around.count(word, 1, 2, [&](int32_t v, uint32_t n) {
+    sum += scratch[static_cast<size_t>(v)] * n / around.share(v);
+  });
   for (const int32_t v : seen) scratch[static_cast<size_t>(v)] = 0;
   return a > 0 && b > 0 ? std::max(0.0, sum / (a * b) - 1) : 0;
 }
@@ -123,7 +126,8 @@ class AnchorChoice {
 
   void add_lifts(int32_t anchor, int32_t topic, std::vector<Entry>& entries) {
     std::vector<std::pair<int32_t, uint32_t>> found;
-    const double tokens = around_.count(anchor, 0, 1, [&](int32_t v, uint32_t n) { found.push_back({v, n}); });
+    const double tokens =
+        around_.count(anchor, 0, 1, [&](int32_t v, uint32_t n) { found.push_back({v, n}); });
     for (const auto& [v, n] : found) {
       const double lift = (n + 1) / (tokens * around_.share(v) + 1);
       cover_[static_cast<size_t>(v)] = std::max(cover_[static_cast<size_t>(v)], lift);

@@ -1,8 +1,8 @@
 // The first topics of tokens. A sampler that begins with random topics needs hundreds of sweeps until topics
 // emerge, and then keeps topics that are mixtures of two and topics that occur twice. Here each topic begins
-// with an anchor: a word whose documents have their own vocabulary (after Arora et al., "A practical algorithm
-// for topic modeling with provable guarantees", ICML 2013). Topic k then begins with the words that occur more
-// often in the documents of anchor k than in the corpus.
+// with an anchor: a word whose documents have their own vocabulary (after Arora et al., "A practical
+// algorithm for topic modeling with provable guarantees", ICML 2013). Topic k then begins with the words that
+// occur more often in the documents of anchor k than in the corpus.
 //
 //   lift(w | a) = (tokens of w in the documents of a + 1) / (their expected number + 1)
 //
@@ -27,7 +27,7 @@ struct TopicStart {
     int32_t topic;
     float weight;
   };
-  std::vector<uint32_t> begin;   // by word, in `choices`; one more at the end. Empty: all topics are random
+  std::vector<uint32_t> begin;  // by word, in `choices`; one more at the end. Empty: all topics are random
   std::vector<Choice> choices;
   std::vector<int32_t> anchors;  // of each topic that has one
 

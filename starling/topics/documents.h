@@ -52,7 +52,9 @@ class Documents {
   // Returns the place of a document's first token. d may be count().
   uint32_t begin(size_t d) const { return begin_[d]; }
   // Returns the topics of a document's tokens.
-  std::span<const Topic> topics_of(size_t d) const { return {topic_.data() + begin_[d], begin_[d + 1] - begin_[d]}; }
+  std::span<const Topic> topics_of(size_t d) const {
+    return {topic_.data() + begin_[d], begin_[d + 1] - begin_[d]};
+  }
   // Returns the topic of each token.
   std::span<const Topic> topics() const { return topic_; }
   // Returns the tokens of a word.

@@ -26,7 +26,8 @@ double log_gamma_number(double shape, RandomBits& random) {
   while (true) {
     const double x = normal(random), v = std::pow(1 + c * x, 3);
     if (v <= 0) continue;
-    if (std::log1p(-random.uniform()) < x * x / 2 + d - d * v + d * std::log(v)) return std::log(d * v) + more;
+    if (std::log1p(-random.uniform()) < x * x / 2 + d - d * v + d * std::log(v))
+      return std::log(d * v) + more;
   }
 }
 
@@ -41,7 +42,8 @@ void draw_dirichlet(double concentration, RandomBits& random, std::vector<double
 // Draws a place of a cumulative distribution, whose last element is about 1.
 size_t draw_place(const double* cumulative, size_t count, RandomBits& random) {
   const double at = random.uniform() * cumulative[count - 1];
-  return std::min(count - 1, static_cast<size_t>(std::upper_bound(cumulative, cumulative + count, at) - cumulative));
+  return std::min(count - 1,
+                  static_cast<size_t>(std::upper_bound(cumulative, cumulative + count, at) - cumulative));
 }
 
 }  // namespace
@@ -82,7 +84,8 @@ Corpus generate_corpus(const GeneratedCorpus& spec, const std::vector<float>& ph
     }
     if (corpus.word.size() >= std::numeric_limits<uint32_t>::max())
       throw ConfigError("--documents", fmt::format("{} documents have too many tokens for {} ranks; use more "
-                                                   "ranks", spec.documents, ranks));
+                                                   "ranks",
+                                                   spec.documents, ranks));
     std::sort(corpus.word.end() - tokens, corpus.word.end());
     corpus.id.push_back(d);
     corpus.begin.push_back(static_cast<uint32_t>(corpus.word.size()));

@@ -1,5 +1,6 @@
-// RandomBits is the stream of random numbers of one word in one sweep: SplitMix64 from a key (base/keyed_random.h).
-// Equal keys give equal numbers, so that a resumed run repeats those of an uninterrupted one.
+// RandomBits is the stream of random numbers of one word in one sweep: SplitMix64 from a key
+// (base/keyed_random.h). Equal keys give equal numbers, so that a resumed run repeats those of an
+// uninterrupted one.
 #pragma once
 
 #include <cstdint>

@@ -97,7 +97,8 @@ Corpus read_corpus(const std::string& path, int rank, int ranks) {
     own.push_back({entry[0] - 1, static_cast<int32_t>(entry[1] - 1), static_cast<int32_t>(entry[2])});
   }
   if (seen != entries)
-    throw DataError(fmt::format("{}: the third line announces {} entries, and the file has {}", path, entries, seen));
+    throw DataError(
+        fmt::format("{}: the third line announces {} entries, and the file has {}", path, entries, seen));
   std::sort(own.begin(), own.end(), [](const DocumentEntry& a, const DocumentEntry& b) {
     return a.document != b.document ? a.document < b.document : a.word < b.word;
   });
@@ -135,14 +136,16 @@ TopicMatrix read_topic_matrix(const std::string& path) {
   char head[10];
   if (!file.read(head, sizeof(head)) || std::string_view(head, 8) != kNpyMagic)
     throw DataError(path + ": this is no .npy file of version 1.0");
-  std::string header(static_cast<unsigned char>(head[8]) + 256 * static_cast<size_t>(static_cast<unsigned char>(head[9])),
-                     ' ');
+  std::string header(
+      static_cast<unsigned char>(head[8]) + 256 * static_cast<size_t>(static_cast<unsigned char>(head[9])),
+      ' ');
   if (!file.read(header.data(), static_cast<std::streamsize>(header.size())))
     throw DataError(path + ": the file ends in its header");
   long long words = 0, topics = 0;
   const size_t shape = header.find("'shape': (");
-  if (header.find("'<f4'") == std::string::npos || header.find("'fortran_order': False") == std::string::npos ||
-      shape == std::string::npos || std::sscanf(header.c_str() + shape, "'shape': (%lld, %lld)", &words, &topics) != 2)
+  if (header.find("'<f4'") == std::string::npos ||
+      header.find("'fortran_order': False") == std::string::npos || shape == std::string::npos ||
+      std::sscanf(header.c_str() + shape, "'shape': (%lld, %lld)", &words, &topics) != 2)
     throw DataError(path + ": a row-major matrix of float32 is expected, with a row for each word");
   if (words < 1 || words > std::numeric_limits<int32_t>::max() || topics < 1 || topics > kMostTopics)
     throw DataError(fmt::format("{}: {} × {} is no matrix of words and topics", path, words, topics));
@@ -151,13 +154,16 @@ TopicMatrix read_topic_matrix(const std::string& path) {
   file.seekg(0, std::ios::end);
   const auto bytes = static_cast<int64_t>(file.tellg() - from);
   if (bytes != 4 * words * topics)
-    throw DataError(fmt::format("{}: {} bytes behind the header instead of {}", path, bytes, 4 * words * topics));
+    throw DataError(
+        fmt::format("{}: {} bytes behind the header instead of {}", path, bytes, 4 * words * topics));
   file.seekg(from);
   matrix.values.resize(static_cast<size_t>(words * topics));
-  if (!file.read(reinterpret_cast<char*>(matrix.values.data()), bytes)) throw DataError(path + ": the file cannot be read");
+  if (!file.read(reinterpret_cast<char*>(matrix.values.data()), bytes))
+    throw DataError(path + ": the file cannot be read");
   for (size_t i = 0; i < matrix.values.size(); ++i) {
     if (!(matrix.values[i] >= 0) || !std::isfinite(matrix.values[i]))
-      throw DataError(fmt::format("{}: element {} is {}, which is no probability", path, i, matrix.values[i]));
+      throw DataError(
+          fmt::format("{}: element {} is {}, which is no probability", path, i, matrix.values[i]));
   }
   return matrix;
 }

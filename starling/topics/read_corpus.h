@@ -10,9 +10,9 @@
 namespace starling {
 
 // Reads the documents of one of `ranks` ranks from a file in the bag-of-words format of the UCI repository:
-// the numbers of documents, words and entries, one per line, and then an entry "document word count" per line,
-// with numbers from 1 on. Documents without entries stay empty. The rank reads the whole file and keeps its
-// documents, which are consecutive. Errors: DataError that names the file and the line.
+// the numbers of documents, words and entries, one per line, and then an entry "document word count" per
+// line, with numbers from 1 on. Documents without entries stay empty. The rank reads the whole file and keeps
+// its documents, which are consecutive. Errors: DataError that names the file and the line.
 Corpus read_corpus(const std::string& path, int rank, int ranks);
 
 // Reads the words of a vocabulary, one per line. Errors: DataError that names the file, also if there are not

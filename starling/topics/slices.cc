@@ -53,7 +53,8 @@ std::vector<WordSlice> cut_words(std::span<const int64_t> tokens, int32_t topics
   if (slices == 0) slices = ranks == 1 ? 1 : kSlicesPerRank * ranks;
   std::vector<WordSlice> out = cut_evenly(tokens, topics, std::max(slices, least), most_bytes);
   const auto words = static_cast<int32_t>(tokens.size());
-  while (std::ssize(out) < least || out.size() % static_cast<size_t>(ranks) != 0) out.push_back({words, words});
+  while (std::ssize(out) < least || out.size() % static_cast<size_t>(ranks) != 0)
+    out.push_back({words, words});
   return out;
 }
 

@@ -61,10 +61,12 @@ void SparseSampler::end_word() {
 }
 
 int32_t SparseSampler::draw(uint32_t document, RandomBits& random) const {
-  const std::span<const Share> shares(shares_.data() + begin_[document], begin_[document + 1] - begin_[document]);
+  const std::span<const Share> shares(shares_.data() + begin_[document],
+                                      begin_[document + 1] - begin_[document]);
   float sum = 0;
   for (const Share& share : shares) sum += static_cast<float>(share.count) * phi_[share.topic];
-  auto at = static_cast<float>(random.uniform() * (static_cast<double>(sum) + model_.alpha * proposal_.sum()));
+  auto at =
+      static_cast<float>(random.uniform() * (static_cast<double>(sum) + model_.alpha * proposal_.sum()));
   if (at >= sum) return proposal_.draw(random);
   for (const Share& share : shares) {
     at -= static_cast<float>(share.count) * phi_[share.topic];

@@ -3,11 +3,11 @@
 //
 //   p(k) ∝ (m_dk + α) φ_wk = m_dk φ_wk + α φ_wk,    φ_wk = (m_wk + β) / (m_k + V β).
 //
-// A document has few topics. So the first part is a sum over these, and the second part has the sum α Σ_k φ_wk,
-// which is equal for all tokens of a word, and is drawn in constant time. SaberLDA draws it from a tree that
-// suits a GPU, and SparseSampler from alias tables. A token takes time in proportion to the number of topics
-// of its document. The sweeps are stochastic expectation maximization, and not a chain with the posterior as
-// its distribution.
+// A document has few topics. So the first part is a sum over these, and the second part has the sum α Σ_k
+// φ_wk, which is equal for all tokens of a word, and is drawn in constant time. SaberLDA draws it from a tree
+// that suits a GPU, and SparseSampler from alias tables. A token takes time in proportion to the number of
+// topics of its document. The sweeps are stochastic expectation maximization, and not a chain with the
+// posterior as its distribution.
 //
 // Here m_wk is of the beginning of the word and m_k of the beginning of the slice, which differ from those of
 // the beginning of the sweep only by m_k.
@@ -51,14 +51,14 @@ class SparseSampler : public TopicSampler {
   const TopicModel model_;
   Documents& documents_;
   double beta_ = 0;
-  std::vector<int32_t> sizes_;       // n_k, with the changes
-  std::vector<float> phi_;           // of the present row, or of a word without counts
-  std::vector<uint32_t> begin_;      // by document, in shares_; one more at the end
-  std::vector<Share> shares_;        // of all documents before the sweep
+  std::vector<int32_t> sizes_;   // n_k, with the changes
+  std::vector<float> phi_;       // of the present row, or of a word without counts
+  std::vector<uint32_t> begin_;  // by document, in shares_; one more at the end
+  std::vector<Share> shares_;    // of all documents before the sweep
   WordProposal proposal_;
-  std::vector<int32_t> changes_;     // of the present row, by topic
-  std::vector<int32_t> changed_;     // topics of changes_
-  std::vector<uint32_t> counts_;     // zeros, by topic
+  std::vector<int32_t> changes_;  // of the present row, by topic
+  std::vector<int32_t> changed_;  // topics of changes_
+  std::vector<uint32_t> counts_;  // zeros, by topic
 };
 
 }  // namespace starling

@@ -45,13 +45,15 @@ JobCheckpointOptions checkpoint_options(const TopicOptions& options, const Topic
 }
 
 // Copies the topics of the rank's documents that a part has. Returns their number.
-size_t take_part(const CheckpointArrays& part, const Corpus& corpus, int32_t most, std::vector<Topic>& topics) {
+size_t take_part(const CheckpointArrays& part, const Corpus& corpus, int32_t most,
+                 std::vector<Topic>& topics) {
   const auto ids = part.get<int64_t>("documents");
   const auto begin = part.get<uint32_t>("begin");
   const auto stored = part.get<Topic>("topics");
   const auto refuse = [] {
-    throw Error(ErrorCode::kCheckpoint, "the arrays of a checkpoint of topics do not fit each other; remove the "
-                                        "folder to start anew");
+    throw Error(ErrorCode::kCheckpoint,
+                "the arrays of a checkpoint of topics do not fit each other; remove the "
+                "folder to start anew");
   };
   if (begin.size() != ids.size() + 1 || begin.back() != stored.size() ||
       !std::is_sorted(begin.begin(), begin.end()) || !std::is_sorted(ids.begin(), ids.end()))
@@ -88,9 +90,10 @@ int64_t TopicCheckpoint::resume(Documents& documents) {
     for (int rank = 0; rank < found->ranks; ++rank)
       taken += take_part(checkpoint_.read(*found, rank), parts_.corpus, topics_, topics);
     if (taken != parts_.corpus.count())
-      throw Error(ErrorCode::kCheckpoint,
-                  fmt::format("the checkpoint has {} of {} documents of rank {}; remove the folder to start anew",
-                              taken, parts_.corpus.count(), parts_.group.rank()));
+      throw Error(
+          ErrorCode::kCheckpoint,
+          fmt::format("the checkpoint has {} of {} documents of rank {}; remove the folder to start anew",
+                      taken, parts_.corpus.count(), parts_.group.rank()));
     documents.assign(topics);
   });
   return found->step;

@@ -15,8 +15,8 @@ class TopicCheckpoint {
   // The arguments must outlive this object. Collective. Errors: CommError.
   TopicCheckpoint(const TopicOptions& options, const TopicParts& parts);
 
-  // Fills in the topics from the checkpoint, which any number of ranks may have written. Returns its sweep, or
-  // −1 if there is none. Collective. Errors: as JobCheckpoint::find() and read().
+  // Fills in the topics from the checkpoint, which any number of ranks may have written. Returns its sweep,
+  // or −1 if there is none. Collective. Errors: as JobCheckpoint::find() and read().
   int64_t resume(Documents& documents);
   // Writes the topics after `sweep` sweeps. Does nothing without a folder. Collective. Errors: as
   // JobCheckpoint::save().

@@ -12,7 +12,8 @@ constexpr int64_t kWordsAtOnce = 1000;
 }  // namespace
 
 std::vector<int32_t> best_assignment(std::span<const double> values, int32_t n) {
-  // Shortest augmenting paths with potentials, on costs −values. Rows and columns count from 1, and 0 is none.
+  // Shortest augmenting paths with potentials, on costs −values. Rows and columns count from 1, and 0 is
+  // none.
   const auto size = static_cast<size_t>(n) + 1;
   std::vector<double> row_price(size, 0), column_price(size, 0);
   std::vector<size_t> row_of(size, 0), from(size, 0);

@@ -1,7 +1,7 @@
-// TopicModel names the numbers of latent Dirichlet allocation (Blei, Ng and Jordan, JMLR 2003). Document d has
-// a mixture of topics θ_d ~ Dirichlet(α), topic k has a distribution of words φ_k ~ Dirichlet(β), and each
-// token has a topic z ~ θ_d and a word w ~ φ_z. n_dk, n_wk and n_k count the tokens with topic k in document
-// d, of word w, and in all documents.
+// TopicModel names the numbers of latent Dirichlet allocation (Blei, Ng and Jordan, JMLR 2003). Document d
+// has a mixture of topics θ_d ~ Dirichlet(α), topic k has a distribution of words φ_k ~ Dirichlet(β), and
+// each token has a topic z ~ θ_d and a word w ~ φ_z. n_dk, n_wk and n_k count the tokens with topic k in
+// document d, of word w, and in all documents.
 #pragma once
 
 #include <cstdint>

@@ -40,8 +40,8 @@ class TopicSampler {
   virtual int32_t size(int32_t topic) const = 0;
   // Samples the tokens of the word row.key. row: its counts. A token without a topic gets one from `start`.
   // Appends the changes of the row to `change`, with ascending topics.
-  virtual void sample(const Row& row, std::span<const Token> tokens, const TopicStart& start, RandomBits random,
-                      WordChange& change, SamplerCounts& counts) = 0;
+  virtual void sample(const Row& row, std::span<const Token> tokens, const TopicStart& start,
+                      RandomBits random, WordChange& change, SamplerCounts& counts) = 0;
 };
 
 }  // namespace starling

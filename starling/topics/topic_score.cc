@@ -28,7 +28,8 @@ Chunk next_chunk(const Corpus& corpus, size_t from, size_t most_words) {
     std::vector<int64_t> own(words.begin(), words.end());
     own.erase(std::unique(own.begin(), own.end()), own.end());
     merged.clear();
-    std::set_union(chunk.words.begin(), chunk.words.end(), own.begin(), own.end(), std::back_inserter(merged));
+    std::set_union(chunk.words.begin(), chunk.words.end(), own.begin(), own.end(),
+                   std::back_inserter(merged));
     if (merged.size() > most_words && chunk.end > from) break;
     chunk.words.swap(merged);
     ++chunk.end;
@@ -51,9 +52,10 @@ class DocumentScorer {
     for (const int32_t w : second) {
       const double p = own_part(row_of(chunk, topics, w)) + common;
       if (!(p > 0) || !std::isfinite(p))
-        throw Error(ErrorCode::kNumeric,
-                    fmt::format("word {} of document {} has probability {}: smooth φ, so that no element is 0", w,
-                                corpus.id[d], p));
+        throw Error(
+            ErrorCode::kNumeric,
+            fmt::format("word {} of document {} has probability {}: smooth φ, so that no element is 0", w,
+                        corpus.id[d], p));
       sum += std::log(p);
     }
     return sum;
@@ -105,7 +107,8 @@ class DocumentScorer {
 
 }  // namespace
 
-TopicScore score_topics(Group& group, const Corpus& held_out, const ReadTopics& read, const ScoreOptions& options) {
+TopicScore score_topics(Group& group, const Corpus& held_out, const ReadTopics& read,
+                        const ScoreOptions& options) {
   double sums[3] = {0, 0, 0};  // of log p, tokens, documents
   agree_on_success(group, [&] {
     DocumentScorer scorer(options);
@@ -149,7 +152,8 @@ ReadTopics topics_of_counts(RowStore& rows, const TopicModel& model) {
       const Row row = counts.row(i);
       out.rows.begin_row(row.key);
       for (size_t j = 0; j < row.index.size(); ++j)
-        out.rows.add(row.index[j], static_cast<float>(row.value[j] * inverse[static_cast<size_t>(row.index[j])]));
+        out.rows.add(row.index[j],
+                     static_cast<float>(row.value[j] * inverse[static_cast<size_t>(row.index[j])]));
     }
   };
 }
@@ -161,7 +165,8 @@ ReadTopics topics_of_matrix(std::span<const float> phi, int32_t topics) {
     for (const int64_t w : words) {
       out.rows.begin_row(w);
       for (int32_t k = 0; k < topics; ++k) {
-        const float value = phi[static_cast<size_t>(w) * static_cast<size_t>(topics) + static_cast<size_t>(k)];
+        const float value =
+            phi[static_cast<size_t>(w) * static_cast<size_t>(topics) + static_cast<size_t>(k)];
         if (value != 0) out.rows.add(k, value);
       }
     }

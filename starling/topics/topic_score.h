@@ -1,5 +1,5 @@
-// The score of topics: the perplexity of the second halves of held-out documents, with θ from the first halves.
-// One scorer serves for φ from any program.
+// The score of topics: the perplexity of the second halves of held-out documents, with θ from the first
+// halves. One scorer serves for φ from any program.
 //
 // θ begins uniform. An iteration replaces it by that of expectation maximization with the prior α,
 //
@@ -43,7 +43,8 @@ struct TopicScore {
 
 // Scores the held-out documents of all ranks. Collective. Errors: DataError if there is no token to score;
 // Error(kNumeric) if a token has probability 0; those of `read`.
-TopicScore score_topics(Group& group, const Corpus& held_out, const ReadTopics& read, const ScoreOptions& options);
+TopicScore score_topics(Group& group, const Corpus& held_out, const ReadTopics& read,
+                        const ScoreOptions& options);
 
 // Reads φ = (n_wk + β) / (n_k + V β) from counts. `rows` must outlive the function.
 ReadTopics topics_of_counts(RowStore& rows, const TopicModel& model);

@@ -71,10 +71,10 @@ TopicOptions small_options() {
 
 // What a run of some ranks has made.
 struct SampledTopics {
-  TopicResult result;                      // of rank 0
-  std::map<int64_t, std::vector<Topic>> topics;  // by document
+  TopicResult result;                                    // of rank 0
+  std::map<int64_t, std::vector<Topic>> topics;          // by document
   std::map<int64_t, std::map<int32_t, int32_t>> counts;  // the rows of the table
-  std::vector<double> moved;               // of each sweep
+  std::vector<double> moved;                             // of each sweep
   uint64_t bytes = 0, expected_bytes = 0;  // of the row table, by the counters and by the formula
 };
 
@@ -166,7 +166,8 @@ class FormulaStore final : public RowStore {
 };
 
 // Samples with ranks that are threads. corpus: of a rank. change: may change what a rank is given.
-SampledTopics sample_on(int ranks, const TopicOptions& options, const std::function<Corpus(int)>& corpus_of_rank,
+SampledTopics sample_on(int ranks, const TopicOptions& options,
+                        const std::function<Corpus(int)>& corpus_of_rank,
                         const std::function<void(int, TopicParts&)>& change = {}) {
   SampledTopics sampled;
   std::mutex mutex;
@@ -203,7 +204,8 @@ SampledTopics sample_on(int ranks, const TopicOptions& options, const std::funct
       sampled.bytes += bytes;
       sampled.expected_bytes += expected;
       for (size_t d = 0; d < corpus.count() && !last.empty(); ++d)
-        sampled.topics[corpus.id[d]].assign(last.begin() + corpus.begin[d], last.begin() + corpus.begin[d + 1]);
+        sampled.topics[corpus.id[d]].assign(last.begin() + corpus.begin[d],
+                                            last.begin() + corpus.begin[d + 1]);
       if (self.rank == 0) {
         sampled.result = result;
         sampled.moved = moved;
@@ -211,7 +213,8 @@ SampledTopics sample_on(int ranks, const TopicOptions& options, const std::funct
           rows.scan(s, [&](const RowBatch& batch) {
             for (size_t i = 0; i < batch.size(); ++i) {
               const Row row = batch.row(i);
-              for (size_t j = 0; j < row.index.size(); ++j) sampled.counts[row.key][row.index[j]] = row.value[j];
+              for (size_t j = 0; j < row.index.size(); ++j)
+                sampled.counts[row.key][row.index[j]] = row.value[j];
             }
           });
         }
@@ -268,7 +271,8 @@ TEST(Documents, CountsEqualThoseOfAPlainLoop) {
     RandomBits random(3);
     for (int i = 0; i < 5000; ++i) {
       const auto list = documents.tokens_of(static_cast<int32_t>(random.below(2)));
-      documents.set(list[random.below(static_cast<uint32_t>(list.size()))], static_cast<Topic>(random.below(5)));
+      documents.set(list[random.below(static_cast<uint32_t>(list.size()))],
+                    static_cast<Topic>(random.below(5)));
     }
     std::vector<Topic> topic(documents.topics().begin(), documents.topics().end());
     Documents copy(corpus, topics);
@@ -398,7 +402,8 @@ TEST(SparseSampler, ATokenHasItsExactDistribution) {
       RandomBits random(word + 10 * d);
       constexpr int kDraws = 200'000;
       for (int i = 0; i < kDraws; ++i) found[static_cast<size_t>(sampler.draw(d, random))] += 1.0 / kDraws;
-      for (size_t k = 0; k < 4; ++k) EXPECT_NEAR(found[k], exact[k] / sum, 0.005) << word << ' ' << d << ' ' << k;
+      for (size_t k = 0; k < 4; ++k)
+        EXPECT_NEAR(found[k], exact[k] / sum, 0.005) << word << ' ' << d << ' ' << k;
     }
     sampler.end_word();
   }
@@ -435,11 +440,13 @@ TEST(TrainTopics, SweepsAreCloseToTheExactPosteriorOfATinyCorpus) {
     for (int i = 0; i < 9; ++i) topics.push_back(static_cast<Topic>(state >> i & 1));
     sum += exact[topics] = std::exp(log_joint(corpus, topics, options.model));
   }
-  sample_on(1, options, [&](int) { return corpus; }, [&](int, TopicParts& parts) {
-    parts.on_topics = [&](std::span<const Topic> topics) {
-      found[{topics.begin(), topics.end()}] += 1.0 / static_cast<double>(options.sweeps);
-    };
-  });
+  sample_on(
+      1, options, [&](int) { return corpus; },
+      [&](int, TopicParts& parts) {
+        parts.on_topics = [&](std::span<const Topic> topics) {
+          found[{topics.begin(), topics.end()}] += 1.0 / static_cast<double>(options.sweeps);
+        };
+      });
   double distance = 0, uniform = 0;
   for (const auto& [topics, p] : exact) {
     distance += std::abs(p / sum - found[topics]) / 2;
@@ -453,8 +460,11 @@ TEST(TrainTopics, SweepsAreCloseToTheExactPosteriorOfATinyCorpus) {
 
 TEST(TrainTopics, EveryNumberOfRanksKeepsTheCountsAndSendsTheBytesOfTheFormula) {
   const Corpus whole = generated_on(1)(0);
-  for (const auto& [ranks, sampler] : {std::pair{1, SamplerKind::kLight}, {2, SamplerKind::kLight},
-                                       {3, SamplerKind::kLight}, {1, SamplerKind::kSaber}, {3, SamplerKind::kSaber}}) {
+  for (const auto& [ranks, sampler] : {std::pair{1, SamplerKind::kLight},
+                                       {2, SamplerKind::kLight},
+                                       {3, SamplerKind::kLight},
+                                       {1, SamplerKind::kSaber},
+                                       {3, SamplerKind::kSaber}}) {
     TopicOptions options = small_options();
     options.sampler = sampler;
     options.sweeps = 4;
@@ -483,11 +493,12 @@ TEST(TrainTopics, AResumedRunHasTheBitsOfAnUninterruptedOne) {
     const SampledTopics straight = sample_on(ranks, options, generated_on(ranks));
     options.checkpoint = folder.file("ck");
     std::atomic<bool> stop = false;
-    const SampledTopics first = sample_on(ranks, options, generated_on(ranks), [&](int rank, TopicParts& parts) {
-      if (rank != 0) return;
-      parts.stop = &stop;
-      parts.on_topics = [&, sweep = 0](std::span<const Topic>) mutable { stop = ++sweep >= 2; };
-    });
+    const SampledTopics first =
+        sample_on(ranks, options, generated_on(ranks), [&](int rank, TopicParts& parts) {
+          if (rank != 0) return;
+          parts.stop = &stop;
+          parts.on_topics = [&, sweep = 0](std::span<const Topic>) mutable { stop = ++sweep >= 2; };
+        });
     EXPECT_TRUE(first.result.interrupted);
     EXPECT_EQ(first.result.sweeps, 3);
     const SampledTopics rest = sample_on(ranks, options, generated_on(ranks));
@@ -530,7 +541,8 @@ std::vector<float> plain_gibbs(const Corpus& corpus, const TopicModel& model, in
         if (topic[i] >= 0) change(-1);
         double sum = 0;
         for (size_t k = 0; k < topics; ++k)
-          p[k] = sum += (in_document[k] + model.alpha) * (row[k] + model.beta) / (sizes[k] + model.words * model.beta);
+          p[k] = sum +=
+              (in_document[k] + model.alpha) * (row[k] + model.beta) / (sizes[k] + model.words * model.beta);
         const double at = random.uniform() * sum;
         topic[i] = static_cast<int>(std::upper_bound(p.begin(), p.end() - 1, at) - p.begin());
         change(1);
@@ -540,7 +552,8 @@ std::vector<float> plain_gibbs(const Corpus& corpus, const TopicModel& model, in
   std::vector<float> phi(in_topic.size());
   for (size_t w = 0; w < static_cast<size_t>(model.words); ++w) {
     for (size_t k = 0; k < topics; ++k)
-      phi[w * topics + k] = static_cast<float>((in_topic[w * topics + k] + model.beta) / (sizes[k] + model.words * model.beta));
+      phi[w * topics + k] =
+          static_cast<float>((in_topic[w * topics + k] + model.beta) / (sizes[k] + model.words * model.beta));
   }
   return phi;
 }
@@ -562,7 +575,9 @@ TEST(TrainTopics, FindsTheTopicsOfAGeneratedCorpusOnEveryNumberOfRanks) {
     options.warm_sweeps = 20;
     double perplexity = 0;
     std::vector<double> cosines;
-    const auto part_of_rank = [&, count = ranks](int rank) { return split_corpus(generated_on(count, spec)(rank), 0.1).first; };
+    const auto part_of_rank = [&, count = ranks](int rank) {
+      return split_corpus(generated_on(count, spec)(rank), 0.1).first;
+    };
     const SampledTopics sampled = sample_on(ranks, options, part_of_rank, [&](int rank, TopicParts& parts) {
       RowStore* rows = &parts.rows;
       if (rank != 0) return;
@@ -619,13 +634,15 @@ TEST(TopicScore, EqualsPlainLoops) {
     std::vector<double> theta(10, 0.1);
     const auto p = [&](int32_t w) {
       double all = 0;
-      for (size_t k = 0; k < 10; ++k) all += theta[k] * static_cast<double>(phi[static_cast<size_t>(w) * 10 + k]);
+      for (size_t k = 0; k < 10; ++k)
+        all += theta[k] * static_cast<double>(phi[static_cast<size_t>(w) * 10 + k]);
       return all;
     };
     for (int i = 0; i < 50; ++i) {
       std::vector<double> next(10, 0.1);
       for (const int32_t w : first) {
-        for (size_t k = 0; k < 10; ++k) next[k] += theta[k] * static_cast<double>(phi[static_cast<size_t>(w) * 10 + k]) / p(w);
+        for (size_t k = 0; k < 10; ++k)
+          next[k] += theta[k] * static_cast<double>(phi[static_cast<size_t>(w) * 10 + k]) / p(w);
       }
       const double all = std::accumulate(next.begin(), next.end(), 0.0);
       for (size_t k = 0; k < 10; ++k) theta[k] = next[k] / all;
@@ -637,8 +654,8 @@ TEST(TopicScore, EqualsPlainLoops) {
     run_ranks(ranks, [&](const ThreadRank& self) {
       const auto group = ranks == 1 ? make_single_group() : join_group(*self.store, self.rank, ranks);
       const Corpus own = split_corpus(generate_corpus(spec, truth, self.rank, ranks), 0.2).second;
-      const TopicScore score =
-          score_topics(*group, own, topics_of_matrix(phi, 10), {.topics = 10, .alpha = 0.1, .words_at_once = 90});
+      const TopicScore score = score_topics(*group, own, topics_of_matrix(phi, 10),
+                                            {.topics = 10, .alpha = 0.1, .words_at_once = 90});
       EXPECT_NEAR(score.perplexity / expected, 1, 1e-4);
       EXPECT_EQ(score.tokens, tokens);
       EXPECT_EQ(score.documents, std::ssize(held_out.id));
@@ -655,7 +672,8 @@ TEST(TopicMatch, TheAssignmentIsTheBestOfAllPermutations) {
     std::iota(order.begin(), order.end(), 0);
     const auto sum_of = [&](const std::vector<int32_t>& columns) {
       double sum = 0;
-      for (size_t i = 0; i < columns.size(); ++i) sum += values[i * columns.size() + static_cast<size_t>(columns[i])];
+      for (size_t i = 0; i < columns.size(); ++i)
+        sum += values[i * columns.size() + static_cast<size_t>(columns[i])];
       return sum;
     };
     double best = 0;

@@ -75,7 +75,8 @@ class SliceChanges {
 };
 
 std::unique_ptr<TopicSampler> make_sampler(const TopicOptions& options, Documents& documents) {
-  if (options.sampler == SamplerKind::kSaber) return std::make_unique<SparseSampler>(options.model, documents);
+  if (options.sampler == SamplerKind::kSaber)
+    return std::make_unique<SparseSampler>(options.model, documents);
   return std::make_unique<WordSampler>(options.model, documents, options.cycles);
 }
 
@@ -172,10 +173,12 @@ class TopicRun {
 
   double beta_of(int64_t sweep) const {
     const double last = options_.model.beta;
-    const double first = std::max(last, kFirstBeta * static_cast<double>(result_.tokens) /
-                                            (static_cast<double>(options_.model.topics) * options_.model.words));
+    const double first =
+        std::max(last, kFirstBeta * static_cast<double>(result_.tokens) /
+                           (static_cast<double>(options_.model.topics) * options_.model.words));
     if (sweep >= options_.warm_sweeps) return last;
-    return last * std::pow(first / last, 1 - static_cast<double>(sweep) / static_cast<double>(options_.warm_sweeps));
+    return last *
+           std::pow(first / last, 1 - static_cast<double>(sweep) / static_cast<double>(options_.warm_sweeps));
   }
 
   TopicSweep sweep() {
@@ -206,7 +209,8 @@ class TopicRun {
     ++result_.sweeps;
     agree(counts);
     done.sweep = result_.sweeps;
-    done.moved = counts.tokens > 0 ? static_cast<double>(counts.moved) / static_cast<double>(counts.tokens) : 0;
+    done.moved =
+        counts.tokens > 0 ? static_cast<double>(counts.moved) / static_cast<double>(counts.tokens) : 0;
     done.seconds = to_seconds(parts_.clock.now() - start);
     result_.seconds += done.seconds;
     return done;
@@ -218,7 +222,8 @@ class TopicRun {
     for (size_t i = 0; i + 1 < rows_.size(); ++i) {
       const Row row = rows_.row(i);
       const auto word = static_cast<int32_t>(row.key);
-      const uint64_t key = key_of(options_.seed, static_cast<uint64_t>(result_.sweeps), static_cast<uint64_t>(word));
+      const uint64_t key =
+          key_of(options_.seed, static_cast<uint64_t>(result_.sweeps), static_cast<uint64_t>(word));
       sampler_->sample(row, documents_.tokens_of(word), start_,
                        RandomBits(key + static_cast<uint64_t>(parts_.group.rank()) * kGolden * kGolden),
                        changes_.open(), counts);

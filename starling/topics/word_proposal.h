@@ -1,6 +1,6 @@
-// WordProposal draws topics from q(k) ∝ (m_wk + β) / (m_k + V β) for one word at a time, where m are counts that
-// do not change meanwhile. The row of a word has few topics, so q is a mixture: m_wk / (m_k + V β) has an alias
-// table for each word, and β / (m_k + V β) has one for all words.
+// WordProposal draws topics from q(k) ∝ (m_wk + β) / (m_k + V β) for one word at a time, where m are counts
+// that do not change meanwhile. The row of a word has few topics, so q is a mixture: m_wk / (m_k + V β) has
+// an alias table for each word, and β / (m_k + V β) has one for all words.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,8 @@ int32_t WordSampler::draw_from_document(const Token& token, RandomBits& random) 
   const uint32_t tokens = documents_.begin(token.document + 1) - begin;
   const uint64_t bits = random.bits();
   const auto count = static_cast<float>(tokens);
-  const float at = static_cast<float>(bits >> 40) * 0x1p-24F * (count + alpha_ * static_cast<float>(model_.topics));
+  const float at =
+      static_cast<float>(bits >> 40) * 0x1p-24F * (count + alpha_ * static_cast<float>(model_.topics));
   if (at < count) return documents_.topics()[begin + RandomBits::below(static_cast<uint32_t>(bits), tokens)];
   return static_cast<int32_t>(
       RandomBits::below(static_cast<uint32_t>(bits), static_cast<uint32_t>(model_.topics)));
@@ -79,7 +80,8 @@ bool WordSampler::accepts_from_document(int32_t topic, int32_t next, RandomBits&
   return up >= down || static_cast<float>(random.uniform()) * down < up;
 }
 
-bool WordSampler::accepts_from_word(const Token& token, int32_t topic, int32_t next, RandomBits& random) const {
+bool WordSampler::accepts_from_word(const Token& token, int32_t topic, int32_t next,
+                                    RandomBits& random) const {
   const auto [in_s, in_t] =
       documents_.count_two(token.document, static_cast<Topic>(topic), static_cast<Topic>(next));
   const State& s = states_[static_cast<size_t>(topic)];

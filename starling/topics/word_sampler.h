@@ -1,6 +1,6 @@
 // WordSampler samples the topics of a word's tokens by Metropolis–Hastings with a cycle of document and word
-// proposals, as LightLDA does (Yuan et al., WWW 2015, arXiv 1412.1576). The cost of a token does not depend on
-// the number of topics. The target is the conditional distribution of the collapsed Gibbs sampler,
+// proposals, as LightLDA does (Yuan et al., WWW 2015, arXiv 1412.1576). The cost of a token does not depend
+// on the number of topics. The target is the conditional distribution of the collapsed Gibbs sampler,
 //
 //   p(k) ∝ (n_dk + α) (n_wk + β) / (n_k + V β),
 //
@@ -52,9 +52,7 @@ class WordSampler : public TopicSampler {
     int32_t size = 0;         // n_k
     float known_inverse = 0;  // 1 / (m_k + V β)
   };
-  float word_weight(const State& s) const {
-    return (static_cast<float>(s.known) + beta_) * s.known_inverse;
-  }
+  float word_weight(const State& s) const { return (static_cast<float>(s.known) + beta_) * s.known_inverse; }
   // Returns kNoTopic if the drawn token is the token itself.
   int32_t draw_from_document(const Token& token, RandomBits& random) const;
   bool accepts_from_document(int32_t topic, int32_t next, RandomBits& random) const;
