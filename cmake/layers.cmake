@@ -27,7 +27,7 @@ starling_torch_free(run checked_config folder/earlier_files folder/resume_comman
   message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups stop_signal thread_waiting)
 starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run
   compress_command cpu_topology doctor doctor_machine exchange_measurement factorize_command launch_command
-  lasso_command lbfgs_command mcmc_command own_program read_samples place_methods place_stop queue_command tour why_command)
+  lasso_command lbfgs_command mcmc_command own_program read_samples place_methods place_stop queue_command topics_command tour why_command)
 
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)
@@ -84,11 +84,15 @@ starling_layer(mcmc      DEPS job lbfgs comm)
 set_source_files_properties(starling/lasso/column_kernels.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
   COMPILE_OPTIONS "${kernel_speed};-ffp-contract=off")
 starling_layer(lasso     SERIAL DEPS job lbfgs comm)
+# The loop over the topics of a document is vectorized for each instruction set. It counts whole numbers.
+set_source_files_properties(starling/topics/documents.cc starling/topics/word_sampler.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
+  COMPILE_OPTIONS "${kernel_speed}")
+starling_layer(topics    SERIAL DEPS server comm job)
 starling_layer(grid      TORCH COLD DEPS nn job)
 starling_layer(parallel  TORCH COLD DEPS nn optim codec server plan c10d comm data LIBS PkgConfig::xxhash)
 starling_layer(train     TORCH COLD DEPS parallel nn optim data telemetry)
 starling_layer(run       TORCH COLD DEPS train launch report grid mcmc)
-starling_layer(commands  TORCH COLD DEPS run factor grid lbfgs mcmc lasso place queue)
+starling_layer(commands  TORCH COLD DEPS run factor grid lbfgs mcmc lasso topics place queue)
 
 # The arrows between the folders inside a layer. tools/check_layers also checks every #include against these
 # lines. A layer's own folder may include its folders, and they may include it.

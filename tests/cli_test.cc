@@ -326,6 +326,7 @@ TEST(Cli, JsonEndsInAResult) {
       {"mcmc", "--dry-run"},
       {"lasso", "--dry-run"},
       {"autoencoder", "--dry-run"},
+      {"topics", "--dry-run"},
       {"place", "--dry-run"},
       {"queue", "simulate", "--dry-run"},
       {"queue", "serve", "--dry-run", "--state", folder.file("not")},

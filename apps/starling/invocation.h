@@ -44,6 +44,7 @@ struct Invocation {
   McmcSpec mcmc;
   LassoSpec lasso;
   AutoencoderSpec autoencoder;
+  TopicsSpec topics;
   PlaceSpec place;
   ScalingSpec scaling;
   double plan_params = 0;  // plan memory --params
@@ -119,6 +120,8 @@ void add_mcmc_commands(CLI::App& app, Invocation& invocation);
 void add_lasso_commands(CLI::App& app, Invocation& invocation);
 // Adds the command `autoencoder`.
 void add_autoencoder_commands(CLI::App& app, Invocation& invocation);
+// Adds the command `topics`.
+void add_topics_commands(CLI::App& app, Invocation& invocation);
 // Adds the command `place`.
 void add_place_commands(CLI::App& app, Invocation& invocation);
 // Adds the commands `queue`, `queue serve`, `queue submit`, `queue list`, `queue show`, `queue cancel` and

@@ -39,6 +39,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_mcmc_commands(app, invocation);
   add_lasso_commands(app, invocation);
   add_autoencoder_commands(app, invocation);
+  add_topics_commands(app, invocation);
   add_place_commands(app, invocation);
   add_compare_commands(app, invocation);
   add_why_command(app, invocation);

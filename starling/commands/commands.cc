@@ -23,6 +23,7 @@
 #include "starling/commands/plan_memory.h"
 #include "starling/commands/sample.h"
 #include "starling/commands/tested_data.h"
+#include "starling/commands/topics_command.h"
 #include "starling/commands/verify.h"
 #include "starling/commands/zoo_show.h"
 #include "starling/data/formats/inspect.h"
@@ -327,6 +328,19 @@ int autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what, const 
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return run_autoencoder(what, options, session); });
+}
+
+int topics_command(const RunSpec& spec, const TopicsSpec& what, const CommandOptions& options) {
+  check_topics_command(spec, what);
+  if (options.dry_run) {
+    print_dry_run(fmt::format("would find topics in {} on {} rank{}",
+                              what.data.empty() ? "a generated corpus" : what.data, spec.train.ranks,
+                              spec.train.ranks == 1 ? "" : "s"),
+                  options.json);
+    return 0;
+  }
+  return on_every_rank(spec, options, /*keep=*/false,
+                       [&](Session& session) { return run_topics(what, options, session); });
 }
 
 int place_command(const RunSpec& spec, const PlaceSpec& what, const CommandOptions& options) {

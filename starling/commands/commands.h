@@ -201,6 +201,34 @@ struct AutoencoderSpec {
 // optimizer.momentum and the data of the run. Returns 128 + the signal if a signal interrupted the run.
 int autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what, const CommandOptions& options);
 
+// The options of `topics`.
+struct TopicsSpec {
+  std::string data;        // a bag of words in the format of the UCI repository; empty: a generated corpus
+  std::string vocabulary;  // a file with one word per line
+  int32_t topics = 0;      // 0: 100, or 20 for a generated corpus
+  double alpha = 0.1;      // of each topic
+  double beta = 0.01;      // of each word
+  std::string sampler = "light";  // or saber
+  std::string start = "anchors";  // or random
+  int64_t sweeps = 100;
+  int64_t warm_sweeps = 20;       // in which β falls to its value
+  int cycles = 2;                 // pairs of proposals per token, of light
+  int64_t slices = 0;             // 0: automatic
+  double memory_limit_mb = 0;     // how much of the model a rank may hold; 0: no limit
+  double test_share = 0.05;       // of the documents
+  std::string held_out;           // a bag of words, in place of test_share
+  int64_t score_every = 0;        // sweeps; 0: at the end only
+  std::string score;              // a phi.npy that is scored, in place of a run
+  std::string save;               // a folder for the topics
+  std::string checkpoint;         // a folder
+  int64_t checkpoint_every = 10;  // sweeps
+  int64_t documents = 2000;       // of a generated corpus
+  int32_t words = 2000;           // of a generated corpus
+};
+// Finds topics in documents (commands/topics_command.h) with train.ranks and train.seed. Returns 128 + the
+// signal if a signal interrupted the run.
+int topics_command(const RunSpec& spec, const TopicsSpec& what, const CommandOptions& options);
+
 // The options of `place`.
 struct PlaceSpec {
   std::string model;  // a model of the zoo, towers, or a JSON file; empty: the example

@@ -1,0 +1,141 @@
+"""`starling topics`, as a user runs it."""
+import os
+import pathlib
+import random
+import signal
+import time
+
+from factorize_test import numbers_of_npy
+from program import ProgramTest, events_of, main, result_of
+
+QUICK = ["--sweeps", 12, "--warm-sweeps", 6]
+
+
+def write_bag(path, documents, words):
+    """Writes lists of words, which count from 0, as a bag of words."""
+    entries = [(d + 1, w + 1, document.count(w)) for d, document in enumerate(documents) for w in sorted(set(document))]
+    with open(path, "w", encoding="ascii") as f:
+        f.write(f"{len(documents)}\n{words}\n{len(entries)}\n")
+        f.writelines(f"{d} {w} {n}\n" for d, w, n in entries)
+
+
+class Topics(ProgramTest):
+    def bag(self, name="docword.txt", documents=300):
+        """Writes documents of three topics, which have the words 0 to 9, 10 to 19, and 20 to 29."""
+        rng = random.Random(4)
+        bag = []
+        for _ in range(documents):
+            own = rng.sample(range(3), 2)  # nine tenths of the tokens have the first one
+            bag.append([10 * own[rng.random() < 0.1] + rng.randrange(10) for _ in range(40)])
+        path = self.path(name)
+        write_bag(path, bag, 30)
+        return path
+
+    def wait_for_a_sweep(self, process, folder):
+        deadline = time.monotonic() + 120
+        while not (pathlib.Path(folder) / "job.json").exists():
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), deadline, "no checkpoint in 120 s")
+            time.sleep(0.01)
+
+    def test_without_a_flag_it_finds_the_topics_of_a_generated_corpus(self):
+        events, _ = self.run_program("topics", "--json")
+        result = result_of(events)
+        self.assertEqual((result["ranks"], result["topics"], result["sweeps"]), (1, 20, 100))
+        self.assertGreaterEqual(result["topics_found"], 19)
+        self.assertLess(result["perplexity"], 1.03 * result["true_perplexity"])
+        self.assertEqual(result["bytes_sent"], 0)
+        self.assertEqual(sum(e["event"] == "sweep" for e in events), 100)
+
+    def test_every_number_of_ranks_finds_the_topics_of_a_file_and_writes_them(self):
+        path = self.bag()
+        vocabulary = self.path("vocab.txt")
+        with open(vocabulary, "w", encoding="ascii") as f:
+            f.writelines(f"w{i}\n" for i in range(30))
+        for ranks in (1, 2, 4):
+            with self.subTest(ranks=ranks):
+                out = self.path(f"out{ranks}")
+                os.mkdir(out)
+                words = ["--topics", 3, "--sweeps", 40, "--vocabulary", vocabulary, "--save-topics", out]
+                events, _ = self.run_program("topics", "--json", "-n", ranks, *words, path)
+                result = result_of(events)
+                self.assertEqual((result["ranks"], result["documents"]), (ranks, 300))
+                self.assertEqual(result["bytes_sent"] > 0, ranks > 1)
+                shape, phi = numbers_of_npy(out + "/phi.npy")
+                self.assertEqual(shape, (30, 3))
+                for k in range(3):
+                    self.assertAlmostEqual(sum(phi[k::3]), 1, places=4)
+                with open(out + "/topics.txt", encoding="ascii") as f:
+                    lines = f.read().splitlines()
+                tens = {frozenset(int(w[1:]) // 10 for w in line.split()[1:11]) for line in lines}
+                self.assertEqual(tens, {frozenset([0]), frozenset([1]), frozenset([2])})
+                # The scorer of exported topics gives the score of the run.
+                events, _ = self.run_program("topics", "--json", "-n", ranks, path, "--score", out + "/phi.npy")
+                self.assertAlmostEqual(result_of(events)["perplexity"] / result["perplexity"], 1, places=4)
+                self.assertLess(result["perplexity"], 22)  # two topics of ten words each
+
+    def test_a_model_larger_than_the_limit_of_a_rank_trains(self):
+        words = ["topics", "--json", "-n", 4, *QUICK, "--topics", 60, "--documents", 3000, "--words", 1000,
+                 "--alpha", 1, "--beta", 0.5, "--start", "random"]
+        free, _ = self.run_program(*words)
+        limit = 0.9 * result_of(free)["model_bytes"]
+        limited, _ = self.run_program(*words, "--memory-limit", limit / 1e6)
+        result = result_of(limited)
+        self.assertGreater(result["model_bytes"], limit)
+        self.assertLess(result["slice_bytes"] + result["shard_bytes"], limit)
+        self.assertGreater(result["slices"], result_of(free)["slices"])
+        _, err = self.run_program(*words, "--memory-limit", limit / 2e7, status=1)
+        self.assertIn("limit", err)
+
+    def test_ctrl_c_writes_a_checkpoint_and_the_resumed_run_has_equal_topics(self):
+        path = self.bag(documents=2000)
+        found = []
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                folder = self.path(f"ck{ranks}")
+                words = ["topics", "--json", "-n", ranks, "--topics", 3, path]
+                process = self.start(*words, "--sweeps", 10**9, "--checkpoint", folder, "--checkpoint-every", 3,
+                                     piped=True)
+                self.wait_for_a_sweep(process, folder)
+                process.send_signal(signal.SIGINT)
+                _, shown, _ = self.ended(process)
+                self.assertEqual(process.returncode, 130)
+                self.assertIn('"interrupted":true', shown)
+                sweeps = result_of(events_of(shown))["sweeps"] + 5
+                for name, more in ((f"a{ranks}", ["--checkpoint", folder]), (f"b{ranks}", [])):
+                    os.mkdir(self.path(name))
+                    events, _ = self.run_program(*words, "--sweeps", sweeps, "--save-topics", self.path(name), *more)
+                    self.assertEqual(result_of(events)["resumed_from"], sweeps - 5 if more else -1)
+                    found.append(numbers_of_npy(self.path(name) + "/phi.npy"))
+                self.assertEqual(found[-1], found[-2])
+                _, err = self.run_program(*words, "--checkpoint", folder, "--alpha", 3, status=2)
+                self.assertIn("alpha is 0.1 there and 3 here", err)
+
+    def test_what_cannot_be_is_refused(self):
+        path = self.bag()
+        for name, text in (("short", "3\n4\n"), ("word", "2\n4\n1\n1 5 1\n"), ("text", "2\n4\n1\n1 x 1\n"),
+                           ("fewer", "2\n4\n9\n1 1 1\n"), ("other", "1\n7\n1\n1 1 1\n"), ("phi", "no array")):
+            with open(self.path(name), "w", encoding="ascii") as f:
+                f.write(text)
+        cases = (([self.path("absent")], 3, "cannot be opened"),
+                 ([self.path("short")], 3, "first three lines"),
+                 ([self.path("word")], 3, "line 4: word 5; there are the words 1 to 4"),
+                 ([self.path("text")], 3, "line 4: 3 whole numbers"),
+                 ([self.path("fewer")], 3, "announces 9 entries, and the file has 1"),
+                 ([path, "--held-out", self.path("other")], 3, "both need one vocabulary"),
+                 ([path, "--score", self.path("phi")], 3, "no .npy file"),
+                 ([path, "--vocabulary", self.path("word"), "--save-topics", self.dir, "--sweeps", 1], 3, "4 lines"),
+                 (["--sampler", "gibbs"], 2, "write light or saber"),
+                 (["--start", "warm"], 2, "write anchors or random"),
+                 (["--topics", "0"], 2, "--topics"),
+                 (["--alpha", "0"], 2, "--alpha"),
+                 (["--save-topics", self.path("nowhere")], 2, "not a folder"),
+                 (["--exchange", "gossip"], 2, "--exchange"))
+        for words, status, reason in cases:
+            with self.subTest(words=words):
+                _, err = self.run_program("topics", *words, status=status)
+                self.assertIn(reason, err)
+
+
+if __name__ == "__main__":
+    main()
