@@ -75,7 +75,7 @@ void add_lasso_commands(CLI::App& app, Invocation& invocation) {
       app, invocation,
       {.name = "lasso",
        .group = kTrainGroup,
-       .summary = "Fit a lasso, with the updates of weights scheduled by expected progress",
+       .summary = "Fit a lasso by scheduled updates of its weights",
        .details =
            "Each round draws weights by priority and changes those whose features have small "
            "correlations with each other, at once (STRADS: Kim et al., EuroSys 2016). Without DATA, the "
