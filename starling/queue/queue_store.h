@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "starling/telemetry/database.h"
 #include "starling/queue/job_record.h"
 #include "starling/queue/usage.h"
 #include "starling/spec/hosts.h"
+#include "starling/telemetry/database.h"
 
 namespace starling {
 

@@ -7,8 +7,8 @@
 
 namespace starling {
 
-// No write of this process makes a file longer than the limit while this object lives. Such a write fails with
-// EFBIG.
+// No write of this process makes a file longer than the limit while this object lives. Such a write fails
+// with EFBIG.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
