@@ -214,7 +214,7 @@ TEST(GridLayers, ScatterIsTheAdjointOfGather) {
 TEST(GridLayers, AGridOfAnotherSizeIsRefused) {
   const auto group = make_single_group();
   try {
-    GridGroup(*group, {2, 2});
+    const GridGroup ranks(*group, {2, 2});
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("a grid of 2x2 needs 4 ranks, but the group has 1"));

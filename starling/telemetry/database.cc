@@ -26,7 +26,7 @@ int errno_of(sqlite3* db) {
   if (const int number = sqlite3_system_errno(db); number != 0) return number;
   for (const int pointer : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
     sqlite3_file* file = nullptr;
-    if (sqlite3_file_control(db, "main", pointer, &file) != SQLITE_OK) continue;
+    if (sqlite3_file_control(db, "main", pointer, static_cast<void*>(&file)) != SQLITE_OK) continue;
     if (const int number = last_errno(file); number != 0) return number;
   }
   return 0;

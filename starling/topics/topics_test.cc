@@ -441,7 +441,7 @@ TEST(TrainTopics, SweepsAreCloseToTheExactPosteriorOfATinyCorpus) {
     sum += exact[topics] = std::exp(log_joint(corpus, topics, options.model));
   }
   sample_on(
-      1, options, [&](int) { return corpus; },
+      1, options, [&](int) { return Corpus(corpus); },
       [&](int, TopicParts& parts) {
         parts.on_topics = [&](std::span<const Topic> topics) {
           found[{topics.begin(), topics.end()}] += 1.0 / static_cast<double>(options.sweeps);
