@@ -5,19 +5,15 @@
 #include <cmath>
 #include <cstdint>
 
-#include "starling/base/keyed_random.h"
+#include "starling/base/split_mix.h"
 
 namespace starling {
 
-// A SplitMix64 generator that starts from a key. It is a value, and threads do not share it.
-class SampleRandom {
+// The random numbers of a sample.
+class SampleRandom : public SplitMix {
  public:
-  // Starts the sequence of `key`.
-  explicit SampleRandom(uint64_t key) : state_(key) {}
-  // Returns the next 64 random bits.
-  uint64_t next() { return mix64(state_ += kGolden); }
-  // Returns a uniform number in [0, 1).
-  double uniform() { return uniform_of(next()); }
+  using SplitMix::SplitMix;
+  using SplitMix::uniform;
   // Returns a uniform number in [low, high).
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   // Returns a number in 0 … n - 1. Its bias of n / 2^64 is negligible here.
@@ -27,9 +23,6 @@ class SampleRandom {
   // Returns an approximately normal number with mean 0 and standard deviation 1: the scaled sum of four
   // uniform numbers. It lies within ±3.47. It does not use libm, so every machine draws the same numbers.
   double normal() { return (uniform() + uniform() + uniform() + uniform() - 2.0) * 1.7320508075688772; }
-
- private:
-  uint64_t state_;
 };
 
 }  // namespace starling

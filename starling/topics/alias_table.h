@@ -19,7 +19,7 @@ class AliasTable {
   double build(std::span<const float> weights);
   // Draws a place.
   uint32_t draw(RandomBits& random) const {
-    const uint64_t bits = random.bits();
+    const uint64_t bits = random.next();
     const uint32_t i = RandomBits::below(static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(size_));
     return static_cast<uint32_t>(bits) < bins_[i].keep ? i : bins_[i].other;
   }

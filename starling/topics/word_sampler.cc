@@ -63,7 +63,7 @@ void WordSampler::end_word(WordChange& change) {
 int32_t WordSampler::draw_from_document(const Token& token, RandomBits& random) const {
   const uint32_t begin = documents_.begin(token.document);
   const uint32_t tokens = documents_.begin(token.document + 1) - begin;
-  const uint64_t bits = random.bits();
+  const uint64_t bits = random.next();
   const auto count = static_cast<float>(tokens);
   const float at =
       static_cast<float>(bits >> 40) * 0x1p-24F * (count + alpha_ * static_cast<float>(model_.topics));
