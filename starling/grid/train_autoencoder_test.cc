@@ -341,6 +341,32 @@ TEST(GridAutoencoder, ACheckpointOfAnotherProblemOrADamagedOneIsRefused) {
   EXPECT_THAT(refusal(options), HasSubstr("damaged"));
 }
 
+// Without an agreement, the other rank would train and then lose its peer.
+TEST(GridAutoencoder, ADamagedPartOfOneRankEndsAllRanksWithItsError) {
+  const TempDir folder;
+  const RankGrid grid{1, 2};
+  GridAutoencoderOptions options = two_layers();
+  options.checkpoint = folder.path();
+  train_processes(options, grid);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (!entry.path().string().ends_with("-1-of-2")) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(200);
+    file.put('\x55');
+  }
+  WholeTensors found(grid, numbers_in_files(grid.size(), [&](Group& group) {
+                       try {
+                         train_rank(options, grid, group, nullptr);
+                         return std::vector<double>{0};
+                       } catch (const Error& error) {
+                         const bool named = error.code() == ErrorCode::kCheckpoint &&
+                                            std::string(error.what()).find("-1-of-2") != std::string::npos;
+                         return std::vector<double>{named ? 1.0 : -1.0};
+                       }
+                     }));
+  EXPECT_EQ(found.sum(), 2);
+}
+
 TEST(GridAutoencoder, WhatTrainsNothingIsRefused) {
   GridAutoencoderOptions options = two_layers();
   options.layers.clear();
