@@ -194,14 +194,15 @@ class Autoencoder(ProgramTest):
         folder, saved = pathlib.Path(self.path("cifar")), self.path("ck")
         self.make_cifar(folder, 3)
         words = ["autoencoder", "--json", *COPIES, "--data", f"cifar-bin:{folder}", "--maps", 2, "--steps", 2]
-        words += ["--global-batch", 8, "--checkpoint", saved]
+        words += ["--global-batch", 8, "--checkpoint"]
+        augmented = [*words, self.path("augmented"), "--set", "data.augment=true"]
+        words.append(saved)
         self.assertEqual(result_of(self.run_program(*words, "-n", 2)[0])["steps"], 4)
         # Another number of ranks has the hash of the same images.
         self.assertEqual(result_of(self.run_program(*words, "-n", 3)[0])["resumed_from"], 4)
         self.make_cifar(folder, 4)
         _, err = self.run_program(*words, "-n", 2, status=2)
         self.assertRegex(err, "another run: data is .*hash")
-        augmented = [*words, "--checkpoint", self.path("augmented"), "--set", "data.augment=true"]
         self.run_program(*augmented, "-n", 2)
         _, err = self.run_program(*augmented, "--set", "data.pad=2", "-n", 2, status=2)
         self.assertIn("with a pad of 2", err)
