@@ -17,7 +17,8 @@ starling_torch_free(data divide_samples formats/archive formats/byte_file format
   generated/digit_strokes generated/digits generated/grammar generated/make_data read_place read_stall served/served_client
   served/served_images served/served_key served/served_leases served/served_protocol served/served_server
   served/served_store served/served_text)
-starling_torch_free(nn layers/bias_gelu_kernels layers/causal_softmax safetensors/safetensors_index)
+starling_torch_free(nn layers/bias_gelu_kernels layers/causal_softmax layers/image_windows
+  safetensors/safetensors_index)
 starling_torch_free(grid halo_plan rank_grid)
 starling_torch_free(parallel meetings all_reduce/host_reducer all_reduce/network_reducer all_reduce/weight_sum
   replica/flat_layout replica/replica_hash)

@@ -82,7 +82,8 @@ class Autoencoder(ProgramTest):
 
     def test_a_grid_learns_what_one_process_learns_and_sends_its_halos(self):
         one, expected = self.saved("one", 6, "-n", 1)
-        self.assertEqual(sorted(expected), ["decoder-1.npy", "decoder-2.npy", "encoder-1.npy", "encoder-2.npy"])
+        names = ["decoder-1.npy", "decoder-2.npy", "encoder-1.npy", "encoder-2.npy"]
+        self.assertEqual(sorted(expected), names)
         first, second = positions(28, 8, 2), positions(positions(positions(28, 8, 2), 3), 4)
         self.assertEqual(expected["encoder-1.npy"][0], (first * first * 4, 64))
         self.assertEqual(expected["encoder-2.npy"][0], (second * second * 4, 4 * 16))
@@ -98,12 +99,15 @@ class Autoencoder(ProgramTest):
             fields, pools = 4 * halo(grid, 28, 8, 2), 4 * 4 * halo(grid, 11, 3)
             means, upper = 4 * halo(grid, 9, 3, 1, 1), 4 * 4 * halo(grid, 9, 4)
             upper_pools = 4 * 4 * halo(grid, 6, 3)
-            numbers = 6 * (3 * fields + 2 * pools) + 6 * (fields + pools + 2 * means + 3 * upper + 2 * upper_pools)
-            self.assertEqual((result["halo_bytes"], result["halo_bytes_formula"]), (8 * numbers, 8 * numbers))
+            numbers = 6 * (3 * fields + 2 * pools)
+            numbers += 6 * (fields + pools + 2 * means + 3 * upper + 2 * upper_pools)
+            self.assertEqual(result["halo_bytes"], 8 * numbers)
+            self.assertEqual(result["halo_bytes_formula"], 8 * numbers)
             self.assertLess(result["rank_parameters"], 1.6 * result["parameters"] / ranks)
 
     def test_it_learns_and_says_so(self):
-        shown = self.completed([STARLING, "autoencoder", *COPIES, "--steps", "60", "--global-batch", "16"]).stdout
+        words = [STARLING, "autoencoder", *COPIES, "--steps", "60", "--global-batch", "16"]
+        shown = self.completed(words).stdout
         self.assertIn("Autoencoder of 2 layers on ", shown)
         self.assertIn("grid 1x2", shown)
         self.assertIn("of the images' squares are not reconstructed", shown)
@@ -164,26 +168,68 @@ class Autoencoder(ProgramTest):
         self.assertGreaterEqual(result["resumed_from"], 5)
         self.assertEqual(result["steps"], 600)
 
-    def test_cifar_images(self):
-        rng = random.Random(3)
-        folder = pathlib.Path(self.path("cifar"))
-        folder.mkdir()
+    def make_cifar(self, folder, seed):
+        """Writes 40 images."""
+        rng = random.Random(seed)
+        folder.mkdir(exist_ok=True)
         for name in [f"data_batch_{i}.bin" for i in range(1, 6)]:
             with open(folder / name, "wb") as f:
                 for _ in range(8):
                     row = [rng.randrange(256) for _ in range(32)]
-                    f.write(bytes([rng.randrange(10)] + [min(255, max(0, v + rng.randrange(-9, 10))) for _ in range(96) for v in row]))
-        words = ["autoencoder", "--json", *COPIES, "-n", 4, "--data", f"cifar-bin:{folder}", "--steps", 5, "--maps", 2]
+                    image = [min(255, max(0, v + rng.randrange(-9, 10))) for _ in range(96) for v in row]
+                    f.write(bytes([rng.randrange(10), *image]))
+
+    def test_cifar_images(self):
+        folder = pathlib.Path(self.path("cifar"))
+        self.make_cifar(folder, 3)
+        words = ["autoencoder", "--json", *COPIES, "-n", 4, "--data", f"cifar-bin:{folder}"]
+        words += ["--steps", 5, "--maps", 2]
         result = result_of(self.run_program(*words, "--global-batch", 8)[0])
         first, second = positions(32, 8, 2), positions(positions(positions(32, 8, 2), 3), 4)
         self.assertEqual(result["parameters"], 2 * (first**2 * 2 * 3 * 64 + second**2 * 2 * 2 * 16))
         self.assertEqual(result["halo_bytes"], result["halo_bytes_formula"])
         self.assertGreater(result["halo_bytes"], 0)
 
+    def test_a_checkpoint_of_other_images_is_refused(self):
+        folder, saved = pathlib.Path(self.path("cifar")), self.path("ck")
+        self.make_cifar(folder, 3)
+        words = ["autoencoder", "--json", *COPIES, "--data", f"cifar-bin:{folder}", "--maps", 2, "--steps", 2]
+        words += ["--global-batch", 8, "--checkpoint"]
+        augmented = [*words, self.path("augmented"), "--set", "data.augment=true"]
+        words.append(saved)
+        self.assertEqual(result_of(self.run_program(*words, "-n", 2)[0])["steps"], 4)
+        # Another number of ranks has the hash of the same images.
+        self.assertEqual(result_of(self.run_program(*words, "-n", 3)[0])["resumed_from"], 4)
+        self.make_cifar(folder, 4)
+        _, err = self.run_program(*words, "-n", 2, status=2)
+        self.assertRegex(err, "another run: data is .*hash")
+        self.run_program(*augmented, "-n", 2)
+        _, err = self.run_program(*augmented, "--set", "data.pad=2", "-n", 2, status=2)
+        self.assertIn("with a pad of 2", err)
+
+    def test_files_that_cannot_be_written_are_refused_before_training(self):
+        for name in ("features.npy", "filters/decoder-2.npy"):
+            pathlib.Path(self.path(name)).mkdir(parents=True)
+        for words in (["--save-features", self.path("features.npy")],
+                      ["--save-filters", self.path("filters")]):
+            with self.subTest(words=words):
+                events, err = self.run_program("autoencoder", "--json", *COPIES, *SMALL, "--steps", 2,
+                                               *words, status=2)
+                self.assertIn(words[0], err)
+                self.assertIn("is a folder", err)
+                self.assertEqual([e for e in events if e["event"] == "step"], [])
+        self.assertEqual(os.listdir(self.path("filters")), ["decoder-2.npy"])
+
+    def test_a_dry_run_checks_the_layers(self):
+        words = ["autoencoder", "--json", "--dry-run", "--set", "data.samples=64"]
+        self.run_program(*words)
+        _, err = self.run_program(*words, "--fields", "8,40", status=2)
+        self.assertIn("--fields, --strides: layer 2: ", err)
+
     def test_a_model_four_times_the_memory_of_a_rank(self):
         """The kernel limits the data of each process. Eight ranks train a state of four times the limit."""
-        images = ["--set", "data.samples=16", "--global-batch", 1, "--steps", 2, "--fields", 9, "--strides", 1, "--lr", "1e-4",
-                  "--set", "train.threads=1"]
+        images = ["--set", "data.samples=16", "--global-batch", 1, "--steps", 2, "--fields", 9,
+                  "--strides", 1, "--lr", "1e-4", "--set", "train.threads=1"]
         words = [STARLING, "autoencoder", "--json", *COPIES, *map(str, images), "--maps"]
         maps = "2000"
         planned = result_of(self.run_program(*words[1:], "1", "-n", 1)[0])
@@ -193,8 +239,9 @@ class Autoencoder(ProgramTest):
         def run(ranks):
             def bound():
                 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-            return subprocess.run([*words, maps, "-n", str(ranks)], cwd=self.dir, env=environment(), capture_output=True,
-                                  text=True, timeout=240, preexec_fn=bound, check=False)
+            return subprocess.run([*words, maps, "-n", str(ranks)], cwd=self.dir, env=environment(),
+                                  capture_output=True, text=True, timeout=240, preexec_fn=bound,
+                                  check=False)
 
         done = run(8)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
@@ -208,7 +255,8 @@ class Autoencoder(ProgramTest):
     def test_a_network_of_a_program(self):
         found = []
         for ranks, grid in ((1, (1, 1)), (2, (2, 1)), (6, (2, 3))):
-            words = [OWN, "-n", str(ranks), *COPIES, "--run-dir", self.path(f"run-{ranks}"), "--", f"{grid[0]}x{grid[1]}"]
+            words = [OWN, "-n", str(ranks), *COPIES, "--run-dir", self.path(f"run-{ranks}"), "--",
+                     f"{grid[0]}x{grid[1]}"]
             done = self.completed(words)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             line = re.search(r"^loss (\S+) halo bytes (\d+)$", done.stdout, re.M)
@@ -219,16 +267,33 @@ class Autoencoder(ProgramTest):
             if ranks == 2:
                 self.assertEqual(int(line[2]), 30 * 6 * 8 * 2 * 20 * (1 + 4 + 4))
         self.assertLess(found[0], 60)
-        wrong = self.completed([OWN, "-n", "2", *COPIES, "--run-dir", self.path("run-wrong"), "--", "2x2"])
-        self.assertEqual(wrong.returncode, 2, wrong.stdout + wrong.stderr)
-        self.assertIn("needs 4 ranks, but there are 2", wrong.stderr)
+        for more in ([], ["--dry-run"]):
+            words = [OWN, "-n", "2", *COPIES, *more, "--run-dir", self.path("run-wrong"), "--"]
+            for grid, reason in (("2x2", "needs 4 ranks, but there are 2"), ("two", "write ROWSxCOLUMNS")):
+                wrong = self.completed([*words, grid])
+                self.assertEqual(wrong.returncode, 2, wrong.stdout + wrong.stderr)
+                self.assertIn(reason, wrong.stderr)
 
     def test_what_cannot_be_is_refused(self):
         for words, status, reason in ((["-n", 4, "--grid", "2x3"], 2, "needs 6 ranks, but there are 4"),
                                       (["--grid", "two"], 2, "write ROWSxCOLUMNS"),
                                       (["-n", 1, "--fields", "30"], 2, "do not fit into an image of 28"),
                                       (["-n", 1, "--pools", "12"], 2, "pools of 12"),
-                                      (["-n", 1, "--norms", "2"], 2, "no center"),
+                                      (["-n", 1, "--norms", "2"], 2, "layer 1: a normalization window of 2"),
+                                      (["-n", 1, "--norms", "1048575"], 2, "--norms: layer 1: "),
+                                      (["--steps", str(2**62)], 2, "--steps: "),
+                                      (["--epochs", "1e300"], 2, "--epochs: "),
+                                      (["--global-batch", 65], 2, "--global-batch: 65 samples"),
+                                      (["--sparsity", "nan"], 2, "not a number"),
+                                      (["--memory-limit", "1", "--maps", 2**20, "--global-batch", 1], 1,
+                                       "limit is 1 MB"),
+                                      (["--device", "cuda"], 2, "--device: "),
+                                      (["--set", "optimizer.name=adam"], 2, "optimizer.name: "),
+                                      (["--set", "optimizer.weight_decay=0.1"], 2, "weight_decay: "),
+                                      (["--set", "schedule.name=cosine"], 2, "schedule.name: "),
+                                      (["--partition", "iid"], 2, "--partition: "),
+                                      (["--share", "2,1"], 2, "--share: "),
+                                      (["--threads-mode", "batch"], 2, "--threads-mode: "),
                                       (["-n", 8, "--grid", "1x8"], 2, "8 columns of ranks"),
                                       (["--maps", "4,4,4"], 2, "2 numbers for 3 layers"),
                                       (["--exchange", "gossip"], 2, "no exchange"),
@@ -238,10 +303,11 @@ class Autoencoder(ProgramTest):
                                       (["--lr", "1e30", "--steps", 9], 6, "decrease --lr"),
                                       (["--save-filters", self.path("nowhere")], 2, "not a folder"),
                                       (["--save-features", self.path("no/where.npy")], 2, "not a folder"),
-                                      (["--save-features", self.path("f.npy"), "--set", "data.augment=true"], 2,
-                                       "images are random")):
+                                      (["--save-features", self.path("f.npy"), "--set",
+                                        "data.augment=true"], 2, "images are random")):
             with self.subTest(words=words):
-                _, err = self.run_program("autoencoder", *COPIES, "--set", "data.samples=64", *words, status=status)
+                few = ["--set", "data.samples=64"]
+                _, err = self.run_program("autoencoder", *COPIES, *few, *words, status=status)
                 self.assertIn(reason, err)
 
 

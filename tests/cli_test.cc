@@ -90,6 +90,9 @@ TEST(Cli, HelpOfACommandShowsWhatConcernsIt) {
                     HasSubstr("\nArguments:\n  MODEL"), HasSubstr("--pixels N"), Not(HasSubstr("--model"))));
   EXPECT_THAT(run({"launch", "--help"}).out,
               AllOf(HasSubstr("PROGRAM [ARGUMENT…]"), HasSubstr("--hosts"), Not(HasSubstr("--exchange"))));
+  EXPECT_THAT(run({"autoencoder", "--help"}).out,
+              AllOf(HasSubstr("before the schedule is applied [0.001]"), HasSubstr("--threads N"),
+                    Not(HasSubstr("--device")), Not(HasSubstr("--partition")), Not(HasSubstr("--share"))));
   // Flags that a help text leaves out are still accepted: commands share one configuration.
   EXPECT_EQ(run({"verify", "--dry-run", "--tensorboard"}).status, 0);
 }

@@ -78,7 +78,10 @@ class Factorize(ProgramTest):
         for words, status, reason in (([path], 3, "line 4"), ([self.path("absent")], 3, "cannot be opened"),
                                       (["--memory-limit", "0.02"], 1, "limit of 20000 bytes"),
                                       (["--exchange", "gossip"], 2, "parameter-server"), (["--factors", "0"], 2, "factors"),
-                                      (["--exchange", "parameter-server", "--priority", "0.5"], 2, "--priority"),
+                                      (["--exchange", "parameter-server", "--priority", "0.5"], 2,
+                                       "--priority"),
+                                      (["--priority", "nan"], 2, "--priority"),
+                                      (["--epochs", "1e300"], 2, "--epochs"),
                                       (["--rows", "1", "-n", "2"], 2, "ranks"),
                                       (["--save-factors", self.path("nowhere")], 2, "not a folder")):
             with self.subTest(words=words):

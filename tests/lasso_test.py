@@ -31,8 +31,8 @@ class Lasso(ProgramTest):
         found = []
         for ranks in (1, 3):
             out = self.path(f"w{ranks}.npy")
-            events, _ = self.run_program("lasso", "--json", "-n", ranks, "--lambda", 0.01, "--tolerance", 1e-12,
-                                         path, "--save-weights", out)
+            events, _ = self.run_program("lasso", "--json", "-n", ranks, "--lambda", 0.01,
+                                         "--tolerance", 1e-12, path, "--save-weights", out)
             self.assertEqual((result_of(events)["samples"], result_of(events)["features"]), (50, 6))
             found.append(weights_of_npy(out))
         self.assertLess(max(abs(a - b) for a, b in zip(*found)), 1e-8)

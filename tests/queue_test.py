@@ -27,7 +27,8 @@ class Queue(ProgramTest):
                 stat_file = pathlib.Path("/proc", str(process["pid"]), "stat")
                 if ended.exists() or process["pid"] == 0:
                     continue
-                started = stat_file.read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()[19]
+                stat = stat_file.read_text(encoding="utf-8", errors="replace")
+                started = stat.rsplit(")", 1)[1].split()[19]
                 if int(started) == process["started"]:  # no later process of this number
                     os.kill(process["pid"], signal.SIGKILL)
 
@@ -37,7 +38,8 @@ class Queue(ProgramTest):
     def serve(self, *args):
         """Starts the daemon and waits until it serves."""
         process = self.start("queue", "serve", "--json", "--state", self.state, *args)
-        self.wait(lambda: '"serving"' in process.written()[0] or process.poll() is not None, "the daemon did not begin")
+        self.wait(lambda: '"serving"' in process.written()[0] or process.poll() is not None,
+                  "the daemon did not begin")
         return process
 
     def submit(self, *args):
@@ -55,7 +57,8 @@ class Queue(ProgramTest):
 
     def wait_for(self, job, *states):
         """Waits until the job has one of the states. Each look starts a process."""
-        self.wait(lambda: self.jobs()[job]["state"] in states, f"job {job} has none of the states {states}", 0.2)
+        self.wait(lambda: self.jobs()[job]["state"] in states,
+                  f"job {job} has none of the states {states}", 0.2)
 
     def finish(self, *args):
         """Serves until no job is left. Returns the transitions."""
@@ -100,8 +103,10 @@ class Queue(ProgramTest):
         self.assertEqual(self.lines(good), [f"rank 0 of 2 in {os.path.realpath(self.dir)}"])
         self.assertTrue(os.path.isdir(self.run_dir(training)))
         shown, _ = self.queue("show", good)
-        self.assertEqual([e["to"] for e in shown if e["event"] == "transition"], ["queued", "starting", "running", "done"])
-        self.assertIn("ended with status 0", self.completed([STARLING, "queue", "show", str(good), "--state", self.state]).stdout)
+        self.assertEqual([e["to"] for e in shown if e["event"] == "transition"],
+                         ["queued", "starting", "running", "done"])
+        words = [STARLING, "queue", "show", str(good), "--state", self.state]
+        self.assertIn("ended with status 0", self.completed(words).stdout)
 
     def test_a_job_makes_room_and_resumes(self):
         options = ["--hosts", "localhost:2", "--users", "ada,bert:1:5", "--min-run", 0]
@@ -112,12 +117,13 @@ class Queue(ProgramTest):
         wait_for_step(self.run_dir(long), 5)
         urgent = self.submit("-n", 2, "--user", "bert", "--priority", 5, "true")
         self.wait_for(urgent, "done")
-        self.wait(lambda: [line for line in self.lines(long, "err") + self.lines(long) if "resuming after step" in line],
-                  "the job did not resume")
+        self.wait(lambda: [line for line in self.lines(long, "err") + self.lines(long)
+                           if "resuming after step" in line], "the job did not resume")
         self.queue("cancel", long)
         self.wait_for(long, "cancelled", "failed")
         job = self.jobs()[long]
-        self.assertEqual((job["state"], job["preemptions"], job["attempt"]), ("cancelled", 1, 2), self.lines(long, "err"))
+        self.assertEqual((job["state"], job["preemptions"], job["attempt"]), ("cancelled", 1, 2),
+                         self.lines(long, "err"))
         daemon.send_signal(signal.SIGTERM)
         self.assertEqual(daemon.wait(60), 0)
 
@@ -125,14 +131,16 @@ class Queue(ProgramTest):
         options = ["--hosts", "localhost:2", "--users", "ada,bert:1:5", "--min-run", 0]
         self.finish(*options)
         daemon = self.serve(*options)
-        ends = self.submit("--user", "ada", "sh", "-c", "echo begins; while [ ! -e go ]; do sleep 0.02; done; echo ends")
+        script = "echo begins; while [ ! -e go ]; do sleep 0.02; done; echo ends"
+        ends = self.submit("--user", "ada", "sh", "-c", script)
         training = self.submit("--user", "ada", *TRAIN, "--steps", 300, "--emulate", "compute=5ms")
         self.wait_for(ends, "running")
         wait_for_step(self.run_dir(training), 3)
         daemon.kill()
         daemon.wait(60)
         pathlib.Path(self.path("go")).touch()  # the job ends while there is no daemon
-        self.wait(lambda: os.path.exists(os.path.join(self.state, "jobs", str(ends), "end-1")), "the job did not end")
+        self.wait(lambda: os.path.exists(os.path.join(self.state, "jobs", str(ends), "end-1")),
+                  "the job did not end")
         self.assertEqual(self.jobs()[ends]["state"], "running")
         urgent = self.submit("-n", 2, "--user", "bert", "--priority", 5, "true")
         daemon = self.serve(*options)
@@ -145,7 +153,8 @@ class Queue(ProgramTest):
         self.assertEqual(self.lines(ends), ["begins", "ends"])
         for job in jobs:
             shown, _ = self.queue("show", job)
-            ended = [e["to"] for e in shown if e["event"] == "transition" and e["to"] in ("done", "failed", "cancelled")]
+            ends_of_jobs = ("done", "failed", "cancelled")
+            ended = [e["to"] for e in shown if e["event"] == "transition" and e["to"] in ends_of_jobs]
             self.assertEqual(ended, ["done"])
 
     def test_a_running_job_is_cancelled(self):
@@ -193,13 +202,17 @@ class Queue(ProgramTest):
         _, err = self.queue("submit", "true", status=2)
         self.assertIn("starling queue serve", err)
         self.finish("--hosts", "localhost:2", "--users", "ada:2,bert")
-        for words, reason in ((["submit", "-n", 3, "--user", "ada", "true"], "needs 3 slots, and all hosts of the queue have 2"),
-                              (["submit", "--user", "eve", "true"], "eve has no share"),
-                              (["submit", "--user", "ada", "--priority", 1, "true"], "largest priority of ada"),
-                              (["submit", "--user", "ada"], "name the program"), (["submit", "-n", 0, "true"], "--ranks"),
-                              (["submit", "--nme", "true"], "--nme"), (["cancel", 7], "there is no job 7"),
-                              (["show", 7], "there is no job 7"), (["serve", "--hosts", "a:0"], "a:0"),
-                              (["serve", "--users", "ada:-1"], "--users"), (["serve", "--grace", 0], "--grace"), (["simulate", "--largest", 65], "--largest")):
+        for words, reason in (
+                (["submit", "-n", 3, "--user", "ada", "true"],
+                 "needs 3 slots, and all hosts of the queue have 2"),
+                (["submit", "--user", "eve", "true"], "eve has no share"),
+                (["submit", "--user", "ada", "--priority", 1, "true"], "largest priority of ada"),
+                (["submit", "--user", "ada"], "name the program"), (["submit", "-n", 0, "true"], "--ranks"),
+                (["submit", "--nme", "true"], "--nme"), (["cancel", 7], "there is no job 7"),
+                (["show", 7], "there is no job 7"), (["serve", "--hosts", "a:0"], "a:0"),
+                (["serve", "--users", "ada:-1"], "--users"), (["serve", "--grace", 0], "--grace"),
+                (["simulate", "--load", "nan"], "not a number"),
+                (["simulate", "--largest", 65], "--largest")):
             with self.subTest(words=words):
                 if words[0] == "simulate":
                     _, err = self.run_program("queue", *words, status=2)

@@ -12,7 +12,25 @@ namespace {
 
 constexpr int64_t kAutoencoderRanks = 2;
 constexpr int64_t kAutoencoderSteps = 200;  // of each layer
-constexpr double kAutoencoderRate = 0.001;  // the recipes of models do not apply
+constexpr double kAutoencoderRate = 0.001;
+constexpr const char* kRateText = "0.001";  // in the help
+
+// Undoes what the recipe of a model has set, because the autoencoder is no model of the zoo.
+void undo_recipe(Config& config) {
+  const auto reset = [&config]<typename T>(const char* key, T& value, const T& standard) {
+    if (!is_given(config.origins, key)) value = standard;
+  };
+  const OptimizerSpec optimizer;
+  OptimizerSpec& ours = config.spec.optimizer;
+  reset("optimizer.name", ours.name, optimizer.name);
+  reset("optimizer.lr", ours.lr, kAutoencoderRate);
+  reset("optimizer.momentum", ours.momentum, optimizer.momentum);
+  reset("optimizer.nesterov", ours.nesterov, optimizer.nesterov);
+  reset("optimizer.weight_decay", ours.weight_decay, optimizer.weight_decay);
+  reset("optimizer.clip_norm", ours.clip_norm, optimizer.clip_norm);
+  reset("schedule.name", config.spec.schedule.name, ScheduleSpec{}.name);
+  reset("train.global_batch", config.spec.train.global_batch, TrainSpec{}.global_batch);
+}
 
 int run_autoencoder_command(const Invocation& invocation) {
   Config config = invocation.flags.read();
@@ -22,9 +40,7 @@ int run_autoencoder_command(const Invocation& invocation) {
   }
   if (!is_given(config.origins, "train.steps") && !is_given(config.origins, "train.epochs"))
     config.spec.train.steps = kAutoencoderSteps;
-  if (!is_given(config.origins, "optimizer.lr")) config.spec.optimizer.lr = kAutoencoderRate;
-  if (!is_given(config.origins, "optimizer.momentum"))
-    config.spec.optimizer.momentum = OptimizerSpec{}.momentum;
+  undo_recipe(config);
   return autoencoder_command(config.spec, invocation.autoencoder, invocation.options);
 }
 
@@ -83,9 +99,12 @@ void add_autoencoder_commands(CLI::App& app, Invocation& invocation) {
       .add_option("--save-features", what.save_features,
                   "File for what the last layer makes of each training image (.npy)")
       ->type_name("FILE");
-  invocation.flags.add_flags(command, {.sections = {Section::kRanks, Section::kData, Section::kNetwork},
-                                       .keys = {"optimizer.lr", "train.epochs", "train.steps",
-                                                "train.global_batch", "train.precision", "train.seed"}});
+  invocation.flags.add_flags(
+      command, {.sections = {Section::kNetwork},
+                .keys = {"train.ranks", "train.threads", "launch.hosts", "launch.hostfile", "launch.command",
+                         "data.source", "data.order", "optimizer.lr", "train.epochs", "train.steps",
+                         "train.global_batch", "train.precision", "train.seed"},
+                .defaults = {{"optimizer.lr", kRateText}, {"train.ranks", "2"}, {"train.steps", "200"}}});
 }
 
 }  // namespace starling

@@ -53,8 +53,8 @@ void add_loop(CLI::App& command, LassoSpec& what) {
                     "X", 0, 1);
   add_number_option(
       command, "--tolerance", what.tolerance,
-      "The run ends when the duality gap is at most this share of the objective of zero weights. With 0 the "
-      "gap never ends it",
+      "The run ends when the duality gap is at most this share of the objective of zero weights. With 0 it "
+      "ends when no update changes a weight by more than rounding",
       "X", 0, 1e300);
   command.add_option("--target", what.target, "The run also ends when the objective is at most this")
       ->type_name("X");

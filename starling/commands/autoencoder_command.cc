@@ -1,24 +1,27 @@
 #include "starling/commands/autoencoder_command.h"
 
 #include <ATen/ATen.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
-#include "starling/data/loader.h"
-#include "starling/data/source_factory.h"
+#include "starling/base/unique_fd.h"
+#include "starling/commands/training_images.h"
 #include "starling/factor/npy.h"
 #include "starling/grid/train_autoencoder.h"
-#include "starling/net/security/data_security.h"
+#include "starling/job/job_checkpoint.h"
 #include "starling/parallel/replica/tensor_memory.h"
 #include "starling/run/rank_program.h"
 #include "starling/spec/strategy_table.h"
@@ -71,86 +74,84 @@ GridAutoencoderOptions autoencoder_options(const RunSpec& spec, const Autoencode
   return options;
 }
 
-// The images of a run.
-class TrainingImages {
- public:
-  explicit TrainingImages(const RunSpec& spec)
-      : source_(open_data(spec.data, spec.train.seed, spec.model.tokens, security_named(spec.comm.security))
-                    .train),
-        seed_(spec.train.seed),
-        order_(spec.data.order) {
-    const SourceInfo& info = source_->info();
-    if (info.text || info.input_shape.size() != 3)
-      throw ConfigError("--data", fmt::format("an autoencoder reads images, and {} has none", info.name));
-  }
+// Returns the steps of an epoch count. Errors: ConfigError if they are too many.
+int64_t steps_of_epochs(double epochs, const GridAutoencoderOptions& options, int64_t images) {
+  const double steps = std::ceil(epochs * static_cast<double>(images) / static_cast<double>(options.batch));
+  const int64_t most = most_autoencoder_steps(options);
+  if (!(steps >= 1 && steps < static_cast<double>(most)))
+    throw ConfigError("--epochs",
+                      fmt::format("{} epochs of {} images are {:.3g} steps; use from 1 to {} steps", epochs,
+                                  images, steps, most));
+  return static_cast<int64_t>(steps);
+}
 
-  ImageSize size() const {
-    const std::vector<int64_t>& shape = source_->info().input_shape;
-    return {shape[0], shape[1], shape[2]};
-  }
-  int64_t count() const { return source_->size(); }
-  const std::string& name() const { return source_->info().name; }
-
-  // Returns the pixels `part` of the samples of a step. The samples are in the order of the epochs.
-  at::Tensor batch(int64_t step, int64_t samples, const PixelRect& part) const {
-    std::vector<at::Tensor> pieces;  // one per epoch that the step has samples of
-    for (int64_t at = step * samples, end = at + samples; at < end;) {
-      const int64_t epoch = at / count();
-      std::vector<int64_t> indices;
-      for (; at < end && at / count() == epoch; ++at)
-        indices.push_back(sample_at(seed_, epoch, at % count(), count(), order_));
-      pieces.push_back(pixels_of_samples(indices, epoch, part));
-    }
-    return at::cat(pieces);
-  }
-
-  // Returns the pixels `part` of the samples first … first + samples − 1.
-  at::Tensor in_order(int64_t first, int64_t samples, const PixelRect& part) const {
-    std::vector<int64_t> indices(static_cast<size_t>(samples));
-    std::iota(indices.begin(), indices.end(), first);
-    return pixels_of_samples(indices, 0, part);
-  }
-
- private:
-  at::Tensor pixels_of_samples(const std::vector<int64_t>& indices, int64_t epoch,
-                               const PixelRect& part) const {
-    return source_->read(indices, epoch)
-        .input.narrow(2, part.rows.begin, part.rows.count())
-        .narrow(3, part.columns.begin, part.columns.count());
-  }
-
-  const std::shared_ptr<const Source> source_;
-  const uint64_t seed_;
-  const Order order_;
-};
-
-// Sets what depends on the data.
-void add_images(GridAutoencoderOptions& options, const TrainingImages& images, const RunSpec& spec) {
+// Returns the options of a run, and checks them with its images. Errors: ConfigError; Error(kMemory).
+GridAutoencoderOptions checked_options(const RunSpec& spec, const AutoencoderSpec& what, const RankGrid& grid,
+                                       const TrainingImages& images) {
+  GridAutoencoderOptions options = autoencoder_options(spec, what);
   options.images = images.size();
   options.data = fmt::format(
       "{}, {} images{}{}{}", images.name(), images.count(), spec.data.normalize ? ", normalized" : "",
-      spec.data.augment ? ", augmented" : "", spec.data.order == Order::kShuffled ? "" : ", in order");
+      spec.data.augment ? fmt::format(", augmented with a pad of {}", spec.data.pad) : "",
+      spec.data.order == Order::kShuffled ? "" : ", in order");
+  if (options.batch > images.count())
+    throw ConfigError("--global-batch",
+                      fmt::format("{} samples per step, but {} has {} images; use at most {}", options.batch,
+                                  images.name(), images.count(), images.count()));
   options.steps = spec.train.steps;
-  if (options.steps == 0)
-    options.steps = static_cast<int64_t>(std::ceil(spec.train.epochs * static_cast<double>(images.count()) /
-                                                   static_cast<double>(options.batch)));
-}
-
-int64_t largest_state_bytes(const GridAutoencoderOptions& options, const RankGrid& grid) {
-  int64_t largest = 0;
-  for (int rank = 0; rank < grid.size(); ++rank)
-    largest = std::max(largest, grid_state_numbers(options, grid, rank));
-  return largest * (options.type == at::kDouble ? 8 : 4);
-}
-
-void check_memory(const GridAutoencoderOptions& options, const RankGrid& grid, double limit_mb) {
-  const int64_t bytes = largest_state_bytes(options, grid);
+  if (options.steps == 0) options.steps = steps_of_epochs(spec.train.epochs, options, images.count());
+  check_grid_autoencoder(options, grid);
+  const int64_t bytes = grid_state_bytes(options, grid);
+  const double limit_mb = what.memory_limit_mb;
   if (limit_mb > 0 && static_cast<double>(bytes) > limit_mb * 1e6)
     throw Error(
         ErrorCode::kMemory,
         fmt::format("a rank of a grid of {} keeps {:.1f} MB of filters, gradients and momenta, and the "
                     "limit is {:g} MB: use more ranks, fewer maps, or a larger --memory-limit",
                     text_of(grid), static_cast<double>(bytes) / 1e6, limit_mb));
+  return options;
+}
+
+// Returns the hash of all images. Each rank reads a part of them. Collective.
+uint64_t hash_over_ranks(const TrainingImages& images, Group& group) {
+  uint64_t own = 0;
+  agree_on_success(group, [&] { own = images.hash(group.rank(), group.size()); });
+  std::vector<uint64_t> all(static_cast<size_t>(group.size()));
+  all_gather(group, &own, all.data(), sizeof(own), DataType::kUint8);
+  return std::accumulate(all.begin(), all.end(), uint64_t{0});
+}
+
+std::string filters_path(const std::string& folder, const char* kind, size_t layer) {
+  return fmt::format("{}/{}-{}.npy", folder, kind, layer + 1);
+}
+
+// Shows that a file can be written, without changing it. Errors: ConfigError with the flag.
+void check_target(const char* flag, const std::string& path, int rank) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw ConfigError(flag, fmt::format("{} is a folder, and a file of this name is to be written", path));
+  if (std::filesystem::exists(path, ignored)) {
+    const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!file.valid())
+      throw ConfigError(flag, fmt::format("{} cannot be written: {}; choose another place", path,
+                                          std::generic_category().message(errno)));
+    return;
+  }
+  try {
+    const AtomicFile probe(fmt::format("{}-{}", path, rank));  // leaves no trace
+  } catch (const Error& error) {
+    throw ConfigError(flag, error.what());
+  }
+}
+
+// Tests the files that follow the training. Collective.
+void check_targets(const AutoencoderSpec& what, size_t layers, Group& group) {
+  agree_on_success(group, [&] {
+    for (size_t l = 0; !what.save.empty() && l < layers; ++l)
+      for (const char* kind : {"encoder", "decoder"})
+        check_target("--save-filters", filters_path(what.save, kind, l), group.rank());
+    if (!what.save_features.empty()) check_target("--save-features", what.save_features, group.rank());
+  });
 }
 
 // Writes this rank's filters of a layer. A row of the file has the numbers of one filter.
@@ -171,8 +172,8 @@ void save_layer_filters(const std::string& path, const GridLocallyConnected2d& l
 
 void save_filters(const std::string& folder, const std::vector<MacroLayer*>& layers) {
   for (size_t l = 0; l < layers.size(); ++l) {
-    save_layer_filters(fmt::format("{}/encoder-{}.npy", folder, l + 1), layers[l]->encoder());
-    save_layer_filters(fmt::format("{}/decoder-{}.npy", folder, l + 1), layers[l]->decoder());
+    save_layer_filters(filters_path(folder, "encoder", l), layers[l]->encoder());
+    save_layer_filters(filters_path(folder, "decoder", l), layers[l]->decoder());
   }
 }
 
@@ -236,7 +237,6 @@ std::string result_json(const GridAutoencoderResult& result, const GridAutoencod
     layers.push_back(step_fields("layer", last));
     layers.back().erase("event");
   }
-  const int64_t state = grid_state_numbers(how, {1, 1}, 0) * (how.type == at::kDouble ? 8 : 4);
   return nlohmann::ordered_json{{"event", "result"},
                                 {"interrupted", result.interrupted},
                                 {"ranks", grid.size()},
@@ -246,8 +246,8 @@ std::string result_json(const GridAutoencoderResult& result, const GridAutoencod
                                 {"resumed_from", result.resumed_from},
                                 {"parameters", result.parameters},
                                 {"rank_parameters", result.rank_parameters},
-                                {"state_bytes", state},
-                                {"rank_state_bytes", largest_state_bytes(how, grid)},
+                                {"state_bytes", grid_state_bytes(how, {1, 1})},
+                                {"rank_state_bytes", grid_state_bytes(how, grid)},
                                 {"peak_bytes", peak},
                                 {"halo_bytes", result.halo_bytes},
                                 {"halo_bytes_formula", result.halo_bytes_formula},
@@ -264,6 +264,28 @@ int64_t largest_over_ranks(Group& group, int64_t number) {
   return static_cast<int64_t>(value);
 }
 
+// Refuses settings that change other commands and would have no effect here.
+void refuse_what_is_ignored(const RunSpec& spec) {
+  const auto require = [](bool unused, const char* flag, const char* reason) {
+    if (!unused) throw ConfigError(flag, fmt::format("autoencoder {}; leave it out", reason));
+  };
+  const bool on_cpu = spec.train.device == DeviceKind::kCpu || spec.train.device == DeviceKind::kAuto;
+  require(on_cpu, "--device", "computes on CPUs");
+  require(spec.train.threads_mode == ThreadsMode::kOp, "--threads-mode",
+          "divides each operation among the threads of a rank");
+  require(spec.train.accumulate == 1, "--accumulate", "computes a step as a whole");
+  require(spec.data.partition == "auto" || spec.data.partition == "none", "--partition",
+          "divides images by their pixels, and no samples");
+  require(spec.data.share.empty(), "--share", "divides images by their pixels, and no samples");
+  require(spec.optimizer.name == "sgd", "optimizer.name", "has SGD with momentum alone");
+  require(!spec.optimizer.nesterov, "optimizer.nesterov", "has SGD with momentum alone");
+  require(spec.optimizer.weight_decay == 0, "optimizer.weight_decay", "keeps the norm of its filters");
+  require(spec.optimizer.clip_norm == 0, "optimizer.clip_norm", "clips no gradients");
+  require(spec.optimizer.clip_value == 0, "optimizer.clip_value", "clips no gradients");
+  require(spec.optimizer.ema_decay == 0, "optimizer.ema_decay", "averages no weights");
+  require(spec.schedule.name == "constant", "schedule.name", "has a constant learning rate");
+}
+
 }  // namespace
 
 void check_autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what) {
@@ -275,6 +297,7 @@ void check_autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what)
                       fmt::format("the ranks of autoencoder hold parts of one model and have no "
                                   "exchange; leave out \"{}\"",
                                   name));
+  refuse_what_is_ignored(spec);
   if (spec.train.precision == Precision::kBf16)
     throw ConfigError("--precision", "autoencoder computes in fp32 or fp64");
   if (!what.save.empty() && !std::filesystem::is_directory(what.save))
@@ -289,16 +312,21 @@ void check_autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what)
     throw ConfigError("--save-features", "augmented images are random; leave out data.augment");
 }
 
+void check_autoencoder_run(const RunSpec& spec, const AutoencoderSpec& what) {
+  const RankGrid grid = rank_grid_of(what.grid, static_cast<int>(spec.train.ranks));
+  checked_options(spec, what, grid, TrainingImages(spec));
+}
+
 int run_autoencoder(const AutoencoderSpec& what, const CommandOptions& options, Session& session) {
   const RunSpec& spec = session.spec();
   const RunEnvironment environment = session.run_environment();
   const RankGrid grid = rank_grid_of(what.grid, environment.group.size());
   const bool speaks = environment.group.rank() == 0;
   const TrainingImages images(spec);
-  GridAutoencoderOptions how = autoencoder_options(spec, what);
-  add_images(how, images, spec);
-  check_grid_autoencoder(how, grid);
-  check_memory(how, grid, what.memory_limit_mb);
+  GridAutoencoderOptions how = checked_options(spec, what, grid, images);
+  check_targets(what, how.layers.size(), environment.group);
+  if (!how.checkpoint.empty())
+    how.data += fmt::format(", hash {:x}", hash_over_ranks(images, environment.group));
   if (speaks && options.verbosity >= 0 && !options.json)
     print_line(
         fmt::format("Autoencoder of {} layer{} on {}: {} images of {} × {} pixels and {} channel{}, grid {}, "

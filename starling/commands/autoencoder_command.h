@@ -10,6 +10,10 @@ namespace starling {
 // Runs one rank of the job. Rank 0 prints the progress and the result. Returns the exit status.
 int run_autoencoder(const AutoencoderSpec& what, const CommandOptions& options, Session& session);
 
+// Opens the data and checks the layers, the grid and the memory for it, as every rank does before it trains.
+// Errors: ConfigError; Error(kMemory); those of open_data().
+void check_autoencoder_run(const RunSpec& spec, const AutoencoderSpec& what);
+
 // Checks the options before anything is started. Errors: ConfigError.
 void check_autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what);
 

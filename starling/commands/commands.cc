@@ -321,6 +321,7 @@ int lasso_command(const RunSpec& spec, const LassoSpec& what, const CommandOptio
 int autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what, const CommandOptions& options) {
   check_autoencoder_command(spec, what);
   if (options.dry_run) {
+    check_autoencoder_run(spec, what);
     print_dry_run(fmt::format("would train a locally connected autoencoder on {} with {} rank{}",
                               spec.data.source, spec.train.ranks, spec.train.ranks == 1 ? "" : "s"),
                   options.json);

@@ -21,6 +21,8 @@
 namespace starling {
 namespace {
 
+constexpr double kMostEpochs = 1e15;
+
 bool by_tables(const RunSpec& spec) {
   const ExchangeTraits& exchange = exchange_traits(spec);
   return exchange.servers && exchange.lockstep == Lockstep::kByStaleness;
@@ -117,8 +119,11 @@ void check_factorize(const RunSpec& spec, const FactorizeSpec& what) {
                       fmt::format("factorize rotates blocks through the ranks, or keeps H on servers "
                                   "(--exchange parameter-server); \"{}\" is neither",
                                   name));
-  if (std::llround(spec.train.epochs) < 1)
-    throw ConfigError("--epochs", fmt::format("{} epochs; give at least 1", spec.train.epochs));
+  if (!(spec.train.epochs >= 0.5 && spec.train.epochs <= kMostEpochs))  // checked before it is rounded
+    throw ConfigError(
+        "--epochs", fmt::format("{} epochs; give a number from 1 to {:.0f}", spec.train.epochs, kMostEpochs));
+  if (!(what.priority > 0 && what.priority <= 1))
+    throw ConfigError("--priority", fmt::format("{}: give a number above 0, at most 1", what.priority));
   if (what.priority < 1 && by_tables(spec))
     throw ConfigError("--priority", "only the rotation chooses rows; leave it out with --exchange");
   const std::string& s = spec.exchange.staleness;

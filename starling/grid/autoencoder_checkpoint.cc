@@ -8,6 +8,7 @@
 #include <span>
 
 #include "starling/base/error.h"
+#include "starling/grid/tensor_rect.h"
 
 namespace starling {
 namespace {
@@ -56,19 +57,13 @@ RankGrid grid_of_checkpoint(const JobState& state) {
   }
 }
 
-// Returns a view of the positions `part` of a tensor that holds the positions `whole`.
-at::Tensor positions_of(const at::Tensor& tensor, const PixelRect& whole, const PixelRect& part) {
-  return tensor.narrow(0, part.rows.begin - whole.rows.begin, part.rows.count())
-      .narrow(1, part.columns.begin - whole.columns.begin, part.columns.count());
-}
-
 }  // namespace
 
 AutoencoderCheckpoint::AutoencoderCheckpoint(const GridAutoencoderOptions& options, Group& group,
                                              const RankGrid& grid)
     : enabled_(!options.checkpoint.empty()),
+      group_(group),
       grid_(grid),
-      rank_(group.rank()),
       checkpoint_(group, job_of(options)) {}
 
 int64_t AutoencoderCheckpoint::find() {
@@ -80,13 +75,17 @@ int64_t AutoencoderCheckpoint::find() {
 }
 
 void AutoencoderCheckpoint::read(const std::vector<GridTensor>& tensors) const {
+  agree_on_success(group_, [&] { read_parts(tensors); });
+}
+
+void AutoencoderCheckpoint::read_parts(const std::vector<GridTensor>& tensors) const {
   at::NoGradGuard no_grad;
   const RankGrid writers = grid_of_checkpoint(state_);
   for (int writer = 0; writer < writers.size(); ++writer) {
     std::optional<CheckpointArrays> arrays;  // read if this rank needs something of it
     for (const GridTensor& own : tensors) {
       const PixelRect written = writers.part(writer, own.rows, own.columns);
-      const PixelRect part = grid_.part(rank_, own.rows, own.columns);
+      const PixelRect part = grid_.part(group_.rank(), own.rows, own.columns);
       const PixelRect both = common_rect(written, part);
       if (both.area() == 0) continue;
       if (!arrays) arrays = checkpoint_.read(state_, writer);
@@ -103,7 +102,7 @@ void AutoencoderCheckpoint::read(const std::vector<GridTensor>& tensors) const {
                         "{}; remove its folder to start anew",
                         writer, state_.step, bytes.size(), own.name, expected));
       const at::Tensor values = at::from_blob(bytes.data(), shape, to.options().requires_grad(false));
-      positions_of(to, part, both).copy_(positions_of(values, written, both));
+      rect_of(to, 0, part, both).copy_(rect_of(values, 0, written, both));
     }
   }
 }

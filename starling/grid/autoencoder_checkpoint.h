@@ -26,6 +26,7 @@ struct GridTensor {
 // JobCheckpoint.
 class AutoencoderCheckpoint {
  public:
+  // The group must outlive this object.
   AutoencoderCheckpoint(const GridAutoencoderOptions& options, Group& group, const RankGrid& grid);
 
   // Returns the steps of the newest checkpoint, or -1 if there is none.
@@ -36,9 +37,11 @@ class AutoencoderCheckpoint {
   void save(int64_t steps, const std::vector<GridTensor>& tensors);
 
  private:
+  void read_parts(const std::vector<GridTensor>& tensors) const;
+
   const bool enabled_;
+  Group& group_;
   const RankGrid grid_;
-  const int rank_;
   JobCheckpoint checkpoint_;
   JobState state_;
   int64_t saved_ = -1;  // steps

@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <string>
 #include <vector>
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/grid/grid_test_parts.h"
+#include "starling/grid/macro_layer.h"
 #include "starling/torch_testing/tensor_difference.h"
 #include "starling/torch_testing/torch_group_processes.h"
 
@@ -228,6 +230,48 @@ TEST(GridLayers, OptionsAreCheckedAsInOneProcess) {
       GridLocallyConnected2d(grid, LocallyConnectedOptions{.height = 3, .width = 3, .windows = {4, 1, 0}}),
       ConfigError);
   EXPECT_THROW(GridLocalContrastNorm2d(grid, ContrastNormOptions{.size = 2}, 5, 5), ConfigError);
+}
+
+TEST(GridLayers, AStrideOfZeroIsRefused) {
+  const auto group = make_single_group();
+  GridGroup grid(*group, {1, 1});
+  const ImageWindows windows{2, 0, 0};
+  EXPECT_THROW(halo_plan({1, 1}, 0, windows, 8, 8), ConfigError);
+  EXPECT_THROW(halo_pixels({1, 1}, windows, 8, 8), ConfigError);
+  EXPECT_THROW(HaloExchange(grid, windows, 8, 8), ConfigError);
+  EXPECT_THROW(GridL2Pool2d(grid, L2PoolOptions{.windows = windows}, 8, 8), ConfigError);
+  const MacroLayerOptions options{.fields = windows};
+  EXPECT_THROW(MacroLayer(grid, options, ImageSize{1, 8, 8}, 0, at::kFloat), ConfigError);
+  EXPECT_THROW(macro_layer_halos({1, 1}, options, {1, 8, 8}, 1), ConfigError);
+}
+
+// A rank that sent before its check would leave the other ones with messages of a wrong length.
+TEST(GridLayers, AnInputThatIsNotThisRanksPartIsRefusedBeforeItIsSent) {
+  const RankGrid grid{1, 2};
+  WholeTensors found(
+      grid, numbers_in_files(grid.size(), [&](Group& group) {
+        GridGroup ranks(group, grid);
+        HaloExchange halo(ranks, {3, 1, 1}, 6, 8);
+        const uint64_t before = group.traffic().sent();
+        std::vector<at::Tensor> wrong = {{},
+                                         at::zeros({2, 6, 4}),
+                                         at::zeros({2, 1, 6, 8}),
+                                         at::zeros({2, 1, 5, 4}),
+                                         at::zeros({2, 1, 6, 4}, at::kMeta)};
+        double refused = 0;
+        for (const at::Tensor& x : wrong) {
+          try {
+            halo.gather(x);
+          } catch (const ConfigError& error) {
+            refused += std::string(error.what()).find("[samples, channels, 6, 4]") != std::string::npos;
+          }
+        }
+        const auto sent = static_cast<double>(group.traffic().sent() - before);
+        return std::vector<double>{refused, sent, halo.gather(at::ones({2, 1, 6, 4})).sum().item<double>()};
+      }));
+  EXPECT_EQ(found.sum(), 2 * 5);
+  EXPECT_EQ(found.sum(), 0);
+  EXPECT_EQ(found.sum(), 2 * 2 * 6 * 5);  // each rank covers its own columns and one more
 }
 
 }  // namespace

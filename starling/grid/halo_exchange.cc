@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
 
 #include "starling/base/error.h"
 #include "starling/comm/message_tags.h"
+#include "starling/grid/tensor_rect.h"
 #include "starling/nn/tensor_parallel/regions.h"
 
 namespace starling {
@@ -14,8 +16,21 @@ namespace {
 
 // Returns the pixels `part` of a tensor that holds the pixels `whole`, as a view.
 at::Tensor pixels_of(const at::Tensor& tensor, const PixelRect& whole, const PixelRect& part) {
-  return tensor.narrow(2, part.rows.begin - whole.rows.begin, part.rows.count())
-      .narrow(3, part.columns.begin - whole.columns.begin, part.columns.count());
+  return rect_of(tensor, 2, whole, part);
+}
+
+// Checks a tensor that should hold the pixels `whole`.
+void check_pixels(const at::Tensor& tensor, const PixelRect& whole) {
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError("input",
+                      fmt::format("{}; this rank's part is [samples, channels, {}, {}] in host memory", what,
+                                  whole.rows.count(), whole.columns.count()));
+  };
+  if (!tensor.defined()) refuse("a tensor without content");
+  if (tensor.dim() != 4) refuse(fmt::format("a tensor of {} dimensions", tensor.dim()));
+  if (!tensor.is_cpu()) refuse(fmt::format("a tensor on {}", tensor.device().str()));
+  if (tensor.size(2) != whole.rows.count() || tensor.size(3) != whole.columns.count())
+    refuse(fmt::format("a tensor of {} × {} pixels", tensor.size(2), tensor.size(3)));
 }
 
 void check_grid_size(const RankGrid& grid, const Group& group) {
@@ -39,11 +54,13 @@ HaloExchange::HaloExchange(GridGroup& grid, const ImageWindows& windows, int64_t
     : grid_(grid), plan_(halo_plan(grid.grid(), grid.rank(), windows, height, width)) {}
 
 at::Tensor HaloExchange::gather(const at::Tensor& own) {
+  check_pixels(own, plan_.own);
   return linear_map([this](const at::Tensor& x) { return to_covered(x); },
                     [this](const at::Tensor& dy) { return to_own(dy); })(own);
 }
 
 at::Tensor HaloExchange::scatter(const at::Tensor& covered) {
+  check_pixels(covered, plan_.covered);
   return linear_map([this](const at::Tensor& y) { return to_own(y); },
                     [this](const at::Tensor& dx) { return to_covered(dx); })(covered);
 }
@@ -59,6 +76,7 @@ at::Tensor HaloExchange::to_own(const at::Tensor& covered) {
 at::Tensor HaloExchange::move_halo(const at::Tensor& from, const PixelRect& from_at,
                                    const std::vector<HaloPart>& sends, const PixelRect& to_at,
                                    const std::vector<HaloPart>& receives) {
+  check_pixels(from, from_at);
   Group& group = grid_.group();
   const uint64_t before = group.traffic().sent();
   for (const HaloPart& part : sends) {  // a rank takes in messages while it sends

@@ -60,8 +60,8 @@ class HaloExchange {
 
   const HaloPlan& plan() const { return plan_; }
 
-  // Returns the pixels plan().covered for the pixels plan().own. Differentiable. Errors: those of
-  // Group::send() and Group::recv().
+  // Returns the pixels plan().covered for the pixels plan().own. Differentiable. Errors: ConfigError for a
+  // tensor of another size or on a device, before anything is sent; those of Group::send() and Group::recv().
   at::Tensor gather(const at::Tensor& own);
   // Returns the sums at the pixels plan().own of all ranks' values at plan().covered. What lies outside of
   // the image is dropped. Differentiable. Errors: as gather().

@@ -47,6 +47,7 @@ AxisSums axis_sums(int parts, const ImageWindows& windows, int64_t length) {
 
 HaloPlan halo_plan(const RankGrid& grid, int rank, const ImageWindows& windows, int64_t height,
                    int64_t width) {
+  check_windows(windows);
   check_axis("rows", grid.rows, windows, height);
   check_axis("columns", grid.columns, windows, width);
   HaloPlan plan;
@@ -65,6 +66,7 @@ HaloPlan halo_plan(const RankGrid& grid, int rank, const ImageWindows& windows, 
 }
 
 int64_t halo_pixels(const RankGrid& grid, const ImageWindows& windows, int64_t height, int64_t width) {
+  check_windows(windows);
   const AxisSums rows = axis_sums(grid.rows, windows, height);
   const AxisSums columns = axis_sums(grid.columns, windows, width);
   return rows.needed * columns.needed - rows.held * columns.held;

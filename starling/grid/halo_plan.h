@@ -34,11 +34,11 @@ struct HaloPlan {
 };
 
 // Returns the plan of a rank for images of height × width pixels. Errors: ConfigError if a rank would have no
-// pixel of the input or no position of the output.
+// pixel of the input or no position of the output, and that of check_windows().
 HaloPlan halo_plan(const RankGrid& grid, int rank, const ImageWindows& windows, int64_t height,
                    int64_t width);
 
-// Returns the pixels that all ranks together receive, by the formula above.
+// Returns the pixels that all ranks together receive, by the formula above. Errors: that of check_windows().
 int64_t halo_pixels(const RankGrid& grid, const ImageWindows& windows, int64_t height, int64_t width);
 
 }  // namespace starling

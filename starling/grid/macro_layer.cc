@@ -22,6 +22,7 @@ LocallyConnectedOptions filters_of(const MacroLayerOptions& options, const Image
 
 // The output positions of the filters.
 ImageSize filter_positions(const MacroLayerOptions& options, const ImageSize& input) {
+  check_locally_connected(filters_of(options, input, 0));
   return {options.maps, options.fields.positions(input.height), options.fields.positions(input.width)};
 }
 
@@ -39,18 +40,22 @@ double sum_of_squares(const at::Tensor& x) {
 }  // namespace
 
 ImageSize macro_layer_output(const MacroLayerOptions& options, const ImageSize& input) {
-  check_locally_connected(filters_of(options, input, 0));
   const ImageWindows& pool = options.pool;
   const ImageSize positions = filter_positions(options, input);
-  if (pool.size < 1 || pool.stride < 1 || pool.padding < 0 || pool.padding >= pool.size)
-    throw ConfigError("pool", fmt::format("size {}, stride {} and padding {} make no windows", pool.size,
-                                          pool.stride, pool.padding));
+  check_windows(pool, "pool");
   if (pool.positions(positions.height) < 1 || pool.positions(positions.width) < 1)
     throw ConfigError(
         "pool", fmt::format("pools of {} positions do not fit into {} × {} positions of filters", pool.size,
                             positions.height, positions.width));
   check_contrast_norm(options.norm);
-  return {options.maps, pool.positions(positions.height), pool.positions(positions.width)};
+  const ImageSize output = {options.maps, pool.positions(positions.height), pool.positions(positions.width)};
+  const int64_t widest = 2 * std::max(output.height, output.width) - 1;
+  if (options.norm.size > widest)
+    throw ConfigError("size",
+                      fmt::format("a normalization window of {} pixels is wider than all {} × {} pools "
+                                  "around any of them; use at most {}",
+                                  options.norm.size, output.height, output.width, widest));
+  return output;
 }
 
 MacroLayer::MacroLayer(GridGroup& grid, const MacroLayerOptions& options, const ImageSize& input,

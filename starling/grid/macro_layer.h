@@ -70,7 +70,8 @@ class MacroLayer {
   GridLocalContrastNorm2d norm_;
 };
 
-// Returns the size of a macro layer's output. Errors: ConfigError if a window does not fit.
+// Returns the size of a macro layer's output. Errors: ConfigError if a window does not fit. Its where() is
+// "windows" or "channels, maps" for the filters, "pool", or "size" for the normalization.
 ImageSize macro_layer_output(const MacroLayerOptions& options, const ImageSize& input);
 
 // The halos that all ranks together send for a batch, in numbers, by the formula in halo_plan.h.

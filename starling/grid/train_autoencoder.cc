@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
+#include <limits>
 #include <memory>
 
 #include "starling/base/error.h"
@@ -17,21 +19,56 @@ namespace {
 
 constexpr double kDiverged = 1e3;  // an error that no useful training has, relative to x²
 
-// Returns the input sizes of all layers, and the size of the last output.
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+// Returns a product of numbers that are at least 0, or kMost if it is larger.
+int64_t product_of(std::initializer_list<int64_t> factors) {
+  int64_t product = 1;
+  if (std::find(factors.begin(), factors.end(), 0) != factors.end()) return 0;
+  for (const int64_t factor : factors)
+    if (__builtin_mul_overflow(product, factor, &product)) return kMost;
+  return product;
+}
+
+// Returns a sum of numbers that are at least 0, or kMost if it is larger.
+int64_t sum_of(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? kMost : sum;
+}
+
+// Throws the error of a layer with its number and the flag for what is wrong.
+[[noreturn]] void refuse_layer(size_t l, const ConfigError& error) {
+  const std::string& where = error.where();
+  const std::string message = std::string(error.what()).substr(where.empty() ? 0 : where.size() + 2);
+  const std::string flag = where == "windows"          ? "--fields, --strides"
+                           : where == "pool"           ? "--pools, --pool-strides"
+                           : where == "size"           ? "--norms"
+                           : where == "channels, maps" ? "--maps"
+                                                       : where;
+  throw ConfigError(flag, fmt::format("layer {}: {}", l + 1, message));
+}
+
+// Returns the input sizes of all layers, and the size of the last output. Errors: ConfigError that names the
+// layer.
 std::vector<ImageSize> layer_sizes(const GridAutoencoderOptions& options) {
   std::vector<ImageSize> sizes = {options.images};
-  for (const MacroLayerOptions& layer : options.layers)
-    sizes.push_back(macro_layer_output(layer, sizes.back()));
+  for (size_t l = 0; l < options.layers.size(); ++l) {
+    try {
+      sizes.push_back(macro_layer_output(options.layers[l], sizes.back()));
+    } catch (const ConfigError& error) {
+      refuse_layer(l, error);
+    }
+  }
   return sizes;
 }
 
 int64_t inputs_of(const MacroLayerOptions& layer, const ImageSize& input) {
-  return input.channels * layer.fields.size * layer.fields.size;
+  return product_of({input.channels, layer.fields.size, layer.fields.size});
 }
 
 // The numbers in the W of a layer on `part` of its positions.
 int64_t filter_numbers(const MacroLayerOptions& layer, const ImageSize& input, int64_t positions) {
-  return positions * layer.maps * inputs_of(layer, input);
+  return product_of({positions, layer.maps, inputs_of(layer, input)});
 }
 
 // The output positions of a layer's filters that a rank holds.
@@ -118,11 +155,16 @@ class AutoencoderTraining {
              .error = sums[1] > 0 ? sums[0] / sums[1] : 0,
              .response = sums[2] / pools,
              .sparseness = sums[3] > 0 ? 1 - sums[2] * sums[2] / pools / sums[3] : 0};
-    if (!std::isfinite(last_.objective) || last_.error > kDiverged)
-      throw Error(ErrorCode::kNumeric,
-                  fmt::format("layer {} diverges: at step {} its error is {:.3g} times the "
-                              "images' squares; decrease --lr",
-                              l + 1, in_layer, last_.error));
+    const bool fits = last_.error <= kDiverged;  // not if it is NaN
+    if (fits && sums[1] > 0)
+      penalty_share_ = std::max(in_layer == 1 ? 0 : penalty_share_, options_.sparsity * sums[2] / sums[1]);
+    if (!fits || !std::isfinite(last_.objective))
+      throw Error(
+          ErrorCode::kNumeric,
+          fmt::format(
+              "layer {} diverges: at step {} its error is {:.3g} times the images' squares; decrease {}",
+              l + 1, in_layer, last_.error,
+              penalty_share_ > kDiverged ? "--sparsity, whose penalty is far larger" : "--lr"));
     if (result_.layers.empty() || result_.layers.back().layer != last_.layer) result_.layers.push_back(last_);
     result_.layers.back() = last_;
     return sums[4] > 0;
@@ -177,13 +219,15 @@ class AutoencoderTraining {
     for (size_t l = 0; l < layers_.size(); ++l) {
       const ImageWindows& fields = options_.layers[l].fields;
       const int64_t positions = fields.positions(sizes_[l].height) * fields.positions(sizes_[l].width);
-      result_.parameters += 2 * filter_numbers(options_.layers[l], sizes_[l], positions);
+      result_.parameters = sum_of(result_.parameters,
+                                  product_of({2, filter_numbers(options_.layers[l], sizes_[l], positions)}));
     }
     for (int rank = 0; rank < parts_.grid.size(); ++rank) {
       int64_t held = 0;
       for (size_t l = 0; l < layers_.size(); ++l)
-        held += 2 * filter_numbers(options_.layers[l], sizes_[l],
-                                   positions_held(options_.layers[l], sizes_[l], parts_.grid, rank));
+        held = sum_of(held, product_of({2, filter_numbers(options_.layers[l], sizes_[l],
+                                                          positions_held(options_.layers[l], sizes_[l],
+                                                                         parts_.grid, rank))}));
       result_.rank_parameters = std::max(result_.rank_parameters, held);
     }
   }
@@ -198,16 +242,27 @@ class AutoencoderTraining {
   int64_t step_ = 0;                 // of all layers
   uint64_t sent_before_ = 0;         // bytes that this rank had sent when the training began
   GridAutoencoderStep last_;
+  double penalty_share_ = 0;  // the largest penalty of this layer, relative to x²
   GridAutoencoderResult result_;
 };
 
 }  // namespace
+
+int64_t most_autoencoder_steps(const GridAutoencoderOptions& options) {
+  return kMost / std::max<int64_t>(1, std::ssize(options.layers)) / std::max<int64_t>(1, options.batch) / 2;
+}
 
 void check_grid_autoencoder(const GridAutoencoderOptions& options, const RankGrid& grid) {
   if (options.layers.empty()) throw ConfigError("layers", "an autoencoder needs at least one layer");
   if (options.batch < 1 || options.steps < 1)
     throw ConfigError("--steps", fmt::format("{} samples and {} steps train nothing; use at least 1 of each",
                                              options.batch, options.steps));
+  const int64_t most = most_autoencoder_steps(options);
+  if (options.steps > most)
+    throw ConfigError("--steps",
+                      fmt::format("{} steps of {} samples for {} layers are more than can be counted; use at "
+                                  "most {}",
+                                  options.steps, options.batch, options.layers.size(), most));
   if (!(options.sparsity >= 0) || !std::isfinite(options.sparsity))
     throw ConfigError("--sparsity",
                       fmt::format("{} is no penalty; use 0 or a positive number", options.sparsity));
@@ -220,8 +275,12 @@ void check_grid_autoencoder(const GridAutoencoderOptions& options, const RankGri
     const MacroLayerOptions& layer = options.layers[l];
     const ImageSize& input = sizes[l];
     const int64_t height = layer.fields.positions(input.height), width = layer.fields.positions(input.width);
-    halo_plan(grid, 0, layer.fields, input.height, input.width);
-    halo_plan(grid, 0, layer.pool, height, width);
+    try {
+      halo_plan(grid, 0, layer.fields, input.height, input.width);
+      halo_plan(grid, 0, layer.pool, height, width);
+    } catch (const ConfigError& error) {
+      refuse_layer(l, error);
+    }
   }
 }
 
@@ -230,11 +289,19 @@ int64_t grid_state_numbers(const GridAutoencoderOptions& options, const RankGrid
   int64_t filters = 0, largest = 0;
   for (size_t l = 0; l < options.layers.size(); ++l) {
     const int64_t own =
-        filter_numbers(options.layers[l], sizes[l], positions_held(options.layers[l], sizes[l], grid, rank));
-    filters += 2 * own;
-    largest = std::max(largest, 2 * own);
+        product_of({2, filter_numbers(options.layers[l], sizes[l],
+                                      positions_held(options.layers[l], sizes[l], grid, rank))});
+    filters = sum_of(filters, own);
+    largest = std::max(largest, own);
   }
-  return filters + 2 * largest;
+  return sum_of(filters, product_of({2, largest}));
+}
+
+int64_t grid_state_bytes(const GridAutoencoderOptions& options, const RankGrid& grid) {
+  int64_t largest = 0;
+  for (int rank = 0; rank < grid.size(); ++rank)
+    largest = std::max(largest, grid_state_numbers(options, grid, rank));
+  return product_of({largest, options.type == at::kDouble ? 8 : 4});
 }
 
 uint64_t grid_halo_bytes(const GridAutoencoderOptions& options, const RankGrid& grid, int64_t first,
@@ -243,13 +310,15 @@ uint64_t grid_halo_bytes(const GridAutoencoderOptions& options, const RankGrid& 
   const int64_t element = options.type == at::kDouble ? 8 : 4;
   int64_t below = 0, bytes = 0;  // below: of the features that a step of the layer needs
   for (int64_t l = 0; l < std::ssize(options.layers); ++l) {
-    const int64_t steps =
-        std::max<int64_t>(0, std::min(last, (l + 1) * options.steps) - std::max(first, l * options.steps));
+    const int64_t steps = std::max<int64_t>(0, std::min(last, product_of({l + 1, options.steps})) -
+                                                   std::max(first, product_of({l, options.steps})));
     const MacroLayerHalos halos = macro_layer_halos(grid, options.layers[static_cast<size_t>(l)],
                                                     sizes[static_cast<size_t>(l)], options.batch);
-    bytes += steps * element * (below + halos.learning);
-    below += halos.features;
+    bytes = sum_of(bytes, product_of({steps, element, sum_of(below, halos.learning)}));
+    below = sum_of(below, halos.features);
   }
+  if (bytes == kMost)
+    throw ConfigError("--steps", "the ranks would send more bytes than can be counted; use fewer steps");
   return static_cast<uint64_t>(bytes);
 }
 

@@ -88,10 +88,18 @@ GridAutoencoderResult train_grid_autoencoder(const GridAutoencoderOptions& optio
 void check_grid_autoencoder(const GridAutoencoderOptions& options, const RankGrid& grid);
 
 // Returns the numbers that a rank keeps while a layer learns: W, V, their gradients, and the momenta of the
-// layer. It does not count activations.
+// layer. It does not count activations. A number that is too large for int64_t counts as the largest one,
+// here and below.
 int64_t grid_state_numbers(const GridAutoencoderOptions& options, const RankGrid& grid, int rank);
 
-// Returns the bytes that all ranks together send as halos in the steps first … last − 1.
+// Returns the bytes of grid_state_numbers() of the rank that keeps most.
+int64_t grid_state_bytes(const GridAutoencoderOptions& options, const RankGrid& grid);
+
+// Returns the largest number of steps for the layers and the batch.
+int64_t most_autoencoder_steps(const GridAutoencoderOptions& options);
+
+// Returns the bytes that all ranks together send as halos in the steps first … last − 1. Errors: ConfigError
+// if they are too many for int64_t.
 uint64_t grid_halo_bytes(const GridAutoencoderOptions& options, const RankGrid& grid, int64_t first,
                          int64_t last);
 

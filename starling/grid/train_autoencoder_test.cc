@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,9 @@
 namespace starling {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr double kTolerance = 1e-10;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -338,28 +341,98 @@ TEST(GridAutoencoder, ACheckpointOfAnotherProblemOrADamagedOneIsRefused) {
   EXPECT_THAT(refusal(options), HasSubstr("damaged"));
 }
 
+// Without an agreement, the other rank would train and then lose its peer.
+TEST(GridAutoencoder, ADamagedPartOfOneRankEndsAllRanksWithItsError) {
+  const TempDir folder;
+  const RankGrid grid{1, 2};
+  GridAutoencoderOptions options = two_layers();
+  options.checkpoint = folder.path();
+  train_processes(options, grid);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (!entry.path().string().ends_with("-1-of-2")) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(200);
+    file.put('\x55');
+  }
+  WholeTensors found(grid, numbers_in_files(grid.size(), [&](Group& group) {
+                       try {
+                         train_rank(options, grid, group, nullptr);
+                         return std::vector<double>{0};
+                       } catch (const Error& error) {
+                         const bool named = error.code() == ErrorCode::kCheckpoint &&
+                                            std::string(error.what()).find("-1-of-2") != std::string::npos;
+                         return std::vector<double>{named ? 1.0 : -1.0};
+                       }
+                     }));
+  EXPECT_EQ(found.sum(), 2);
+}
+
 TEST(GridAutoencoder, WhatTrainsNothingIsRefused) {
   GridAutoencoderOptions options = two_layers();
   options.layers.clear();
   EXPECT_THAT(refusal(options), HasSubstr("at least one layer"));
   options = two_layers();
   options.layers[1].fields.size = 30;
-  EXPECT_THAT(refusal(options), HasSubstr("do not fit"));
+  EXPECT_THAT(refusal(options), StartsWith("--fields, --strides: layer 2: windows of 30 pixels do not fit"));
   options = two_layers();
   options.layers[0].pool.size = 30;
-  EXPECT_THAT(refusal(options), HasSubstr("pools of 30"));
+  EXPECT_THAT(refusal(options), StartsWith("--pools, --pool-strides: layer 1: pools of 30"));
+  options = two_layers();
+  options.layers[1].pool.stride = 0;
+  EXPECT_THAT(refusal(options), StartsWith("--pools, --pool-strides: layer 2: size 2, stride 0"));
   options = two_layers();
   options.layers[0].norm.size = 2;
-  EXPECT_THAT(refusal(options), HasSubstr("no center"));
+  EXPECT_THAT(refusal(options),
+              HasSubstr("--norms: layer 1: a normalization window of 2 pixels has no center"));
+  options.layers[0].norm.size = 2 * 15 - 1;  // the pools have 13 × 15 positions
+  EXPECT_EQ(refusal(options), "");
+  options.layers[0].norm.size = 2 * 15 + 1;
+  EXPECT_THAT(refusal(options), HasSubstr("--norms: layer 1: a normalization window of 31 pixels is wider"));
+  options = two_layers();
+  options.layers[1].maps = 0;
+  EXPECT_THAT(refusal(options), StartsWith("--maps: layer 2: "));
   options = two_layers();
   options.momentum = 1;
   EXPECT_THAT(refusal(options), HasSubstr("--momentum"));
   options = two_layers();
   options.lr = 1e200;
-  EXPECT_THAT(refusal(options), HasSubstr("diverges"));
+  EXPECT_THAT(refusal(options), AllOf(HasSubstr("diverges"), HasSubstr("decrease --lr")));
+  for (const double sparsity : {1e39, 1e300}) {  // a penalty that overflows, at once or by its gradients
+    options = two_layers();
+    options.type = at::kFloat;
+    options.sparsity = sparsity;
+    EXPECT_THAT(refusal(options), AllOf(HasSubstr("diverges"), HasSubstr("decrease --sparsity"))) << sparsity;
+  }
   options = two_layers();
   EXPECT_THROW(check_grid_autoencoder(options, {9, 1}), ConfigError);
   check_grid_autoencoder(options, {4, 2});
+}
+
+TEST(GridAutoencoder, StepsThatCannotBeCountedAreRefused) {
+  GridAutoencoderOptions options = two_layers();
+  const int64_t most = most_autoencoder_steps(options);
+  EXPECT_EQ(most, std::numeric_limits<int64_t>::max() / 2 / 4 / 2);
+  options.steps = most + 1;
+  EXPECT_THAT(refusal(options), HasSubstr("--steps: "));
+  options.steps = std::numeric_limits<int64_t>::max() / 2 + 1;  // twice this is negative
+  EXPECT_THAT(refusal(options), HasSubstr("--steps: "));
+  options.steps = most;
+  check_grid_autoencoder(options, {1, 2});
+  EXPECT_GT(grid_halo_bytes(options, {1, 2}, 0, 1000), 0u);
+  EXPECT_THROW(grid_halo_bytes(options, {1, 2}, 0, 2 * most), ConfigError);
+}
+
+TEST(GridAutoencoder, AStateThatCannotBeCountedIsTheLargestNumber) {
+  GridAutoencoderOptions options = two_layers();
+  EXPECT_EQ(grid_state_bytes(options, {1, 1}), 8 * grid_state_numbers(options, {1, 1}, 0));
+  const int64_t largest = std::numeric_limits<int64_t>::max();
+  options.layers[0].maps = int64_t{1} << 57;  // times 2 · 240 positions · 32 inputs
+  EXPECT_EQ(grid_state_numbers(options, {1, 1}, 0), largest);
+  EXPECT_EQ(grid_state_bytes(options, {1, 1}), largest);
+  options.layers[0].maps = int64_t{1} << 46;  // the numbers fit, and their bytes do not
+  options.layers.resize(1);
+  EXPECT_LT(grid_state_numbers(options, {1, 1}, 0), largest);
+  EXPECT_EQ(grid_state_bytes(options, {1, 1}), largest);
 }
 
 TEST(GridAutoencoder, LearnsToReconstructAndThePenaltyMakesItSparse) {

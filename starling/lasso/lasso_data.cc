@@ -9,10 +9,10 @@
 #include <cstring>
 #include <fstream>
 #include <new>
-#include <numbers>
 #include <string_view>
 
 #include "starling/base/error.h"
+#include "starling/base/keyed_normal.h"
 #include "starling/base/keyed_random.h"
 #include "starling/lasso/column_kernels.h"
 
@@ -173,11 +173,10 @@ LassoData read_csv_data(const std::string& path, LabelColumn label, int rank, in
   return data;
 }
 
-// A standard normal number that is a function of the key (Box and Muller).
+// A standard normal number that is a function of the key.
 double normal_of_key(uint64_t seed, int64_t a, int64_t b) {
   const uint64_t bits = key_of(seed, static_cast<uint64_t>(a), static_cast<uint64_t>(b));
-  const double u = uniform_of(bits), v = uniform_of(mix64(bits + kGolden));
-  return std::sqrt(-2 * std::log1p(-u)) * std::cos(2 * std::numbers::pi * v);
+  return normal_of(std::log1p(-uniform_of(bits)), uniform_of(mix64(bits + kGolden)));
 }
 
 // The keys of what is drawn. A sample's own numbers have its index.

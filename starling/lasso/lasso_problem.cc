@@ -10,6 +10,11 @@
 #include "starling/lasso/column_kernels.h"
 
 namespace starling {
+namespace {
+
+constexpr double kRoundingShare = 1e-14;  // of ‖y‖: changes of r that are rounding
+
+}  // namespace
 
 LassoProblem::LassoProblem(LassoData& data, RankSums& sums, bool intercept) : data_(data), sums_(sums) {
   if (intercept) center();
@@ -66,9 +71,13 @@ double LassoProblem::intercept_of(const std::vector<double>& weights) const {
   return means_.back() - std::inner_product(weights.begin(), weights.end(), means_.begin(), 0.0);
 }
 
-double LassoProblem::best_weight(int64_t feature, double product, double weight, double lambda) const {
+double LassoProblem::change_of(int64_t feature, double product, double weight, double lambda) const {
   const double square = squares_[static_cast<size_t>(feature)];
-  return square > 0 ? soft_threshold(product + square * weight, samples() * lambda) / square : 0;
+  if (!(square > 0)) return -weight;
+  const double best = soft_threshold(product + square * weight, samples() * lambda) / square;
+  const double change = best - weight;
+  const bool rounding = square * change * change <= kRoundingShare * kRoundingShare * target_square_;
+  return rounding && best != 0 ? 0 : change;
 }
 
 LassoProblem::Pass LassoProblem::pass(std::span<const int64_t> features, const std::vector<double>& residual,

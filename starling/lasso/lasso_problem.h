@@ -43,8 +43,9 @@ class LassoProblem {
   // Returns the intercept that belongs to weights.
   double intercept_of(const std::vector<double>& weights) const;
 
-  // Returns the weight that minimizes P over feature j. product: x_jᵀr. weight: β_j before.
-  double best_weight(int64_t feature, double product, double weight, double lambda) const;
+  // Returns the change of β_j that minimizes P over it. product: x_jᵀr. weight: β_j before. A change that is
+  // rounding, |δβ_j| ‖x_j‖ ≤ 1e-14 ‖y‖, counts as 0 unless it makes β_j zero.
+  double change_of(int64_t feature, double product, double weight, double lambda) const;
 
   // What a pass over features gives.
   struct Pass {

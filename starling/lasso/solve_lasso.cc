@@ -122,8 +122,7 @@ class LassoRun {
     std::vector<double> progress(state_.weights.size(), 0);
     for (size_t k = 0; k < features.size(); ++k) {
       const auto j = static_cast<size_t>(features[k]);
-      const double best = problem_.best_weight(features[k], products[k], state_.weights[j], lambda_);
-      progress[j] = std::abs(best - state_.weights[j]);
+      progress[j] = std::abs(problem_.change_of(features[k], products[k], state_.weights[j], lambda_));
     }
     state_.priorities.assign(progress);
     state_.mass = state_.priorities.total();
@@ -141,7 +140,7 @@ class LassoRun {
   }
 
   LassoEnd rounds() {
-    if (state_.since_pass == 0 && state_.rounds > 0 && is_within()) return LassoEnd::kConverged;
+    if (state_.since_pass == 0 && state_.rounds > 0 && (is_within() || still_)) return LassoEnd::kConverged;
     for (;;) {
       if (refresh_is_due()) refresh();
       if (pass_is_due()) {
@@ -165,7 +164,7 @@ class LassoRun {
   // Returns whether the pass before ends the run. If so, a pass with an r that no rounding of updates has
   // changed confirms it.
   bool converged() {
-    if (by_priority() && state_.priorities.total() == 0) return true;  // no update would change a weight
+    if (still_) return true;
     if (!is_within()) return false;
     state_.residual = data_.targets;
     for (int64_t j = 0; j < data_.features; ++j) {
@@ -224,6 +223,10 @@ class LassoRun {
     if (std::ssize(features) == data_.features) screen_.renew(state_.residual, pass.products);
     looked_ += std::ssize(features);
     state_.bound = std::max(state_.bound, pass.bound);
+    still_ = true;
+    for (size_t k = 0; k < features.size() && still_; ++k)
+      still_ = problem_.change_of(features[k], pass.products[k],
+                                  state_.weights[static_cast<size_t>(features[k])], lambda_) == 0;
     take_progress(features, pass.products);
     choose_watched();
     note(pass.objective);
@@ -315,7 +318,7 @@ class LassoRun {
     std::vector<ProposedChange> changes;
     for (size_t k = 0; k < features.size(); ++k) {
       const double weight = state_.weights[static_cast<size_t>(features[k])];
-      const double change = problem_.best_weight(features[k], pushed_[k + 2], weight, lambda_) - weight;
+      const double change = problem_.change_of(features[k], pushed_[k + 2], weight, lambda_);
       changes.push_back({features[k], change});
       if (by_priority()) state_.priorities.set(features[k], std::abs(change));
     }
@@ -335,11 +338,17 @@ class LassoRun {
       double product = dot_product(data_.column(j), state_.residual.data(), data_.count);
       sums_.add({&product, 1});
       const double weight = state_.weights[static_cast<size_t>(j)];
-      const double change = problem_.best_weight(j, product, weight, lambda_) - weight;
+      const double change = problem_.change_of(j, product, weight, lambda_);
       apply({j, change});
       largest = std::max(largest, problem_.squares()[static_cast<size_t>(j)] * change * change);
     }
     return largest / problem_.samples();
+  }
+
+  // Makes the next refreshes look at a feature. The watched features ascend.
+  void watch(int64_t feature) {
+    const auto at = std::lower_bound(state_.active.begin(), state_.active.end(), feature);
+    if (at == state_.active.end() || *at != feature) state_.active.insert(at, feature);
   }
 
   // Changes a weight and this rank's r.
@@ -347,6 +356,7 @@ class LassoRun {
     if (change.change == 0) return;
     double& weight = state_.weights[static_cast<size_t>(change.feature)];
     const double next = weight + change.change;
+    if (by_priority() && weight == 0) watch(change.feature);  // the draw explored it, or it was let go
     state_.l1 += std::abs(next) - std::abs(weight);
     weight = next;
     add_multiple(-change.change, data_.column(change.feature), state_.residual.data(), data_.count);
@@ -385,6 +395,7 @@ class LassoRun {
   LassoState state_;
   JobCheckpoint checkpoint_;
   LassoProgress last_;
+  bool still_ = false;          // no update would have changed a weight at the last pass
   std::vector<double> pushed_;  // ‖r‖², the wish to stop, and x_jᵀr of the round
   std::vector<const double*> columns_;
   int64_t looked_ = 0;  // features of passes and refreshes

@@ -3,8 +3,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <numbers>
 
+#include "starling/base/keyed_normal.h"
 #include "starling/base/keyed_random.h"
 
 namespace starling {
@@ -19,10 +19,10 @@ class RandomStream {
   double uniform() { return uniform_of(key_of(key_, drawn_++, 0)); }
   // Returns a number from 0 to count - 1. count: from 1 to 2^50.
   int64_t below(int64_t count) { return static_cast<int64_t>(uniform() * static_cast<double>(count)); }
-  // Returns a standard normal number (Box and Muller 1958).
+  // Returns a standard normal number.
   double normal() {
-    const double radius = std::sqrt(-2 * std::log1p(-uniform()));
-    return radius * std::cos(2 * std::numbers::pi * uniform());
+    const double logarithm = std::log1p(-uniform());
+    return normal_of(logarithm, uniform());
   }
 
   // How many numbers have been drawn. Two of them make a normal number.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "starling/base/error.h"
+#include "starling/base/keyed_normal.h"
 #include "starling/base/keyed_random.h"
 #include "starling/queue/fair_service.h"
 #include "starling/queue/usage.h"
@@ -22,8 +22,8 @@ class Draws {
   explicit Draws(uint64_t seed) : seed_(seed) {}
   double uniform() { return uniform_of(key_of(seed_, 0x71756575, next_++)); }
   double normal() {
-    const double radius = std::sqrt(-2 * std::log(1 - uniform()));
-    return radius * std::cos(2 * std::numbers::pi * uniform());
+    const double logarithm = std::log(1 - uniform());
+    return normal_of(logarithm, uniform());
   }
 
  private:

@@ -43,7 +43,8 @@ std::string added_text(const SchemaEntry& entry, const Extensions& added) {
 
 // Returns "Meaning. One of WORDS [default]" for the help of a flag. The words are left out if the meaning
 // names them all.
-std::string help_line(const SchemaEntry& entry, const Extensions* added) {
+std::string help_line(const SchemaEntry& entry, const FlagChoice& choice) {
+  const Extensions* added = choice.added;
   std::string text(entry.doc);
   const std::vector<std::string> words = allowed_words(entry, added);
   const bool named = std::all_of(words.begin(), words.end(), [&](const std::string& word) {
@@ -58,6 +59,8 @@ std::string help_line(const SchemaEntry& entry, const Extensions* added) {
   const auto* plain = std::get_if<std::string>(&value);
   std::string shown = plain ? *plain : to_toml(value);
   if (shown.ends_with(".0")) shown.resize(shown.size() - 2);
+  for (const auto& [key, of_command] : choice.defaults)
+    if (key == entry.key) shown = of_command;
   return shown.empty() ? text : fmt::format("{} [{}]", text, shown);
 }
 
@@ -94,7 +97,7 @@ void ConfigFlags::add_flags(CLI::App& app, const FlagChoice& choice) {
     if (type_of(entry) == ValueType::kBool) {
       app.add_flag_callback(
              std::string(entry.flags), [this, &entry] { flags_.emplace_back(&entry, "true"); },
-             help_line(entry, choice.added))
+             help_line(entry, choice))
           ->group(shown ? std::string(title_of(entry.section)) : "");
       continue;
     }
@@ -104,7 +107,7 @@ void ConfigFlags::add_flags(CLI::App& app, const FlagChoice& choice) {
              flags_.emplace_back(&entry, values.back());
              return true;
            },
-           help_line(entry, choice.added))
+           help_line(entry, choice))
         ->type_name(std::string(entry.placeholder))
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)

@@ -24,6 +24,8 @@ struct FlagChoice {
   std::vector<std::string_view> keys = {};                               // flags of these keys are shown, too
   bool accept_others = true;          // other flags of the schema are accepted but not shown
   const Extensions* added = nullptr;  // what the program adds, for the help text
+  // Keys whose default of the command differs from that of the schema, with the text for the help.
+  std::vector<std::pair<std::string_view, std::string_view>> defaults = {};
 };
 
 // ConfigFlags collects the configuration options of a command line while CLI11 parses it. It must outlive the

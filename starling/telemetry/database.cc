@@ -55,14 +55,21 @@ std::string cause_of(sqlite3* db) {
   throw_fault(path == nullptr ? "" : path, db);
 }
 
+// Returns what the user may do about a cause.
+const char* remedy_for(const std::string& cause) {
+  for (const char* full : {"No space left on device", "Disk quota exceeded", "database or disk is full"})
+    if (cause.find(full) != std::string::npos) return "free space";
+  return "check that the disk has space and the file is yours";
+}
+
 }  // namespace
 
 DatabaseError::DatabaseError(const std::string& path, const std::string& cause, std::string holder)
     : Error(ErrorCode::kCheckpoint,
-            fmt::format("{}: {}; {}", path, cause,
-                        holder.empty() ? "check that the disk has space and the file is yours" : holder)),
+            fmt::format("{}: {}; {}", path, cause, holder.empty() ? remedy_for(cause) : holder)),
       cause_(cause),
-      holder_(std::move(holder)) {}
+      holder_(std::move(holder)),
+      remedy_(holder_.empty() ? remedy_for(cause) : holder_) {}
 
 Statement::~Statement() {
   sqlite3_reset(statement_);
@@ -81,7 +88,7 @@ std::string Statement::text(int column) const {
   return bytes == nullptr ? "" : std::string(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
 }
 
-Database::Database(const std::string& path, bool creates, std::chrono::milliseconds patience) : path_(path) {
+Database::Database(const std::string& path, bool creates, std::chrono::milliseconds patience) {
   const int flags = SQLITE_OPEN_READWRITE | (creates ? SQLITE_OPEN_CREATE : 0);
   if (sqlite3_open_v2(path.c_str(), &db_, flags, nullptr) != SQLITE_OK) {
     if (db_ == nullptr) throw std::bad_alloc();
@@ -99,6 +106,15 @@ Database::~Database() {
 
 void Database::run_script(const std::string& sql) {
   if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) throw_fault(db_);
+}
+
+void Database::check_bound(sqlite3_stmt* statement, int result) {
+  if (result == SQLITE_OK) return;
+  sqlite3* db = sqlite3_db_handle(statement);
+  const char* path = sqlite3_db_filename(db, "main");
+  sqlite3_clear_bindings(statement);
+  throw DatabaseError(path == nullptr ? "" : path,
+                      fmt::format("a value cannot be stored ({})", sqlite3_errstr(result)));
 }
 
 sqlite3_stmt* Database::prepare(const char* sql) {

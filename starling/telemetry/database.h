@@ -25,10 +25,13 @@ class DatabaseError : public Error {
   const std::string& cause() const { return cause_; }
   // The process that keeps the database locked, with the remedy; "" if no such process is visible.
   const std::string& holder() const { return holder_; }
+  // What the user may do: holder(), or what fits the cause.
+  const std::string& remedy() const { return remedy_; }
 
  private:
   std::string cause_;
   std::string holder_;
+  std::string remedy_;
 };
 
 // Another process held the write lock for longer than a connection waits. A later try may succeed.
@@ -75,7 +78,7 @@ class Database {
   Statement query(const char* sql, const Values&... values) {
     sqlite3_stmt* statement = prepare(sql);
     int index = 0;
-    (bind(statement, ++index, values), ...);
+    (check_bound(statement, bind(statement, ++index, values)), ...);
     return Statement(statement);
   }
   // Executes a statement that returns no rows. Returns the number of rows that it changed.
@@ -93,17 +96,18 @@ class Database {
  private:
   sqlite3_stmt* prepare(const char* sql);
   // SQLite has no NaN, so NaN is stored as NULL.
-  static void bind(sqlite3_stmt* s, int i, double v) {
-    std::isnan(v) ? sqlite3_bind_null(s, i) : sqlite3_bind_double(s, i, v);
+  static int bind(sqlite3_stmt* s, int i, double v) {
+    return std::isnan(v) ? sqlite3_bind_null(s, i) : sqlite3_bind_double(s, i, v);
   }
-  static void bind(sqlite3_stmt* s, int i, std::nullptr_t) { sqlite3_bind_null(s, i); }
-  static void bind(sqlite3_stmt* s, int i, int v) { sqlite3_bind_int(s, i, v); }
-  static void bind(sqlite3_stmt* s, int i, int64_t v) { sqlite3_bind_int64(s, i, v); }
-  static void bind(sqlite3_stmt* s, int i, std::string_view v) {
-    sqlite3_bind_text(s, i, v.data(), static_cast<int>(v.size()), SQLITE_TRANSIENT);
+  static int bind(sqlite3_stmt* s, int i, std::nullptr_t) { return sqlite3_bind_null(s, i); }
+  static int bind(sqlite3_stmt* s, int i, int v) { return sqlite3_bind_int(s, i, v); }
+  static int bind(sqlite3_stmt* s, int i, int64_t v) { return sqlite3_bind_int64(s, i, v); }
+  static int bind(sqlite3_stmt* s, int i, std::string_view v) {
+    return sqlite3_bind_text64(s, i, v.data(), v.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
   }
+  // Throws the error of a value that SQLite has refused, for example a text that is too long.
+  static void check_bound(sqlite3_stmt* statement, int result);
 
-  const std::string path_;
   sqlite3* db_ = nullptr;
   std::map<std::string, sqlite3_stmt*> statements_;
 };

@@ -15,6 +15,11 @@ namespace {
 
 using testing::HasSubstr;
 
+int64_t number_of_rows(Database& db) {
+  Statement rows = db.query("SELECT COUNT(*) FROM t");
+  return rows.next() ? rows.integer(0) : -1;
+}
+
 class DatabaseTest : public testing::Test {
  protected:
   const TempDir dir_;
@@ -35,6 +40,28 @@ TEST_F(DatabaseTest, AFailedWriteNamesTheErrorOfTheSystemAndThePath) {
       EXPECT_EQ(error.holder(), "");
     }
   }
+}
+
+TEST_F(DatabaseTest, AValueThatSqliteRefusesIsAnError) {
+  Database db(path_, true);
+  db.run_script("CREATE TABLE t(x)");
+  try {
+    db.run("INSERT INTO t VALUES(?)", 1, 2);  // the second value has no place
+    FAIL() << "a value was dropped";
+  } catch (const DatabaseError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(path_ + ": a value cannot be stored (column index out of range)"));
+  }
+  EXPECT_EQ(number_of_rows(db), 0);
+  EXPECT_EQ(db.run("INSERT INTO t VALUES(?)", 3), 1) << "the connection goes on";
+  EXPECT_EQ(number_of_rows(db), 1);
+}
+
+TEST_F(DatabaseTest, ARemedyFitsItsCause) {
+  EXPECT_EQ(DatabaseError("p", "database or disk is full").remedy(), "free space");
+  EXPECT_EQ(DatabaseError("p", "disk I/O error (No space left on device)").remedy(), "free space");
+  EXPECT_THAT(DatabaseError("p", "attempt to write a readonly database").remedy(),
+              HasSubstr("the file is yours"));
+  EXPECT_EQ(DatabaseError("p", "database is locked", "end process 7").remedy(), "end process 7");
 }
 
 TEST_F(DatabaseTest, AMissingFolderIsNamed) {

@@ -98,8 +98,7 @@ class SqliteSink final : public EventSink {
       std::fprintf(stderr,
                    "starling: cannot write %s (%s): %s, or choose another folder with --run-dir. No "
                    "further events are stored; training continues\n",
-                   path_.c_str(), fault.cause().c_str(),
-                   fault.holder().empty() ? "free space" : fault.holder().c_str());
+                   path_.c_str(), fault.cause().c_str(), fault.remedy().c_str());
     }
   }
 

@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "starling/base/error.h"
+#include "starling/base/keyed_normal.h"
 #include "starling/topics/random_bits.h"
 
 namespace starling {
 namespace {
 
 double normal(RandomBits& random) {
-  const double radius = std::sqrt(-2 * std::log1p(-random.uniform()));
-  return radius * std::cos(2 * std::numbers::pi * random.uniform());
+  const double logarithm = std::log1p(-random.uniform());
+  return normal_of(logarithm, random.uniform());
 }
 
 // Returns the logarithm of a number with the gamma distribution of a shape (Marsaglia and Tsang, ACM TOMS

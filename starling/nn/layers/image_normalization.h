@@ -53,7 +53,8 @@ struct L2PoolOptions {
 // L2Pool2d pools each map by itself. It has no parameters.
 class L2Pool2dImpl : public torch::nn::Module {
  public:
-  explicit L2Pool2dImpl(const L2PoolOptions& options) : options_(options) {}
+  // Errors: ConfigError for windows that check_windows() refuses.
+  explicit L2Pool2dImpl(const L2PoolOptions& options) : options_(options) { check_windows(options.windows); }
   // Returns y [n, maps, rows, columns] for x [n, maps, height, width].
   at::Tensor forward(const at::Tensor& x);
 

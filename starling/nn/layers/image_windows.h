@@ -30,7 +30,8 @@ struct ImageWindows {
 
   bool operator==(const ImageWindows&) const = default;
 
-  // Returns the number of output positions along an axis of `length` pixels. Not positive: no window fits.
+  // Returns the number of output positions along an axis of `length` pixels. 0: no window fits. The windows
+  // have passed check_windows().
   int64_t positions(int64_t length) const {
     const int64_t room = length + 2 * padding - size;
     return room < 0 ? 0 : room / stride + 1;
@@ -41,5 +42,8 @@ struct ImageWindows {
     return {positions.begin * stride - padding, (positions.end - 1) * stride - padding + size};
   }
 };
+
+// Throws ConfigError for windows whose lengths are out of range. `place` becomes its where().
+void check_windows(const ImageWindows& windows, const char* place = "windows");
 
 }  // namespace starling

@@ -6,12 +6,11 @@
 #include <cmath>
 
 #include "starling/base/error.h"
+#include "starling/base/keyed_normal.h"
 #include "starling/base/keyed_random.h"
 
 namespace starling {
 namespace {
-
-constexpr double kTwoPi = 6.283185307179586;
 
 // Returns a matrix [positions, maps, inputs] of a weight [rows, columns, maps, inputs].
 at::Tensor filters_by_position(const at::Tensor& weight) {
@@ -49,10 +48,9 @@ void fill_with_filters(at::Tensor weight, uint64_t seed, int64_t first_row, int6
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
       const auto position = static_cast<uint64_t>((first_row + i) * layer_columns + first_column + j);
-      for (int64_t k = 0; k < numbers; ++k) {  // Box and Muller, A Note on the Generation of …, 1958
+      for (int64_t k = 0; k < numbers; ++k) {
         const uint64_t key = key_of(seed, position, static_cast<uint64_t>(k));
-        const double radius = std::sqrt(-2 * std::log(1 - uniform_of(key)));
-        out[k] = radius * std::cos(kTwoPi * uniform_of(mix64(key + kGolden)));
+        out[k] = normal_of(std::log(1 - uniform_of(key)), uniform_of(mix64(key + kGolden)));
       }
       weight.select(0, i).select(0, j).copy_(filters.view({weight.size(2), weight.size(3)}));
     }
@@ -78,10 +76,7 @@ void check_locally_connected(const LocallyConnectedOptions& options) {
         "channels, maps",
         fmt::format("a locally connected layer needs at least 1 channel and 1 map, not {} and {}",
                     options.channels, options.maps));
-  if (windows.size < 1 || windows.stride < 1 || windows.padding < 0 || windows.padding >= windows.size)
-    throw ConfigError("windows", fmt::format("size {}, stride {} and padding {} make no windows: size and "
-                                             "stride are at least 1, and padding is less than size",
-                                             windows.size, windows.stride, windows.padding));
+  check_windows(windows);
   if (windows.positions(options.height) < 1 || windows.positions(options.width) < 1)
     throw ConfigError("windows",
                       fmt::format("windows of {} pixels do not fit into an image of {} × {} pixels",

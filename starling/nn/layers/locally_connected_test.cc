@@ -176,6 +176,7 @@ TEST(LocallyConnected, OptionsThatMakeNoLayerAreRefused) {
               HasSubstr("padding is less than size"));
   EXPECT_THAT(message({.height = 9, .width = 9, .maps = 0}), HasSubstr("at least 1"));
   EXPECT_EQ(message({.height = 9, .width = 9, .windows = {3, 1, 2}}), "");
+  EXPECT_THAT(message({.height = 9, .width = 9, .windows = {int64_t{1} << 62, 1, 0}}), HasSubstr("make no"));
 }
 
 }  // namespace

@@ -9,8 +9,10 @@ namespace starling {
 std::unique_ptr<GridGroup> ranks_in_grid(Run& run, const std::string& grid) {
   RunState& state = LoopAccess::state_of(run);
   return with_faults_reported(state, [&] {
-    if (!state.session)  // --dry-run
+    if (!state.session) {  // --dry-run
+      rank_grid_of(grid, static_cast<int>(state.spec.train.ranks));
       return std::make_unique<GridGroup>(make_single_group(), RankGrid{1, 1});
+    }
     const RunEnvironment& environment = state.own_loop();
     const RankGrid sides = rank_grid_of(grid, environment.group.size());
     return std::make_unique<GridGroup>(environment.make_group("grid", {}), sides);

@@ -18,8 +18,8 @@
 namespace starling {
 
 // Returns the ranks of the run as a grid (rank_grid_of() in grid/rank_grid.h), for the layers of
-// grid/grid_layers.h. Collective. The run must outlive it, and it must outlive the layers. With --dry-run it
-// has one rank.
+// grid/grid_layers.h. Collective. The run must outlive it, and it must outlive the layers. With --dry-run the
+// text is checked, and the grid has one rank.
 //
 // Errors: a fault ends the process, or is thrown, as a fault of fit() does: ConfigError if `grid` does not
 // fit the number of ranks. Faults of the layers are thrown by their functions.
