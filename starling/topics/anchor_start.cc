@@ -18,8 +18,9 @@ constexpr size_t kMostWork = 1'000'000'000;  // tokens that are read for all wor
 constexpr size_t kMostChoices = 8;           // topics with which a word may begin
 constexpr double kLeastLift = 2;             // of a word that begins with the topic of an anchor
 constexpr double kAnchorLift = 1000;         // of an anchor itself
-// Anchors have so many documents. Fewer documents say less about an anchor, and serve when there are too few
-// anchors.
+// Anchors have so many documents. Fewer documents say less about an anchor, and serve if fewer words than
+// kChoicesPerTopic for each topic have that many: the best of few words may have two topics.
+constexpr size_t kChoicesPerTopic = 10;
 constexpr size_t kFewestDocuments[] = {80, 20, 5};
 
 // Counts the tokens around a word.
@@ -131,6 +132,7 @@ class AnchorChoice {
     for (size_t w = 0; w < gain_.size(); ++w) {
       if (gain_[w] > 0 && documents_[w] >= fewest) heap.push_back({gain_[w] / cover_[w], w});
     }
+    if (fewest > kFewestOfAll && heap.size() < kChoicesPerTopic * topics) return;
     std::make_heap(heap.begin(), heap.end());
     while (anchors.size() < topics && go_on_()) {
       const size_t best = take_best(heap);
