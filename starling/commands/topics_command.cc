@@ -367,11 +367,9 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
   report.bytes_received = rows.bytes_received();
   const bool whole = !result.interrupted;
   if (whole && scores && !report.score) report.score = score(read);  // of a run that was finished before
-  if (whole && !data.truth.empty()) {
-    report.too_many = how.model.topics > kMostCompared;
-    if (!report.too_many)
-      report.cosines = match_topics(group, data.truth, how.model.words, how.model.topics, read, at_once);
-  }
+  report.too_many = !data.truth.empty() && how.model.topics > kMostCompared;
+  if (whole && !data.truth.empty() && !report.too_many)
+    report.cosines = match_topics(group, data.truth, how.model.words, how.model.topics, read, at_once);
   if (whole && !what.save.empty()) export_topics(group, what.save, data.vocabulary, how.model, read, at_once);
   report.shard_bytes = table.finish();
   if (speaks)
