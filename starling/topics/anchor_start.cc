@@ -11,13 +11,14 @@
 namespace starling {
 namespace {
 
-constexpr size_t kMostDocuments = 400;       // of a word that are read
-constexpr size_t kMostTokensRead = 20'000;   // of these documents that are read, about
-constexpr size_t kFewestTokens = 1000;       // of these documents, where a corpus has many words
-constexpr size_t kMostWork = 1'000'000'000;  // tokens that are read for all words, about
-constexpr size_t kMostChoices = 8;           // topics with which a word may begin
-constexpr double kLeastLift = 2;             // of a word that begins with the topic of an anchor
-constexpr double kAnchorLift = 1000;         // of an anchor itself
+constexpr size_t kMostDocuments = 400;           // of a word that are read
+constexpr size_t kMostTokensRead = 20'000;       // of these documents that are read, about
+constexpr size_t kMostTokensOfAnchor = 200'000;  // of an anchor, about
+constexpr size_t kFewestTokens = 1000;           // of these documents, where a corpus has many words
+constexpr size_t kMostWork = 1'000'000'000;      // tokens that are read for all words, about
+constexpr size_t kMostChoices = 8;               // topics with which a word may begin
+constexpr double kLeastLift = 2;                 // of a word that begins with the topic of an anchor
+constexpr double kAnchorLift = 1000;             // of an anchor itself
 // Anchors have so many documents. Fewer documents say less about an anchor, and serve if fewer words than
 // kChoicesPerTopic for each topic have that many: the best of few words may have two topics.
 constexpr size_t kChoicesPerTopic = 10;
@@ -26,22 +27,21 @@ constexpr size_t kFewestDocuments[] = {80, 20, 5};
 // Counts the tokens around a word.
 class Surroundings {
  public:
-  // budget: tokens that are read for a word, about.
-  Surroundings(const Corpus& corpus, const Documents& documents, size_t budget)
+  Surroundings(const Corpus& corpus, const Documents& documents)
       : corpus_(corpus),
         documents_(documents),
-        budget_(budget),
         counts_(static_cast<size_t>(corpus.words), 0),
         tokens_(static_cast<double>(corpus.word.size())) {}
 
   // Calls visit(w, count) for each other word of every `stride`-th document of `list`, which has `word`, from
-  // number `from` on. If the list has more tokens than the budget, every n-th token of each document counts.
+  // number `from` on. If the list has more tokens than `budget`, every n-th token of each document counts.
   // Returns the number of tokens.
   template <typename Visit>
-  double count(int32_t word, std::span<const uint32_t> list, size_t from, size_t stride, const Visit& visit) {
+  double count(int32_t word, std::span<const uint32_t> list, size_t from, size_t stride, size_t budget,
+               const Visit& visit) {
     size_t all = 0;
     for (const uint32_t d : list) all += corpus_.document(d).size();
-    const size_t step = std::max<size_t>(1, (all + budget_ - 1) / budget_);
+    const size_t step = std::max<size_t>(1, (all + budget - 1) / budget);
     double tokens = 0;
     for (size_t i = from; i < list.size(); i += stride) {
       const auto words = corpus_.document(list[i]);
@@ -78,7 +78,6 @@ class Surroundings {
  private:
   const Corpus& corpus_;
   const Documents& documents_;
-  const size_t budget_;
   std::vector<uint32_t> counts_;
   std::vector<int32_t> seen_;
   double tokens_;
@@ -86,15 +85,15 @@ class Surroundings {
 
 // Returns Σ_w p_1(w) p_2(w) / p(w) − 1, at least 0. list: documents of the word. scratch: zeros, one for each
 // word.
-double excess_of(int32_t word, std::span<const uint32_t> list, Surroundings& around,
+double excess_of(int32_t word, std::span<const uint32_t> list, size_t budget, Surroundings& around,
                  std::vector<double>& scratch) {
   std::vector<int32_t> seen;
   double sum = 0;
-  const double a = around.count(word, list, 0, 2, [&](int32_t v, uint32_t n) {
+  const double a = around.count(word, list, 0, 2, budget, [&](int32_t v, uint32_t n) {
     scratch[static_cast<size_t>(v)] = n;
     seen.push_back(v);
   });
-  const double b = around.count(word, list, 1, 2, [&](int32_t v, uint32_t n) {
+  const double b = around.count(word, list, 1, 2, budget, [&](int32_t v, uint32_t n) {
     sum += scratch[static_cast<size_t>(v)] * n / around.share(v);
   });
   for (const int32_t v : seen) scratch[static_cast<size_t>(v)] = 0;
@@ -110,11 +109,12 @@ struct Entry {
 class AnchorChoice {
  public:
   AnchorChoice(const Corpus& corpus, const Documents& documents, const std::function<bool()>& go_on)
-      : around_(corpus, documents, budget_of(documents, corpus.words)),
+      : around_(corpus, documents),
         go_on_(go_on),
         documents_(static_cast<size_t>(corpus.words), 0),
         gain_(documents_.size()),
         cover_(gain_.size(), 1) {
+    const size_t budget = budget_of(documents, corpus.words);
     std::vector<double> scratch(gain_.size(), 0);
     for (size_t w = 0; w < gain_.size(); ++w) {
       const auto word = static_cast<int32_t>(w);
@@ -123,7 +123,8 @@ class AnchorChoice {
       const std::vector<uint32_t> list = around_.documents_of(word);
       documents_[w] = list.size();
       if (list.size() < kFewestOfAll) continue;
-      gain_[w] = excess_of(word, list, around_, scratch) * std::sqrt(static_cast<double>(list.size()));
+      gain_[w] =
+          excess_of(word, list, budget, around_, scratch) * std::sqrt(static_cast<double>(list.size()));
     }
   }
 
@@ -141,7 +142,8 @@ class AnchorChoice {
       anchors.push_back(static_cast<int32_t>(best));
       entries.push_back({anchors.back(), topic, kAnchorLift});
       gain_[best] = 0;
-      add_lifts(anchors.back(), topic, entries);
+      add_lifts(anchors.back(), topic, std::clamp(kMostWork / topics, kFewestTokens, kMostTokensOfAnchor),
+                entries);
     }
   }
 
@@ -180,9 +182,9 @@ class AnchorChoice {
     return gain_.size();
   }
 
-  void add_lifts(int32_t anchor, int32_t topic, std::vector<Entry>& entries) {
+  void add_lifts(int32_t anchor, int32_t topic, size_t budget, std::vector<Entry>& entries) {
     std::vector<std::pair<int32_t, uint32_t>> found;
-    const double tokens = around_.count(anchor, around_.documents_of(anchor), 0, 1,
+    const double tokens = around_.count(anchor, around_.documents_of(anchor), 0, 1, budget,
                                         [&](int32_t v, uint32_t n) { found.push_back({v, n}); });
     for (const auto& [v, n] : found) {
       const double lift = (n + 1) / (tokens * around_.share(v) + 1);

@@ -11,8 +11,9 @@
 // Σ_w p_1(w) p_2(w) / p(w) over 1, times the root of its number of documents, where p_1 and p_2 are the
 // distributions of words in two halves of its documents. It is 0 for words that occur everywhere.
 //
-// At most 400 documents and about 20,000 tokens of them are read for a word, and about 10^9 tokens for all
-// words. With more than 50,000 words that may be anchors, fewer tokens are read for each, but at least 1000.
+// At most 400 documents of a word are read, and about 20,000 tokens of them, or 200,000 for an anchor that is
+// chosen. All words take about 10^9 tokens, and all anchors, too. With more than 50,000 words or 5,000
+// topics, fewer tokens are read for each, but at least 1000.
 #pragma once
 
 #include <cstdint>
