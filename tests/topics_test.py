@@ -6,7 +6,7 @@ import signal
 import time
 
 from factorize_test import numbers_of_npy
-from program import ProgramTest, events_of, main, result_of
+from program import STARLING, ProgramTest, events_of, main, result_of
 
 QUICK = ["--sweeps", 12, "--warm-sweeps", 6]
 
@@ -75,17 +75,54 @@ class Topics(ProgramTest):
                 self.assertLess(result["perplexity"], 22)  # two topics of ten words each
 
     def test_a_model_larger_than_the_limit_of_a_rank_trains(self):
-        words = ["topics", "--json", "-n", 4, *QUICK, "--topics", 60, "--documents", 3000, "--words", 1000,
+        words = ["topics", "--json", "-n", 4, *QUICK, "--topics", 200, "--documents", 3000, "--words", 2000,
                  "--alpha", 1, "--beta", 0.5, "--start", "random"]
         free, _ = self.run_program(*words)
         limit = 0.9 * result_of(free)["model_bytes"]
         limited, _ = self.run_program(*words, "--memory-limit", limit / 1e6)
         result = result_of(limited)
         self.assertGreater(result["model_bytes"], limit)
-        self.assertLess(result["slice_bytes"] + result["shard_bytes"], limit)
+        self.assertGreater(limit, 1e6)
+        self.assertGreater(result["score_bytes"], 0)
+        self.assertLess(result["slice_bytes"] + result["shard_bytes"] + result["score_bytes"], limit)
         self.assertGreater(result["slices"], result_of(free)["slices"])
-        _, err = self.run_program(*words, "--memory-limit", limit / 2e7, status=1)
-        self.assertIn("limit", err)
+        _, err = self.run_program(*words, "--memory-limit", 0.5, status=2)
+        self.assertIn("--memory-limit: 0.5 MB; give at least 1", err)
+
+    def test_files_are_the_same_for_every_number_of_ranks_that_write_them(self):
+        path = self.bag()
+        written = []
+        folder = self.path("ck")
+        train = ["topics", "--json", "--topics", 3, path, *QUICK, "--checkpoint", folder]
+        self.run_program(*train)
+        for ranks in (1, 3):  # both go on from equal topics, and only write them
+            out = self.path(f"written{ranks}")
+            os.mkdir(out)
+            with open(out + "/phi.npy.part", "wb") as f:
+                f.write(b"of a run that was ended")
+            with open(out + "/phi.npy", "wb") as f:
+                f.write(b"of an earlier run")
+            events, _ = self.run_program(*train, "-n", ranks, "--save-topics", out)
+            self.assertEqual(result_of(events)["resumed_from"], 12)
+            self.assertEqual(sorted(os.listdir(out)), ["phi.npy", "topics.txt"])
+            written.append([(pathlib.Path(out) / name).read_bytes() for name in ("phi.npy", "topics.txt")])
+        self.assertEqual(written[0], written[1])
+
+    def test_more_than_2000_topics_are_not_compared(self):
+        events, _ = self.run_program("topics", "--json", "--topics", 2001, "--words", 60, "--documents", 60, "--sweeps", 1)
+        self.assertNotIn("topics_found", result_of(events))
+        out = self.completed([STARLING, "topics", "--topics", "2001", "--words", "60", "--documents", "60", "--sweeps",
+                              "1"]).stdout
+        self.assertIn("not compared with the true ones, because there are more than 2000", out)
+
+    def test_a_corpus_that_memory_cannot_hold_is_named(self):
+        # A header and a line may announce 4 GB of tokens.
+        path = self.path("many.txt")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("1\n2\n1\n1 1 2000000000\n")
+        done = self.completed(["bash", "-c", f"ulimit -v 4000000; exec '{STARLING}' topics '{path}'"])
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("many.txt: 1 documents with 1 entries do not fit into memory; use more ranks", done.stderr)
 
     def test_ctrl_c_writes_a_checkpoint_and_the_resumed_run_has_equal_topics(self):
         path = self.bag(documents=2000)
@@ -113,6 +150,10 @@ class Topics(ProgramTest):
 
     def test_what_cannot_be_is_refused(self):
         path = self.bag()
+        with open(self.path("empty"), "w", encoding="ascii") as f:
+            f.write("3\n4\n0\n")
+        with open(self.path("one"), "w", encoding="ascii") as f:
+            f.write("2\n4\n2\n1 1 5\n2 2 1\n")
         for name, text in (("short", "3\n4\n"), ("word", "2\n4\n1\n1 5 1\n"), ("text", "2\n4\n1\n1 x 1\n"),
                            ("fewer", "2\n4\n9\n1 1 1\n"), ("other", "1\n7\n1\n1 1 1\n"), ("phi", "no array")):
             with open(self.path(name), "w", encoding="ascii") as f:
@@ -125,6 +166,22 @@ class Topics(ProgramTest):
                  ([path, "--held-out", self.path("other")], 3, "both need one vocabulary"),
                  ([path, "--score", self.path("phi")], 3, "no .npy file"),
                  ([path, "--vocabulary", self.path("word"), "--save-topics", self.dir, "--sweeps", 1], 3, "4 lines"),
+                 ([path, "--vocabulary", self.path("word")], 2, "give --save-topics, too"),
+                 ([self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens; use a larger"),
+                 (["-n", 2, self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens"),
+                 ([self.path("empty"), "--test-share", 0], 3, "no document for training has a token"),
+                 ([self.path("one"), "--held-out", self.path("empty")], 3, "no document has two tokens"),
+                 ([path, "--words", 7], 2, "--words: DOCWORD has its own words"),
+                 ([path, "--documents", 7], 2, "--documents: DOCWORD has its own documents"),
+                 (["--sampler", "saber", "--cycles", 3], 2, "--cycles: the sampler saber makes no proposals"),
+                 (["--checkpoint-every", 3], 2, "give --checkpoint, too"),
+                 ([path, "--held-out", path, "--test-share", 0.1], 2, "--held-out gives the documents"),
+                 (["--score-every", 3, "--test-share", 0], 2, "--score-every: no document is held out"),
+                 ([path, "--score", "phi.npy", "--test-share", 0], 2, "--score: no document is held out"),
+                 ([path, "--score", "phi.npy", "--sweeps", 3], 2, "--sweeps: --score samples nothing"),
+                 ([path, "--score", "phi.npy", "--save-topics", self.dir], 2, "--save-topics: --score samples nothing"),
+                 (["--documents", 1 << 32], 2, "generate fewer documents"),
+                 (["--beta", "1e-9"], 2, "--beta"),
                  (["--sampler", "gibbs"], 2, "write light or saber"),
                  (["--start", "warm"], 2, "write anchors or random"),
                  (["--topics", "0"], 2, "--topics"),

@@ -21,8 +21,8 @@ int run_topics_command(const Invocation& invocation) {
 void add_topic_model(CLI::App& command, TopicsSpec& what) {
   add_number_option(command, "--topics", what.topics,
                     "Topics. Without this option 100, or 20 without DOCWORD", "K", 1, 65535);
-  add_number_option(command, "--alpha", what.alpha, "Prior of each topic in a document", "X", 0, 1e6);
-  add_number_option(command, "--beta", what.beta, "Prior of each word in a topic", "X", 0, 1e6);
+  add_number_option(command, "--alpha", what.alpha, "Prior of each topic in a document", "X", 1e-6, 1e6);
+  add_number_option(command, "--beta", what.beta, "Prior of each word in a topic", "X", 1e-6, 1e6);
   add_number_option(command, "--documents", what.documents, "Documents of a generated corpus", "N", 1,
                     int64_t{1} << 32);
   add_number_option(command, "--words", what.words, "Vocabulary of a generated corpus", "N", 1, 1 << 30);
@@ -41,7 +41,8 @@ void add_topic_sampler(CLI::App& command, TopicsSpec& what) {
   add_number_option(command, "--slices", what.slices,
                     "Least number of slices of the vocabulary. 0: automatic", "N", 0, 1 << 20);
   add_number_option(command, "--memory-limit", what.memory_limit_mb,
-                    "Largest part of the model that a rank may hold, in MB. 0 sets no limit", "MB", 0, 1e9);
+                    "Largest part of the model that a rank may hold, in MB, at least 1. 0 sets no limit",
+                    "MB", 0, 1e9);
 }
 
 }  // namespace
@@ -54,8 +55,8 @@ void add_topics_commands(CLI::App& app, Invocation& invocation) {
        .summary = "Find topics in documents (LDA), by LightLDA or SaberLDA",
        .details =
            "Each rank has its documents. The counts of words are on shards in all ranks, and slices of them "
-           "go "
-           "through the ranks. Without DOCWORD, the command generates a corpus, and compares the topics with "
+           "go through the ranks. Without DOCWORD, the command generates a corpus, and compares the topics "
+           "with "
            "the true ones.",
        .examples = {"starling topics", "starling topics -n 4 --topics 500 docword.txt --save-topics out",
                     "starling topics docword.txt --held-out test.txt --score out/phi.npy"}},
@@ -74,7 +75,9 @@ void add_topics_commands(CLI::App& app, Invocation& invocation) {
                     "Sweeps between two scores. 0 scores at the end only", "N", 0, kMost);
   command.add_option("--score", what.score, "Score the topics of a phi.npy, and sample nothing")
       ->type_name("FILE");
-  command.add_option("--save-topics", what.save, "Folder for phi.npy and topics.txt")->type_name("DIR");
+  command
+      .add_option("--save-topics", what.save, "Folder for phi.npy and topics.txt, which all ranks write into")
+      ->type_name("DIR");
   command.add_option("--checkpoint", what.checkpoint, "Folder for checkpoints, from which a run goes on")
       ->type_name("DIR");
   add_number_option(command, "--checkpoint-every", what.checkpoint_every,

@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
-#include "starling/factor/npy.h"
+#include "starling/commands/topics_export.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/run/rank_program.h"
 #include "starling/server/local_row_store.h"
@@ -32,13 +31,17 @@ namespace starling {
 namespace {
 
 constexpr int32_t kExampleTopics = 20, kUsualTopics = 100;
-constexpr double kFoundCosine = 0.9;       // of a topic that is found
-constexpr int64_t kExportedAtOnce = 1000;  // words
-constexpr size_t kTopWords = 20;           // of a topic, in topics.txt
+constexpr double kFoundCosine = 0.9;     // of a topic that is found
+constexpr int32_t kMostCompared = 2000;  // topics, because an assignment takes K³ time
+constexpr double kLeastLimitMb = 1;
 
 int32_t topics_of(const TopicsSpec& what) {
   if (what.topics > 0) return what.topics;
   return what.data.empty() ? kExampleTopics : kUsualTopics;
+}
+
+bool is_scored(const TopicsSpec& what) {
+  return !what.held_out.empty() || what.test_share > 0;
 }
 
 TopicOptions topic_options(const RunSpec& spec, const TopicsSpec& what) {
@@ -62,24 +65,51 @@ TopicOptions topic_options(const RunSpec& spec, const TopicsSpec& what) {
 // The documents of a rank, and the truth if it is known.
 struct TopicData {
   Corpus training, held_out;
-  std::vector<float> truth;  // φ at [w · K + k], of a generated corpus
+  std::vector<float> truth;             // φ at [w · K + k], of a generated corpus
+  std::vector<std::string> vocabulary;  // on rank 0, if there is a file of it
 };
+
+Corpus generated_corpus(const TopicsSpec& what, const TopicModel& model, uint64_t seed, const Group& group,
+                        std::vector<float>& truth) {
+  GeneratedCorpus made;
+  made.model = model;
+  made.model.words = what.words;
+  made.documents = what.documents;
+  made.seed = seed;
+  try {
+    truth = true_topics(made);
+    return generate_corpus(made, truth, group.rank(), group.size());
+  } catch (const std::bad_alloc&) {
+    throw Error(
+        ErrorCode::kMemory,
+        fmt::format("a generated corpus of {} documents, {} words and {} topics does not fit into memory; "
+                    "generate less of them",
+                    what.documents, what.words, model.topics));
+  }
+}
+
+// Refuses held-out documents without a token to score. Collective.
+void check_held_out(const TopicsSpec& what, const TopicData& data, Group& group) {
+  int64_t scored = 0;
+  for (size_t d = 0; d < data.held_out.count(); ++d) scored += data.held_out.document(d).size() < 2 ? 0 : 1;
+  if (group.size() > 1) all_reduce(group, &scored, 1, DataType::kInt64, ReduceOp::kSum);
+  if (scored > 0) return;
+  if (!what.held_out.empty())
+    throw DataError(what.held_out +
+                    ": no document has two tokens; give longer documents, or use --test-share");
+  throw ConfigError("--test-share",
+                    fmt::format("{} of {} documents holds out no document with two tokens; use a "
+                                "larger share, --held-out, or 0",
+                                what.test_share, data.training.documents));
+}
 
 TopicData topic_data(const TopicsSpec& what, const TopicModel& model, uint64_t seed, Group& group) {
   TopicData data;
   agree_on_success(group, [&] {
-    Corpus all;
-    if (what.data.empty()) {
-      GeneratedCorpus made;
-      made.model = model;
-      made.model.words = what.words;
-      made.documents = what.documents;
-      made.seed = seed;
-      data.truth = true_topics(made);
-      all = generate_corpus(made, data.truth, group.rank(), group.size());
-    } else {
-      all = read_corpus(what.data, group.rank(), group.size());
-    }
+    Corpus all = what.data.empty() ? generated_corpus(what, model, seed, group, data.truth)
+                                   : read_corpus(what.data, group.rank(), group.size());
+    if (!what.vocabulary.empty() && group.rank() == 0)
+      data.vocabulary = read_vocabulary(what.vocabulary, all.words);
     if (what.held_out.empty()) {
       std::tie(data.training, data.held_out) = split_corpus(all, what.test_share);
       return;
@@ -90,6 +120,7 @@ TopicData topic_data(const TopicsSpec& what, const TopicModel& model, uint64_t s
       throw DataError(fmt::format("{} has {} words, and {} has {}: both need one vocabulary", what.held_out,
                                   data.held_out.words, what.data, data.training.words));
   });
+  if (is_scored(what)) check_held_out(what, data, group);
   return data;
 }
 
@@ -119,70 +150,13 @@ class TopicTable {
   std::unique_ptr<RowHost> host_;
 };
 
-// The words with the largest φ of each topic.
-class TopWords {
- public:
-  explicit TopWords(size_t topics) : best_(topics) {}
-  void add(size_t topic, float value, int64_t word) {
-    auto& list = best_[topic];
-    const std::pair<float, int64_t> entry{-value, word};
-    if (list.size() == kTopWords && !(entry < list.back())) return;
-    list.insert(std::upper_bound(list.begin(), list.end(), entry), entry);
-    if (list.size() > kTopWords) list.pop_back();
-  }
-  std::string text(const std::vector<std::string>& vocabulary) const {
-    std::string out;
-    for (size_t k = 0; k < best_.size(); ++k) {
-      out += fmt::format("{}:", k);
-      for (const auto& [value, word] : best_[k]) {
-        out += ' ';
-        out += vocabulary.empty() ? std::to_string(word + 1) : vocabulary[static_cast<size_t>(word)];
-      }
-      out += '\n';
-    }
-    return out;
-  }
-
- private:
-  std::vector<std::vector<std::pair<float, int64_t>>> best_;  // by topic: −φ and the word, ascending
-};
-
-// Writes φ as phi.npy, with a row for each word, and topics.txt. Reads some rows at a time.
-void export_topics(const std::string& folder, const std::string& vocabulary_file, const TopicModel& model,
-                   const ReadTopics& read) {
-  std::vector<std::string> vocabulary;
-  if (!vocabulary_file.empty()) vocabulary = read_vocabulary(vocabulary_file, model.words);
-  const auto topics = static_cast<size_t>(model.topics);
-  TopWords top(topics);
-  TopicRows rows;
-  std::vector<float> values;
-  for (int64_t begin = 0; begin < model.words; begin += kExportedAtOnce) {
-    std::vector<int64_t> words(static_cast<size_t>(std::min<int64_t>(kExportedAtOnce, model.words - begin)));
-    std::iota(words.begin(), words.end(), begin);
-    read(words, rows);
-    values.clear();
-    for (size_t i = 0; i < words.size(); ++i) {
-      values.insert(values.end(), rows.common.begin(), rows.common.end());
-      const BasicRow<float> row = rows.rows.row(i);
-      for (size_t j = 0; j < row.index.size(); ++j) {
-        const auto k = static_cast<size_t>(row.index[j]);
-        const float value = values[i * topics + k] += row.value[j];
-        top.add(k, value, words[i]);
-      }
-    }
-    write_npy_rows(folder + "/phi.npy", model.words, model.topics, begin, values);
-  }
-  AtomicFile file(folder + "/topics.txt");
-  const std::string text = top.text(vocabulary);
-  file.write(text.data(), text.size());
-  file.commit();
-}
-
 // What rank 0 prints about topics, besides the result of the run.
 struct TopicReport {
   std::optional<TopicScore> score, known_score;
   std::vector<double> cosines;  // of the true topics with those that were found
+  bool too_many = false;        // topics to compare with the true ones
   uint64_t bytes_sent = 0, bytes_received = 0, shard_bytes = 0;
+  uint64_t score_bytes = 0;  // the most that rank 0 held of rows while it scored
 
   int64_t found() const {
     return std::count_if(cosines.begin(), cosines.end(), [](double c) { return c >= kFoundCosine; });
@@ -226,6 +200,7 @@ std::string result_json(const TopicResult& result, const TopicReport& report, co
                                  {"bytes_received", report.bytes_received},
                                  {"model_bytes", result.model_bytes},
                                  {"slice_bytes", result.slice_bytes},
+                                 {"score_bytes", report.score_bytes},
                                  {"shard_bytes", report.shard_bytes}};
   if (report.score)
     line["perplexity"] = report.score->perplexity, line["scored_tokens"] = report.score->tokens;
@@ -245,6 +220,9 @@ std::string result_text(const TopicResult& result, const TopicReport& report, co
   if (!report.cosines.empty())
     text += fmt::format("\n{} of {} true topics are found, with a cosine of at least {}", report.found(),
                         report.cosines.size(), kFoundCosine);
+  if (report.too_many)
+    text += fmt::format("\nthe topics are not compared with the true ones, because there are more than {}",
+                        kMostCompared);
   text += fmt::format("\nmodel {:.1f} MB; rank 0 sent {:.1f} MB and received {:.1f} MB",
                       result.model_bytes / 1e6, report.bytes_sent / 1e6, report.bytes_received / 1e6);
   return text;
@@ -270,6 +248,45 @@ int score_only(const TopicsSpec& what, const TopicData& data, Group& group, bool
   return 0;
 }
 
+// Refuses options that would have no effect beside others.
+void check_effects(const TopicsSpec& what) {
+  const TopicsSpec usual;
+  const bool has_data = !what.data.empty();
+  const auto refuse = [](bool wrong, const char* option, const char* why) {
+    if (wrong) throw ConfigError(option, why);
+  };
+  refuse(has_data && what.documents != usual.documents, "--documents",
+         "DOCWORD has its own documents; leave out one of the two");
+  refuse(has_data && what.words != usual.words, "--words",
+         "DOCWORD has its own words; leave out one of the two");
+  refuse(what.sampler == "saber" && what.cycles != usual.cycles, "--cycles",
+         "the sampler saber makes no proposals; leave it out, or use --sampler light");
+  refuse(what.checkpoint.empty() && what.checkpoint_every != usual.checkpoint_every, "--checkpoint-every",
+         "without --checkpoint, nothing is stored; give --checkpoint, too");
+  refuse(!what.held_out.empty() && what.test_share > 0 && what.test_share != usual.test_share, "--test-share",
+         "--held-out gives the documents for testing; leave out one of the two");
+  refuse(what.score_every > 0 && !is_scored(what), "--score-every",
+         "no document is held out; leave it out, or hold documents out by --test-share or --held-out");
+  refuse(!what.vocabulary.empty() && what.save.empty(), "--vocabulary",
+         "the words are for topics.txt; give --save-topics, too");
+  if (what.score.empty()) return;
+  refuse(!is_scored(what), "--score", "no document is held out; use --test-share or --held-out");
+  const std::pair<bool, const char*> unused[] = {{what.sampler != usual.sampler, "--sampler"},
+                                                 {what.start != usual.start, "--start"},
+                                                 {what.sweeps != usual.sweeps, "--sweeps"},
+                                                 {what.warm_sweeps != usual.warm_sweeps, "--warm-sweeps"},
+                                                 {what.cycles != usual.cycles, "--cycles"},
+                                                 {what.slices != usual.slices, "--slices"},
+                                                 {what.memory_limit_mb != 0, "--memory-limit"},
+                                                 {what.score_every != usual.score_every, "--score-every"},
+                                                 {!what.save.empty(), "--save-topics"},
+                                                 {!what.checkpoint.empty(), "--checkpoint"},
+                                                 {has_data && what.topics != usual.topics, "--topics"},
+                                                 {has_data && what.beta != usual.beta, "--beta"}};
+  for (const auto& [given, option] : unused)
+    refuse(given, option, "--score samples nothing; leave out one of the two");
+}
+
 void check_word(const std::string& value, const char* option, const char* first, const char* second) {
   if (value != first && value != second)
     throw ConfigError(option, fmt::format("\"{}\" is unknown; write {} or {}", value, first, second));
@@ -281,6 +298,10 @@ void check_topics_command(const RunSpec& spec, const TopicsSpec& what) {
   check_word(what.sampler, "--sampler", "light", "saber");
   check_word(what.start, "--start", "anchors", "random");
   check_topics(topic_options(spec, what));
+  check_effects(what);
+  if (what.memory_limit_mb > 0 && what.memory_limit_mb < kLeastLimitMb)
+    throw ConfigError("--memory-limit", fmt::format("{} MB; give at least {}, or 0 for no limit",
+                                                    what.memory_limit_mb, kLeastLimitMb));
   const std::string& name = spec.exchange.name;
   if (name != exchange_table().front().name)  // the first row is the default
     throw ConfigError("--exchange",
@@ -292,7 +313,8 @@ void check_topics_command(const RunSpec& spec, const TopicsSpec& what) {
   if (!what.save.empty() && !std::filesystem::is_directory(what.save))
     throw ConfigError(
         "--save-topics",
-        fmt::format("{} is not a folder: make it first; rank 0 writes phi.npy and topics.txt into it",
+        fmt::format("{} is not a folder: make it first, where all hosts see it; each rank writes its rows of "
+                    "phi.npy into it",
                     what.save));
 }
 
@@ -305,17 +327,20 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
   const TopicData data = topic_data(what, how.model, spec.train.seed, group);
   if (!what.score.empty()) return score_only(what, data, group, options.json);
   how.model.words = data.training.words;
-  const bool scores = !what.held_out.empty() || what.test_share > 0;
+  const bool scores = is_scored(what);
+  const size_t at_once = words_at_once(how.memory_limit, how.model.topics);
   TopicTable table(environment, {.width = how.model.topics,
                                  .workers = group.size(),
                                  .memory_limit = shard_limit(how.memory_limit),
                                  .totals = true});
   RowStore& rows = table.rows();
   const ReadTopics read = topics_of_counts(rows, how.model);
-  const ScoreOptions scoring{.topics = how.model.topics, .alpha = how.model.alpha};
+  const ScoreOptions scoring{.topics = how.model.topics, .alpha = how.model.alpha, .words_at_once = at_once};
   TopicReport report;
   const auto score = [&](const ReadTopics& topics) {
-    return score_topics(group, data.held_out, topics, scoring);
+    const TopicScore found = score_topics(group, data.held_out, topics, scoring);
+    report.score_bytes = std::max(report.score_bytes, found.bytes);
+    return found;
   };
   if (scores && !data.truth.empty())
     report.known_score = score(topics_of_matrix(data.truth, how.model.topics));
@@ -342,12 +367,10 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
   report.bytes_received = rows.bytes_received();
   const bool whole = !result.interrupted;
   if (whole && scores && !report.score) report.score = score(read);  // of a run that was finished before
-  agree_on_success(group, [&] {
-    if (!speaks || !whole) return;
-    if (!data.truth.empty())
-      report.cosines = match_topics(data.truth, how.model.words, how.model.topics, read);
-    if (!what.save.empty()) export_topics(what.save, what.vocabulary, how.model, read);
-  });
+  report.too_many = !data.truth.empty() && how.model.topics > kMostCompared;
+  if (whole && !data.truth.empty() && !report.too_many)
+    report.cosines = match_topics(group, data.truth, how.model.words, how.model.topics, read, at_once);
+  if (whole && !what.save.empty()) export_topics(group, what.save, data.vocabulary, how.model, read, at_once);
   report.shard_bytes = table.finish();
   if (speaks)
     print_line(options.json ? result_json(result, report, how, data.training, group.size())

@@ -10,9 +10,14 @@
 // A word is covered if its lift is large in the documents of an anchor. The gain of a word is the excess of
 // Σ_w p_1(w) p_2(w) / p(w) over 1, times the root of its number of documents, where p_1 and p_2 are the
 // distributions of words in two halves of its documents. It is 0 for words that occur everywhere.
+//
+// At most 400 documents of a word are read, and about 20,000 tokens of them, or 200,000 for an anchor that is
+// chosen. All words take about 10^9 tokens, and all anchors, too. With more than 50,000 words or 5,000
+// topics, fewer tokens are read for each, but at least 1000.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "starling/topics/documents.h"
@@ -35,7 +40,9 @@ struct TopicStart {
   int32_t draw(int32_t word, RandomBits& random) const;
 };
 
-// Finds the anchors in the documents of one rank.
-TopicStart anchor_start(const Corpus& corpus, const Documents& documents, int32_t topics);
+// Finds the anchors in the documents of one rank. go_on: is called for each word and each anchor. If it
+// returns false, the function returns at once with what it has.
+TopicStart anchor_start(const Corpus& corpus, const Documents& documents, int32_t topics,
+                        const std::function<bool()>& go_on);
 
 }  // namespace starling

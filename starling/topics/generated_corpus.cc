@@ -13,6 +13,10 @@
 namespace starling {
 namespace {
 
+// They tell the streams of one seed apart.
+constexpr uint64_t kTopicKey = 0x746F706963;
+constexpr uint64_t kDocumentKey = 0x646F63;
+
 double normal(RandomBits& random) {
   const double logarithm = std::log1p(-random.uniform());
   return normal_of(logarithm, random.uniform());
@@ -31,10 +35,16 @@ double log_gamma_number(double shape, RandomBits& random) {
   }
 }
 
-// Fills `values` with numbers of a symmetric Dirichlet distribution.
+// Fills `values` with numbers of a symmetric Dirichlet distribution. If the concentration is so small that
+// even the logarithms overflow, one place has the whole probability.
 void draw_dirichlet(double concentration, RandomBits& random, std::vector<double>& values) {
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
   for (double& v : values) largest = std::max(largest, v = log_gamma_number(concentration, random));
+  if (!std::isfinite(largest)) {
+    std::fill(values.begin(), values.end(), 0);
+    values[random.below(static_cast<uint32_t>(values.size()))] = 1;
+    return;
+  }
   for (double& v : values) sum += v = std::exp(v - largest);
   for (double& v : values) v /= sum;
 }
@@ -53,7 +63,7 @@ std::vector<float> true_topics(const GeneratedCorpus& spec) {
   std::vector<float> phi(topics * words);
   std::vector<double> values(words);
   for (size_t k = 0; k < topics; ++k) {
-    RandomBits random(key_of(spec.seed, 1, k));
+    RandomBits random(key_of(spec.seed, kTopicKey, k));
     draw_dirichlet(spec.model.beta, random, values);
     for (size_t w = 0; w < words; ++w) phi[w * topics + k] = static_cast<float>(values[w]);
   }
@@ -61,6 +71,11 @@ std::vector<float> true_topics(const GeneratedCorpus& spec) {
 }
 
 Corpus generate_corpus(const GeneratedCorpus& spec, const std::vector<float>& phi, int rank, int ranks) {
+  if (spec.documents > kMostTokens / spec.shortest)
+    throw ConfigError("--documents",
+                      fmt::format("{} documents have at least {} tokens each, and a corpus may have {}; "
+                                  "generate fewer documents",
+                                  spec.documents, spec.shortest, kMostTokens));
   const auto topics = static_cast<size_t>(spec.model.topics), words = static_cast<size_t>(spec.model.words);
   std::vector<double> cumulative(topics * words);  // by topic
   for (size_t k = 0; k < topics; ++k) {
@@ -73,7 +88,7 @@ Corpus generate_corpus(const GeneratedCorpus& spec, const std::vector<float>& ph
   corpus.documents = spec.documents;
   std::vector<double> theta(topics);
   for (int64_t d = spec.documents * rank / ranks; d < spec.documents * (rank + 1) / ranks; ++d) {
-    RandomBits random(key_of(spec.seed, 2, static_cast<uint64_t>(d)));
+    RandomBits random(key_of(spec.seed, kDocumentKey, static_cast<uint64_t>(d)));
     draw_dirichlet(spec.model.alpha, random, theta);
     for (size_t k = 1; k < topics; ++k) theta[k] += theta[k - 1];
     const int64_t tokens =
@@ -82,10 +97,11 @@ Corpus generate_corpus(const GeneratedCorpus& spec, const std::vector<float>& ph
       const size_t k = draw_place(theta.data(), topics, random);
       corpus.word.push_back(static_cast<int32_t>(draw_place(&cumulative[k * words], words, random)));
     }
-    if (corpus.word.size() >= std::numeric_limits<uint32_t>::max())
-      throw ConfigError("--documents", fmt::format("{} documents have too many tokens for {} ranks; use more "
-                                                   "ranks",
-                                                   spec.documents, ranks));
+    if (std::ssize(corpus.word) > kMostTokens)
+      throw ConfigError("--documents",
+                        fmt::format("{} documents have more than {} tokens on a rank; generate "
+                                    "fewer documents",
+                                    spec.documents, kMostTokens));
     std::sort(corpus.word.end() - tokens, corpus.word.end());
     corpus.id.push_back(d);
     corpus.begin.push_back(static_cast<uint32_t>(corpus.word.size()));

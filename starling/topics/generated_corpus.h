@@ -22,7 +22,7 @@ struct GeneratedCorpus {
 // numbers.
 std::vector<float> true_topics(const GeneratedCorpus& spec);
 // Draws the documents of one of `ranks` ranks. A document does not depend on the number of ranks. phi:
-// true_topics(spec). Errors: ConfigError if a rank has 2^32 tokens or more.
+// true_topics(spec). Errors: ConfigError if the shortest documents have 2^31 tokens or more.
 Corpus generate_corpus(const GeneratedCorpus& spec, const std::vector<float>& phi, int rank, int ranks);
 
 }  // namespace starling

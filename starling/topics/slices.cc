@@ -15,7 +15,9 @@ constexpr int64_t kSlicesPerRank = 4;
 // Cuts at equal numbers of tokens, and earlier where a slice would exceed the limit.
 std::vector<WordSlice> cut_evenly(std::span<const int64_t> tokens, int32_t topics, int64_t slices,
                                   uint64_t most_bytes) {
-  const double all = static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), int64_t{0}));
+  // Without tokens, all words are in one slice.
+  const double all =
+      std::max(1.0, static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), int64_t{0})));
   std::vector<WordSlice> out;
   double seen = 0;
   uint64_t bytes = 0;

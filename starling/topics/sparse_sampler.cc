@@ -67,7 +67,7 @@ int32_t SparseSampler::draw(uint32_t document, RandomBits& random) const {
   for (const Share& share : shares) sum += static_cast<float>(share.count) * phi_[share.topic];
   auto at =
       static_cast<float>(random.uniform() * (static_cast<double>(sum) + model_.alpha * proposal_.sum()));
-  if (at >= sum) return proposal_.draw(random);
+  if (!(at < sum)) return proposal_.draw(random);
   for (const Share& share : shares) {
     at -= static_cast<float>(share.count) * phi_[share.topic];
     if (at < 0) return share.topic;
@@ -85,7 +85,7 @@ void SparseSampler::sample(const Row& row, std::span<const Token> tokens, const 
     sizes_[static_cast<size_t>(topic)] += by;
   };
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i + kAhead < tokens.size()) __builtin_prefetch(&shares_[begin_[tokens[i + kAhead].document]]);
+    if (i + kAhead < tokens.size()) __builtin_prefetch(shares_.data() + begin_[tokens[i + kAhead].document]);
     const Token& token = tokens[i];
     const Topic before = documents_.topics()[token.place];
     int32_t topic = before == kNoTopic ? start.draw(static_cast<int32_t>(row.key), random) : -1;

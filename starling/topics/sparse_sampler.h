@@ -1,5 +1,5 @@
 // SparseSampler samples topics as SaberLDA does (Li et al., ASPLOS 2017, arXiv 1610.02496). All tokens of a
-// sweep have topics from the counts before the sweep, which include the token:
+// sweep have topics from counts that include the token, which are nearly those before the sweep:
 //
 //   p(k) ∝ (m_dk + α) φ_wk = m_dk φ_wk + α φ_wk,    φ_wk = (m_wk + β) / (m_k + V β).
 //
@@ -9,8 +9,9 @@
 // topics of its document. The sweeps are stochastic expectation maximization, and not a chain with the
 // posterior as its distribution.
 //
-// Here m_wk is of the beginning of the word and m_k of the beginning of the slice, which differ from those of
-// the beginning of the sweep only by m_k.
+// Here m_dk is of the beginning of the sweep, m_wk of the moment when the rank begins the word, and m_k of
+// the moment when it begins the slice. With one rank, m_wk is thus that of the beginning of the sweep. With
+// several ranks, it includes the changes of the ranks that sampled the word earlier in the sweep.
 #pragma once
 
 #include <cstdint>

@@ -31,17 +31,19 @@ uint64_t hash_of(const TopicParts& parts) {
 JobCheckpointOptions checkpoint_options(const TopicOptions& options, const TopicParts& parts) {
   if (options.checkpoint.empty()) return {};
   const TopicModel& model = options.model;
-  return {.folder = options.checkpoint,
-          .job = "topics",
-          .problem = {{"documents", fmt::format("{} with {} words, hash {:x}", parts.corpus.documents,
-                                                parts.corpus.words, hash_of(parts))},
-                      {"topics", std::to_string(model.topics)},
-                      {"alpha", fmt::format("{}", model.alpha)},
-                      {"beta", fmt::format("{}", model.beta)},
-                      {"sampler", options.sampler == SamplerKind::kLight ? "light" : "saber"},
-                      {"cycles", std::to_string(options.cycles)},
-                      {"warm-sweeps", std::to_string(options.warm_sweeps)},
-                      {"seed", std::to_string(options.seed)}}};
+  JobCheckpointOptions made{
+      .folder = options.checkpoint,
+      .job = "topics",
+      .problem = {{"documents", fmt::format("{} with {} words, hash {:x}", parts.corpus.documents,
+                                            parts.corpus.words, hash_of(parts))},
+                  {"topics", std::to_string(model.topics)},
+                  {"alpha", fmt::format("{}", model.alpha)},
+                  {"beta", fmt::format("{}", model.beta)},
+                  {"sampler", options.sampler == SamplerKind::kLight ? "light" : "saber"},
+                  {"warm-sweeps", std::to_string(options.warm_sweeps)},
+                  {"seed", std::to_string(options.seed)}}};
+  if (options.sampler == SamplerKind::kLight) made.problem["cycles"] = std::to_string(options.cycles);
+  return made;
 }
 
 // Copies the topics of the rank's documents that a part has. Returns their number.

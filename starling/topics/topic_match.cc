@@ -1,19 +1,31 @@
 #include "starling/topics/topic_match.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "starling/base/error.h"
+
 namespace starling {
 namespace {
 
-constexpr int64_t kWordsAtOnce = 1000;
+constexpr int64_t kMostAtOnce = 1000;  // words
 
 }  // namespace
 
 std::vector<int32_t> best_assignment(std::span<const double> values, int32_t n) {
   // Shortest augmenting paths with potentials, on costs −values. Rows and columns count from 1, and 0 is
   // none.
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i]))
+      throw Error(ErrorCode::kNumeric,
+                  fmt::format("the cosine of true topic {} and topic {} is {}: topics without a probability "
+                              "above 0 cannot be compared",
+                              i / static_cast<size_t>(n) + 1, i % static_cast<size_t>(n) + 1, values[i]));
+  }
   const auto size = static_cast<size_t>(n) + 1;
   std::vector<double> row_price(size, 0), column_price(size, 0);
   std::vector<size_t> row_of(size, 0), from(size, 0);
@@ -50,13 +62,19 @@ std::vector<int32_t> best_assignment(std::span<const double> values, int32_t n) 
   return assigned;
 }
 
-std::vector<double> match_topics(std::span<const float> truth, int32_t words, int32_t topics,
-                                 const ReadTopics& read) {
+std::vector<double> match_topics(Group& group, std::span<const float> truth, int32_t words, int32_t topics,
+                                 const ReadTopics& read, size_t words_at_once) {
   const auto count = static_cast<size_t>(topics);
-  std::vector<double> products(count * count, 0), true_norm(count, 0), norm(count, 0), row(count);
+  std::vector<double> sums(count * (count + 2), 0), row(count);
+  const std::span<double> products(sums.data(), count * count);
+  const std::span<double> true_norm(products.data() + products.size(), count);
+  const std::span<double> norm(true_norm.data() + count, count);
   TopicRows found;
-  for (int64_t begin = 0; begin < words; begin += kWordsAtOnce) {
-    std::vector<int64_t> some(static_cast<size_t>(std::min<int64_t>(kWordsAtOnce, words - begin)));
+  const int64_t step = std::clamp<int64_t>(static_cast<int64_t>(words_at_once), 1, kMostAtOnce);
+  const int64_t first = int64_t{words} * group.rank() / group.size();
+  const int64_t end = int64_t{words} * (group.rank() + 1) / group.size();
+  for (int64_t begin = first; begin < end; begin += step) {
+    std::vector<int64_t> some(static_cast<size_t>(std::min(step, end - begin)));
     std::iota(some.begin(), some.end(), begin);
     read(some, found);
     for (size_t i = 0; i < some.size(); ++i) {
@@ -72,6 +90,7 @@ std::vector<double> match_topics(std::span<const float> truth, int32_t words, in
       }
     }
   }
+  if (group.size() > 1) all_reduce(group, sums.data(), sums.size(), DataType::kFp64, ReduceOp::kSum);
   for (size_t a = 0; a < count; ++a) {
     for (size_t b = 0; b < count; ++b) products[a * count + b] /= std::sqrt(true_norm[a] * norm[b]);
   }

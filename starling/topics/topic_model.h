@@ -15,6 +15,11 @@ inline constexpr Topic kNoTopic = 0xFFFF;
 // The most topics of a model.
 inline constexpr int32_t kMostTopics = 0xFFFF;
 
+// The most tokens of a corpus, because n_k has 32 bits.
+inline constexpr int64_t kMostTokens = 0x7FFFFFFF;
+// The smallest and the largest α and β. Smaller ones underflow in fp32.
+inline constexpr double kLeastPrior = 1e-6, kMostPrior = 1e6;
+
 // The numbers of a model. All ranks have equal ones.
 struct TopicModel {
   int32_t topics = 100;  // K

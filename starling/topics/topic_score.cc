@@ -54,8 +54,9 @@ class DocumentScorer {
       if (!(p > 0) || !std::isfinite(p))
         throw Error(
             ErrorCode::kNumeric,
-            fmt::format("word {} of document {} has probability {}: smooth φ, so that no element is 0", w,
-                        corpus.id[d], p));
+            fmt::format(
+                "word {} of held-out document {} has probability {}: smooth φ, so that no element is 0",
+                w + 1, corpus.id[d] + 1, p));
       sum += std::log(p);
     }
     return sum;
@@ -110,12 +111,14 @@ class DocumentScorer {
 TopicScore score_topics(Group& group, const Corpus& held_out, const ReadTopics& read,
                         const ScoreOptions& options) {
   double sums[3] = {0, 0, 0};  // of log p, tokens, documents
+  uint64_t bytes = 0;
   agree_on_success(group, [&] {
     DocumentScorer scorer(options);
     TopicRows topics;
     for (size_t d = 0; d < held_out.count();) {
       const Chunk chunk = next_chunk(held_out, d, options.words_at_once);
       read(chunk.words, topics);
+      bytes = std::max(bytes, 16 * uint64_t{topics.rows.elements()});  // half of them of the counts
       for (; d < chunk.end; ++d) {
         const size_t scored = held_out.document(d).size() / 2;
         if (scored == 0) continue;
@@ -129,8 +132,9 @@ TopicScore score_topics(Group& group, const Corpus& held_out, const ReadTopics& 
   all_gather(group, sums, all.data(), 3, DataType::kFp64);
   double log_p = 0, tokens = 0, documents = 0;  // added in the order of the ranks
   for (size_t r = 0; r < all.size(); r += 3) log_p += all[r], tokens += all[r + 1], documents += all[r + 2];
-  if (tokens == 0) throw DataError(held_out.name + ": no held-out document has two tokens; hold more out");
-  return {std::exp(-log_p / tokens), static_cast<int64_t>(documents), static_cast<int64_t>(tokens)};
+  if (tokens == 0)
+    throw DataError(held_out.name + ": no held-out document has two tokens; hold more documents out");
+  return {std::exp(-log_p / tokens), static_cast<int64_t>(documents), static_cast<int64_t>(tokens), bytes};
 }
 
 ReadTopics topics_of_counts(RowStore& rows, const TopicModel& model) {

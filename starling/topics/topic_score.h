@@ -39,6 +39,7 @@ struct TopicScore {
   double perplexity = 0;
   int64_t documents = 0;  // that have a token in the second half
   int64_t tokens = 0;     // of the second halves
+  uint64_t bytes = 0;     // the most that this rank held of rows
 };
 
 // Scores the held-out documents of all ranks. Collective. Errors: DataError if there is no token to score;

@@ -559,7 +559,8 @@ std::vector<float> plain_gibbs(const Corpus& corpus, const TopicModel& model, in
 }
 
 TEST(TrainTopics, FindsTheTopicsOfAGeneratedCorpusOnEveryNumberOfRanks) {
-  const GeneratedCorpus spec = small_corpus();
+  GeneratedCorpus spec = small_corpus();
+  spec.documents = 1000;  // With few documents on rank 0, it finds worse anchors.
   const std::vector<float> truth = true_topics(spec);
   const auto [training, held_out] = split_corpus(generate_corpus(spec, truth, 0, 1), 0.1);
   const ScoreOptions how{.topics = 10, .alpha = spec.model.alpha};
@@ -584,7 +585,7 @@ TEST(TrainTopics, FindsTheTopicsOfAGeneratedCorpusOnEveryNumberOfRanks) {
       parts.on_sweep = [&, rows](const TopicSweep& sweep) {
         if (sweep.sweep < 60) return;
         perplexity = score_topics(*alone, held_out, topics_of_counts(*rows, options.model), how).perplexity;
-        cosines = match_topics(truth, 300, 10, topics_of_counts(*rows, options.model));
+        cosines = match_topics(*alone, truth, 300, 10, topics_of_counts(*rows, options.model));
       };
     });
     EXPECT_EQ(sampled.result.anchors, 10);

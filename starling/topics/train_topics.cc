@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -23,11 +24,36 @@ namespace {
 // β begins at this times the mean number of tokens of a word with a topic, N / (K V).
 constexpr double kFirstBeta = 2;
 constexpr int64_t kMostSweeps = int64_t{1} << 40;
+constexpr Nanoseconds kToldEvery = std::chrono::milliseconds(200);
+constexpr uint64_t kSampleKey = 0x73616D706C65;  // tells the streams of one seed apart
 
 // Sums whole numbers over the ranks.
 void add_over_ranks(Group& group, std::span<int64_t> numbers) {
   if (group.size() > 1 && !numbers.empty())
     all_reduce(group, numbers.data(), numbers.size(), DataType::kInt64, ReduceOp::kSum);
+}
+
+// Finds the start on rank 0. The others wait, and hear from rank 0 about 5 times a second, so that no wait
+// takes longer than the timeout of the group. Returns false if `stop` ended the search. Collective.
+bool find_start(const TopicParts& parts, const Documents& documents, int32_t topics, TopicStart& start) {
+  constexpr int64_t kGoOn = 0, kDone = 1, kStopped = 2;
+  const auto tell = [&](int64_t& word) {
+    if (parts.group.size() > 1) broadcast(parts.group, &word, 1, DataType::kInt64, 0);
+  };
+  int64_t word = kGoOn;
+  if (parts.group.rank() != 0) {
+    while (word == kGoOn) tell(word);
+    return word == kDone;
+  }
+  Nanoseconds told = parts.clock.now();
+  start = anchor_start(parts.corpus, documents, topics, [&] {
+    if (parts.stop != nullptr && parts.stop->load()) word = kStopped;
+    if (word == kGoOn && parts.clock.now() - told >= kToldEvery) tell(word), told = parts.clock.now();
+    return word == kGoOn;
+  });
+  if (word == kGoOn) word = kDone;
+  tell(word);
+  return word == kDone;
 }
 
 // Sends the start of rank 0 to all ranks.
@@ -94,6 +120,7 @@ class TopicRun {
       word_tokens_[w] = std::ssize(documents_.tokens_of(static_cast<int32_t>(w)));
     add_over_ranks(parts.group, word_tokens_);
     for (const int64_t n : word_tokens_) result_.tokens += n;
+    check_tokens(result_.tokens, parts.corpus.name);
     result_.slices = cut_words(word_tokens_, options.model.topics, parts.group.size(), options.slices,
                                slice_limit(options.memory_limit));
   }
@@ -112,8 +139,9 @@ class TopicRun {
       const TopicSweep done = sweep();
       result_.interrupted = stop_;
       if (parts_.on_topics) parts_.on_topics(documents_.topics());
-      if (parts_.on_sweep) parts_.on_sweep(done);
+      // The checkpoint comes first, because what a caller does with a sweep may fail.
       if (is_due()) checkpoint_.save(result_.sweeps, documents_);
+      if (parts_.on_sweep) parts_.on_sweep(done);
     }
     measure_model();
     return result_;
@@ -127,7 +155,10 @@ class TopicRun {
 
   void begin_topics() {
     if (!options_.anchors) return;
-    if (parts_.group.rank() == 0) start_ = anchor_start(parts_.corpus, documents_, options_.model.topics);
+    if (!find_start(parts_, documents_, options_.model.topics, start_)) {
+      result_.interrupted = true;
+      return;
+    }
     share_start(parts_.group, start_);
     result_.anchors = std::ssize(start_.anchors);
   }
@@ -223,10 +254,9 @@ class TopicRun {
       const Row row = rows_.row(i);
       const auto word = static_cast<int32_t>(row.key);
       const uint64_t key =
-          key_of(options_.seed, static_cast<uint64_t>(result_.sweeps), static_cast<uint64_t>(word));
-      sampler_->sample(row, documents_.tokens_of(word), start_,
-                       RandomBits(key + static_cast<uint64_t>(parts_.group.rank()) * kGolden * kGolden),
-                       changes_.open(), counts);
+          key_of(key_of(options_.seed, kSampleKey, static_cast<uint64_t>(parts_.group.rank())),
+                 static_cast<uint64_t>(result_.sweeps), static_cast<uint64_t>(word));
+      sampler_->sample(row, documents_.tokens_of(word), start_, RandomBits(key), changes_.open(), counts);
       changes_.close(word);
     }
   }
@@ -278,10 +308,9 @@ void check_topics(const TopicOptions& options) {
   const TopicModel& model = options.model;
   require(model.topics >= 1 && model.topics <= kMostTopics, "--topics",
           fmt::format("{} topics; give a number from 1 to {}", model.topics, kMostTopics));
-  require(model.alpha > 0 && std::isfinite(model.alpha), "--alpha",
-          fmt::format("{}: give a number above 0", model.alpha));
-  require(model.beta > 0 && std::isfinite(model.beta), "--beta",
-          fmt::format("{}: give a number above 0", model.beta));
+  for (const auto& [key, value] : {std::pair{"--alpha", model.alpha}, {"--beta", model.beta}})
+    require(value >= kLeastPrior && value <= kMostPrior, key,
+            fmt::format("{}: give a number from {} to {}", value, kLeastPrior, kMostPrior));
   require(options.sweeps >= 1 && options.sweeps <= kMostSweeps, "--sweeps",
           fmt::format("{} sweeps; give at least 1", options.sweeps));
   require(options.warm_sweeps >= 0, "--warm-sweeps",
@@ -293,9 +322,27 @@ void check_topics(const TopicOptions& options) {
           fmt::format("{}: give at least 0", options.checkpoint_every));
 }
 
+void check_tokens(int64_t tokens, const std::string& corpus) {
+  if (tokens == 0)
+    throw DataError(corpus +
+                    ": no document for training has a token; give documents with words, or hold fewer of "
+                    "them out");
+  if (tokens > kMostTokens)
+    throw DataError(fmt::format("{}: {} tokens, but a model counts {} at most; leave documents out", corpus,
+                                tokens, kMostTokens));
+}
+
 TopicResult train_topics(const TopicOptions& options, const TopicParts& parts) {
   check_topics(options);
-  return TopicRun(options, parts).run();
+  try {
+    return TopicRun(options, parts).run();
+  } catch (const std::bad_alloc&) {
+    throw Error(
+        ErrorCode::kMemory,
+        fmt::format("{}: the samplers of {} tokens, {} words and {} topics do not fit into the memory of a "
+                    "rank; use more ranks on more hosts, a smaller vocabulary, or fewer topics",
+                    parts.corpus.name, parts.corpus.word.size(), options.model.words, options.model.topics));
+  }
 }
 
 }  // namespace starling

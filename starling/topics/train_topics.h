@@ -70,18 +70,22 @@ struct TopicParts {
 struct TopicResult {
   int64_t sweeps = 0;         // that the model has
   int64_t resumed_from = -1;  // the sweep of the checkpoint; −1: none
-  bool interrupted = false;
-  int64_t tokens = 0;        // of all ranks
-  int64_t anchors = 0;       // topics that began with an anchor
-  double seconds = 0;        // of all sweeps of this rank
-  double start_seconds = 0;  // of the start on this rank
-  uint64_t model_bytes = 0;  // 8 for each count of a word that is not zero, at the end
-  uint64_t slice_bytes = 0;  // the most that this rank held of slices and of their changes
+  bool interrupted = false;   // also in the search for anchors, after which there is no checkpoint
+  int64_t tokens = 0;         // of all ranks
+  int64_t anchors = 0;        // topics that began with an anchor
+  double seconds = 0;         // of all sweeps of this rank
+  double start_seconds = 0;   // of the start on this rank
+  uint64_t model_bytes = 0;   // 8 for each count of a word that is not zero, at the end
+  uint64_t slice_bytes = 0;   // the most that this rank held of slices and of their changes
   std::vector<WordSlice> slices;
 };
 
 // Throws ConfigError if an option is out of range.
 void check_topics(const TopicOptions& options);
+
+// Throws DataError if a model cannot have so many tokens over all ranks: none, or more than kMostTokens.
+// corpus: its name.
+void check_tokens(int64_t tokens, const std::string& corpus);
 
 // Returns the most bytes that the rows of a slice may take, and those that a shard of the table may hold, of
 // a memory limit. 0: no limit.
@@ -91,9 +95,19 @@ constexpr uint64_t slice_limit(uint64_t memory_limit) {
 constexpr uint64_t shard_limit(uint64_t memory_limit) {
   return memory_limit / 4 * 3;
 }
+// Returns the number of words whose rows a scorer or an export reads at a time, at most 20,000. A row takes
+// up to 16 bytes per topic, of the count and of φ, and vectors may have twice the memory that they need. All
+// take an eighth of the limit, or a single row.
+constexpr size_t words_at_once(uint64_t memory_limit, int32_t topics) {
+  constexpr uint64_t kMost = 20'000;
+  if (memory_limit == 0) return kMost;
+  const uint64_t words = memory_limit / 8 / (32 * static_cast<uint64_t>(topics));
+  return static_cast<size_t>(words < 1 ? 1 : words < kMost ? words : kMost);
+}
 
 // Samples. Collective. Errors: ConfigError, from check_topics(), for a row that is larger than the limit, and
-// for a checkpoint of another run; Error(kCheckpoint); CommError; those of the row store.
+// for a checkpoint of another run; DataError from check_tokens(); Error(kCheckpoint); Error(kMemory);
+// CommError; those of the row store.
 TopicResult train_topics(const TopicOptions& options, const TopicParts& parts);
 
 }  // namespace starling

@@ -138,6 +138,23 @@ void idx_seeds(const std::filesystem::path& root, const std::filesystem::path& f
   }
 }
 
+// Inputs of topics_fuzz.cc: a byte for the kind, two for the rank, and a file.
+void topics_seeds(const std::filesystem::path& root) {
+  Corpus corpus(root, "topics");
+  corpus.add(bytes_of({0, 0, 0}) + "3\n4\n4\n1 1 2\n1 4 1\n3 2 1\n2 2 0\n");
+  corpus.add(bytes_of({0, 2, 1}) + "1099511627776\r\n7\n2\n\n 1\t1 2 \n1099511627776 7 9999\n");
+  corpus.add(bytes_of({0, 0, 0}) + "2\n4\n1\n1-1 3\n");  // found by reading
+  const auto phi = [](const std::string& shape, std::initializer_list<float> values) {
+    const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n";
+    std::string file = std::string("\x93NUMPY\x01\0", 8) + static_cast<char>(header.size()) + '\0' + header;
+    for (const float value : values) file.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    return bytes_of({1, 0, 0}) + file;
+  };
+  corpus.add(phi("(3, 2)", {0.5F, 0, 0.25F, 0, 0.25F, 1}));
+  corpus.add(phi("(1, 1)", {1}));
+  corpus.add(phi("(1, 1, 1)", {1}));
+}
+
 // Inputs of npy_fuzz.cc: the column of y, ranks, this rank, and a file.
 void npy_seeds(const std::filesystem::path& root) {
   Corpus corpus(root, "npy");
@@ -259,6 +276,7 @@ void file_seeds(const std::filesystem::path& root) {
   manifest_seeds(root);
   idx_seeds(root, folder);
   npy_seeds(root);
+  topics_seeds(root);
   cifar_seeds(root);
   Corpus tar(root, "tar");
   for (const bool gzip : {false, true}) {
