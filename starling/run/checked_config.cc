@@ -16,11 +16,11 @@ namespace starling {
 
 namespace {
 
-// Makes the batch that nobody has given a multiple of the ranks: 64 samples become 66 for 3 ranks.
+// Makes the batch that nobody has given a multiple of the ranks: 64 samples become 63 for 3 ranks.
 void share_default_batch(Config& config) {
   TrainSpec& train = config.spec.train;
   if (is_given(config.origins, "train.global_batch") || !train.mesh.empty() || train.ranks < 1) return;
-  train.global_batch = (train.global_batch + train.ranks - 1) / train.ranks * train.ranks;
+  train.global_batch = nearest_batch(train.global_batch, train.ranks);
 }
 
 }  // namespace

@@ -197,8 +197,7 @@ class Recipes {
     const auto origin = config_.origins.find("train.global_batch");
     if (origin == config_.origins.end() || given("train.global_batch")) return;
     const int64_t batch = config_.spec.train.global_batch;
-    const int64_t unit = batch_unit();
-    const int64_t rounded = std::max<int64_t>(1, (batch + unit / 2) / unit) * unit;
+    const int64_t rounded = nearest_batch(batch, batch_unit());
     const std::string recipe = origin->second.where;
     if (rounded != batch) set("train.global_batch", fmt::format("{}", rounded), recipe);
   }
@@ -222,6 +221,10 @@ class Recipes {
 
 std::span<const ModelRecipe> model_recipes() {
   return kModels;
+}
+
+int64_t nearest_batch(int64_t batch, int64_t unit) {
+  return std::max<int64_t>(1, (batch + unit / 2) / unit) * unit;
 }
 
 void apply_recipes(Config& config) {

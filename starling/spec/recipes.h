@@ -3,6 +3,7 @@
 // chosen by.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,11 @@ std::span<const ModelRecipe> model_recipes();
 // exchange and codec have for it. The key's origin becomes kRecipe. Values of recipes that were applied
 // earlier are replaced, so the function may be called again after the configuration has changed.
 void apply_recipes(Config& config);
+
+// Returns the multiple of `unit` (above 0) that is nearest to `batch` and at least `unit`. Of two that are
+// equally near it is the larger one. This is how a batch that the user has not given becomes one that the
+// replicas share equally.
+int64_t nearest_batch(int64_t batch, int64_t unit);
 
 // Returns a warning if the learning rate comes from the program or a file, and a flag or --set chooses an
 // optimizer, an exchange or a codec whose recipe has another rate. Call it after apply_recipes().

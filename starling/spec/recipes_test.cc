@@ -251,6 +251,14 @@ TEST(Recipes, TheBatchIsRoundedToWhatTheReplicasShareEqually) {
 
 // Central storage does not clip, and workers that push gradients clip one by one, so the recipe of llama sets
 // no clipping there.
+TEST(Recipes, TheNearestBatchIsAtLeastOneSamplePerReplica) {
+  EXPECT_EQ(nearest_batch(64, 3), 63);
+  EXPECT_EQ(nearest_batch(64, 5), 65);
+  EXPECT_EQ(nearest_batch(64, 4), 64);
+  EXPECT_EQ(nearest_batch(6, 4), 8);  // 4 is as near
+  EXPECT_EQ(nearest_batch(8, 100), 100);
+}
+
 TEST(Recipes, ClipOnlyWhereTheExchangeCan) {
   const std::vector<std::string> llama = {"model.name=llama", "data.source=grammar"};
   EXPECT_EQ(config_with(llama).spec.optimizer.clip_norm, 1.0);

@@ -290,7 +290,8 @@ constexpr auto kTable = std::to_array<SchemaEntry>({
    .unit = "steps", .range = at_least(0), .flags = "--steps", .placeholder = "N", .shapes_training = false},
   {.key = "train.global_batch", .member = at<kTrain, &TrainSpec::global_batch>(),
    .section = Section::kTraining,
-   .doc = "Samples per step over all ranks, a multiple of the number of replicas.",
+   .doc = "Samples per step over all ranks, a multiple of the number of replicas. The batch that you do not "
+          "give becomes the nearest such number.",
    .unit = "samples", .range = at_least(1), .flags = "--global-batch", .placeholder = "N"},
   {.key = "train.accumulate", .member = at<kTrain, &TrainSpec::accumulate>(),
    .section = Section::kTraining,

@@ -204,8 +204,9 @@ class Loop {
     const bool due = spec_.checkpoint.every > 0 && step % spec_.checkpoint.every == 0;
     const bool asked = (requests & (kInterrupt | kSave)) != 0;
     progress_.saves = progress_.saves || asked || spec_.checkpoint.every > 0;
-    // A run that writes checkpoints writes one of its last step, too.
-    const bool saves = due || asked || (last && progress_.saves);
+    // A run that writes checkpoints, or began from one, writes one of its last step, too. Without it the same
+    // command would repeat the steps since the older checkpoint.
+    const bool saves = due || asked || (last && (progress_.saves || progress_.result.first_step > 0));
     if (saves) save(step, last || (requests & kSave) != 0);
     const bool epoch_ends = last || step % length_.steps_per_epoch == 0;
     if (epoch_ends && (requests & kInterrupt) == 0) end_epoch(step, last);
