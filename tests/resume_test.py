@@ -83,6 +83,16 @@ class Resume(ProgramTest):
         resumed, _ = self.resumed("-n", "2")
         self.assertEqual(resumed, whole)
 
+    def test_a_resumed_run_has_a_checkpoint_of_its_last_step(self):
+        self.interrupted_run()
+        never = ["-n", "2", "--set", "checkpoint.every=0"]
+        self.train(*RUN, *never)
+        self.assertTrue(os.path.exists(self.path("run/checkpoints/step-000400/manifest.json")))
+        events, _ = self.train(*RUN, *never)  # the same command again repeats no step
+        self.assertEqual([e for e in events if e["event"] == "step"], [])
+        events, _ = self.train(*RUN, *never, "--steps", 405)
+        self.assertEqual([e["step"] for e in events if e["event"] == "step"][0], 401)
+
     def test_a_damaged_checkpoint_is_passed_over(self):
         whole = self.uninterrupted()
         self.train(*RUN, "--steps", 60)
