@@ -1,6 +1,7 @@
 #include "starling/topics/word_sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace starling {
@@ -15,6 +16,7 @@ WordSampler::WordSampler(const TopicModel& model, Documents& documents, int cycl
       documents_(documents),
       alpha_(static_cast<float>(model.alpha)),
       states_(static_cast<size_t>(model.topics)),
+      topic_bits_((static_cast<size_t>(model.topics) + 63) / 64),
       proposed_(2 * static_cast<size_t>(cycles)) {
   begin_sweep(model.beta);
 }
@@ -41,6 +43,19 @@ void WordSampler::begin_word(const Row& row) {
   proposal_.begin_word(row);
 }
 
+void WordSampler::sort_new_topics() {
+  if (new_topics_.size() < topic_bits_.size() / 4) {
+    std::sort(new_topics_.begin(), new_topics_.end());
+    return;
+  }
+  for (const int32_t k : new_topics_) topic_bits_[static_cast<size_t>(k) / 64] |= uint64_t{1} << (k % 64);
+  new_topics_.clear();
+  for (size_t i = 0; i < topic_bits_.size(); ++i) {
+    for (uint64_t bits = std::exchange(topic_bits_[i], 0); bits != 0; bits &= bits - 1)
+      new_topics_.push_back(static_cast<int32_t>(64 * i) + std::countr_zero(bits));
+  }
+}
+
 void WordSampler::end_word(WordChange& change) {
   const auto take = [&](int32_t topic) {
     State& s = states_[static_cast<size_t>(topic)];
@@ -50,7 +65,7 @@ void WordSampler::end_word(WordChange& change) {
     }
     s.count = s.known = 0;
   };
-  std::sort(new_topics_.begin(), new_topics_.end());
+  sort_new_topics();
   auto next = new_topics_.begin();
   for (const int32_t topic : proposal_.topics()) {
     for (; next != new_topics_.end() && *next < topic; ++next) take(*next);

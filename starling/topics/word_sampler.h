@@ -58,6 +58,8 @@ class WordSampler : public TopicSampler {
   bool accepts_from_document(int32_t topic, int32_t next, RandomBits& random) const;
   bool accepts_from_word(const Token& token, int32_t topic, int32_t next, RandomBits& random) const;
   void give(const Token& token, int32_t topic);
+  // Sorts new_topics_. A set of bits is faster than std::sort unless the topics are few.
+  void sort_new_topics();
 
   const TopicModel model_;
   Documents& documents_;
@@ -66,7 +68,8 @@ class WordSampler : public TopicSampler {
   std::vector<State> states_;      // by topic
   WordProposal proposal_;
   std::vector<int32_t> proposed_;    // of a token: from the document and from the word, by turns
-  std::vector<int32_t> new_topics_;  // that the row did not have; a topic may be in it twice
+  std::vector<int32_t> new_topics_;   // that the row did not have; a topic may be in it twice
+  std::vector<uint64_t> topic_bits_;  // 0, with a bit for each topic
 };
 
 }  // namespace starling
