@@ -67,7 +67,7 @@ class WordSampler : public TopicSampler {
   float beta_ = 0, beta_sum_ = 0;  // β and V β of the sweep
   std::vector<State> states_;      // by topic
   WordProposal proposal_;
-  std::vector<int32_t> proposed_;    // of a token: from the document and from the word, by turns
+  std::vector<int32_t> proposed_;     // of a token: from the document and from the word, by turns
   std::vector<int32_t> new_topics_;   // that the row did not have; a topic may be in it twice
   std::vector<uint64_t> topic_bits_;  // 0, with a bit for each topic
 };
