@@ -18,6 +18,7 @@
 #include "starling/run/training.h"
 #include "starling/spec/enum_words.h"
 #include "starling/spec/mesh.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -105,9 +106,10 @@ void require_initial_weights(const RunState& state) {
   int64_t parameters = 0;
   for (const NamedTensor& p : model.parameters) parameters += p.tensor.numel();
   if (state.environment.identity.rank == 0)
-    print_dry_run(fmt::format("would train {} parameters in the program's own loop with {} ranks by {}",
-                              parameters, state.spec.train.ranks, state.spec.exchange.name),
-                  state.json);
+    print_dry_run(
+        fmt::format("would train {} parameters in the program's own loop with {} by {}",
+                    with_thousands(parameters), processes_text(state.spec), state.spec.exchange.name),
+        state.json);
   leave_process(kExitOk);
 }
 
