@@ -141,9 +141,8 @@ void tell_begin(RunState& state, int64_t parameters, const std::string& where) {
   const std::string codec = spec.exchange.codec == "none" ? "" : ", codec " + spec.exchange.codec;
   const std::string shard =
       spec.train.shard == Shard::kNone ? "" : ", sharded " + to_string(spec.train.shard);
-  tell(fmt::format("loop of the program: {} parameters, {} rank{}{}{}{}{}{}", parameters, ranks,
-                   ranks == 1 ? "" : "s", ranks == 1 ? "" : ", " + spec.exchange.name, codec, shard, mesh,
-                   where));
+  tell(fmt::format("loop of the program: {} parameters, {}{}{}{}{}{}", parameters, ranks_text(ranks),
+                   ranks == 1 ? "" : ", " + spec.exchange.name, codec, shard, mesh, where));
   if (!environment.kept.folder.empty()) tell("run folder " + environment.kept.folder);
 }
 
