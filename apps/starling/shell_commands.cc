@@ -78,7 +78,7 @@ int help(const CLI::App& root, const std::vector<std::string>& words) {
 void add_shell_commands(CLI::App& app, Invocation& invocation) {
   CLI::App& described = add_command(app, invocation,
                                     {.name = "help",
-                                     .group = kMachineGroup,
+                                     .group = "",
                                      .summary = "Describe a command, as --help does",
                                      .examples = {"starling help train", "starling help config show"}},
                                     [&app, &invocation] { return help(app, invocation.command); });
