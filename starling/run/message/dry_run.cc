@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "starling/spec/strategy_table.h"
+#include "starling/spec/on_failure.h"
 #include "starling/telemetry/output.h"
 #include "starling/telemetry/text_style.h"
 
@@ -19,7 +19,7 @@ void print_dry_run(const std::string& text, bool json) {
 std::string processes_text(const RunSpec& spec) {
   std::string text = ranks_text(spec.train.ranks);
   if (!spec.train.mesh.empty()) text += fmt::format(" ({})", spec.train.mesh);
-  const int64_t servers = servers_of(spec);
+  const int64_t servers = has_servers(spec) ? spec.exchange.servers : 0;
   if (servers > 0) text += " and " + counted(servers, "server");
   return text;
 }
