@@ -93,8 +93,12 @@ class BadInput(ProgramTest):
         self.refused_by_two_ranks(r"cut.tar.gz: offset (\d{2,4}): .*truncated gzip input; fetch", "images:" + path)
 
     def test_missing_data(self):
-        self.refused_by_two_ranks(r"nowhere: no train-images-idx3-ubyte .*check the path", "idx:" + self.path("nowhere"))
-        for source, words in (("images:nowhere", "nowhere: no such file"), ("cifar-bin:nowhere", "nowhere/data_batch_1.bin: No such file"),
+        self.refused_by_two_ranks(r"nowhere: the folder does not exist; check the path", "idx:" + self.path("nowhere"))
+        os.mkdir(self.path("empty"))
+        self.write("file", b"text")
+        for source, words in (("images:nowhere", "nowhere: no such file"), ("cifar-bin:nowhere", "nowhere: the folder does not exist"),
+                              ("idx:empty", "empty: the folder has no train-images-idx3-ubyte "), ("idx:file", "file: not a folder"),
+                              ("cifar-bin:empty", "empty/data_batch_1.bin: No such file"),
                               ("text:nowhere", "nowhere: No such file")):
             _, err = self.run_program("data", "inspect", "--data", source, status=DATA, timeout=60)
             self.assertRegex(err, words + ".*; check the path")

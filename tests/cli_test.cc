@@ -105,16 +105,66 @@ TEST(Cli, ADryRunSaysWhatItWouldDoAndDoesNothing) {
                 .status,
             0);
   EXPECT_EQ(run({"eval", "--dry-run", "-n", "2", folder.file("run")}).out,
-            "would evaluate lenet5 (61706 parameters) on digits (32 test samples) with 2 ranks\n");
+            "would evaluate lenet5 (61,706 parameters) on digits (32 test samples) with 2 ranks\n");
   expect_refused({"eval", "--dry-run", "--model", "lenet5"},
                  "RUN_DIR: there are no weights: name a run folder, or a file of weights by --init FILE");
   EXPECT_EQ(run({"verify", "--dry-run", "-n", "2", "--model", "lenet5", "--data", "digits", "--global-batch",
                  "8", "--set", few, "--set", "verify.steps=3"})
                 .out,
-            "would compare 3 steps of lenet5 (61706 parameters) on digits with 2 ranks with those of one "
+            "would compare 3 steps of lenet5 (61,706 parameters) on digits with 2 ranks with those of one "
             "process, in fp64\n");
+  EXPECT_EQ(run({"train", "--dry-run", "--model", "lenet5", "--data", "digits", "--set", few}).out,
+            "would train lenet5 (61,706 parameters) on digits (64 samples) with 1 rank, 64 samples a step\n");
+  EXPECT_THAT(
+      run({"train", "--dry-run", "-n", "2", "--mesh", "stage=2", "--data", "digits", "--set", few}).out,
+      HasSubstr(" with 2 ranks (stage=2), "));
+  EXPECT_THAT(
+      run({"train", "--dry-run", "-n", "2", "--exchange", "parameter-server", "--data", "digits"}).out,
+      HasSubstr(" on digits (8,192 samples) with 2 ranks and 1 server, "));
+  EXPECT_EQ(run({"topics", "--dry-run"}).out, "would find topics in a generated corpus on 2 ranks\n");
+  EXPECT_EQ(run({"factorize", "--dry-run"}).out,
+            "would factorize generated entries with 16 factors on 2 ranks\n");
+  EXPECT_EQ(run({"lasso", "--dry-run", "-n", "1"}).out, "would fit a lasso to generated samples on 1 rank\n");
   EXPECT_EQ(run({"bench", "comm", "--dry-run", "-n", "2", "--smallest", "64"}).out,
-            "would measure the collectives of 2 ranks with 64 to 16777216 bytes for about 10 s\n");
+            "would measure the collectives of 2 ranks with 64 to 16,777,216 bytes for about 10 s\n");
+}
+
+TEST(Cli, ADryRunWarnsOfMoreRanksThanCores) {
+  const std::vector<std::string> crowd = {"lasso", "--dry-run", "-n", "2000"};
+  EXPECT_THAT(run(crowd).err, testing::MatchesRegex("warning: 2000 ranks of 1 thread on .* share cores.*\n"));
+  EXPECT_THAT(run({"train", "--dry-run", "-n", "2000", "--global-batch", "2000", "--data", "digits"}).err,
+              HasSubstr("the threads share cores"));
+  EXPECT_THAT(run({"lasso", "--dry-run", "-n", "2000", "-q"}).err, IsEmpty());
+  EXPECT_THAT(run({"lasso", "--dry-run", "-n", "1"}).err, IsEmpty());
+}
+
+TEST(Cli, HelpIsACommandToo) {
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+  EXPECT_EQ(run({"help", "train"}).out, run({"train", "--help"}).out);
+  EXPECT_EQ(run({"help", "config", "show"}).out, run({"config", "show", "--help"}).out);
+  expect_refused({"help", "trian"}, "trian: unknown command: did you mean train?");
+  expect_refused({"help", "config", "shwo"}, "shwo: unknown command: did you mean show?");
+}
+
+TEST(Cli, HelpOfACommandHasTheWordsAndDefaultsOfTheCommand) {
+  for (const char* command : {"factorize", "lbfgs", "mcmc", "lasso", "topics", "place"}) {
+    EXPECT_THAT(
+        run({command, "--help"}).out,
+        AllOf(HasSubstr("Number of processes that share the work [2]"),
+              HasSubstr("Seed of all random numbers of the command [0]"), Not(HasSubstr("--threads-mode")),
+              Not(HasSubstr("--device")), Not(HasSubstr("dropout"))))
+        << command;
+  }
+  EXPECT_THAT(run({"topics", "--help"}).out, AllOf(HasSubstr("1412.1576"), HasSubstr("1610.02496")));
+  EXPECT_THAT(run({"factorize", "--help"}).out,
+              AllOf(HasSubstr("Gemulla"), HasSubstr("over the entries [20]")));
+  EXPECT_THAT(run({"lbfgs", "--help"}).out, HasSubstr("Dean et al."));
+  EXPECT_THAT(
+      run({"eval", "--help"}).out,
+      AllOf(HasSubstr("Network to test."), HasSubstr("Data whose test part is used"),
+            Not(HasSubstr("to train")), Not(HasSubstr("Training data")), Not(HasSubstr("--partition"))));
+  EXPECT_THAT(run({"train", "--help"}).out,
+              AllOf(HasSubstr("Network to train."), HasSubstr("--threads-mode")));
 }
 
 TEST(Cli, VersionNamesTheParts) {
@@ -229,6 +279,16 @@ TEST(Cli, SchemaIsWhatTheLibrarySays) {
 TEST(Cli, StrategiesPrintTheTablesOfTheManual) {
   EXPECT_EQ(run({"strategies", "--markdown"}).out, strategies_markdown());
   EXPECT_THAT(run({"strategies"}).out, Not(HasSubstr("`")));
+  EXPECT_THAT(run({"strategies", "gossip"}).out, AllOf(StartsWith("gossip\n"), Not(HasSubstr("\nsgp\n"))));
+  EXPECT_THAT(run({"strategies", "lbfgs"}).out, StartsWith("starling lbfgs\n"));
+  EXPECT_THAT(run({"strategies", "mesh"}).out,
+              AllOf(StartsWith("--mesh stage=S\n"), HasSubstr("\n--mesh tensor=T\n")));
+  EXPECT_THAT(run({"strategies", "--json", "gossip"}).out, HasSubstr("{\"event\":\"result\",\"objects\":1}"));
+  EXPECT_THAT(
+      run({"strategies", "gosip"}).err,
+      AllOf(StartsWith("starling: error: gosip: unknown strategy: did you mean gossip? The strategies are "
+                       "all-reduce, "),
+            HasSubstr(", sgp, ")));
 }
 
 TEST(Cli, ExplainsOneKey) {
@@ -236,6 +296,11 @@ TEST(Cli, ExplainsOneKey) {
               AllOf(HasSubstr("Learning rate"), HasSubstr("0.05")));
   EXPECT_EQ(nlohmann::json::parse(run({"config", "explain", "train.ranks", "--json"}).out).at("flag"),
             "-n, --ranks N");
+  EXPECT_EQ(run({"config", "explain", "--exchange"}).out, run({"config", "explain", "exchange.name"}).out);
+  EXPECT_EQ(run({"config", "explain", "-n"}).out, run({"config", "explain", "train.ranks"}).out);
+  expect_refused({"config", "explain"},
+                 "starling config explain: name a key, a flag or a table, for example optimizer.lr, --lr or "
+                 "optimizer");
   expect_refused({"config", "explain", "optimizer.rl"},
                  "optimizer.rl: no such key: did you mean optimizer.lr?");
 }
@@ -253,6 +318,7 @@ TEST(Cli, RefusesMistakesOfTheCommandLine) {
   expect_refused({"config", "show", "-c", "none.toml"},
                  "none.toml: the configuration cannot be read: No such file or directory");
   EXPECT_EQ(run({}).status, 2);
+  EXPECT_THAT(run({"-q"}).err, StartsWith("starling: error: command line: name a command: train, eval, "));
   EXPECT_EQ(run({"config", "show", "--color", "blue"}).status, 2);
   EXPECT_EQ(run({"config", "show", "--set"}).status, 2);
   EXPECT_EQ(run({"config", "explain"}).status, 2);
@@ -411,7 +477,10 @@ TEST(Cli, ZooShowSaysWhatTheLayersOfAModelMove) {
       {"zoo", "show", "gpt", "--pixels", "38"},
       "--pixels: gpt does not read pictures; its input follows from model.widths or model.tokens (--set)");
   expect_refused({"zoo", "show", "nin", "--batch", "0"}, "--batch: is 0, must be at least 1");
-  EXPECT_THAT(run({"zoo", "show", "alexnt"}).err, HasSubstr("did you mean \"alexnet\"?"));
+  expect_refused({"zoo", "show", "alexnt"},
+                 "alexnt: unknown network: did you mean alexnet? `starling zoo ls` lists the networks");
+  EXPECT_THAT(run({"zoo", "show", "x"}).err,
+              StartsWith("starling: error: x: unknown network: use one of mlp, lenet5, "));
 }
 
 TEST(Cli, BenchLayersTimesEachAlgorithmAndPass) {

@@ -24,6 +24,7 @@ class Report(html.parser.HTMLParser):
         self.open, self.headings, self.data = [], [], ""
         self.feed(text)
         self.close()
+        self.text = text
         self.svgs = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)]
 
     def handle_starttag(self, tag, attributes):
@@ -171,6 +172,8 @@ class Compare(ProgramTest):
         self.assertEqual(series["1bit"], 4)
         # The charts show time, samples and accuracy. One rank has no chart of bytes, because it sends none.
         self.assertEqual(series["one rank"], 3)
+        self.assertIn("Without a line: one rank.", report.text)
+        self.assertIn(">bytes sent by all ranks and servers (logarithmic)<", report.text)
         self.assertEqual(series["late"], 4)
         self.assertEqual([series[f"{name}, formula"] for name in ("star", "tree", "ring")], [1, 1, 1])
         kinds = [svg.attrib.get("class") for svg in report.svgs]

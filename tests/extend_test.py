@@ -98,7 +98,7 @@ class Exchange(Extend):
         # The other exchanges of the program, and programs that do not know this one, refuse the run clearly.
         _, err = self.example("exchange", *self.ARGS, "--exchange", "local-sgd", "--steps", 14, "-n", 2, "--resume", self.path("first"),
                               status=2)
-        self.assertIn('exchange.name was "elastic" in the run of', err)
+        self.assertIn('exchange.name: the value was "elastic" in the run of', err)
         _, err = self.run_program("train", "--steps", 14, "--resume", self.path("first"), "--run-dir", self.path("other"), status=2)
         self.assertIn("is the checkpoint of a program that brings its own model", err)
 

@@ -29,8 +29,15 @@ class Factorize(ProgramTest):
         self.assertEqual(sum(e["event"] == "epoch" for e in events), 6)
         return result_of(events), numbers_of_npy(folder + "/W.npy"), numbers_of_npy(folder + "/H.npy")
 
+    def test_without_a_flag_two_ranks_factorize_a_generated_matrix(self):
+        events, _ = self.run_program("factorize", "--json")
+        result = result_of(events)
+        self.assertEqual((result["ranks"], result["epochs"], result["form"]), (2, 20, "rotation"))
+        self.assertEqual(result["bytes_sent"], 20 * 2 * 1000 * 16 * 4)  # epochs · ranks · H
+        self.assertLess(result["test_rmse"], 1.3)  # the deviation of the entries
+
     def test_both_forms_learn_and_write_the_factors(self):
-        single, (shape_w, w1), (shape_h, h1) = self.factorize("one")
+        single, (shape_w, w1), (shape_h, h1) = self.factorize("one", "-n", 1)
         self.assertEqual((shape_w, shape_h), ((400, 16), (300, 16)))
         self.assertEqual(single["ranks"], 1)
         rotated, (_, w3), (_, h3) = self.factorize("three", "-n", 3)

@@ -281,7 +281,7 @@ class NamedData(Fit):
         self.fit(*self.SMALL, "--data", "digits", "--set", "checkpoint.every=2", "--", "--take-data")
         shutil.copytree(self.path("run"), self.path("first"))
         _, err = self.fit(*self.SMALL[:-1], 4, "--data", "grammar", "--resume", self.path("first"), "--", "--take-data", status=2)
-        self.assertIn('data.source was "digits" in the run of', err)
+        self.assertIn('data.source: the value was "digits" in the run of', err)
 
     def test_data_is_needed_and_used(self):
         _, err = self.fit("--", "--take-data", status=2)

@@ -477,7 +477,7 @@ class Resume(Loop):
         own = ["--", "--divide", "--checkpoint", "--optimizer", "adam", "--epochs", 1]
         self.loop("-n", 4, "--mesh", "replica=2,tensor=2", *own)
         _, err = self.loop("-n", 4, "--mesh", "tensor=4", *own, fresh=False, status=2)
-        self.assertIn('train.mesh was "replica=2,tensor=2" in the run of', err)
+        self.assertIn('train.mesh: the value was "replica=2,tensor=2" in the run of', err)
         self.assertIn("--resume never to start anew", err)
 
     def interrupted(self, *way, own=()):

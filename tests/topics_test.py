@@ -41,10 +41,10 @@ class Topics(ProgramTest):
     def test_without_a_flag_it_finds_the_topics_of_a_generated_corpus(self):
         events, _ = self.run_program("topics", "--json")
         result = result_of(events)
-        self.assertEqual((result["ranks"], result["topics"], result["sweeps"]), (1, 20, 100))
+        self.assertEqual((result["ranks"], result["topics"], result["sweeps"]), (2, 20, 100))
         self.assertGreaterEqual(result["topics_found"], 19)
         self.assertLess(result["perplexity"], 1.03 * result["true_perplexity"])
-        self.assertEqual(result["bytes_sent"], 0)
+        self.assertGreater(result["bytes_sent"], 0)
         self.assertEqual(sum(e["event"] == "sweep" for e in events), 100)
 
     def test_every_number_of_ranks_finds_the_topics_of_a_file_and_writes_them(self):
@@ -120,7 +120,7 @@ class Topics(ProgramTest):
         path = self.path("many.txt")
         with open(path, "w", encoding="ascii") as f:
             f.write("1\n2\n1\n1 1 2000000000\n")
-        done = self.completed(["bash", "-c", f"ulimit -v 4000000; exec '{STARLING}' topics '{path}'"])
+        done = self.completed(["bash", "-c", f"ulimit -v 4000000; exec '{STARLING}' topics -n 1 '{path}'"])
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("many.txt: 1 documents with 1 entries do not fit into memory; use more ranks", done.stderr)
 
@@ -167,7 +167,7 @@ class Topics(ProgramTest):
                  ([path, "--score", self.path("phi")], 3, "no .npy file"),
                  ([path, "--vocabulary", self.path("word"), "--save-topics", self.dir, "--sweeps", 1], 3, "4 lines"),
                  ([path, "--vocabulary", self.path("word")], 2, "give --save-topics, too"),
-                 ([self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens; use a larger"),
+                 (["-n", 1, self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens; use a larger"),
                  (["-n", 2, self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens"),
                  ([self.path("empty"), "--test-share", 0], 3, "no document for training has a token"),
                  ([self.path("one"), "--held-out", self.path("empty")], 3, "no document has two tokens"),

@@ -1,16 +1,12 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
-#include "starling/launch/environment.h"
-#include "starling/spec/hosts.h"
+#include "apps/starling/solver.h"
 
 namespace starling {
 namespace {
 
-constexpr int64_t kAutoencoderRanks = 2;
 constexpr int64_t kAutoencoderSteps = 200;  // of each layer
 constexpr double kAutoencoderRate = 0.001;
 constexpr const char* kRateText = "0.001";  // in the help
@@ -34,10 +30,7 @@ void undo_recipe(Config& config) {
 
 int run_autoencoder_command(const Invocation& invocation) {
   Config config = invocation.flags.read();
-  if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) {
-    if (!is_given(config.origins, "train.ranks")) config.spec.train.ranks = kAutoencoderRanks;
-    count_ranks(config);
-  }
+  count_solver_ranks(config);
   if (!is_given(config.origins, "train.steps") && !is_given(config.origins, "train.epochs"))
     config.spec.train.steps = kAutoencoderSteps;
   undo_recipe(config);
@@ -63,13 +56,11 @@ void add_autoencoder_commands(CLI::App& app, Invocation& invocation) {
        .summary = "Train a locally connected autoencoder on a grid of ranks",
        .details =
            "Each rank holds the filters of its part of the image, and exchanges the edges of the part with "
-           "its "
-           "neighbors (Coates et al., \"Deep learning with COTS HPC systems\", ICML 2013). Each layer has "
-           "filters, L2 pooling and local contrast normalization, and learns by itself as a sparse "
+           "its neighbors (Coates et al., \"Deep learning with COTS HPC systems\", ICML 2013). Each layer "
+           "has filters, L2 pooling and local contrast normalization, and learns by itself as a sparse "
            "autoencoder. A list has one number for all layers, or one per layer between commas. The command "
            "uses two ranks unless -n or hosts are given, and 200 steps per layer unless --steps or --epochs "
-           "is "
-           "given.",
+           "is given.",
        .examples = {"starling autoencoder", "starling autoencoder -n 8 --grid 2x4 --data cifar-bin:DIR",
                     "starling autoencoder --maps 16 --fields 8,4,2 --strides 2,1,1 --epochs 2"}},
       [&invocation] { return run_autoencoder_command(invocation); });
@@ -104,7 +95,12 @@ void add_autoencoder_commands(CLI::App& app, Invocation& invocation) {
                 .keys = {"train.ranks", "train.threads", "launch.hosts", "launch.hostfile", "launch.command",
                          "data.source", "data.order", "optimizer.lr", "train.epochs", "train.steps",
                          "train.global_batch", "train.precision", "train.seed"},
-                .defaults = {{"optimizer.lr", kRateText}, {"train.ranks", "2"}, {"train.steps", "200"}}});
+                .defaults = {{"optimizer.lr", kRateText}, {"train.ranks", "2"}, {"train.steps", "200"}},
+                .meanings = {{"data.source",
+                              "Images: idx:DIR, cifar-bin:DIR, images:PATH, served:HOST:PORT[,key=FILE], or "
+                              "the generated set digits."},
+                             {"train.ranks", "Number of processes that share the work."},
+                             {"train.seed", "Seed of all random numbers of the command."}}});
 }
 
 }  // namespace starling

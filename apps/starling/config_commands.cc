@@ -7,6 +7,7 @@
 #include "starling/run/message/exit_status.h"
 #include "starling/spec/describe.h"
 #include "starling/spec/print.h"
+#include "starling/spec/schema.h"
 #include "starling/spec/validate.h"
 
 namespace starling {
@@ -27,6 +28,9 @@ int print_schema(const Invocation& invocation) {
 }
 
 int explain_key(const Invocation& invocation) {
+  if (invocation.key.empty())
+    throw ConfigError("starling config explain",
+                      "name a key, a flag or a table, for example optimizer.lr, --lr or optimizer");
   fmt::print("{}", invocation.options.json ? explain_json(invocation.key) + "\n" : explain(invocation.key));
   return kExitOk;
 }
@@ -34,11 +38,13 @@ int explain_key(const Invocation& invocation) {
 }  // namespace
 
 void add_config_commands(CLI::App& app, Invocation& invocation) {
-  CLI::App& config = add_command(app, invocation,
-                                 {.name = "config",
-                                  .group = kInspectGroup,
-                                  .summary = "Show, check and explain the configuration of a run"},
-                                 nullptr);
+  CLI::App& config =
+      add_command(app, invocation,
+                  {.name = "config",
+                   .group = kInspectGroup,
+                   .summary = "Show, check and explain the configuration of a run",
+                   .examples = {"starling config show -c job.toml --lr 0.1", "starling config explain --lr"}},
+                  nullptr);
   config.require_subcommand(0, 1);
   CLI::App& show_command = add_command(
       config, invocation,
@@ -59,11 +65,19 @@ void add_config_commands(CLI::App& app, Invocation& invocation) {
                   {.name = "explain",
                    .group = "Commands",
                    .summary = "Describe one key, or list the keys of a table",
-                   .examples = {"starling config explain optimizer.lr", "starling config explain exchange"}},
+                   .examples = {"starling config explain optimizer.lr", "starling config explain --lr",
+                                "starling config explain exchange"}},
                   [&invocation] { return explain_key(invocation); });
-  explain_command.add_option("KEY", invocation.key, "Key or table, for example optimizer.lr or optimizer")
-      ->required()
+  explain_command
+      .add_option("KEY", invocation.key, "Key, flag or table, for example optimizer.lr, --lr or optimizer")
       ->type_name("");
+  for (const SchemaEntry& entry : schema()) {
+    if (entry.flags.empty()) continue;
+    explain_command
+        .add_flag_callback(
+            std::string(entry.flags), [&invocation, &entry] { invocation.key = entry.key; }, "")
+        ->group("");
+  }
 }
 
 }  // namespace starling

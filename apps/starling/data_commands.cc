@@ -88,7 +88,11 @@ void add_serve_command(CLI::App& data, Invocation& invocation) {
 void add_data_commands(CLI::App& app, Invocation& invocation) {
   CLI::App& data = add_command(
       app, invocation,
-      {.name = "data", .group = kInspectGroup, .summary = "Generate, describe and serve data"}, nullptr);
+      {.name = "data",
+       .group = kInspectGroup,
+       .summary = "Generate, describe and serve data",
+       .examples = {"starling data make --data digits digits", "starling data inspect idx:digits"}},
+      nullptr);
   data.require_subcommand(0, 1);
   add_make_command(data, invocation);
   add_inspect_command(data, invocation);

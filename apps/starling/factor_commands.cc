@@ -1,20 +1,36 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
-#include "starling/launch/environment.h"
-#include "starling/spec/hosts.h"
+#include "apps/starling/solver.h"
 
 namespace starling {
 namespace {
 
 constexpr double kDefaultEpochs = 20;
+constexpr const char* kDefaultEpochsText = "20";  // in the help
+
+FlagChoice factorize_flags() {
+  FlagChoice flags = solver_flags(
+      {"optimizer.lr", "train.epochs", "exchange.name", "exchange.servers", "exchange.staleness"});
+  flags.defaults.emplace_back("train.epochs", kDefaultEpochsText);
+  const std::pair<std::string_view, std::string_view> own[] = {
+      {"optimizer.lr", "Learning rate of the first epoch."},
+      {"train.epochs", "Number of passes over the entries."},
+      {"exchange.name",
+       "The ranks pass blocks of H around (all-reduce), or server shards hold H "
+       "(parameter-server)."},
+      {"exchange.servers", "parameter-server: number of server shards. Each shard is a process of its own."},
+      {"exchange.staleness",
+       "parameter-server: how many steps old a row of H may be when a rank reads it: 0 "
+       "(synchronous), a number, or inf."}};
+  flags.meanings.insert(flags.meanings.end(), std::begin(own), std::end(own));
+  return flags;
+}
 
 int run_factorize(const Invocation& invocation) {
   Config config = invocation.flags.read();
-  if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) count_ranks(config);
+  count_solver_ranks(config);
   if (!is_given(config.origins, "train.epochs")) config.spec.train.epochs = kDefaultEpochs;
   // Factorization does not use recipes, because their learning rates are for networks.
   if (!is_given(config.origins, "optimizer.lr")) config.spec.optimizer.lr = OptimizerSpec{}.lr;
@@ -30,10 +46,12 @@ void add_factor_commands(CLI::App& app, Invocation& invocation) {
        .group = kTrainGroup,
        .summary = "Factorize a matrix of ratings, V = W H",
        .details =
-           "The ranks pass blocks of H around in rotation. With --exchange parameter-server, H is stored on "
-           "server shards instead. Without RATINGS, the command generates a matrix. Training takes 20 epochs "
-           "unless --epochs or train.epochs is given.",
-       .examples = {"starling factorize -n 4 --factors 32 ratings.txt"}},
+           "The ranks pass blocks of H around in rotation (DSGD: Gemulla et al., KDD 2011; STRADS: Kim et "
+           "al., EuroSys 2016). With --exchange parameter-server, H is stored on server shards instead. "
+           "Without RATINGS, the command generates a matrix. Training takes 20 epochs unless --epochs or "
+           "train.epochs is given. The command uses two ranks unless -n or hosts are given.",
+       .examples = {"starling factorize", "starling factorize -n 4 --factors 32 ratings.txt",
+                    "starling factorize --exchange parameter-server --staleness 1"}},
       [&invocation] { return run_factorize(invocation); });
   FactorizeSpec& what = invocation.factorize;
   command.add_option("RATINGS", what.ratings, "Text file with \"row column value\" on each line")
@@ -57,9 +75,7 @@ void add_factor_commands(CLI::App& app, Invocation& invocation) {
   add_number_option(command, "--columns", what.columns, "Columns of a generated matrix", "N", 1, 1 << 30);
   add_number_option(command, "--entries", what.entries, "Known entries of a generated matrix", "N", 1,
                     int64_t{1} << 40);
-  invocation.flags.add_flags(command, {.sections = {Section::kRanks, Section::kNetwork},
-                                       .keys = {"optimizer.lr", "train.epochs", "train.seed", "exchange.name",
-                                                "exchange.servers", "exchange.staleness"}});
+  invocation.flags.add_flags(command, factorize_flags());
 }
 
 }  // namespace starling

@@ -22,9 +22,11 @@ struct Invocation {
   std::function<int()>
       action;  // runs the command and returns the exit status; empty until a command is parsed
   // Positional arguments and flags of single commands.
-  std::string key;     // config explain KEY
-  std::string source;  // data inspect SOURCE
-  std::string model;   // zoo show MODEL
+  std::string key;                   // config explain KEY
+  std::string source;                // data inspect SOURCE
+  std::string model;                 // zoo show MODEL
+  std::string strategy;              // strategies NAME
+  std::vector<std::string> command;  // help COMMAND
   ZooShowOptions zoo_show;
   double bench_seconds = 6;
   CommBenchOptions bench_comm;
@@ -90,6 +92,10 @@ void add_global_options(CLI::App& app, Invocation& invocation);
 // `action` runs after parsing. If a command has no action, the user must name one of its own commands.
 CLI::App& add_command(CLI::App& parent, Invocation& invocation, const CommandText& text,
                       std::function<int()> action);
+// Prints the help text of a command on standard output.
+void print_help(const CLI::App& command);
+// Returns the error for a word that is no command below `parent`. The message suggests a command.
+ConfigError unknown_command(const CLI::App& parent, const std::string& word);
 // Sets the texts of a command.
 void set_text(CLI::App& command, const CommandText& text);
 
@@ -135,7 +141,7 @@ void add_why_command(CLI::App& app, Invocation& invocation);
 void add_plan_commands(CLI::App& app, Invocation& invocation);
 // Adds the commands `bench layers`, `bench comm` and `bench scaling`.
 void add_bench_commands(CLI::App& app, Invocation& invocation);
-// Adds the commands `completion` and `manual`.
+// Adds the commands `help`, `completion` and `manual`.
 void add_shell_commands(CLI::App& app, Invocation& invocation);
 
 }  // namespace starling

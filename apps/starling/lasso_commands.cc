@@ -1,23 +1,15 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
-#include "starling/launch/environment.h"
-#include "starling/spec/hosts.h"
+#include "apps/starling/solver.h"
 
 namespace starling {
 namespace {
 
-constexpr int64_t kLassoRanks = 2;  // of the example
-
 int run_lasso_command(const Invocation& invocation) {
   Config config = invocation.flags.read();
-  if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) {
-    if (!is_given(config.origins, "train.ranks")) config.spec.train.ranks = kLassoRanks;
-    count_ranks(config);
-  }
+  count_solver_ranks(config);
   return lasso_command(config.spec, invocation.lasso, invocation.options);
 }
 
@@ -86,8 +78,7 @@ void add_lasso_commands(CLI::App& app, Invocation& invocation) {
       [&invocation] { return run_lasso_command(invocation); });
   add_problem(command, invocation.lasso);
   add_loop(command, invocation.lasso);
-  invocation.flags.add_flags(command,
-                             {.sections = {Section::kRanks, Section::kNetwork}, .keys = {"train.seed"}});
+  invocation.flags.add_flags(command, solver_flags());
 }
 
 }  // namespace starling

@@ -33,9 +33,8 @@ void add_launch_command(CLI::App& app, Invocation& invocation) {
        .summary = "Start the ranks of any program on this host or over ssh",
        .details =
            "The words behind the options are the program and its arguments. A command of starling, such as "
-           "train, takes the options itself: `starling launch --hosts a,b train ARGUMENTS` is `starling "
-           "train "
-           "ARGUMENTS --hosts a,b`.\n"
+           "train, takes the options itself: `starling launch --hosts a,b train ARGUMENTS` is "
+           "`starling train ARGUMENTS --hosts a,b`.\n"
            "Any other program is looked up in PATH on each host. The program finds its rank in RANK, "
            "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.",
        .examples = {"starling launch --hosts node-a:4,node-b:4 train -c job.toml",

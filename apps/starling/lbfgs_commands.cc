@@ -1,23 +1,15 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
-#include "starling/launch/environment.h"
-#include "starling/spec/hosts.h"
+#include "apps/starling/solver.h"
 
 namespace starling {
 namespace {
 
-constexpr int64_t kExampleRanks = 2;
-
 int run_lbfgs(const Invocation& invocation) {
   Config config = invocation.flags.read();
-  if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) {
-    if (!is_given(config.origins, "train.ranks")) config.spec.train.ranks = kExampleRanks;
-    count_ranks(config);
-  }
+  count_solver_ranks(config);
   LbfgsSpec what = invocation.lbfgs;
   if (what.data.empty() && is_given(config.origins, "data.source")) what.data = config.spec.data.source;
   return lbfgs_command(config.spec, what, invocation.options);
@@ -52,9 +44,9 @@ void add_lbfgs_commands(CLI::App& app, Invocation& invocation) {
        .summary = "Fit a ridge logistic regression by L-BFGS under a coordinator",
        .details =
            "Ranks hold slices of all vectors and compute small portions of the gradient (Sandblaster "
-           "L-BFGS). "
-           "Without DATA, the command fits generated samples and then shows what a slow rank costs. It "
-           "uses two ranks unless -n or hosts are given.",
+           "L-BFGS: Dean et al., \"Large scale distributed deep networks\", NIPS 2012). Without DATA, the "
+           "command fits generated samples and then shows what a slow rank costs. It uses two ranks unless "
+           "-n or hosts are given.",
        .examples = {"starling lbfgs", "starling lbfgs -n 4 --ridge 0.01 data.csv --save-weights w.npy",
                     "starling lbfgs -n 2 idx:/data/mnist --positive 7"}},
       [&invocation] { return run_lbfgs(invocation); });
@@ -74,8 +66,7 @@ void add_lbfgs_commands(CLI::App& app, Invocation& invocation) {
       ->type_name("DIR");
   command.add_option("--save-weights", what.save, "File for the weights and the intercept (.npy)")
       ->type_name("FILE");
-  invocation.flags.add_flags(
-      command, {.sections = {Section::kRanks, Section::kNetwork}, .keys = {"train.seed", "train.emulate"}});
+  invocation.flags.add_flags(command, solver_flags({"train.emulate"}));
 }
 
 }  // namespace starling

@@ -68,26 +68,31 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+}  // namespace
+
+ConfigError unknown_command(const CLI::App& parent, const std::string& word) {
+  const std::string near = nearest(word, command_names(parent));
+  return {word, near.empty() ? fmt::format("unknown command. {} --help lists the commands", full_name(parent))
+                             : fmt::format("unknown command: did you mean {}?", near)};
+}
+
+void print_help(const CLI::App& command) {
+  const int columns = FdOutput(1).columns();
+  fmt::print("{}", help_text(page_of(command), columns > 0 ? columns : 80));
+}
+
+namespace {
+
 // Throws ConfigError if an argument was not parsed: a misspelled flag or command.
 void refuse_extras(const CLI::App& app) {
   const bool launches = innermost(app).get_prefix_command();  // the rest belongs to another program
   const std::vector<std::string> extras = launches ? app.remaining(false) : app.remaining(true);
   if (extras.empty()) return;
   const std::string& first = extras.front();
-  const std::vector<std::string> commands = command_names(innermost(app));
-  if (!first.starts_with('-') && !commands.empty()) {
-    const std::string near = nearest(first, commands);
-    throw ConfigError(first, near.empty() ? fmt::format("unknown command. {} --help lists the commands",
-                                                        full_name(innermost(app)))
-                                          : fmt::format("unknown command: did you mean {}?", near));
-  }
+  if (!first.starts_with('-') && !command_names(innermost(app)).empty())
+    throw unknown_command(innermost(app), first);
   throw unknown_argument(
       first, {"--json", "--dry-run", "--quiet", "--verbose", "--color", "--help", "--version", "--markdown"});
-}
-
-void print_help(const CLI::App& command) {
-  const int columns = FdOutput(1).columns();
-  fmt::print("{}", help_text(page_of(command), columns > 0 ? columns : 80));
 }
 
 // Parses the command line and runs the command. Throws the errors of both.
@@ -128,8 +133,10 @@ int run(int argc, const char* const* argv) {  // NOLINT(misc-no-recursion): `lau
     return kExitConfig;
   }
   if (!invocation.action) {
-    throw ConfigError(full_name(innermost(app)), fmt::format("name a command: {}. --help describes them",
-                                                             fmt::join(command_names(innermost(app)), ", ")));
+    const bool root = innermost(app).get_parent() == nullptr;  // the word "starling:" begins the message
+    throw ConfigError(root ? "command line" : full_name(innermost(app)),
+                      fmt::format("name a command: {}. --help describes them",
+                                  fmt::join(command_names(innermost(app)), ", ")));
   }
   return invocation.action();
 }

@@ -1,23 +1,15 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
-#include "starling/launch/environment.h"
-#include "starling/spec/hosts.h"
+#include "apps/starling/solver.h"
 
 namespace starling {
 namespace {
 
-constexpr int64_t kMcmcExampleRanks = 2;
-
 int run_mcmc_command(const Invocation& invocation) {
   Config config = invocation.flags.read();
-  if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) {
-    if (!is_given(config.origins, "train.ranks")) config.spec.train.ranks = kMcmcExampleRanks;
-    count_ranks(config);
-  }
+  count_solver_ranks(config);
   McmcSpec what = invocation.mcmc;
   if (what.data.empty() && is_given(config.origins, "data.source")) what.data = config.spec.data.source;
   return mcmc_command(config.spec, what, invocation.options);
@@ -52,10 +44,8 @@ void add_mcmc_commands(CLI::App& app, Invocation& invocation) {
            "Each rank samples the posterior of its own part of the samples, with the prior to the power 1/M, "
            "and sends nothing meanwhile. Then the draws are combined (Neiswanger, Wang and Xing, "
            "\"Asymptotically exact, embarrassingly parallel MCMC\", arXiv 1311.4780). Without DATA, the "
-           "command "
-           "samples the mean of a Gaussian, and compares all estimators with the known posterior. It uses "
-           "two "
-           "ranks unless -n or hosts are given.",
+           "command samples the mean of a Gaussian, and compares all estimators with the known posterior. "
+           "It uses two ranks unless -n or hosts are given.",
        .examples = {"starling mcmc",
                     "starling mcmc -n 4 data.csv --combine semiparametric --save-draws d.npy",
                     "starling mcmc -n 2 --model logistic --sampler random-walk --draws 20000"}},
@@ -80,8 +70,7 @@ void add_mcmc_commands(CLI::App& app, Invocation& invocation) {
   command.add_option("--checkpoint", what.checkpoint, "Folder for checkpoints, from which a run goes on")
       ->type_name("DIR");
   command.add_option("--save-draws", what.save, "File for the combined draws (.npy)")->type_name("FILE");
-  invocation.flags.add_flags(command,
-                             {.sections = {Section::kRanks, Section::kNetwork}, .keys = {"train.seed"}});
+  invocation.flags.add_flags(command, solver_flags());
 }
 
 }  // namespace starling

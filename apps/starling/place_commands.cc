@@ -4,6 +4,7 @@
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
+#include "apps/starling/solver.h"
 #include "starling/commands/place_policy.h"
 #include "starling/launch/environment.h"
 #include "starling/spec/hosts.h"
@@ -11,15 +12,13 @@
 namespace starling {
 namespace {
 
-constexpr int64_t kPlaceRanks = 2;
-
 int run_place(const Invocation& invocation) {
   Config config = invocation.flags.read();
   const ProcessIdentity identity = read_environment(::environ).identity;
   const bool alone = identity.origin == ProcessOrigin::kAlone;
   // A job of one process has no server, and the number of ranks of a started job is known later.
   if (alone ? !is_given(config.origins, "train.ranks") : identity.world_size > 1)
-    config.spec.train.ranks = kPlaceRanks;
+    config.spec.train.ranks = kUsualRanks;
   if (alone) {
     Config job = config;
     job.spec = policy_spec(config.spec);  // the slots of the hosts are for a server, too
@@ -65,9 +64,8 @@ void add_place_commands(CLI::App& app, Invocation& invocation) {
            "Dynamic programming, simulated annealing and a policy gradient (arXiv 1706.04972) search for "
            "placements. A simulation of a step with the measured blocks and links gives their cost. The "
            "ranks train the policy asynchronously through a parameter server. Without MODEL, the command "
-           "places a "
-           "graph with branches and a small transformer, and measures the best placements of the latter. It "
-           "uses two ranks unless -n or hosts are given.",
+           "places a graph with branches and a small transformer, and measures the best placements of the "
+           "latter. It uses two ranks unless -n or hosts are given.",
        .examples = {"starling place", "starling place resnet18 --devices 0.2,0.1 --measure --rounds 3",
                     "starling place googlenet --branches --devices 1:2GB,0.5",
                     "starling place graph.json --updates 300"}},
@@ -78,8 +76,7 @@ void add_place_commands(CLI::App& app, Invocation& invocation) {
   command
       .add_option("--devices", what.devices,
                   "Speeds of the devices, relative to a rank, with optional memories. The default is 1,0.5, "
-                  "or what the "
-                  "file names")
+                  "or what the file names")
       ->type_name("LIST");
   add_numbers(command, what);
   command.add_flag("--branches", what.branches, "Place the parallel branches of a block by themselves");
@@ -87,8 +84,7 @@ void add_place_commands(CLI::App& app, Invocation& invocation) {
                    "Measure the three best placements that are stages, and compare them with the prediction");
   command.add_option("--save-graph", what.save_graph, "JSON file for the graph with its measured times")
       ->type_name("FILE");
-  invocation.flags.add_flags(command,
-                             {.sections = {Section::kRanks, Section::kNetwork}, .keys = {"train.seed"}});
+  invocation.flags.add_flags(command, solver_flags());
 }
 
 }  // namespace starling

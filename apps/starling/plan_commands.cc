@@ -7,7 +7,10 @@ namespace starling {
 void add_plan_commands(CLI::App& app, Invocation& invocation) {
   CLI::App& plan = add_command(
       app, invocation,
-      {.name = "plan", .group = kInspectGroup, .summary = "Compute what a run needs before it starts"},
+      {.name = "plan",
+       .group = kInspectGroup,
+       .summary = "Compute what a run needs before it starts",
+       .examples = {"starling plan memory --model gpt -n 8", "starling plan memory --params 7.5e9 -n 64"}},
       nullptr);
   plan.require_subcommand(0, 1);
   CLI::App& memory = add_command(

@@ -60,9 +60,30 @@ int write_manual(const CommandPage& root, const std::filesystem::path& share, co
   return kExitOk;
 }
 
+// Prints the help of the command that the words name: "config", "show". Errors: ConfigError.
+int help(const CLI::App& root, const std::vector<std::string>& words) {
+  const CLI::App* command = &root;
+  for (const std::string& word : words) {
+    const auto found = command->get_subcommands(
+        [&word](const CLI::App* candidate) { return candidate->get_name() == word; });
+    if (found.empty()) throw unknown_command(*command, word);
+    command = found.front();
+  }
+  print_help(*command);
+  return kExitOk;
+}
+
 }  // namespace
 
 void add_shell_commands(CLI::App& app, Invocation& invocation) {
+  CLI::App& described = add_command(app, invocation,
+                                    {.name = "help",
+                                     .group = "",
+                                     .summary = "Describe a command, as --help does",
+                                     .examples = {"starling help train", "starling help config show"}},
+                                    [&app, &invocation] { return help(app, invocation.command); });
+  described.add_option("COMMAND", invocation.command, "The command and, below it, a command of its own")
+      ->type_name("");
   CLI::App& completion =
       add_command(app, invocation,
                   {.name = "completion",

@@ -1,11 +1,8 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
-#include "starling/launch/environment.h"
-#include "starling/spec/hosts.h"
+#include "apps/starling/solver.h"
 
 namespace starling {
 namespace {
@@ -14,7 +11,7 @@ constexpr int64_t kMost = int64_t{1} << 40;
 
 int run_topics_command(const Invocation& invocation) {
   Config config = invocation.flags.read();
-  if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) count_ranks(config);
+  count_solver_ranks(config);
   return topics_command(config.spec, invocation.topics, invocation.options);
 }
 
@@ -55,9 +52,10 @@ void add_topics_commands(CLI::App& app, Invocation& invocation) {
        .summary = "Find topics in documents (LDA), by LightLDA or SaberLDA",
        .details =
            "Each rank has its documents. The counts of words are on shards in all ranks, and slices of them "
-           "go through the ranks. Without DOCWORD, the command generates a corpus, and compares the topics "
-           "with "
-           "the true ones.",
+           "go through the ranks. A token is sampled as in LightLDA (Yuan et al., WWW 2015, arXiv 1412.1576) "
+           "or SaberLDA (Li et al., ASPLOS 2017, arXiv 1610.02496). Without DOCWORD, the command generates a "
+           "corpus, and compares the topics with the true ones. It uses two ranks unless -n or hosts are "
+           "given.",
        .examples = {"starling topics", "starling topics -n 4 --topics 500 docword.txt --save-topics out",
                     "starling topics docword.txt --held-out test.txt --score out/phi.npy"}},
       [&invocation] { return run_topics_command(invocation); });
@@ -82,8 +80,7 @@ void add_topics_commands(CLI::App& app, Invocation& invocation) {
       ->type_name("DIR");
   add_number_option(command, "--checkpoint-every", what.checkpoint_every,
                     "Sweeps between two checkpoints. 0 writes one at the end only", "N", 0, kMost);
-  invocation.flags.add_flags(command,
-                             {.sections = {Section::kRanks, Section::kNetwork}, .keys = {"train.seed"}});
+  invocation.flags.add_flags(command, solver_flags());
 }
 
 }  // namespace starling

@@ -23,6 +23,22 @@ void add_training_command(CLI::App& app, Invocation& invocation, const CommandTe
   invocation.flags.add_flags(added, flags);
 }
 
+// Returns the flags of a command that reads a saved model. `sections` are shown, besides those of the model
+// and the data. `model` and `data` say what the command does with them.
+FlagChoice saved_model_flags(std::vector<Section> sections, std::vector<std::string_view> keys,
+                             std::string_view model, std::string_view data) {
+  sections.insert(sections.begin(), {Section::kModel, Section::kData});
+  return {.sections = std::move(sections),
+          .keys = std::move(keys),
+          .left_out = {"data.order", "data.partition", "data.share", "train.threads_mode"},
+          .meanings = {{"model.name", model},
+                       {"model.init",
+                        "File with the weights: safetensors, .pt of torch.save, or a file of "
+                        "`starling compress`."},
+                       {"data.source", data},
+                       {"train.ranks", "Number of processes that share the work."}}};
+}
+
 // What a command does with a saved model.
 struct SavedModel {
   RunSpec spec;
@@ -77,7 +93,10 @@ void add_eval_command(CLI::App& app, Invocation& invocation) {
       });
   add_run_dir(eval, invocation);
   invocation.flags.add_flags(
-      eval, {.sections = {Section::kModel, Section::kData, Section::kRanks, Section::kNetwork}});
+      eval, saved_model_flags({Section::kRanks, Section::kNetwork}, {},
+                              "Network to test. `starling zoo ls` lists the networks.",
+                              "Data whose test part is used: idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, "
+                              "served:HOST:PORT[,key=FILE], or the generated sets digits and grammar."));
 }
 
 void add_sample_command(CLI::App& app, Invocation& invocation) {
@@ -104,7 +123,11 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
                     100);
   add_number_option(sample, "--top-k", invocation.sample.top_k,
                     "Draw from the K likeliest characters. 0 draws from all", "K", 0, 1'000'000);
-  invocation.flags.add_flags(sample, {.sections = {Section::kModel, Section::kData}, .keys = {"train.seed"}});
+  FlagChoice flags = saved_model_flags(
+      {}, {"train.seed"}, "Network of the weights: gpt or llama.",
+      "Text whose characters the network knows, if RUN_DIR does not list them: text:FILE or grammar.");
+  flags.meanings.emplace_back("train.seed", "Seed of the characters that are drawn.");
+  invocation.flags.add_flags(sample, flags);
 }
 
 // Returns the run folder of RUN_DIR, which may be RUN/checkpoints/step-N. A run removes its old checkpoints,
@@ -168,8 +191,13 @@ void add_compress_command(CLI::App& app, Invocation& invocation) {
       ->required()
       ->type_name("");
   add_compress_flags(compress, invocation.compress);
-  invocation.flags.add_flags(compress, {.sections = {Section::kModel, Section::kData},
-                                        .keys = {"train.seed", "train.threads", "train.eval_batch"}});
+  FlagChoice flags = saved_model_flags(
+      {}, {"train.seed", "train.threads", "train.eval_batch"},
+      "Network to compress. `starling zoo ls` lists the networks.",
+      "Data that train and test the pruned network: idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, "
+      "served:HOST:PORT[,key=FILE], or the generated sets digits and grammar.");
+  flags.meanings.emplace_back("train.seed", "Seed of the order of the samples and of dropout.");
+  invocation.flags.add_flags(compress, flags);
 }
 
 }  // namespace

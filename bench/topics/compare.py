@@ -91,7 +91,7 @@ class Comparison:
         self.tokens = sum(map(len, self.documents))
 
     def starling(self, *words):
-        done = subprocess.run([self.args.starling, "topics", "--json", "--alpha", str(self.args.alpha), "--seed",
+        done = subprocess.run([self.args.starling, "topics", "--json", "-n", "1", "--alpha", str(self.args.alpha), "--seed",
                                str(self.args.seed), *map(str, words)],
                               stdout=subprocess.PIPE, text=True, check=True)
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

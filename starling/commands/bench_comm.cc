@@ -1,5 +1,6 @@
 #include "starling/commands/bench_comm.h"
 #include "starling/commands/end_of_list.h"
+#include "starling/telemetry/text_style.h"
 
 #include <fmt/format.h>
 
@@ -199,10 +200,10 @@ std::string to_text(const std::vector<CommTiming>& timings, int ranks, int hosts
   std::optional<CollectiveKind> kind;
   for (const CommTiming& t : timings) {
     if (kind != t.kind) {
-      out +=
-          fmt::format("{}{}, {} ranks, {} host{}, {}\n{:>10} {:<17} {:>12} {:>12} {:>12} {:>9} {:>9} {:>7}\n",
-                      kind ? "\n" : "", name_of(t.kind), ranks, hosts, hosts == 1 ? "" : "s", link, "bytes",
-                      "algorithm", "min us", "median us", "max us", "alg GB/s", "bus GB/s", "errors");
+      out += fmt::format("{}{}, {}, {}, {}\n{:>10} {:<17} {:>12} {:>12} {:>12} {:>9} {:>9} {:>7}\n",
+                         kind ? "\n" : "", name_of(t.kind), ranks_text(ranks), counted(hosts, "host"), link,
+                         "bytes", "algorithm", "min us", "median us", "max us", "alg GB/s", "bus GB/s",
+                         "errors");
       kind = t.kind;
     }
     out += fmt::format("{:>10} {:<17} {:>12.1f} {:>12.1f} {:>12.1f} {:>9.3f} {:>9.3f} {:>7}\n", t.bytes, t.by,

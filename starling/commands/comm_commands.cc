@@ -13,6 +13,7 @@
 #include "starling/run/message/dry_run.h"
 #include "starling/run/rank_program.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -84,9 +85,11 @@ int bench_comm_command(const RunSpec& spec, const CommBenchOptions& bench, const
                       fmt::format("{} to {}: give two sizes of 64 bytes or more, the smaller first",
                                   bench.smallest, bench.largest));
   if (options.dry_run) {
+    print_launch_warnings(spec, {options.json, options.verbosity, options.color});
     print_dry_run(
-        fmt::format("would measure the collectives of {} ranks with {} to {} bytes for about {:g} s",
-                    spec.train.ranks, bench.smallest, bench.largest, bench.seconds),
+        fmt::format("would measure the collectives of {} with {} to {} bytes for about {:g} s",
+                    ranks_text(spec.train.ranks), with_thousands(static_cast<int64_t>(bench.smallest)),
+                    with_thousands(static_cast<int64_t>(bench.largest)), bench.seconds),
         options.json);
     return 0;
   }

@@ -1,6 +1,7 @@
 #include "starling/commands/commands.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
+#include "starling/base/suggest.h"
 #include "starling/commands/autoencoder_command.h"
 #include "starling/commands/bench_layers.h"
 #include "starling/commands/bench_scaling.h"
@@ -57,6 +59,14 @@ std::string without_backticks(std::string_view text) {
   return plain;
 }
 
+// Prints what the command would do, and the warning of a launcher that would start the ranks. Returns the
+// exit status.
+int planned(const RunSpec& spec, const CommandOptions& options, const std::string& text) {
+  print_launch_warnings(spec, output_of(options));
+  print_dry_run(text, options.json);
+  return 0;
+}
+
 // Runs `work` on every rank and server of the job. If this process is a rank, or the job has only one
 // process, `work` runs here. Otherwise it runs in the processes that the launcher starts.
 int on_every_rank(const RunSpec& spec, const CommandOptions& options, bool keep,
@@ -68,6 +78,27 @@ int on_every_rank(const RunSpec& spec, const CommandOptions& options, bool keep,
   program.output = output_of(options);
   program.keep = keep;
   return run_rank_program(spec, program, work);
+}
+
+// Returns the word by which the row is asked for: "gossip", "mesh" of "--mesh stage=S", or "lbfgs" of
+// "starling lbfgs".
+std::string word_of(const StrategyRow& row) {
+  std::string_view word = row.name;
+  for (const std::string_view prefix : {"starling ", "--"}) {
+    if (word.starts_with(prefix)) word.remove_prefix(prefix.size());
+  }
+  return std::string(word.substr(0, word.find(' ')));
+}
+
+[[noreturn]] void refuse_strategy(const std::string& name) {
+  std::vector<std::string> words;
+  for (const StrategyRow& row : strategy_rows()) {
+    if (words.empty() || words.back() != word_of(row)) words.push_back(word_of(row));
+  }
+  const std::string near = nearest(name, words);
+  throw ConfigError(name, fmt::format("unknown strategy{} The strategies are {}",
+                                      near.empty() ? "." : fmt::format(": did you mean {}?", near),
+                                      fmt::join(words, ", ")));
 }
 
 struct Workload {
@@ -90,12 +121,12 @@ Workload tested_workload(const RunSpec& spec) {
   return load;
 }
 
-// Returns "lenet5 (61706 parameters)". Makes the model to count them.
+// Returns "lenet5 (61,706 parameters)". Makes the model to count them.
 std::string model_text(const RunSpec& spec, const Workload& load) {
   const Model model = load.factory(ModelHooks{}).operator()();
   int64_t params = 0;
   for (const auto& p : model.module->parameters()) params += p.numel();
-  return fmt::format("{} ({} parameters)", spec.model.name, params);
+  return fmt::format("{} ({} parameters)", spec.model.name, with_thousands(params));
 }
 
 std::string table_of(const VerifyReport& report) {
@@ -136,11 +167,11 @@ std::string json_of(const VerifyReport& report) {
 int train_command(const RunSpec& spec, const CommandOptions& options) {
   if (options.dry_run) {
     const Workload load = workload(spec);
-    print_dry_run(fmt::format("would train {} on {} ({} samples) with {} ranks, {} samples a step",
-                              model_text(spec, load), spec.data.source, load.data.train->size(),
-                              spec.train.ranks, spec.train.global_batch),
-                  options.json);
-    return 0;
+    return planned(
+        spec, options,
+        fmt::format("would train {} on {} ({} samples) with {}, {} samples a step", model_text(spec, load),
+                    spec.data.source, with_thousands(load.data.train->size()), processes_text(spec),
+                    with_thousands(spec.train.global_batch)));
   }
   return on_every_rank(spec, options, /*keep=*/true, [](Session& session) {
     if (session.server() >= 0) return serve(session.spec(), session.server(), session.run_environment());
@@ -156,11 +187,10 @@ int eval_command(const RunSpec& spec, int64_t step, const CommandOptions& option
   shown.verbosity = std::max(0, options.verbosity);  // -q does not hide the evaluation, which is the result
   if (options.dry_run) {
     const Workload load = tested_workload(spec);
-    print_dry_run(
-        fmt::format("would evaluate {} on {} ({} test samples) with {} ranks", model_text(spec, load),
-                    spec.data.source, load.data.test->size(), spec.train.ranks),
-        options.json);
-    return 0;
+    return planned(
+        spec, options,
+        fmt::format("would evaluate {} on {} ({} test samples) with {}", model_text(spec, load),
+                    spec.data.source, with_thousands(load.data.test->size()), ranks_text(spec.train.ranks)));
   }
   return on_every_rank(spec, shown, /*keep=*/false, [&options, step](Session& session) {
     const RunSpec& own = session.spec();
@@ -204,11 +234,10 @@ int verify_command(const RunSpec& spec, const CommandOptions& options) {
   }
   if (options.dry_run) {
     const Workload load = workload(spec);
-    print_dry_run(
-        fmt::format("would compare {} steps of {} on {} with {} ranks with those of one process, in fp64",
-                    spec.verify.steps, model_text(spec, load), spec.data.source, spec.train.ranks),
-        options.json);
-    return 0;
+    return planned(spec, options,
+                   fmt::format("would compare {} of {} on {} with {} with those of one process, in fp64",
+                               counted(spec.verify.steps, "step"), model_text(spec, load), spec.data.source,
+                               processes_text(spec)));
   }
   RunSpec exact = spec;
   // In fp32, the order of summation alone makes two correct runs differ.
@@ -241,8 +270,11 @@ int zoo_ls_command(const CommandOptions& options) {
   return 0;
 }
 
-int strategies_command(const CommandOptions& options) {
+int strategies_command(const std::string& name, const CommandOptions& options) {
+  size_t printed = 0;
   for (const StrategyRow& row : strategy_rows()) {
+    if (!name.empty() && name != word_of(row)) continue;
+    ++printed;
     const std::string statistics = without_backticks(row.statistics);
     if (options.json) {
       print_line(nlohmann::json{
@@ -259,7 +291,8 @@ int strategies_command(const CommandOptions& options) {
       print_line(fmt::format("{}\n    {}", row.name, wrapped(text, kTextColumns, 4, 4)));
     }
   }
-  if (options.json) print_line(end_of_list(strategy_rows().size()));
+  if (printed == 0) refuse_strategy(name);
+  if (options.json) print_line(end_of_list(printed));
   return 0;
 }
 
@@ -271,11 +304,10 @@ int zoo_show_command(const ModelSpec& spec, const ZooShowOptions& show, const Co
 int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const CommandOptions& options) {
   check_factorize(spec, what);
   if (options.dry_run) {
-    print_dry_run(fmt::format("would factorize {} with {} factors on {} ranks",
-                              what.ratings.empty() ? "generated entries" : what.ratings, what.factors,
-                              spec.train.ranks),
-                  options.json);
-    return 0;
+    return planned(spec, options,
+                   fmt::format("would factorize {} with {} on {}",
+                               what.ratings.empty() ? "generated entries" : what.ratings,
+                               counted(what.factors, "factor"), processes_text(spec)));
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return factorize(what, options, session); });
@@ -284,10 +316,10 @@ int factorize_command(const RunSpec& spec, const FactorizeSpec& what, const Comm
 int lbfgs_command(const RunSpec& spec, const LbfgsSpec& what, const CommandOptions& options) {
   check_lbfgs_command(spec, what);
   if (options.dry_run) {
-    print_dry_run(fmt::format("would fit a logistic regression to {} on {} ranks",
-                              what.data.empty() ? "generated samples" : what.data, spec.train.ranks),
-                  options.json);
-    return 0;
+    return planned(
+        spec, options,
+        fmt::format("would fit a logistic regression to {} on {}",
+                    what.data.empty() ? "generated samples" : what.data, ranks_text(spec.train.ranks)));
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return run_lbfgs(what, options, session); });
@@ -296,11 +328,10 @@ int lbfgs_command(const RunSpec& spec, const LbfgsSpec& what, const CommandOptio
 int mcmc_command(const RunSpec& spec, const McmcSpec& what, const CommandOptions& options) {
   check_mcmc_command(spec, what);
   if (options.dry_run) {
-    print_dry_run(fmt::format("would sample the posterior of {} on {} rank{}",
-                              what.data.empty() ? "generated samples" : what.data, spec.train.ranks,
-                              spec.train.ranks == 1 ? "" : "s"),
-                  options.json);
-    return 0;
+    return planned(
+        spec, options,
+        fmt::format("would sample the posterior of {} on {}",
+                    what.data.empty() ? "generated samples" : what.data, ranks_text(spec.train.ranks)));
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return run_mcmc(what, options, session); });
@@ -309,10 +340,10 @@ int mcmc_command(const RunSpec& spec, const McmcSpec& what, const CommandOptions
 int lasso_command(const RunSpec& spec, const LassoSpec& what, const CommandOptions& options) {
   check_lasso_command(spec, what);
   if (options.dry_run) {
-    print_dry_run(fmt::format("would fit a lasso to {} on {} ranks",
-                              what.data.empty() ? "generated samples" : what.data, spec.train.ranks),
-                  options.json);
-    return 0;
+    return planned(
+        spec, options,
+        fmt::format("would fit a lasso to {} on {}", what.data.empty() ? "generated samples" : what.data,
+                    ranks_text(spec.train.ranks)));
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return run_lasso(what, options, session); });
@@ -322,10 +353,9 @@ int autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what, const 
   check_autoencoder_command(spec, what);
   if (options.dry_run) {
     check_autoencoder_run(spec, what);
-    print_dry_run(fmt::format("would train a locally connected autoencoder on {} with {} rank{}",
-                              spec.data.source, spec.train.ranks, spec.train.ranks == 1 ? "" : "s"),
-                  options.json);
-    return 0;
+    return planned(spec, options,
+                   fmt::format("would train a locally connected autoencoder on {} with {}", spec.data.source,
+                               ranks_text(spec.train.ranks)));
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return run_autoencoder(what, options, session); });
@@ -334,11 +364,10 @@ int autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what, const 
 int topics_command(const RunSpec& spec, const TopicsSpec& what, const CommandOptions& options) {
   check_topics_command(spec, what);
   if (options.dry_run) {
-    print_dry_run(fmt::format("would find topics in {} on {} rank{}",
-                              what.data.empty() ? "a generated corpus" : what.data, spec.train.ranks,
-                              spec.train.ranks == 1 ? "" : "s"),
-                  options.json);
-    return 0;
+    return planned(
+        spec, options,
+        fmt::format("would find topics in {} on {}", what.data.empty() ? "a generated corpus" : what.data,
+                    ranks_text(spec.train.ranks)));
   }
   return on_every_rank(spec, options, /*keep=*/false,
                        [&](Session& session) { return run_topics(what, options, session); });
@@ -347,8 +376,7 @@ int topics_command(const RunSpec& spec, const TopicsSpec& what, const CommandOpt
 int place_command(const RunSpec& spec, const PlaceSpec& what, const CommandOptions& options) {
   check_place(spec, what);
   if (options.dry_run) {
-    print_dry_run(place_dry_run(spec, what), options.json);
-    return 0;
+    return planned(policy_spec(spec), options, place_dry_run(spec, what));
   }
   return on_every_rank(policy_spec(spec), options, /*keep=*/false, [&](Session& session) {
     if (session.server() >= 0) return serve(session.spec(), session.server(), session.run_environment());

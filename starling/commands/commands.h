@@ -82,8 +82,9 @@ int ckpt_export_command(const std::string& path, const std::string& file, bool f
                         const CommandOptions& options);
 // Prints the models of the zoo.
 int zoo_ls_command(const CommandOptions& options);
-// Prints the strategies.
-int strategies_command(const CommandOptions& options);
+// Prints the strategies, or only those of `name`: "gossip", "mesh" for --mesh, or "lbfgs" for its command.
+// Errors: ConfigError for any other name.
+int strategies_command(const std::string& name, const CommandOptions& options);
 
 // The options of `zoo show`.
 struct ZooShowOptions {

@@ -132,8 +132,7 @@ void print_results(const Comparison& comparison, const std::string& report, bool
 void print_dry(const ComparisonPlan& plan, bool json) {
   std::vector<std::string> lines;
   for (const ComparedRun& run : plan.runs)
-    lines.push_back(fmt::format("would train {} with {} processes for {}", run.name,
-                                run.config.spec.train.ranks + servers_of(run.config.spec),
+    lines.push_back(fmt::format("would train {} with {} for {}", run.name, processes_text(run.config.spec),
                                 plan.budget.text()));
   print_dry_run(fmt::format("{}", fmt::join(lines, "\n")), json);
 }

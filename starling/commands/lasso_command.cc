@@ -17,6 +17,7 @@
 #include "starling/run/rank_program.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -183,9 +184,9 @@ void write_weights(AtomicFile& file, const LassoResult& result) {
 }
 
 std::string opening_words(const LassoData& data, const LassoOptions& how, int ranks) {
-  return fmt::format("Lasso, schedule {}: {}, {} samples, {} features, {} rank{}, {} updates per round",
-                     word_of(how.schedule), data.name, data.samples, data.features, ranks,
-                     ranks == 1 ? "" : "s", how.updates);
+  return fmt::format("Lasso, schedule {}: {}, {} samples, {} features, {}, {} updates per round",
+                     word_of(how.schedule), data.name, data.samples, data.features, ranks_text(ranks),
+                     how.updates);
 }
 
 }  // namespace

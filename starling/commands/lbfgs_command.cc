@@ -23,6 +23,7 @@
 #include "starling/spec/emulation.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -227,10 +228,9 @@ class WeightsFile {
 
 std::string opening_text(const SampleTable& samples, const LbfgsOptions& how, int ranks) {
   return fmt::format(
-      "Ridge logistic regression by Sandblaster L-BFGS: {}, {} samples, {} features, {} rank{}, {} portions "
-      "per "
-      "evaluation",
-      samples.name, samples.count(), samples.features, ranks, ranks == 1 ? "" : "s",
+      "Ridge logistic regression by Sandblaster L-BFGS: {}, {} samples, {} features, {}, {} portions "
+      "per evaluation",
+      samples.name, samples.count(), samples.features, ranks_text(ranks),
       count_portions(portion_rules(how, ranks, samples.count())));
 }
 

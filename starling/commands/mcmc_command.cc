@@ -20,6 +20,7 @@
 #include "starling/run/rank_program.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -243,10 +244,10 @@ int run_mcmc(const McmcSpec& what, const CommandOptions& options, Session& sessi
   DrawsFile file(what.save, speaks);
   if (tells)
     print_line(
-        fmt::format("Embarrassingly parallel MCMC: {}, {} samples, {} parameters, {} sub-posteriors, {} "
-                    "rank{}, {} draws each",
+        fmt::format("Embarrassingly parallel MCMC: {}, {} samples, {} parameters, {} sub-posteriors, {}, "
+                    "{} draws each",
                     model->name, model->posterior().samples(), model->posterior().dimensions(),
-                    sub_posteriors_of(how, ranks), ranks, ranks == 1 ? "" : "s", how.draws));
+                    sub_posteriors_of(how, ranks), ranks_text(ranks), how.draws));
   const McmcResult result = sample_posterior(
       how, {.group = environment.group,
             .posterior = model->posterior(),

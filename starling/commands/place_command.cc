@@ -24,6 +24,7 @@
 #include "starling/run/ranks/broadcast_text.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -344,8 +345,9 @@ std::string place_dry_run(const RunSpec& spec, const PlaceSpec& what) {
       for (const PlacementDevice& device : file.topology->devices) speeds.push_back(device.speed);
     if (file.topology) devices = fmt::format("{}", fmt::join(speeds, ","));
   }
-  return fmt::format("would place {} on devices of the speeds {} with {} ranks",
-                     what.model.empty() ? "two example graphs" : what.model, devices, spec.train.ranks);
+  return fmt::format("would place {} on devices of the speeds {} with {}",
+                     what.model.empty() ? "two example graphs" : what.model, devices,
+                     ranks_text(spec.train.ranks));
 }
 
 int run_place(const PlaceSpec& what, const CommandOptions& options, Session& session) {

@@ -81,9 +81,9 @@ std::string count_text(double parameters) {
 
 std::string heading(const MemoryPlan& plan) {
   const MeshSpec& mesh = plan.mesh;
-  std::string out =
-      fmt::format("{}: {} parameters on replica={}, stage={}, tensor={} ({} ranks)\n", plan.what,
-                  count_text(plan.parameters), mesh.replica, mesh.stage, mesh.tensor, mesh.ranks());
+  std::string out = fmt::format("{}: {} parameters on replica={}, stage={}, tensor={} ({})\n", plan.what,
+                                count_text(plan.parameters), mesh.replica, mesh.stage, mesh.tensor,
+                                ranks_text(mesh.ranks()));
   out += fmt::format("{}, {}: {:g} bytes a parameter, {:g} its gradient, {:g} in the optimizer\n",
                      to_string(plan.precision), plan.optimizer, plan.element.parameter, plan.element.gradient,
                      plan.element.optimizer);

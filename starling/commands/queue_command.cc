@@ -201,8 +201,8 @@ int queue_serve_command(const QueueServeOptions& serve, const CommandOptions& op
                                serve.half_life_h * 3600};
   std::vector<std::string> names;
   for (const HostSlots& host : settings.hosts) names.push_back(fmt::format("{}:{}", host.name, host.slots));
-  const std::string what =
-      fmt::format("{} slots of {} from {}", slots_of(settings.hosts), fmt::join(names, ","), serve.state);
+  const std::string what = fmt::format("{} of {} from {}", counted(slots_of(settings.hosts), "slot"),
+                                       fmt::join(names, ","), serve.state);
   if (options.dry_run) {
     print_dry_run("would serve " + what, options.json);
     return 0;
@@ -238,8 +238,9 @@ int queue_submit_command(const QueueSubmitOptions& submit, const CommandOptions&
   job.environment = submit.environment;
   const std::string words = fmt::format("{}", fmt::join(job.words, " "));
   if (options.dry_run) {
-    print_dry_run(printable(fmt::format("would submit for {} on {} slots: {}", job.user, job.slots, words)),
-                  options.json);
+    print_dry_run(
+        printable(fmt::format("would submit for {} on {}: {}", job.user, counted(job.slots, "slot"), words)),
+        options.json);
     return 0;
   }
   const QueueFolder folder(submit.state, false);
@@ -361,7 +362,7 @@ int queue_simulate_command(const QueueSimulateOptions& simulate, const CommandOp
     throw ConfigError("--largest", fmt::format("{} slots are more than the {} of the cluster",
                                                simulate.largest, slots_of(how.hosts)));
   if (options.dry_run) {
-    print_dry_run(fmt::format("would simulate {} days", simulate.seeds), options.json);
+    print_dry_run("would simulate " + counted(simulate.seeds, "day"), options.json);
     return 0;
   }
   if (!options.json) print_line(opening(simulate, how));

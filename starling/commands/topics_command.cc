@@ -20,6 +20,7 @@
 #include "starling/server/row_host.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 #include "starling/topics/corpus_split.h"
 #include "starling/topics/generated_corpus.h"
 #include "starling/topics/read_corpus.h"
@@ -355,9 +356,9 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
     if (prints) print_line(sweep_line(sweep, report.score, options.json));
   };
   if (prints && !options.json) {
-    print_line(fmt::format("Topics of {}: {} documents, {} words, {} topics, {} rank{}", data.training.name,
-                           data.training.documents, how.model.words, how.model.topics, group.size(),
-                           group.size() == 1 ? "" : "s"));
+    print_line(fmt::format("Topics of {}: {} documents, {} words, {} topics, {}", data.training.name,
+                           data.training.documents, how.model.words, how.model.topics,
+                           ranks_text(group.size())));
     parts.on_resumed = [&](int64_t sweep) {
       print_line(fmt::format("resumed after sweep {} of {}", sweep, what.checkpoint));
     };

@@ -36,6 +36,16 @@ RankThreads rank_threads(const LaunchOptions& options, const std::vector<Cpu>& c
   return {threads, cores > 0 && options.ranks * threads > cores};
 }
 
+std::optional<std::string> crowd_warning(const LaunchOptions& options, const std::vector<Cpu>& cpus) {
+  const RankThreads threads = rank_threads(options, cpus);
+  if (!threads.crowded) return std::nullopt;
+  return fmt::format(
+      "{} rank{} of {} thread{} on {} core{}: the threads share cores. Fewer ranks or threads would be "
+      "faster",
+      options.ranks, options.ranks == 1 ? "" : "s", threads.count, threads.count == 1 ? "" : "s", cpus.size(),
+      cpus.size() == 1 ? "" : "s");
+}
+
 RankForks fork_ranks(const LaunchOptions& options) {
   const bool here = options.hosts.hosts.empty() && options.program.empty();
   if (!here || !waits_like_rank(options) || !RankForks::possible()) return {};

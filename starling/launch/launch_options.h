@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,9 @@ struct RankThreads {
 
 // Returns the threads that the ranks of this host get, which may use `cpus`.
 RankThreads rank_threads(const LaunchOptions& options, const std::vector<Cpu>& cpus);
+
+// Returns the warning that the threads of the ranks share cores, or nothing if they do not.
+std::optional<std::string> crowd_warning(const LaunchOptions& options, const std::vector<Cpu>& cpus);
 
 // Forks the ranks of this host for options.forks, if copies can replace processes that execute the program.
 // Otherwise returns no copies. Copies cannot replace such processes if this process has several threads, or

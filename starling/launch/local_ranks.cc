@@ -34,13 +34,6 @@ namespace {
 constexpr int kHeldEveryMs = 50;  // between attempts to send a signal that is held
 constexpr std::chrono::seconds kHeldFor{60};
 
-std::string crowd_warning(int ranks, int threads, int cores) {
-  return fmt::format(
-      "{} rank{} of {} thread{} on {} core{}: the threads share cores. Fewer ranks or threads would be "
-      "faster",
-      ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
-}
-
 }  // namespace
 
 LocalRanks::LocalRanks(const LaunchOptions& options, const sigset_t& mask, bool direct)
@@ -59,8 +52,7 @@ LocalRanks::~LocalRanks() {
 void LocalRanks::start(RankListener& listener) {
   const std::vector<Cpu> cpus = usable_cpus();
   const RankThreads threads = rank_threads(options_, cpus);
-  if (threads.crowded)
-    listener.on_warning(crowd_warning(options_.ranks, threads.count, static_cast<int>(cpus.size())));
+  if (const auto warning = crowd_warning(options_, cpus)) listener.on_warning(*warning);
   std::vector<std::vector<int>> shares;
   if (options_.pin) shares = cpu_shares(cpus, options_.ranks, threads.count);
   shares.resize(static_cast<size_t>(options_.ranks));

@@ -41,7 +41,8 @@ double ring_time(int ranks) {
 
 LineChart exchange_chart(const Comparison& comparison) {
   LineChart chart;
-  chart.title = "Time to exchange gradients, by ranks";
+  chart.title = "Time to exchange gradients";
+  chart.legend = true;
   chart.x_label = "ranks";
   chart.y_label = "|W| / bandwidth";
   chart.x_scale = chart.y_scale = Scale::kLog;
@@ -67,8 +68,8 @@ LineChart exchange_chart(const Comparison& comparison) {
 
 std::string exchange_caption(const Comparison& comparison) {
   std::string out =
-      "The unit is |W| divided by the bandwidth of a link. Star (blue): p; tree (orange): 2 log2 p; ring "
-      "(green): 2 (p − 1) / p.";
+      "|W| is the bytes of all weights. The unit of time is |W| divided by the bandwidth of a link. Formulas "
+      "for p ranks: star p; tree 2 log2 p; ring 2 (p − 1) / p.";
   if (comparison.exchanges.empty()) return out;
   return out + fmt::format(" Dots are measured with {} at {}/s of one stream.",
                            bytes_text(static_cast<uint64_t>(comparison.exchange_bytes)),

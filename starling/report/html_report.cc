@@ -1,6 +1,7 @@
 #include "starling/report/html_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -36,6 +37,14 @@ std::string legend(const Comparison& comparison, const Picture& picture) {
   return out + "</div>\n";
 }
 
+// Returns the caption that names the runs without a line in a chart, or an empty text. The run of one rank
+// sends 0 bytes.
+std::string missing_lines(const LineChart& chart) {
+  const std::vector<std::string> names = invisible_series(chart);
+  if (names.empty()) return "";
+  return fmt::format("Without a line: {}. A logarithmic axis has no place for 0.", fmt::join(names, ", "));
+}
+
 std::string timeline_figure(const std::string& name, const StepTimeline& timeline) {
   const double formula =
       planned_bubble(timeline.schedule, timeline.ranks, timeline.chunks, timeline.micro_batches);
@@ -52,7 +61,7 @@ std::string section(const Comparison& comparison, const Picture& picture) {
   out += legend(comparison, picture);
   std::vector<std::string> figures;
   for (const LineChart& chart : curve_charts(comparison, picture))
-    figures.push_back(html_figure(svg_of(chart)));
+    figures.push_back(html_figure(svg_of(chart), missing_lines(chart)));
   out += html_figure_rows(figures);
   if (!figures.empty())
     out += "<p class=\"note\">" + escaped(smoothing_note(smoothing_steps(comparison))) + "</p>\n";

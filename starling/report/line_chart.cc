@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kWidth = 440, kHeight = 300;
 constexpr double kLeft = 52, kRight = 14, kTop = 30, kBottom = 46;
+constexpr double kFewDecades = 2.5;  // a longer logarithmic axis has ticks at powers of ten only
 
 // Axis maps values to SVG units.
 struct Axis {
@@ -58,12 +59,53 @@ Axis axis_of(const std::vector<double>& values, Scale scale, double from, double
   return axis;
 }
 
+// Lowers the beginning of an axis to a tick, or below the least value, so that no line lies on the frame.
+void add_room_below(Axis& axis) {
+  constexpr double kMargin = 1.5;
+  if (axis.scale == Scale::kLinear) {
+    const double step = nice_step(axis.high - axis.low);
+    axis.low = std::floor(axis.low / step + 1e-9) * step;
+    return;
+  }
+  const double power = std::pow(10, std::floor(std::log10(axis.low) + 1e-9));
+  const bool by_powers = std::log10(axis.high / axis.low) > kFewDecades;
+  double below = by_powers ? axis.low / kMargin : power;
+  for (const double factor : {2.0, 5.0}) {
+    if (!by_powers && factor * power <= axis.low * (1 + 1e-9)) below = factor * power;
+  }
+  axis.low = below;
+}
+
+// Returns the label of an axis, which says whether the axis is logarithmic.
+std::string label_text(const std::string& label, Scale scale) {
+  return scale == Scale::kLog ? label + " (logarithmic)" : label;
+}
+
+// Returns a line with the name of each series, in the upper left corner of the frame.
+std::string legend(const LineChart& chart) {
+  constexpr double kLine = 22, kRow = 15;
+  std::string out;
+  double y = kTop + 8;
+  for (const Series& series : chart.series) {
+    if (series.faint) continue;
+    out += fmt::format(
+        "<g class=\"{}{}\"><path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" fill=\"none\" "
+        "stroke-width=\"2\"/></g>",
+        color_class(series.run), series.dashed ? " dash" : "", kLeft + 8, y, kLeft + 8 + kLine, y);
+    out += svg_text(kLeft + 14 + kLine, y + 4, series.name);
+    y += kRow;
+  }
+  return out;
+}
+
 std::string tick_text(const std::function<std::string(double)>& text, double value) {
   return text ? text(value) : short_number(value);
 }
 
 std::string frame(const LineChart& chart, const Axis& x, const Axis& y) {
   std::string out = svg_text(0, 14, chart.title, "start", "title");
+  if (y.scale == Scale::kLog)
+    out += svg_text(kWidth - kRight, 14, label_text(chart.y_label, y.scale), "end", "label");
   for (const double tick : ticks(y.low, y.high, y.scale)) {
     const double at = y.place(tick);
     out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>",
@@ -83,7 +125,7 @@ std::string frame(const LineChart& chart, const Axis& x, const Axis& y) {
   }
   out += fmt::format("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>", x.from,
                      y.from, x.to, y.from);
-  out += svg_text((x.from + x.to) / 2, kHeight - 6, chart.x_label, "middle", "label");
+  out += svg_text((x.from + x.to) / 2, kHeight - 6, label_text(chart.x_label, x.scale), "middle", "label");
   return out;
 }
 
@@ -149,7 +191,7 @@ std::vector<double> ticks(double low, double high, Scale scale) {
   for (double power = std::floor(std::log10(low)); power <= std::log10(high); ++power) {
     for (const double factor : {1.0, 2.0, 5.0}) {
       const double tick = factor * std::pow(10, power);
-      if (decades > 2.5 && factor != 1.0) continue;
+      if (decades > kFewDecades && factor != 1.0) continue;
       if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) out.push_back(tick);
     }
   }
@@ -163,6 +205,16 @@ bool has_points(const LineChart& chart) {
   });
 }
 
+std::vector<std::string> invisible_series(const LineChart& chart) {
+  std::vector<std::string> names;
+  for (const Series& series : chart.series) {
+    const bool visible = std::any_of(series.points.begin(), series.points.end(),
+                                     [&](const auto& point) { return shows(chart, point); });
+    if (!series.faint && !series.points.empty() && !visible) names.push_back(series.name);
+  }
+  return names;
+}
+
 std::string svg_of(const LineChart& chart) {
   std::vector<double> xs, ys;
   for (const Series& series : chart.series) {
@@ -172,7 +224,8 @@ std::string svg_of(const LineChart& chart) {
     add_heights(chart, series, ys);
   }
   const Axis x = axis_of(xs, chart.x_scale, kLeft, kWidth - kRight);
-  const Axis y = axis_of(ys, chart.y_scale, kHeight - kBottom, kTop);
+  Axis y = axis_of(ys, chart.y_scale, kHeight - kBottom, kTop);
+  add_room_below(y);
   std::string out = fmt::format(
       "<svg class=\"lines\" viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{}\" data-x=\"{}\" "
       "data-y=\"{}\" data-x-label=\"{}\" data-y-label=\"{}\">",
@@ -184,6 +237,7 @@ std::string svg_of(const LineChart& chart) {
       if (series.faint == faint) out += path_of(chart, series, x, y);
     }
   }
+  if (chart.legend) out += legend(chart);
   return out + "</svg>";
 }
 

@@ -28,15 +28,20 @@ struct LineChart {
   Scale x_scale = Scale::kLinear, y_scale = Scale::kLinear;
   std::function<std::string(double)> x_text, y_text;  // the text of a tick; if empty, short_number
   std::vector<Series> series;
+  bool legend = false;  // names the series inside the frame, for a chart without the legend of a section
 };
 
 // Draws the chart. A scale cannot show a value that is not finite, and a logarithmic scale none that is 0 or
 // less. Such points are left out. The vertical axis shows all values of series that are not faint, and 96 %
-// of those that are.
+// of those that are. It begins at or below the least of them. The labels say which axes are logarithmic.
 std::string svg_of(const LineChart& chart);
 
 // Returns whether the chart has a point that its scales can show.
 bool has_points(const LineChart& chart);
+
+// Returns the names of the series that have points, but none that the scales can show. Faint series count
+// not.
+std::vector<std::string> invisible_series(const LineChart& chart);
 
 // Returns a short form of a number, such as "0.05", "250", "1.5k" or "20M".
 std::string short_number(double value);

@@ -202,6 +202,43 @@ TEST(LineChart, DrawsEachSeriesAndLeavesOutWhatCannotBeShown) {
   EXPECT_TRUE(balanced(svg_of(LineChart{})));
 }
 
+TEST(LineChart, SaysWhichAxesAreLogarithmicAndBeginsBelowTheLeastValue) {
+  LineChart chart;
+  chart.x_label = "samples";
+  chart.y_label = "loss";
+  chart.series = {{"a", 1, false, false, {{1, 0.07}, {10, 2}}}};
+  EXPECT_THAT(svg_of(chart), Not(HasSubstr("logarithmic")));
+  chart.y_scale = Scale::kLog;
+  std::string svg = svg_of(chart);
+  EXPECT_TRUE(balanced(svg));
+  EXPECT_THAT(svg, AllOf(HasSubstr(">loss (logarithmic)<"), Not(HasSubstr("samples (log"))));
+  EXPECT_THAT(svg, AllOf(HasSubstr("data-y=\"log 0.05 2 "), HasSubstr(">0.05</text>")));
+  chart.series[0].points[1].second = 70;  // 3 decades have ticks at powers of ten only
+  EXPECT_THAT(svg_of(chart), HasSubstr("data-y=\"log 0.0466667 70 "));
+  chart.y_scale = Scale::kLinear;
+  chart.x_scale = Scale::kLog;
+  chart.series[0].points = {{1, 1.53}, {10, 2.2}};
+  svg = svg_of(chart);
+  EXPECT_THAT(svg, AllOf(HasSubstr(">samples (logarithmic)<"), Not(HasSubstr("loss (log"))));
+  EXPECT_THAT(svg, HasSubstr("data-y=\"lin 1.4 2.2 "));
+}
+
+TEST(LineChart, NamesTheSeriesInsideItsFrameAndThoseWithoutALine) {
+  LineChart chart;
+  chart.x_scale = Scale::kLog;
+  chart.series = {{"one rank", 0, false, false, {{0, 2}, {0, 1}}},
+                  {"two", 1, true, false, {{1, 2}, {10, 1}}},
+                  {"empty", 2, false, false, {}}};
+  EXPECT_THAT(invisible_series(chart), ElementsAre("one rank"));
+  EXPECT_EQ(count(svg_of(chart), ">two</text>"), 0u);
+  chart.legend = true;
+  const std::string svg = svg_of(chart);
+  EXPECT_TRUE(balanced(svg));
+  EXPECT_EQ(count(svg, ">two</text>"), 1u);
+  EXPECT_EQ(count(svg, "<g class=\"c1 dash\">"), 1u);
+  EXPECT_EQ(count(svg, "<g class=\"series"), 1u);
+}
+
 TEST(BarChart, DrawsSegmentsInProportion) {
   const std::string svg =
       svg_of(BarChart{"t", {"a", "b"}, nullptr, {{"x", {1, 3}, false}, {"y", {2, 0}, true}}});

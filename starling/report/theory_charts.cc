@@ -41,7 +41,10 @@ std::string layers_figure(const Comparison& comparison) {
   for (const LayerBytes& layer : comparison.layers)
     chart.rows.push_back({layer.name, layer.weights, layer.inputs});
   return html_figure(svg_of(chart),
-                     "The dot further left is the better way to parallelize the layer (FireCaffe).");
+                     "|W| is the bytes of the weights of a layer, which data parallelism exchanges. |D| is "
+                     "the bytes of its inputs for all samples of a step, which model parallelism exchanges. "
+                     "The dot further left is the better way to parallelize the layer (FireCaffe: Iandola et "
+                     "al., CVPR 2016).");
 }
 
 }  // namespace

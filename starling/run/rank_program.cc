@@ -28,12 +28,25 @@
 #include "starling/spec/hosts.h"
 #include "starling/spec/on_failure.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
+
 bool must_launch(const RunSpec& spec, const Environment& environment) {
   const bool named = !spec.launch.hosts.empty() || !spec.launch.hostfile.empty();
   return environment.identity.origin == ProcessOrigin::kAlone &&
          (named || spec.train.ranks + servers_of(spec) > 1);
+}
+
+void print_launch_warnings(const RunSpec& spec, const OutputOptions& output) {
+  const Environment environment = read_environment(::environ);
+  if (output.verbosity < 0 || !must_launch(spec, environment) || !hosts_of(spec.launch).empty()) return;
+  LaunchOptions options;
+  options.ranks = static_cast<int>(spec.train.ranks + servers_of(spec));
+  options.threads = static_cast<int>(spec.train.threads);
+  const std::optional<std::string> warning = crowd_warning(options, usable_cpus());
+  const bool color = wants_color(environment, output.color, STDERR_FILENO);
+  if (warning) FdOutput(2).write(paint(color, Color::kYellow, "warning: ") + *warning + "\n");
 }
 
 namespace {

@@ -24,6 +24,10 @@ struct RankProgram {
 // processes or names hosts.
 bool must_launch(const RunSpec& spec, const Environment& environment);
 
+// Prints the warning of launch_ranks() about ranks that share the cores of this host. For a dry run, which
+// starts no ranks.
+void print_launch_warnings(const RunSpec& spec, const OutputOptions& output);
+
 // Starts the ranks and the servers of the run, waits for them, and returns the exit status of the run.
 // Returns nothing in a process that has become a rank: read_environment() says which one. Errors:
 // ConfigError, for example if the ranks communicate through MPI or if another run uses the run folder.

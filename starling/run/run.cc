@@ -35,6 +35,7 @@
 #include "starling/spec/recipes.h"
 #include "starling/spec/validate.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -132,11 +133,11 @@ void print_plan(const RunSpec& spec, const ModelFactory& factory, const Source& 
   int64_t parameters = 0;
   for (const auto& p : model.module->parameters()) parameters += p.requires_grad() ? p.numel() : 0;
   train_length(spec, train);
-  print_dry_run(
-      fmt::format("would train {} ({} parameters) on {} ({} samples) with {} ranks, {} samples a step",
-                  spec.model.name, parameters, train.info().name, train.size(), spec.train.ranks,
-                  spec.train.global_batch),
-      json);
+  print_dry_run(fmt::format("would train {} ({} parameters) on {} ({} samples) with {}, {} samples a step",
+                            spec.model.name, with_thousands(parameters), train.info().name,
+                            with_thousands(train.size()), processes_text(spec),
+                            with_thousands(spec.train.global_batch)),
+                json);
 }
 
 // A program whose command line names the data trains on what Run::data() returns.

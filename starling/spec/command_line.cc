@@ -41,15 +41,25 @@ std::string added_text(const SchemaEntry& entry, const Extensions& added) {
   return text;
 }
 
+// Returns the text that the command has for the key, or `usual`.
+std::string_view text_of(const std::vector<std::pair<std::string_view, std::string_view>>& texts,
+                         const SchemaEntry& entry, std::string_view usual) {
+  for (const auto& [key, text] : texts)
+    if (key == entry.key) return text;
+  return usual;
+}
+
 // Returns "Meaning. One of WORDS [default]" for the help of a flag. The words are left out if the meaning
-// names them all.
+// names them all, and if the meaning is that of the command.
 std::string help_line(const SchemaEntry& entry, const FlagChoice& choice) {
   const Extensions* added = choice.added;
-  std::string text(entry.doc);
+  const std::string_view meaning = text_of(choice.meanings, entry, entry.doc);
+  std::string text(meaning);
   const std::vector<std::string> words = allowed_words(entry, added);
-  const bool named = std::all_of(words.begin(), words.end(), [&](const std::string& word) {
-    return text.find(word) != std::string::npos;
-  });
+  const bool own = meaning != entry.doc;
+  const bool named = own || std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+                       return text.find(word) != std::string::npos;
+                     });
   if (text.ends_with('.')) text.pop_back();
   if (!named)
     text +=
@@ -59,14 +69,17 @@ std::string help_line(const SchemaEntry& entry, const FlagChoice& choice) {
   const auto* plain = std::get_if<std::string>(&value);
   std::string shown = plain ? *plain : to_toml(value);
   if (shown.ends_with(".0")) shown.resize(shown.size() - 2);
-  for (const auto& [key, of_command] : choice.defaults)
-    if (key == entry.key) shown = of_command;
+  shown = text_of(choice.defaults, entry, shown);
   return shown.empty() ? text : fmt::format("{} [{}]", text, shown);
 }
 
 bool shows(const FlagChoice& choice, const SchemaEntry& entry) {
-  return std::find(choice.sections.begin(), choice.sections.end(), entry.section) != choice.sections.end() ||
-         std::find(choice.keys.begin(), choice.keys.end(), entry.key) != choice.keys.end();
+  const auto names = [&entry](const std::vector<std::string_view>& keys) {
+    return std::find(keys.begin(), keys.end(), entry.key) != keys.end();
+  };
+  const auto& sections = choice.sections;
+  return names(choice.keys) || (!names(choice.left_out) &&
+                                std::find(sections.begin(), sections.end(), entry.section) != sections.end());
 }
 
 }  // namespace

@@ -22,10 +22,14 @@ namespace starling {
 struct FlagChoice {
   std::vector<Section> sections = {kSections.begin(), kSections.end()};  // flags of these sections are shown
   std::vector<std::string_view> keys = {};                               // flags of these keys are shown, too
-  bool accept_others = true;          // other flags of the schema are accepted but not shown
-  const Extensions* added = nullptr;  // what the program adds, for the help text
+  bool accept_others = true;                    // other flags of the schema are accepted but not shown
+  const Extensions* added = nullptr;            // what the program adds, for the help text
+  std::vector<std::string_view> left_out = {};  // flags of these keys are not shown, in spite of `sections`
   // Keys whose default of the command differs from that of the schema, with the text for the help.
   std::vector<std::pair<std::string_view, std::string_view>> defaults = {};
+  // Keys that mean something narrower for the command than the schema says, with the meaning for the help.
+  // The allowed words are not added to it.
+  std::vector<std::pair<std::string_view, std::string_view>> meanings = {};
 };
 
 // ConfigFlags collects the configuration options of a command line while CLI11 parses it. It must outlive the

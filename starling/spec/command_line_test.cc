@@ -108,6 +108,25 @@ TEST(CommandLine, ReadsTheStableFlags) {
   EXPECT_EQ(origin_text(parsed.origins, "train.ranks"), "--ranks");
 }
 
+TEST(CommandLine, ACommandChoosesTheFlagsAndTheWordsOfItsHelp) {
+  CLI::App app;
+  ConfigFlags flags;
+  flags.add_flags(app, {.sections = {Section::kRanks},
+                        .keys = {"train.seed", "train.device", "optimizer.name", "schedule.name"},
+                        .left_out = {"train.threads_mode", "train.device"},
+                        .defaults = {{"train.ranks", "2"}},
+                        .meanings = {{"train.seed", "Seed of the draws."},
+                                     {"optimizer.name", "Update rule of the example."}}});
+  EXPECT_EQ(app.get_option("--seed")->get_description(), "Seed of the draws [0]");
+  EXPECT_EQ(app.get_option("--optimizer")->get_description(), "Update rule of the example [sgd]");
+  EXPECT_THAT(app.get_option("--lr-schedule")->get_description(), HasSubstr("constant, step, cosine"));
+  EXPECT_THAT(app.get_option("--ranks")->get_description(), testing::EndsWith(" [2]"));
+  EXPECT_EQ(app.get_option("--threads-mode")->get_group(), "");  // taken, and not shown
+  EXPECT_NE(app.get_option("--device")->get_group(), "");        // `keys` shows a flag in any case
+  EXPECT_EQ(app.get_option("--lr")->get_group(), "");
+  EXPECT_NE(app.get_option("--threads")->get_group(), "");
+}
+
 TEST(CommandLine, OverridesInTheOrderOfSources) {
   const auto path = std::filesystem::path(testing::TempDir()) / "starling_command_line_test.toml";
   std::ofstream(path) << "[optimizer]\nlr = 0.1\nmomentum = 0.1\nbeta1 = 0.1\n";

@@ -20,6 +20,7 @@
 #include "starling/spec/read_keys.h"
 #include "starling/spec/schema.h"
 #include "starling/spec/sharded_codec_refusal.h"
+#include "starling/spec/source_folder.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/spec/team_refusal.h"
 #include "starling/spec/text_model.h"
@@ -195,7 +196,8 @@ class Validator {
           own += row->usage + ", ";
         }
       }
-      const std::string near = nearest(name, known);
+      const std::string folder = source_of_folder(source);
+      const std::string near = folder.empty() ? nearest(name, known) : folder;
       fail({key},
            "{} = \"{}\" is unknown: {}use {}idx:DIR, cifar-bin:DIR, images:PATH, text:FILE, "
            "served:HOST:PORT, digits or grammar",

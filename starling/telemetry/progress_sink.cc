@@ -104,10 +104,10 @@ void ProgressSink::show(const RunStarted& e) {
   scale_.ranks = e.ranks;
   if (options_.verbosity == Verbosity::kQuiet) return;
   const std::string data = e.data.empty() ? "" : " on " + e.data;
-  std::string text = fmt::format("{}{}: {} rank{} x {} thread{}, global batch {}, {} parameters\n",
-                                 paint(options_.color, Color::kBold, e.model), data, e.ranks,
-                                 e.ranks == 1 ? "" : "s", e.threads, e.threads == 1 ? "" : "s",
-                                 with_thousands(e.global_batch), with_thousands(e.params));
+  std::string text =
+      fmt::format("{}{}: {} x {}, global batch {}, {} parameters\n",
+                  paint(options_.color, Color::kBold, e.model), data, ranks_text(e.ranks),
+                  counted(e.threads, "thread"), with_thousands(e.global_batch), with_thousands(e.params));
   if (e.first_step > 0) text += fmt::format("resumed at step {}\n", with_thousands(e.first_step));
   if (!e.run_dir.empty()) text += fmt::format("run folder {}\n", e.run_dir);
   if (scale_.verbose) {

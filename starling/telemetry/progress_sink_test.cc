@@ -55,6 +55,10 @@ TEST(ProgressLine, FitsEveryWidth) {
 TEST(ProgressLine, OneRankHasNoSlowestAndAnUnboundedRunNoEta) {
   const std::string line = progress_line(step(3), {}, 0);
   EXPECT_THAT(line, Not(HasSubstr("slowest")));
+  EXPECT_THAT(line, HasSubstr("  waiting for data 1.0 %"));  // without the 0.6 ms of communication
+  StepDone fed = step(3);
+  fed.data_wait_s = 0;
+  EXPECT_THAT(progress_line(fed, {}, 0), Not(HasSubstr("waiting")));
   EXPECT_THAT(line, Not(HasSubstr("ETA")));
 }
 
@@ -220,6 +224,26 @@ TEST(Summary, SharesAddUpAndUnmeasuredRowsAreAbsent) {
   EXPECT_THAT(text, HasSubstr("61,706 parameters, 2 ranks"));
 }
 
+TEST(Summary, OneRankWaitsForNoRankAndAResumedRunSaysWhatIsNew) {
+  RunResult r;
+  r.steps = 300;
+  r.samples_per_s = 4210;
+  r.wall_s = 10;
+  r.compute_s = 8;
+  r.exposed_comm_s = 1;
+  r.data_wait_s = 0.5;
+  EXPECT_THAT(summary(r, false), HasSubstr("compute 80.0 %, data 5.0 %, other 15.0 %"));
+  EXPECT_THAT(summary(r, false), HasSubstr("4,210 samples/s (median)\n"));
+  EXPECT_THAT(summary(r, false), Not(HasSubstr("resumed")));
+  r.first_step = 248;
+  r.ranks = 2;
+  const std::string text = summary(r, false);
+  EXPECT_THAT(text, HasSubstr("300, 52 of them since the run resumed\n"));
+  EXPECT_THAT(text, HasSubstr("10 s since the run resumed\n"));
+  EXPECT_THAT(text, HasSubstr("0 B by all ranks since the run resumed\n"));
+  EXPECT_THAT(text, HasSubstr("4,210 samples/s over all ranks (median)\n"));
+}
+
 TEST(Summary, ARunThatTrainedNothingHasNoLoss) {
   RunResult r;
   r.steps = r.first_step = 400;
@@ -231,6 +255,9 @@ TEST(Summary, ARunThatTrainedNothingHasNoLoss) {
 }
 
 TEST(TextStyle, NumbersAsPeopleReadThem) {
+  EXPECT_EQ(ranks_text(1), "1 rank");
+  EXPECT_EQ(ranks_text(65536), "65,536 ranks");
+  EXPECT_EQ(counted(0, "step"), "0 steps");
   EXPECT_EQ(with_thousands(-1234567), "-1,234,567");
   EXPECT_EQ(with_thousands(999), "999");
   EXPECT_EQ(significant(0.31271), "0.3127");

@@ -12,12 +12,13 @@ namespace starling {
 namespace {
 
 std::string where_time_went(const RunResult& r) {
-  const double known = r.compute_s + r.exposed_comm_s + r.data_wait_s;
+  const double exposed_s = r.ranks > 1 ? r.exposed_comm_s : 0;  // one rank waits for no other
+  const double known = r.compute_s + exposed_s + r.data_wait_s;
   const double wall = std::max(r.wall_s, known);
   if (!(wall > 0)) return {};
-  return fmt::format("compute {}, waiting for ranks {}, data {}, other {}", percent(r.compute_s / wall),
-                     percent(r.exposed_comm_s / wall), percent(r.data_wait_s / wall),
-                     percent((wall - known) / wall));
+  return fmt::format("compute {}, {}data {}, other {}", percent(r.compute_s / wall),
+                     r.ranks > 1 ? fmt::format("waiting for ranks {}, ", percent(exposed_s / wall)) : "",
+                     percent(r.data_wait_s / wall), percent((wall - known) / wall));
 }
 
 std::string memory_text(const std::vector<double>& mb) {
@@ -62,16 +63,21 @@ std::string summary(const RunResult& r, bool color) {
   };
   out += paint(color, Color::kBold, opening(r)) + '\n';
   if (r.interrupted && !r.resume.command.empty()) out += fmt::format("  {}\n", r.resume.command);
-  row("model", fmt::format("{}, {} parameters, {} rank{}", r.model, with_thousands(r.params), r.ranks,
-                           r.ranks == 1 ? "" : "s"));
-  row("steps", with_thousands(r.steps));
+  row("model", fmt::format("{}, {} parameters, {}", r.model, with_thousands(r.params), ranks_text(r.ranks)));
+  const bool resumed = r.first_step > 0 && r.steps > r.first_step;
+  const std::string since = resumed ? " since the run resumed" : "";
+  row("steps",
+      with_thousands(r.steps) +
+          (resumed ? fmt::format(", {} of them{}", with_thousands(r.steps - r.first_step), since) : ""));
   if (!r.lost_ranks.empty())
     row("lost ranks",
         fmt::format("{}; {} until the remaining ranks continued", fmt::join(r.lost_ranks, ", "),
                     duration(r.recovery_s)),
         Color::kYellow);
   if (r.samples_per_s > 0)
-    row("speed", significant(r.samples_per_s) + (r.ranks > 1 ? " samples/s over all ranks" : " samples/s"),
+    row("speed",
+        fmt::format("{} samples/s{} (median)", significant(r.samples_per_s),
+                    r.ranks > 1 ? " over all ranks" : ""),
         Color::kBold);
   row("samples a step", shares_text(r.share));
   if (!std::isnan(r.train_loss))
@@ -80,9 +86,9 @@ std::string summary(const RunResult& r, bool color) {
   if (r.test_accuracy != -1)
     row("test accuracy", fmt::format("{:.2f} %", 100 * r.test_accuracy), Color::kGreen);
   for (const auto& [name, value] : r.test_metrics) row("test " + name, significant(value));
-  row("wall time", duration(r.wall_s));
+  row("wall time", duration(r.wall_s) + since);
   row("time spent", where_time_went(r));
-  if (r.ranks > 1) row("bytes sent", bytes_text(r.bytes_sent) + " by all ranks");
+  if (r.ranks > 1) row("bytes sent", bytes_text(r.bytes_sent) + " by all ranks" + since);
   if (!r.peak_rss_mb.empty()) row("peak memory", memory_text(r.peak_rss_mb));
   return out;
 }

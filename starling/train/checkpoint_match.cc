@@ -43,9 +43,9 @@ void require_same_configuration(const fs::path& folder, const CheckpointState& s
   const std::string more = others.empty() ? "" : fmt::format(". Also different: {}", fmt::join(others, ", "));
   throw ConfigError(
       found[0].key,
-      fmt::format("{} was {} in the run of {} and is {} now{}. Give the same values to go on, or "
+      fmt::format("the value was {} in the run of {} and is {} now{}. Give the same values to go on, or "
                   "another --run-dir or --resume never to start anew",
-                  found[0].key, found[0].a, folder.string(), found[0].b, more));
+                  found[0].a, folder.string(), found[0].b, more));
 }
 
 void require_same_tensors(const fs::path& folder, const std::map<std::string, StoredTensor>& stored,

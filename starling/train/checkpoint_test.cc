@@ -413,7 +413,7 @@ TEST(CheckpointMatch, RefusesAnotherConfigurationAndNamesEveryDifference) {
   spec.train.seed = 9;
   const std::string message = error_of([&] { require_same_configuration("run", state, spec); });
   EXPECT_THAT(message,
-              testing::AllOf(HasSubstr("optimizer.lr was 0.1"), HasSubstr("is 0.5 now"),
+              testing::AllOf(HasSubstr("optimizer.lr: the value was 0.1"), HasSubstr("is 0.5 now"),
                              HasSubstr("Also different: train.seed. "), HasSubstr("--resume never")));
 }
 

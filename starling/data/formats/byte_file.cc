@@ -16,6 +16,15 @@ constexpr size_t kChunk = size_t{1} << 20;   // the most bytes of one call of zl
 constexpr size_t kFirst = size_t{64} << 10;  // room before the first bytes have arrived; it doubles
 }  // namespace
 
+void require_folder(const std::string& folder) {
+  struct stat status{};
+  if (::stat(folder.c_str(), &status) != 0) {
+    throw DataError(errno == ENOENT ? fmt::format("{}: the folder does not exist; check the path", folder)
+                                    : fmt::format("{}: {}; check the path", folder, std::strerror(errno)));
+  }
+  if (!S_ISDIR(status.st_mode)) throw DataError(fmt::format("{}: not a folder; check the path", folder));
+}
+
 ByteFile::ByteFile(const std::string& path) : path_(path) {
   about_to_read(path, 0);
   struct stat status{};

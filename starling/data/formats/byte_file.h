@@ -12,6 +12,9 @@
 
 namespace starling {
 
+// Errors: DataError if `folder` does not exist or is not a folder.
+void require_folder(const std::string& folder);
+
 // A file opened for sequential reading. Not thread-safe.
 class ByteFile {
  public:

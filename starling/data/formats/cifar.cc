@@ -65,6 +65,7 @@ std::shared_ptr<const ImageStore> open_files(const std::vector<std::string>& pat
 }  // namespace
 
 ImageParts open_cifar(const std::string& dir) {
+  require_folder(dir);
   const auto path_of = [&](const std::string& name) { return (std::filesystem::path(dir) / name).string(); };
   const auto exists = [](const std::string& path) {
     std::error_code none;

@@ -145,6 +145,7 @@ void write_idx_labels(const std::string& path, const std::vector<uint8_t>& label
 }
 
 ImageParts open_idx(const std::string& dir) {
+  require_folder(dir);
   ImageParts parts;
   for (const char* part : {"train", "t10k"}) {
     const std::string images = find_file(dir, std::string(part) + "-images", "idx3-ubyte");
@@ -153,7 +154,8 @@ ImageParts open_idx(const std::string& dir) {
     if (images.empty() || labels.empty()) {
       const char* missing = images.empty() ? "images-idx3-ubyte" : "labels-idx1-ubyte";
       throw DataError(
-          fmt::format("{}: no {}-{} (or with .gz, or '.' before idx); check the path", dir, part, missing));
+          fmt::format("{}: the folder has no {}-{} (or with .gz, or '.' before idx); check the path", dir,
+                      part, missing));
     }
     (parts.train ? parts.test : parts.train) =
         open_part(images, labels, parts.train ? parts.train->classes() : 0);

@@ -18,6 +18,7 @@
 #include "starling/run/training.h"
 #include "starling/spec/enum_words.h"
 #include "starling/spec/mesh.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -105,9 +106,10 @@ void require_initial_weights(const RunState& state) {
   int64_t parameters = 0;
   for (const NamedTensor& p : model.parameters) parameters += p.tensor.numel();
   if (state.environment.identity.rank == 0)
-    print_dry_run(fmt::format("would train {} parameters in the program's own loop with {} ranks by {}",
-                              parameters, state.spec.train.ranks, state.spec.exchange.name),
-                  state.json);
+    print_dry_run(
+        fmt::format("would train {} parameters in the program's own loop with {} by {}",
+                    with_thousands(parameters), processes_text(state.spec), state.spec.exchange.name),
+        state.json);
   leave_process(kExitOk);
 }
 
@@ -139,9 +141,8 @@ void tell_begin(RunState& state, int64_t parameters, const std::string& where) {
   const std::string codec = spec.exchange.codec == "none" ? "" : ", codec " + spec.exchange.codec;
   const std::string shard =
       spec.train.shard == Shard::kNone ? "" : ", sharded " + to_string(spec.train.shard);
-  tell(fmt::format("loop of the program: {} parameters, {} rank{}{}{}{}{}{}", parameters, ranks,
-                   ranks == 1 ? "" : "s", ranks == 1 ? "" : ", " + spec.exchange.name, codec, shard, mesh,
-                   where));
+  tell(fmt::format("loop of the program: {} parameters, {}{}{}{}{}{}", parameters, ranks_text(ranks),
+                   ranks == 1 ? "" : ", " + spec.exchange.name, codec, shard, mesh, where));
   if (!environment.kept.folder.empty()) tell("run folder " + environment.kept.folder);
 }
 
