@@ -18,6 +18,7 @@
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/commands/training_images.h"
 #include "starling/factor/npy.h"
 #include "starling/grid/train_autoencoder.h"
@@ -360,7 +361,11 @@ int run_autoencoder(const AutoencoderSpec& what, const CommandOptions& options, 
            }});
   barrier(environment.group);  // now all parts of the files are written
   const int64_t peak = largest_over_ranks(environment.group, memory.peak());
-  if (speaks) print_line(options.json ? result_json(result, how, grid, peak) : result_words(result, peak));
+  if (speaks && options.json) print_line(result_json(result, how, grid, peak));
+  const int64_t steps = how.steps * std::ssize(how.layers);
+  if (speaks && !options.json)
+    print_line(result.interrupted ? interrupted_text({"step", result.steps, steps, what.checkpoint})
+                                  : result_words(result, peak));
   return result.interrupted ? interrupted_status(session) : 0;
 }
 

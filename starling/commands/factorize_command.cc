@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/npy.h"
 #include "starling/run/rank_program.h"
@@ -180,7 +181,11 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
         factorize_by_rotation<float>(how, parts, [&](const Factors<float>& factors) { save(factors, true); });
   }
   barrier(environment.group);  // now all parts of the files are written
-  if (speaks) print_line(result_line(result, spec, options.json));
+  if (speaks && result.interrupted && !options.json) {
+    print_line(interrupted_text({"epoch", result.epochs, how.epochs, what.checkpoint}));
+  } else if (speaks) {
+    print_line(result_line(result, spec, options.json));
+  }
   return result.interrupted ? interrupted_status(session) : 0;
 }
 

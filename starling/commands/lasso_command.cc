@@ -12,6 +12,7 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/factor/npy.h"
 #include "starling/lasso/solve_lasso.h"
 #include "starling/run/rank_program.h"
@@ -234,9 +235,14 @@ int run_lasso(const LassoSpec& what, const CommandOptions& options, Session& ses
                     result.last.updates));
   bool interrupted = result.end == LassoEnd::kStopped;
   if (file && !interrupted) write_weights(*file, result);
-  if (speaks && !options.json) print_line(result_words(result, bytes));
-  if (original && result.end == LassoEnd::kConverged)
+  if (speaks && !options.json)
+    print_line(interrupted ? interrupted_text({"round", result.last.rounds, 0, what.checkpoint})
+                           : result_words(result, bytes));
+  if (original && result.end == LassoEnd::kConverged) {
     interrupted = !compare_schedules(how, *original, parts, result.last.objective, options.json);
+    if (interrupted && speaks && !options.json)
+      print_line("interrupted; the table of schedules is not complete");
+  }
   if (speaks && options.json) {
     nlohmann::ordered_json fields{{"event", "result"}};
     fields.update(result_fields(result, how, group.size(), bytes));

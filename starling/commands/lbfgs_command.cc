@@ -15,6 +15,7 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/commands/read_samples.h"
 #include "starling/factor/npy.h"
 #include "starling/lbfgs/gather_vector.h"
@@ -290,9 +291,14 @@ int run_lbfgs(const LbfgsSpec& what, const CommandOptions& options, Session& ses
     file.write(gather_vector(environment.group, lbfgs_elements(samples), result.weights));
   if (result.unsaved) std::rethrow_exception(result.unsaved);
   if (result.failed) return 0;  // rank 0 reports its fault and has a status for it
-  if (speaks && !options.json) print_line(result_text(result));
-  if (!interrupted && ranks > 1 && (what.compare_portions || is_example(spec, what)))
+  if (speaks && !options.json)
+    print_line(interrupted ? interrupted_text({"iteration", result.state.iterations, 0, what.checkpoint})
+                           : result_text(result));
+  if (!interrupted && ranks > 1 && (what.compare_portions || is_example(spec, what))) {
     interrupted = !compare_portions(how, parts, options.json);
+    if (interrupted && speaks && !options.json)
+      print_line("interrupted; the comparison of portions is not complete");
+  }
   if (speaks && options.json) print_line(result_json(result, samples, ranks, interrupted));
   return interrupted ? interrupted_status(session) : 0;
 }

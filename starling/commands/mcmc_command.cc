@@ -12,6 +12,7 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/commands/read_samples.h"
 #include "starling/factor/npy.h"
 #include "starling/mcmc/gaussian_posterior.h"
@@ -263,6 +264,7 @@ int run_mcmc(const McmcSpec& what, const CommandOptions& options, Session& sessi
     if (known != nullptr && options.verbosity >= 0)
       compare_estimators(result, *known, how.seed, options.json);
   }
+  if (result.interrupted && !options.json) print_line(interrupted_text({.checkpoint = what.checkpoint}));
   if (options.json) print_line(mcmc_result_json(result, how, model->posterior(), ranks, known));
   return result.interrupted ? interrupted_status(session) : 0;
 }

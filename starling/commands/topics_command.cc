@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "starling/base/error.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/commands/topics_export.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/run/rank_program.h"
@@ -372,9 +373,10 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
     report.cosines = match_topics(group, data.truth, how.model.words, how.model.topics, read, at_once);
   if (whole && !what.save.empty()) export_topics(group, what.save, data.vocabulary, how.model, read, at_once);
   report.shard_bytes = table.finish();
-  if (speaks)
-    print_line(options.json ? result_json(result, report, how, data.training, group.size())
-                            : result_text(result, report, how));
+  if (speaks && options.json) print_line(result_json(result, report, how, data.training, group.size()));
+  if (speaks && !options.json)
+    print_line(whole ? result_text(result, report, how)
+                     : interrupted_text({"sweep", result.sweeps, how.sweeps, what.checkpoint}));
   return whole ? 0 : interrupted_status(session);
 }
 
