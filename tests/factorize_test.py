@@ -83,6 +83,7 @@ class Factorize(ProgramTest):
                                       (["--priority", "nan"], 2, "--priority"),
                                       (["--epochs", "1e300"], 2, "--epochs"),
                                       (["--rows", "1", "-n", "2"], 2, "ranks"),
+                                      ([path, "--rows", "5"], 2, "--rows: the option describes generated data, which RATINGS replaces"),
                                       (["--save-factors", self.path("nowhere")], 2, "not a folder")):
             with self.subTest(words=words):
                 _, err = self.run_program("factorize", *words, status=status)

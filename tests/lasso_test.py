@@ -78,6 +78,9 @@ class Lasso(ProgramTest):
         for words, status, reason in ((["--schedule", "best"], 2, "--schedule"), (["--rho", "0"], 2, "--rho"),
                                       (["--nonzeros", "9", "--features", "8"], 2, "--nonzeros"),
                                       (["--target", "nan"], 2, "--target"),
+                                      ([path, "--samples", "5"], 2, "--samples: the option describes generated data, which DATA replaces"),
+                                      ([path, "--noise", "2"], 2, "--noise: the option"),
+                                      (["--lambda", "0.05", "--lambda-share", "0.2"], 2, "--lambda-share: --lambda gives the penalty"),
                                       (["--exchange", "gossip"], 2, "--exchange"),
                                       ([self.path("absent")], 3, "cannot be opened"), ([path], 3, "header"),
                                       (["--schedule", "unchecked"], 6, "diverged")):

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/npy.h"
@@ -127,6 +128,11 @@ void check_factorize(const RunSpec& spec, const FactorizeSpec& what) {
     throw ConfigError("--priority", fmt::format("{}: give a number above 0, at most 1", what.priority));
   if (what.priority < 1 && by_tables(spec))
     throw ConfigError("--priority", "only the rotation chooses rows; leave it out with --exchange");
+  const FactorizeSpec usual;
+  refuse_beside_data(what.ratings, "RATINGS",
+                     {{what.rows != usual.rows, "--rows"},
+                      {what.columns != usual.columns, "--columns"},
+                      {what.entries != usual.entries, "--entries"}});
   const std::string& s = spec.exchange.staleness;
   if (s != "inf" && (s.empty() || s.size() > 9 || s.find_first_not_of("0123456789") != std::string::npos))
     throw ConfigError("--staleness", fmt::format("\"{}\" must be 0, a number of steps, or inf", s));

@@ -12,6 +12,7 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
 #include "starling/factor/npy.h"
 #include "starling/lasso/solve_lasso.h"
@@ -183,6 +184,20 @@ void write_weights(AtomicFile& file, const LassoResult& result) {
   file.commit();
 }
 
+// Refuses options that would have no effect beside others.
+void check_lasso_effects(const LassoSpec& what) {
+  const LassoSpec usual;
+  refuse_beside_data(what.data, "DATA",
+                     {{what.samples != usual.samples, "--samples"},
+                      {what.features != usual.features, "--features"},
+                      {what.block != usual.block, "--block"},
+                      {what.correlation != usual.correlation, "--correlation"},
+                      {what.nonzeros != usual.nonzeros, "--nonzeros"},
+                      {what.noise != usual.noise, "--noise"}});
+  if (what.lambda > 0 && what.lambda_share != usual.lambda_share)
+    throw ConfigError("--lambda-share", "--lambda gives the penalty; leave out one of the two");
+}
+
 std::string opening_words(const LassoData& data, const LassoOptions& how, int ranks) {
   return fmt::format("Lasso, schedule {}: {}, {} samples, {} features, {} rank{}, {} updates per round",
                      word_of(how.schedule), data.name, data.samples, data.features, ranks,
@@ -197,6 +212,7 @@ void check_lasso_command(const RunSpec& spec, const LassoSpec& what) {
   if (name != exchange_table().front().name)  // the first row is the default
     throw ConfigError("--exchange",
                       fmt::format("lasso has a loop of its own and no exchange; leave out \"{}\"", name));
+  check_lasso_effects(what);
   if (what.data.empty() && what.nonzeros > what.features)
     throw ConfigError("--nonzeros", fmt::format("{} of {} features: give at most the number of --features",
                                                 what.nonzeros, what.features));

@@ -15,6 +15,7 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
 #include "starling/commands/read_samples.h"
 #include "starling/factor/npy.h"
@@ -261,6 +262,10 @@ void check_lbfgs_command(const RunSpec& spec, const LbfgsSpec& what) {
     throw ConfigError("--exchange",
                       fmt::format("lbfgs has a loop of its own and no exchange; leave out \"{}\"", name));
   check_label_column(what.label);
+  const LbfgsSpec usual;
+  refuse_beside_data(
+      what.data, "DATA",
+      {{what.samples != usual.samples, "--samples"}, {what.features != usual.features, "--features"}});
   check_sample_source(what.data, "lbfgs");
   for (const Emulation::SlowRank& slow : parse_emulation(spec.train.emulate).slow_ranks) {
     if (slow.rank >= spec.train.ranks)

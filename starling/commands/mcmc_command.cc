@@ -12,6 +12,7 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
 #include "starling/commands/read_samples.h"
 #include "starling/factor/npy.h"
@@ -230,6 +231,10 @@ void check_mcmc_command(const RunSpec& spec, const McmcSpec& what) {
   if (name != exchange_table().front().name)  // the first row is the default
     throw ConfigError("--exchange", fmt::format("mcmc has no exchange; leave out \"{}\"", name));
   check_label_column(what.label);
+  const McmcSpec usual;
+  refuse_beside_data(
+      what.data, "DATA",
+      {{what.samples != usual.samples, "--samples"}, {what.features != usual.features, "--features"}});
   check_sample_source(what.data, "mcmc");
 }
 
