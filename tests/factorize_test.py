@@ -1,6 +1,5 @@
 """`starling factorize` and `starling bench scaling`, as a user runs them."""
 import array
-import os
 
 from program import SMALL, ProgramTest, main, result_of
 
@@ -24,7 +23,6 @@ def numbers_of_npy(path):
 class Factorize(ProgramTest):
     def factorize(self, name, *args):
         folder = self.path(name)
-        os.mkdir(folder)
         events, _ = self.run_program("factorize", "--json", *MADE, "--save-factors", folder, *args)
         self.assertEqual(sum(e["event"] == "epoch" for e in events), 6)
         return result_of(events), numbers_of_npy(folder + "/W.npy"), numbers_of_npy(folder + "/H.npy")
@@ -84,7 +82,7 @@ class Factorize(ProgramTest):
                                       (["--epochs", "1e300"], 2, "--epochs"),
                                       (["--rows", "1", "-n", "2"], 2, "ranks"),
                                       ([path, "--rows", "5"], 2, "--rows: the option describes generated data, which RATINGS replaces"),
-                                      (["--save-factors", self.path("nowhere")], 2, "not a folder")):
+                                      (["--save-factors", self.path("no/where")], 2, "not a folder")):
             with self.subTest(words=words):
                 _, err = self.run_program("factorize", *words, status=status)
                 self.assertIn(reason, err)

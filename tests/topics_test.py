@@ -55,7 +55,6 @@ class Topics(ProgramTest):
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
                 out = self.path(f"out{ranks}")
-                os.mkdir(out)
                 words = ["--topics", 3, "--sweeps", 40, "--vocabulary", vocabulary, "--save-topics", out]
                 events, _ = self.run_program("topics", "--json", "-n", ranks, *words, path)
                 result = result_of(events)
@@ -186,7 +185,7 @@ class Topics(ProgramTest):
                  (["--start", "warm"], 2, "write anchors or random"),
                  (["--topics", "0"], 2, "--topics"),
                  (["--alpha", "0"], 2, "--alpha"),
-                 (["--save-topics", self.path("nowhere")], 2, "not a folder"),
+                 (["--save-topics", self.path("no/where")], 2, "not a folder"),
                  (["--exchange", "gossip"], 2, "--exchange"))
         for words, status, reason in cases:
             with self.subTest(words=words):

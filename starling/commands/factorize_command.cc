@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "starling/base/error.h"
 #include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
+#include "starling/commands/result_folder.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/npy.h"
 #include "starling/run/rank_program.h"
@@ -136,11 +136,7 @@ void check_factorize(const RunSpec& spec, const FactorizeSpec& what) {
   const std::string& s = spec.exchange.staleness;
   if (s != "inf" && (s.empty() || s.size() > 9 || s.find_first_not_of("0123456789") != std::string::npos))
     throw ConfigError("--staleness", fmt::format("\"{}\" must be 0, a number of steps, or inf", s));
-  if (!what.save.empty() && !std::filesystem::is_directory(what.save)) {
-    throw ConfigError(
-        "--save-factors",
-        fmt::format("{} is not a folder: make it first; the ranks write W.npy and H.npy into it", what.save));
-  }
+  check_result_folder("--save-factors", what.save);
 }
 
 int factorize(const FactorizeSpec& what, const CommandOptions& options, Session& session) {
@@ -152,6 +148,7 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
                 DataType::kFp32);
     return 0;
   }
+  make_result_folder(environment.group, "--save-factors", what.save);
   const auto source = ratings_of(what, spec.train.seed);
   const FactorizeOptions how = factor_options(spec, what);
   const int ranks = environment.group.size(), rank = environment.group.rank();
@@ -188,7 +185,8 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
   }
   barrier(environment.group);  // now all parts of the files are written
   if (speaks && result.interrupted && !options.json) {
-    print_line(interrupted_text({"epoch", result.epochs, how.epochs, what.checkpoint}));
+    print_line(interrupted_text({"epoch", result.epochs, how.epochs, what.checkpoint,
+                                 what.save.empty() ? "" : what.save + " has the factors so far"}));
   } else if (speaks) {
     print_line(result_line(result, spec, options.json));
   }

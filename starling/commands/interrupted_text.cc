@@ -14,7 +14,8 @@ std::string interrupted_text(const InterruptedLoop& loop) {
     if (loop.of > 0) text += fmt::format(" of {}", loop.of);
   }
   if (loop.checkpoint.empty())
-    return text + "; nothing was saved: with --checkpoint DIR, the same command would go on";
+    return text + fmt::format("; {}: with --checkpoint DIR, the same command would go on",
+                              loop.saved.empty() ? "nothing was saved" : loop.saved);
   if (!began) return text + "; the same command starts anew";
   return text + fmt::format("; {} has the checkpoint, and the same command goes on", loop.checkpoint);
 }

@@ -12,10 +12,12 @@ struct InterruptedLoop {
   int64_t done = 0;        // the parts that are done, with those before a resume
   int64_t of = 0;          // the parts of the whole loop; 0: not known
   std::string checkpoint;  // the folder of --checkpoint, which the loop has written at its end; empty: none
+  std::string saved = {};  // what else the command has saved, as a clause; empty: nothing
 };
 
 // Returns for example "interrupted after sweep 18 of 60; ck has the checkpoint, and the same command goes
-// on". Without a checkpoint, the text says that nothing was saved, and names --checkpoint.
+// on". Without a checkpoint, the text says that nothing was saved, or `saved`, and names
+// --checkpoint.
 std::string interrupted_text(const InterruptedLoop& loop);
 
 }  // namespace starling

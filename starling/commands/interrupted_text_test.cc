@@ -18,6 +18,9 @@ TEST(InterruptedText, WithoutACheckpointNothingIsSaved) {
   EXPECT_EQ(interrupted_text({.unit = "epoch", .done = 2, .of = 9}),
             "interrupted after epoch 2 of 9; nothing was saved: with --checkpoint DIR, the same command would "
             "go on");
+  EXPECT_EQ(interrupted_text({.unit = "epoch", .done = 2, .of = 9, .saved = "out has the factors so far"}),
+            "interrupted after epoch 2 of 9; out has the factors so far: with --checkpoint DIR, the same "
+            "command would go on");
 }
 
 // The search for anchors of `topics` comes before its first sweep, and has no checkpoint.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 
 #include "starling/base/error.h"
 #include "starling/commands/interrupted_text.h"
+#include "starling/commands/result_folder.h"
 #include "starling/commands/topics_export.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/run/rank_program.h"
@@ -311,12 +311,7 @@ void check_topics_command(const RunSpec& spec, const TopicsSpec& what) {
                                   name));
   if (what.data.empty() && !what.held_out.empty())
     throw ConfigError("--held-out", "a generated corpus holds documents of its own out; use --test-share");
-  if (!what.save.empty() && !std::filesystem::is_directory(what.save))
-    throw ConfigError(
-        "--save-topics",
-        fmt::format("{} is not a folder: make it first, where all hosts see it; each rank writes its rows of "
-                    "phi.npy into it",
-                    what.save));
+  check_result_folder("--save-topics", what.save);
 }
 
 int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& session) {
@@ -324,6 +319,7 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
   const RunEnvironment environment = session.run_environment();
   Group& group = environment.group;
   const bool speaks = group.rank() == 0, prints = speaks && options.verbosity >= 0;
+  make_result_folder(group, "--save-topics", what.save);
   TopicOptions how = topic_options(spec, what);
   const TopicData data = topic_data(what, how.model, spec.train.seed, group);
   if (!what.score.empty()) return score_only(what, data, group, options.json);

@@ -78,8 +78,7 @@ struct Factors {
 
 // Factorizes by rotation. Collective. T: float or double.
 //
-// finish receives this rank's factors at the end, unless the run was interrupted: its row block and its
-// column block.
+// finish receives this rank's factors at the end: its row block and its column block.
 //
 // Errors: Error(kMemory) if the budget is exceeded; Error(kNumeric) if the loss is not finite; DataError;
 // CommError; those of JobCheckpoint.
@@ -89,7 +88,7 @@ FactorizeResult factorize_by_rotation(const FactorizeOptions& options, const Fac
 
 // Factorizes with H on servers, which execute serve_shard (server/serve.h) with factor_table_options().
 // Collective over the workers. `finish` receives this rank's row block with the whole of H, and the client of
-// the servers, unless the run was interrupted. T and the errors are those of factorize_by_rotation().
+// the servers. T and the errors are those of factorize_by_rotation().
 template <typename T>
 FactorizeResult factorize_by_tables(const FactorizeOptions& options, const FactorizeParts& parts,
                                     Store& store, const ServerRendezvous& rendezvous,

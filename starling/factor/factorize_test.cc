@@ -233,8 +233,7 @@ TEST(Factorize, AStopOfOneRankEndsAllRanks) {
     const SystemClock clock;
     FactorizeParts parts{*group, *source, budget, clock, {}};
     if (self.rank == 1) parts.stop = &stop;
-    const FactorizeResult result = factorize_by_rotation<float>(
-        few_epochs(), parts, [](const Factors<float>&) { ADD_FAILURE() << "the factors are not final"; });
+    const FactorizeResult result = factorize_by_rotation<float>(few_epochs(), parts, {});
     EXPECT_TRUE(result.interrupted);
     EXPECT_EQ(result.epochs, 1);
   });

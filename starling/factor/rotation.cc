@@ -130,7 +130,7 @@ FactorizeResult factorize_by_rotation(const FactorizeOptions& options, const Fac
                                       const std::function<void(const Factors<T>&)>& finish) {
   Rotation<T> rotation(options, parts);
   const FactorizeResult result = rotation.run();
-  if (finish && !result.interrupted) finish(rotation.factors());
+  if (finish) finish(rotation.factors());
   return result;
 }
 

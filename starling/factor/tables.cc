@@ -81,7 +81,7 @@ class Tables {
     result.bytes_sent =
         static_cast<uint64_t>(sum_over(parts_.group, static_cast<double>(client_.bytes_sent())));
     measure(result);
-    if (finish && !result.interrupted) finish(factors_, client_);
+    if (finish) finish(factors_, client_);
     client_.goodbye();
     return result;
   }
