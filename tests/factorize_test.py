@@ -1,7 +1,7 @@
 """`starling factorize` and `starling bench scaling`, as a user runs them."""
 import array
 
-from program import SMALL, ProgramTest, main, result_of
+from program import SMALL, STARLING, ProgramTest, main, result_of
 
 MADE = ["--rows", 400, "--columns", 300, "--entries", 12000, "--epochs", 6, "--lr", 0.05]
 
@@ -68,6 +68,16 @@ class Factorize(ProgramTest):
         self.assertLess(result_of(rest)["train_rmse"], result_of(first)["train_rmse"])
         _, err = self.run_program(*words, "--epochs", 6, status=2)  # by the rotation
         self.assertIn("checkpoint of another run", err)
+
+    def test_few_entries_have_no_test_entries_and_small_sizes(self):
+        path = self.path("ratings.txt")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("0 0 5\n1 1 3\n")
+        words = ["factorize", "-n", "1", "--test-share", "1e-9", "--epochs", "1", path]
+        out = self.completed([STARLING, *words]).stdout
+        self.assertRegex(out, r"rmse [0-9.]+, there are no test entries; .* at most [0-9.]+ kB, and all entries and factors are 280 B")
+        events, _ = self.run_program(*words, "--json")
+        self.assertEqual(result_of(events)["test_rmse"], -1)
 
     def test_what_cannot_be_is_refused(self):
         path = self.path("ratings.csv")

@@ -47,6 +47,15 @@ class Topics(ProgramTest):
         self.assertEqual(result["bytes_sent"], 0)
         self.assertEqual(sum(e["event"] == "sweep" for e in events), 100)
 
+    def test_a_person_sees_a_few_lines_of_the_sweeps(self):
+        words = ["topics", "--topics", 3, "--sweeps", 100, self.bag()]
+        for more, least, most in (([], 21, 40), (["-v"], 100, 100)):  # a line is due at least every 10 s
+            out = self.completed([STARLING, *map(str, words), *more]).stdout
+            lines = [line for line in out.splitlines() if line.startswith("sweep ")]
+            self.assertTrue(least <= len(lines) <= most, out)
+            self.assertIn("sweep  100", lines[-1])
+            self.assertRegex(out, r"model [0-9.]+ kB; rank 0 sent 0 B and received 0 B")
+
     def test_every_number_of_ranks_finds_the_topics_of_a_file_and_writes_them(self):
         path = self.bag()
         vocabulary = self.path("vocab.txt")
@@ -153,6 +162,7 @@ class Topics(ProgramTest):
             f.write("3\n4\n0\n")
         with open(self.path("one"), "w", encoding="ascii") as f:
             f.write("2\n4\n2\n1 1 5\n2 2 1\n")
+        write_bag(self.path("singles"), [[0]] * 40, 4)
         for name, text in (("short", "3\n4\n"), ("word", "2\n4\n1\n1 5 1\n"), ("text", "2\n4\n1\n1 x 1\n"),
                            ("fewer", "2\n4\n9\n1 1 1\n"), ("other", "1\n7\n1\n1 1 1\n"), ("phi", "no array")):
             with open(self.path(name), "w", encoding="ascii") as f:
@@ -166,8 +176,11 @@ class Topics(ProgramTest):
                  ([path, "--score", self.path("phi")], 3, "no .npy file"),
                  ([path, "--vocabulary", self.path("word"), "--save-topics", self.dir, "--sweeps", 1], 3, "4 lines"),
                  ([path, "--vocabulary", self.path("word")], 2, "give --save-topics, too"),
-                 ([self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens; use a larger"),
-                 (["-n", 2, self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens"),
+                 ([self.path("one")], 2, "0.05 of 2 documents is less than one document; use a larger"),
+                 (["-n", 2, self.path("one")], 2, "0.05 of 2 documents is less than one document"),
+                 ([self.path("singles")], 2, "0.05 of 40 documents holds out no document with two tokens; use a larger"),
+                 ([self.path("empty")], 3, "empty: no document has a token; give documents with words"),
+                 (["-n", 2, self.path("empty")], 3, "empty: no document has a token"),
                  ([self.path("empty"), "--test-share", 0], 3, "no document for training has a token"),
                  ([self.path("one"), "--held-out", self.path("empty")], 3, "no document has two tokens"),
                  ([path, "--words", 7], 2, "--words: DOCWORD has its own words"),

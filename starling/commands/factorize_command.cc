@@ -19,6 +19,7 @@
 #include "starling/server/serve.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -94,11 +95,12 @@ std::string result_line(const FactorizeResult& result, const RunSpec& spec, bool
                                   {"matrix_bytes", result.matrix_bytes}}
         .dump();
   }
-  const std::string test =
-      result.test_rmse >= 0 ? fmt::format(", on test entries {:.4f}", result.test_rmse) : "";
-  return fmt::format("rmse {:.4f}{}; {:.3g} entries/s; a rank held at most {:.1f} MB of {:.1f} MB ({:.0f} %)",
-                     result.train_rmse, test, speed, peak / 1e6, result.matrix_bytes / 1e6,
-                     100 * peak / result.matrix_bytes);
+  const std::string test = result.test_rmse >= 0 ? fmt::format("{:.4f} on test entries", result.test_rmse)
+                                                 : "there are no test entries";
+  return fmt::format(
+      "rmse {:.4f}, {}; {:.3g} entries/s; a rank held at most {}, and all entries and factors are {}",
+      result.train_rmse, test, speed, bytes_text(static_cast<uint64_t>(peak)),
+      bytes_text(static_cast<uint64_t>(result.matrix_bytes)));
 }
 
 // Writes this rank's part of W.npy and H.npy.

@@ -12,8 +12,9 @@ void refuse_beside_data(const std::string& data, const char* name,
   for (const auto& [differs, option] : options) {
     if (differs)
       throw ConfigError(
-          option, fmt::format("the option describes generated data, which {} replaces; leave out one of the two",
-                              name));
+          option,
+          fmt::format("the option describes generated data, which {} replaces; leave out one of the two",
+                      name));
   }
 }
 

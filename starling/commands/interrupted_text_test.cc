@@ -15,9 +15,10 @@ TEST(InterruptedText, ACheckpointIsNamedAndTheCommandGoesOn) {
 }
 
 TEST(InterruptedText, WithoutACheckpointNothingIsSaved) {
-  EXPECT_EQ(interrupted_text({.unit = "epoch", .done = 2, .of = 9}),
-            "interrupted after epoch 2 of 9; nothing was saved: with --checkpoint DIR, the same command would "
-            "go on");
+  EXPECT_EQ(
+      interrupted_text({.unit = "epoch", .done = 2, .of = 9}),
+      "interrupted after epoch 2 of 9; nothing was saved: with --checkpoint DIR, the same command would "
+      "go on");
   EXPECT_EQ(interrupted_text({.unit = "epoch", .done = 2, .of = 9, .saved = "out has the factors so far"}),
             "interrupted after epoch 2 of 9; out has the factors so far: with --checkpoint DIR, the same "
             "command would go on");

@@ -51,9 +51,10 @@ TEST(ResultFolder, TheLastFolderIsMadeAndLeftEmpty) {
 TEST(ResultFolder, WhatCannotBeMadeIsRefusedWithItsReason) {
   const TempDir dir;
   std::ofstream(dir.file("file")) << "x";
-  for (const auto& [folder, reason] :
-       {std::pair{dir.file("file"), "file is not a folder"}, {dir.file("no/out"), "no is not a folder; make"},
-        {dir.file("file/out"), "file is not a folder"}, {std::string("/proc/out"), "No such file"}}) {
+  for (const auto& [folder, reason] : {std::pair{dir.file("file"), "file is not a folder"},
+                                       {dir.file("no/out"), "no is not a folder; make"},
+                                       {dir.file("file/out"), "file is not a folder"},
+                                       {std::string("/proc/out"), "No such file"}}) {
     EXPECT_THAT(made_by_two(folder), HasSubstr("--save: ")) << folder;
     EXPECT_THAT(made_by_two(folder), HasSubstr(reason)) << folder;
   }

@@ -13,6 +13,7 @@
 
 #include "starling/base/error.h"
 #include "starling/commands/interrupted_text.h"
+#include "starling/commands/progress_lines.h"
 #include "starling/commands/result_folder.h"
 #include "starling/commands/topics_export.h"
 #include "starling/job/job_checkpoint.h"
@@ -21,6 +22,7 @@
 #include "starling/server/row_host.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 #include "starling/topics/corpus_split.h"
 #include "starling/topics/generated_corpus.h"
 #include "starling/topics/read_corpus.h"
@@ -91,13 +93,21 @@ Corpus generated_corpus(const TopicsSpec& what, const TopicModel& model, uint64_
 
 // Refuses held-out documents without a token to score. Collective.
 void check_held_out(const TopicsSpec& what, const TopicData& data, Group& group) {
-  int64_t scored = 0;
-  for (size_t d = 0; d < data.held_out.count(); ++d) scored += data.held_out.document(d).size() < 2 ? 0 : 1;
-  if (group.size() > 1) all_reduce(group, &scored, 1, DataType::kInt64, ReduceOp::kSum);
-  if (scored > 0) return;
+  // The held-out documents with two tokens, and the tokens of all documents.
+  int64_t sums[] = {0, std::ssize(data.training.word) + std::ssize(data.held_out.word)};
+  for (size_t d = 0; d < data.held_out.count(); ++d) sums[0] += data.held_out.document(d).size() < 2 ? 0 : 1;
+  if (group.size() > 1) all_reduce(group, sums, std::size(sums), DataType::kInt64, ReduceOp::kSum);
+  if (sums[0] > 0) return;
+  if (sums[1] == 0)
+    throw DataError(data.training.name + ": no document has a token; give documents with words");
   if (!what.held_out.empty())
     throw DataError(what.held_out +
                     ": no document has two tokens; give longer documents, or use --test-share");
+  if (what.test_share * static_cast<double>(data.training.documents) < 1)
+    throw ConfigError("--test-share",
+                      fmt::format("{} of {} documents is less than one document; use a larger share, "
+                                  "--held-out, or 0",
+                                  what.test_share, data.training.documents));
   throw ConfigError("--test-share",
                     fmt::format("{} of {} documents holds out no document with two tokens; use a "
                                 "larger share, --held-out, or 0",
@@ -211,8 +221,9 @@ std::string result_json(const TopicResult& result, const TopicReport& report, co
 }
 
 std::string result_text(const TopicResult& result, const TopicReport& report, const TopicOptions& how) {
-  std::string text = fmt::format("{} topics after {} sweeps in {:.2f} s; the start took {:.2f} s",
-                                 how.model.topics, result.sweeps, result.seconds, result.start_seconds);
+  std::string text = fmt::format("{} topic{} after {} sweep{} in {:.2f} s; the start took {:.2f} s",
+                                 how.model.topics, how.model.topics == 1 ? "" : "s", result.sweeps,
+                                 result.sweeps == 1 ? "" : "s", result.seconds, result.start_seconds);
   if (report.score)
     text += fmt::format("\nperplexity {:.1f} on {} held-out tokens", report.score->perplexity,
                         report.score->tokens);
@@ -224,9 +235,16 @@ std::string result_text(const TopicResult& result, const TopicReport& report, co
   if (report.too_many)
     text += fmt::format("\nthe topics are not compared with the true ones, because there are more than {}",
                         kMostCompared);
-  text += fmt::format("\nmodel {:.1f} MB; rank 0 sent {:.1f} MB and received {:.1f} MB",
-                      result.model_bytes / 1e6, report.bytes_sent / 1e6, report.bytes_received / 1e6);
+  text += fmt::format("\nmodel {}; rank 0 sent {} and received {}", bytes_text(result.model_bytes),
+                      bytes_text(report.bytes_sent), bytes_text(report.bytes_received));
   return text;
+}
+
+std::string opening_text(const Corpus& corpus, int32_t topics, int ranks) {
+  const auto plural = [](int64_t count) { return count == 1 ? "" : "s"; };
+  return fmt::format("Topics of {}: {} document{}, {} word{}, {} topic{}, {} rank{}", corpus.name,
+                     corpus.documents, plural(corpus.documents), corpus.words, plural(corpus.words), topics,
+                     plural(topics), ranks, plural(ranks));
 }
 
 // Scores an exported φ, and samples nothing.
@@ -343,18 +361,17 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
     report.known_score = score(topics_of_matrix(data.truth, how.model.topics));
   TopicParts parts{.group = group, .corpus = data.training, .rows = rows, .clock = environment.process.clock};
   parts.stop = &environment.process.stop;
+  ProgressLines lines(environment.process.clock, how.sweeps, options.json || options.verbosity > 0);
   parts.on_sweep = [&](const TopicSweep& sweep) {
     session.note_loop_step(sweep.sweep);
     report.score.reset();
     const bool due =
         sweep.sweep == how.sweeps || (what.score_every > 0 && sweep.sweep % what.score_every == 0);
     if (scores && due) report.score = score(read);
-    if (prints) print_line(sweep_line(sweep, report.score, options.json));
+    if (prints && lines.is_due(sweep.sweep, due)) print_line(sweep_line(sweep, report.score, options.json));
   };
   if (prints && !options.json) {
-    print_line(fmt::format("Topics of {}: {} documents, {} words, {} topics, {} rank{}", data.training.name,
-                           data.training.documents, how.model.words, how.model.topics, group.size(),
-                           group.size() == 1 ? "" : "s"));
+    print_line(opening_text(data.training, how.model.topics, group.size()));
     parts.on_resumed = [&](int64_t sweep) {
       print_line(fmt::format("resumed after sweep {} of {}", sweep, what.checkpoint));
     };

@@ -14,6 +14,7 @@
 #include "starling/base/error.h"
 #include "starling/base/keyed_normal.h"
 #include "starling/base/keyed_random.h"
+#include "starling/base/unopened_file.h"
 #include "starling/lasso/column_kernels.h"
 
 namespace starling {
@@ -191,7 +192,7 @@ SampleRange samples_of_rank(int64_t samples, int rank, int ranks) {
 
 LassoData read_lasso_data(const std::string& path, LabelColumn label, int rank, int ranks) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(fmt::format("{}: cannot be opened; check the path and its permissions", path));
+  if (!file) throw unopened_file(path);
   std::string start(kNpyMagic.size(), ' ');
   file.read(start.data(), static_cast<std::streamsize>(start.size()));
   if (start == kNpyMagic) {
