@@ -78,6 +78,8 @@ class Lasso(ProgramTest):
         for words, status, reason in ((["--schedule", "best"], 2, "--schedule"), (["--rho", "0"], 2, "--rho"),
                                       (["--nonzeros", "9", "--features", "8"], 2, "--nonzeros"),
                                       (["--target", "nan"], 2, "--target"),
+                                      (["--lambda", "-1"], 2, "--lambda: -1 is too small; give a number of at least 0"),
+                                      (["--rho", "x"], 2, "--rho: x is not a number; give one from 0 to 1"),
                                       ([path, "--samples", "5"], 2, "--samples: the option describes generated data, which DATA replaces"),
                                       ([path, "--noise", "2"], 2, "--noise: the option"),
                                       (["--lambda", "0.05", "--lambda-share", "0.2"], 2, "--lambda-share: --lambda gives the penalty"),
