@@ -4,7 +4,7 @@ import random
 import signal
 
 from lbfgs_test import weights_of_npy
-from program import ProgramTest, events_of, main, result_of
+from program import STARLING, ProgramTest, events_of, main, result_of
 
 SMALL = ["--samples", 100, "--features", 200, "--block", 20, "--nonzeros", 10]
 
@@ -71,6 +71,14 @@ class Lasso(ProgramTest):
         events, _ = self.run_program("lasso", "--json", *SMALL, "--max-updates", 640)
         self.assertEqual(result_of(events)["end"], "ended after the given number of updates")
         self.assertEqual([e for e in events if e["event"] == "schedule"], [])
+
+    def test_one_sample_has_one_rank_and_singular_words(self):
+        out = self.completed([STARLING, "lasso", "--samples", "1", "--features", "1", "--block", "1", "--nonzeros", "1"]).stdout
+        self.assertIn("1 sample, 1 feature, 1 rank, 64 updates per round", out)
+        path = pathlib.Path(self.path("one.csv"))
+        path.write_text("1,2\n", encoding="ascii")
+        _, err = self.run_program("lasso", path, status=3)
+        self.assertIn("one.csv: 1 sample, so that a rank has none; use at most 1 rank, for example -n 1", err)
 
     def test_what_cannot_be_is_refused(self):
         path = pathlib.Path(self.path("bad.npy"))

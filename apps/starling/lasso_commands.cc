@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
@@ -15,7 +16,9 @@ constexpr int64_t kLassoRanks = 2;  // of the example
 int run_lasso_command(const Invocation& invocation) {
   Config config = invocation.flags.read();
   if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) {
-    if (!is_given(config.origins, "train.ranks")) config.spec.train.ranks = kLassoRanks;
+    const LassoSpec& what = invocation.lasso;
+    if (!is_given(config.origins, "train.ranks"))
+      config.spec.train.ranks = what.data.empty() ? std::min(kLassoRanks, what.samples) : kLassoRanks;
     count_ranks(config);
   }
   return lasso_command(config.spec, invocation.lasso, invocation.options);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
@@ -155,9 +156,10 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
   const FactorizeOptions how = factor_options(spec, what);
   const int ranks = environment.group.size(), rank = environment.group.rank();
   if (source->rows() < ranks || source->columns() < ranks)
-    throw ConfigError(
-        "--ranks", fmt::format("{} ranks for {} rows and {} columns: some would have none; use fewer", ranks,
-                               source->rows(), source->columns()));
+    throw ConfigError("--ranks",
+                      fmt::format("{} ranks for {} and {}: some would have none; use at most -n {}", ranks,
+                                  counted(source->rows(), "row"), counted(source->columns(), "column"),
+                                  std::min(source->rows(), source->columns())));
   MemoryBudget budget(static_cast<size_t>(what.memory_limit_mb * 1e6));
   FactorizeParts parts{environment.group, *source, budget, environment.process.clock, {}};
   const bool speaks = rank == 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "starling/base/atomic_file.h"
+#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
@@ -19,6 +20,7 @@
 #include "starling/run/rank_program.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -77,8 +79,8 @@ std::string pass_line(const LassoProgress& at, bool json) {
         {"gap", at.gap},   {"nonzeros", at.nonzeros}, {"seconds", at.seconds}}
         .dump();
   }
-  return fmt::format("{:>9} updates  objective {:.10g}  gap {:.1e}  {} nonzero weights", at.updates,
-                     at.objective, at.gap, at.nonzeros);
+  return fmt::format("{:>9} updates  objective {:.10g}  gap {:.1e}  {}", at.updates, at.objective, at.gap,
+                     counted(at.nonzeros, "nonzero weight"));
 }
 
 // bytes: that all ranks have sent.
@@ -109,12 +111,14 @@ nlohmann::ordered_json result_fields(const LassoResult& result, const LassoOptio
 
 std::string result_words(const LassoResult& result, uint64_t bytes) {
   return fmt::format(
-      "{}: objective {:.12g}, gap {:.1e}, {} nonzero weights\n{} updates in {} rounds, {} passes, which "
-      "computed the progress of features {} times, {} correlations, {:.2f} s, of which {:.2f} s for the "
-      "schedule, {:.1f} MB sent",
-      words_of_end(result.end), result.last.objective, result.last.gap, result.last.nonzeros,
-      result.last.updates, result.last.rounds, result.last.passes, result.looked, result.pairs,
-      result.seconds, result.schedule_seconds, static_cast<double>(bytes) / 1e6);
+      "{}: objective {:.12g}, gap {:.1e}, {}\n{} in {}, {}, which computed the progress of features {}, {}, "
+      "{:.2f} s, of which {:.2f} s for the schedule, {} sent",
+      words_of_end(result.end), result.last.objective, result.last.gap,
+      counted(result.last.nonzeros, "nonzero weight"), counted(result.last.updates, "update"),
+      counted(result.last.rounds, "round"),
+      result.last.passes == 1 ? "1 pass" : fmt::format("{} passes", result.last.passes),
+      counted(result.looked, "time"), counted(result.pairs, "correlation"), result.seconds,
+      result.schedule_seconds, bytes_text(bytes));
 }
 
 // Returns the bytes that all ranks have sent since each had sent `before`. Collective.
@@ -199,9 +203,9 @@ void check_lasso_effects(const LassoSpec& what) {
 }
 
 std::string opening_words(const LassoData& data, const LassoOptions& how, int ranks) {
-  return fmt::format("Lasso, schedule {}: {}, {} samples, {} features, {} rank{}, {} updates per round",
-                     word_of(how.schedule), data.name, data.samples, data.features, ranks,
-                     ranks == 1 ? "" : "s", how.updates);
+  return fmt::format("Lasso, schedule {}: {}, {}, {}, {}, {} per round", word_of(how.schedule), data.name,
+                     counted(data.samples, "sample"), counted(data.features, "feature"),
+                     counted(ranks, "rank"), counted(how.updates, "update"));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "starling/base/atomic_file.h"
+#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
@@ -87,9 +88,9 @@ std::string size_text(double bytes) {
 std::string result_text(const LbfgsResult& result) {
   const MinimizeState& state = result.state;
   std::string text =
-      fmt::format("{}: objective {:.12g}, largest gradient {:.1e}, {} iterations, {} evaluations, {:.2f} s\n",
-                  words_of(result.end), state.objective, state.largest_gradient, state.iterations,
-                  state.evaluations, result.seconds);
+      fmt::format("{}: objective {:.12g}, largest gradient {:.1e}, {}, {}, {:.2f} s\n", words_of(result.end),
+                  state.objective, state.largest_gradient, counted(state.iterations, "iteration"),
+                  counted(state.evaluations, "evaluation"), result.seconds);
   text += fmt::format(
       "the coordinator gave {} instructions, with {} of scalars; {} of weights and gradients "
       "went from rank to rank\n",

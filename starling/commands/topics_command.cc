@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/commands/interrupted_text.h"
 #include "starling/commands/progress_lines.h"
@@ -221,12 +222,12 @@ std::string result_json(const TopicResult& result, const TopicReport& report, co
 }
 
 std::string result_text(const TopicResult& result, const TopicReport& report, const TopicOptions& how) {
-  std::string text = fmt::format("{} topic{} after {} sweep{} in {:.2f} s; the start took {:.2f} s",
-                                 how.model.topics, how.model.topics == 1 ? "" : "s", result.sweeps,
-                                 result.sweeps == 1 ? "" : "s", result.seconds, result.start_seconds);
+  std::string text =
+      fmt::format("{} after {} in {:.2f} s; the start took {:.2f} s", counted(how.model.topics, "topic"),
+                  counted(result.sweeps, "sweep"), result.seconds, result.start_seconds);
   if (report.score)
-    text += fmt::format("\nperplexity {:.1f} on {} held-out tokens", report.score->perplexity,
-                        report.score->tokens);
+    text += fmt::format("\nperplexity {:.1f} on {}", report.score->perplexity,
+                        counted(report.score->tokens, "held-out token"));
   if (report.known_score)
     text += fmt::format("; that of the true topics is {:.1f}", report.known_score->perplexity);
   if (!report.cosines.empty())
@@ -241,10 +242,8 @@ std::string result_text(const TopicResult& result, const TopicReport& report, co
 }
 
 std::string opening_text(const Corpus& corpus, int32_t topics, int ranks) {
-  const auto plural = [](int64_t count) { return count == 1 ? "" : "s"; };
-  return fmt::format("Topics of {}: {} document{}, {} word{}, {} topic{}, {} rank{}", corpus.name,
-                     corpus.documents, plural(corpus.documents), corpus.words, plural(corpus.words), topics,
-                     plural(topics), ranks, plural(ranks));
+  return fmt::format("Topics of {}: {}, {}, {}, {}", corpus.name, counted(corpus.documents, "document"),
+                     counted(corpus.words, "word"), counted(topics, "topic"), counted(ranks, "rank"));
 }
 
 // Scores an exported φ, and samples nothing.

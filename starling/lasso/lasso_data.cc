@@ -11,6 +11,7 @@
 #include <new>
 #include <string_view>
 
+#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/base/keyed_normal.h"
 #include "starling/base/keyed_random.h"
@@ -236,8 +237,9 @@ LassoData make_lasso_blocks(const GeneratedBlocks& spec, int rank, int ranks) {
 void check_lasso_data(const LassoData& data) {
   if (data.samples < 1) throw DataError(data.name + ": no samples");
   if (data.count < 1)
-    throw DataError(
-        fmt::format("{}: {} samples, so that a rank has none; use fewer ranks", data.name, data.samples));
+    throw DataError(fmt::format("{}: {}, so that a rank has none; use at most {}, for example -n {}",
+                                data.name, counted(data.samples, "sample"), counted(data.samples, "rank"),
+                                data.samples));
   if (data.features < 1) throw DataError(fmt::format("{}: no features", data.name));
   for (size_t k = 0; k < data.columns.size(); ++k) {
     if (!std::isfinite(data.columns[k]))
