@@ -72,6 +72,13 @@ class Lasso(ProgramTest):
         self.assertEqual(result_of(events)["end"], "ended after the given number of updates")
         self.assertEqual([e for e in events if e["event"] == "schedule"], [])
 
+    def test_the_table_names_a_schedule_before_it_runs(self):
+        lines = self.completed([STARLING, "lasso"]).stdout.splitlines()
+        rows = lines[next(i for i, line in enumerate(lines) if line.startswith("Updates that each schedule needs")) + 1:]
+        for number, word in enumerate(("strads", "active-set", "cyclic", "random", "unchecked"), 1):
+            at = rows.index(f"  {number} of 5: {word} …")
+            self.assertEqual(rows[at + 1].split()[0], word, rows)
+
     def test_one_sample_has_one_rank_and_singular_words(self):
         out = self.completed([STARLING, "lasso", "--samples", "1", "--features", "1", "--block", "1", "--nonzeros", "1"]).stdout
         self.assertIn("1 sample, 1 feature, 1 rank, 64 updates per round", out)

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include <chrono>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -24,6 +26,9 @@
 
 namespace starling {
 namespace {
+
+constexpr const char* kComparedSchedules[] = {"strads", "active-set", "cyclic", "random", "unchecked"};
+constexpr Nanoseconds kLongestSilence = std::chrono::seconds(5);  // in the comparison of schedules
 
 LassoOptions lasso_options(const RunSpec& spec, const LassoSpec& what) {
   LassoOptions options;
@@ -146,12 +151,24 @@ bool compare_schedules(LassoOptions options, const LassoData& data, const LassoP
   options.max_updates = 200 * data.features;
   const bool speaks = parts.group.rank() == 0;
   if (speaks && !json)
-    print_line(fmt::format("Updates that each schedule needs to the objective {:.10g}:", *options.target));
-  for (const char* word : {"strads", "active-set", "cyclic", "random", "unchecked"}) {
+    print_line(fmt::format("Updates that each schedule needs to the objective {:.10g}, of at most {}:",
+                           *options.target, options.max_updates));
+  Nanoseconds shown{};  // when the last line was printed
+  for (size_t i = 0; i < std::size(kComparedSchedules); ++i) {
+    const char* word = kComparedSchedules[i];
+    if (speaks && !json)
+      print_line(fmt::format("  {} of {}: {} …", i + 1, std::size(kComparedSchedules), word));
+    shown = parts.clock.now();
     options.schedule = parse_schedule(word);
     LassoData copy = data;
-    const LassoResult result =
-        solve_lasso(options, {.group = parts.group, .data = copy, .clock = parts.clock, .stop = parts.stop});
+    LassoParts own{.group = parts.group, .data = copy, .clock = parts.clock, .stop = parts.stop};
+    if (!json)
+      own.on_pass = [&](const LassoProgress& at) {
+        if (parts.clock.now() - shown < kLongestSilence) return;
+        shown = parts.clock.now();
+        print_line(fmt::format("  {:<11} {:>9} updates so far", word, at.updates));
+      };
+    const LassoResult result = solve_lasso(options, own);
     if (result.end == LassoEnd::kStopped) return false;
     if (!speaks) continue;
     if (json) {
