@@ -28,7 +28,7 @@ namespace starling {
 namespace {
 
 constexpr const char* kComparedSchedules[] = {"strads", "active-set", "cyclic", "random", "unchecked"};
-constexpr Nanoseconds kLongestSilence = std::chrono::seconds(5);  // in the comparison of schedules
+constexpr Nanoseconds kTableToldEvery = std::chrono::seconds(5);  // in the comparison of schedules
 
 LassoOptions lasso_options(const RunSpec& spec, const LassoSpec& what) {
   LassoOptions options;
@@ -164,7 +164,7 @@ bool compare_schedules(LassoOptions options, const LassoData& data, const LassoP
     LassoParts own{.group = parts.group, .data = copy, .clock = parts.clock, .stop = parts.stop};
     if (!json)
       own.on_pass = [&](const LassoProgress& at) {
-        if (parts.clock.now() - shown < kLongestSilence) return;
+        if (parts.clock.now() - shown < kTableToldEvery) return;
         shown = parts.clock.now();
         print_line(fmt::format("  {:<11} {:>9} updates so far", word, at.updates));
       };

@@ -5,13 +5,15 @@
 namespace starling {
 namespace {
 
-constexpr int64_t kLines = 20;
+constexpr int64_t kLinesOfLoop = 20;
 constexpr Nanoseconds kLongestSilence = std::chrono::seconds(10);
 
 }  // namespace
 
 ProgressLines::ProgressLines(const Clock& clock, int64_t parts, bool all)
-    : clock_(clock), parts_(parts), every_(all || parts <= kLines ? 1 : (parts + kLines - 1) / kLines) {}
+    : clock_(clock),
+      parts_(parts),
+      every_(all || parts <= kLinesOfLoop ? 1 : (parts + kLinesOfLoop - 1) / kLinesOfLoop) {}
 
 bool ProgressLines::is_due(int64_t part, bool wanted) {
   const Nanoseconds now = clock_.now();
