@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"

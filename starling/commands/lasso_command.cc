@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "starling/base/atomic_file.h"
-#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "starling/base/atomic_file.h"
-#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/commands/generated_options.h"
 #include "starling/commands/interrupted_text.h"
@@ -26,6 +25,7 @@
 #include "starling/spec/emulation.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {

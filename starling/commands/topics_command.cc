@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/commands/interrupted_text.h"
 #include "starling/commands/progress_lines.h"

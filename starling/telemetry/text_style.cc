@@ -42,6 +42,14 @@ std::string with_thousands(int64_t value) {
   return value < 0 ? "-" + digits : digits;
 }
 
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", with_thousands(count), noun, count == 1 ? "" : "s");
+}
+
+std::string ranks_text(int64_t ranks) {
+  return counted(ranks, "rank");
+}
+
 std::string significant(double value) {
   if (!std::isfinite(value)) return fmt::format("{}", value);
   const double size = std::abs(value);

@@ -12,7 +12,9 @@ enum class Color { kPlain, kBold, kDim, kGreen, kYellow, kRed, kCyan };
 // Returns `text` between the escape sequences of `color`, or unchanged if `on` is false.
 std::string paint(bool on, Color color, std::string_view text);
 
-std::string with_thousands(int64_t value);  // 1,234,567
+std::string with_thousands(int64_t value);                  // 1,234,567
+std::string counted(int64_t count, std::string_view noun);  // "1 step", "1,200 steps"
+std::string ranks_text(int64_t ranks);                      // "1 rank", "2 ranks"
 std::string significant(
     double value);  // at least four significant digits, no exponent between 1e-4 and 1e7: 0.3127, 12,345
 std::string percent(double share);       // 0.0312 → "3.1 %"
