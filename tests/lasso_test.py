@@ -79,8 +79,8 @@ class Lasso(ProgramTest):
             at = rows.index(f"  {number} of 5: {word} …")
             self.assertEqual(rows[at + 1].split()[0], word, rows)
 
-    def test_one_sample_has_one_rank_and_singular_words(self):
-        out = self.completed([STARLING, "lasso", "--samples", "1", "--features", "1", "--block", "1", "--nonzeros", "1"]).stdout
+    def test_one_sample_has_singular_words_and_one_rank(self):
+        out = self.completed([STARLING, "lasso", "-n", "1", "--samples", "1", "--features", "1", "--block", "1", "--nonzeros", "1"]).stdout
         self.assertIn("1 sample, 1 feature, 1 rank, 64 updates per round", out)
         path = pathlib.Path(self.path("one.csv"))
         path.write_text("1,2\n", encoding="ascii")

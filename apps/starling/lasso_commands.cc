@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "apps/starling/invocation.h"
 #include "apps/starling/number_option.h"
@@ -16,9 +15,7 @@ constexpr int64_t kLassoRanks = 2;  // of the example
 int run_lasso_command(const Invocation& invocation) {
   Config config = invocation.flags.read();
   if (read_environment(::environ).identity.origin == ProcessOrigin::kAlone) {
-    const LassoSpec& what = invocation.lasso;
-    if (!is_given(config.origins, "train.ranks"))
-      config.spec.train.ranks = what.data.empty() ? std::min(kLassoRanks, what.samples) : kLassoRanks;
+    if (!is_given(config.origins, "train.ranks")) config.spec.train.ranks = kLassoRanks;
     count_ranks(config);
   }
   return lasso_command(config.spec, invocation.lasso, invocation.options);

@@ -11,7 +11,6 @@
 #include <new>
 #include <string_view>
 
-#include "starling/base/counted.h"
 #include "starling/base/error.h"
 #include "starling/base/keyed_normal.h"
 #include "starling/base/keyed_random.h"
@@ -237,9 +236,9 @@ LassoData make_lasso_blocks(const GeneratedBlocks& spec, int rank, int ranks) {
 void check_lasso_data(const LassoData& data) {
   if (data.samples < 1) throw DataError(data.name + ": no samples");
   if (data.count < 1)
-    throw DataError(fmt::format("{}: {}, so that a rank has none; use at most {}, for example -n {}",
-                                data.name, counted(data.samples, "sample"), counted(data.samples, "rank"),
-                                data.samples));
+    throw DataError(fmt::format(
+        "{0}: {1} sample{2}, so that a rank has none; use at most {1} rank{2}, for example -n {1}", data.name,
+        data.samples, data.samples == 1 ? "" : "s"));
   if (data.features < 1) throw DataError(fmt::format("{}: no features", data.name));
   for (size_t k = 0; k < data.columns.size(); ++k) {
     if (!std::isfinite(data.columns[k]))
