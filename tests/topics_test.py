@@ -48,7 +48,7 @@ class Topics(ProgramTest):
         self.assertEqual(sum(e["event"] == "sweep" for e in events), 100)
 
     def test_a_person_sees_a_few_lines_of_the_sweeps(self):
-        words = ["topics", "--topics", 3, "--sweeps", 100, self.bag()]
+        words = ["topics", "-n", 1, "--topics", 3, "--sweeps", 100, self.bag()]
         for more, least, most in (([], 21, 40), (["-v"], 100, 100)):  # a line is due at least every 10 s
             out = self.completed([STARLING, *map(str, words), *more]).stdout
             lines = [line for line in out.splitlines() if line.startswith("sweep ")]
