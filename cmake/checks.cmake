@@ -101,7 +101,7 @@ if(TARGET starling)
     endforeach()
     list(APPEND names warm_start own_program fit loop nest blocks device ports extend embed stalled_disk
       stalled_data paused_reader train run_end exchanges compare verify resume share run_folder faults failure full_disk
-      bad_input served factorize lbfgs mcmc lasso topics autoencoder place queue hosts launch_train comm why ckpt compress)
+      bad_input served factorize lbfgs mcmc lasso topics autoencoder interrupted place queue hosts launch_train comm why ckpt compress)
     starling_python_tests(slurm PROPERTIES LABELS processes RESOURCE_LOCK slurm)
   endif()
   starling_python_tests(${names} PROPERTIES LABELS processes)

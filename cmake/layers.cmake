@@ -27,8 +27,9 @@ starling_torch_free(run checked_config folder/earlier_files folder/resume_comman
   folder/tuning_file freed_memory message/command_page message/diagnosis message/dry_run message/help
   message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups stop_signal thread_waiting)
 starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run
-  compress_command cpu_topology doctor doctor_machine exchange_measurement factorize_command launch_command
-  lasso_command lbfgs_command mcmc_command own_program read_samples place_methods place_stop queue_command topics_command topics_export tour why_command)
+  compress_command cpu_topology doctor doctor_machine exchange_measurement factorize_command generated_options interrupted_text
+  launch_command
+  lasso_command lbfgs_command mcmc_command own_program progress_lines read_samples place_methods place_stop queue_command result_folder topics_command topics_export tour why_command)
 
 starling_layer(base      LIBS Threads::Threads)
 starling_layer(weights   SERIAL)

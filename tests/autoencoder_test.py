@@ -301,7 +301,7 @@ class Autoencoder(ProgramTest):
                                       (["--data", "grammar"], 2, "reads images"),
                                       (["--memory-limit", "0.1"], 1, "limit is 0.1 MB"),
                                       (["--lr", "1e30", "--steps", 9], 6, "decrease --lr"),
-                                      (["--save-filters", self.path("nowhere")], 2, "not a folder"),
+                                      (["--save-filters", self.path("no/where")], 2, "not a folder"),
                                       (["--save-features", self.path("no/where.npy")], 2, "not a folder"),
                                       (["--save-features", self.path("f.npy"), "--set",
                                         "data.augment=true"], 2, "images are random")):

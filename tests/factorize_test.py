@@ -1,8 +1,7 @@
 """`starling factorize` and `starling bench scaling`, as a user runs them."""
 import array
-import os
 
-from program import SMALL, ProgramTest, main, result_of
+from program import SMALL, STARLING, ProgramTest, main, result_of
 
 MADE = ["--rows", 400, "--columns", 300, "--entries", 12000, "--epochs", 6, "--lr", 0.05]
 
@@ -24,7 +23,6 @@ def numbers_of_npy(path):
 class Factorize(ProgramTest):
     def factorize(self, name, *args):
         folder = self.path(name)
-        os.mkdir(folder)
         events, _ = self.run_program("factorize", "--json", *MADE, "--save-factors", folder, *args)
         self.assertEqual(sum(e["event"] == "epoch" for e in events), 6)
         return result_of(events), numbers_of_npy(folder + "/W.npy"), numbers_of_npy(folder + "/H.npy")
@@ -78,6 +76,16 @@ class Factorize(ProgramTest):
         _, err = self.run_program(*words, "--epochs", 6, status=2)  # by the rotation
         self.assertIn("checkpoint of another run", err)
 
+    def test_few_entries_have_no_test_entries_and_small_sizes(self):
+        path = self.path("ratings.txt")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("0 0 5\n1 1 3\n")
+        words = ["factorize", "-n", "1", "--test-share", "1e-9", "--epochs", "1", path]
+        out = self.completed([STARLING, *words]).stdout
+        self.assertRegex(out, r"rmse [0-9.]+, there are no test entries; .* at most [0-9.]+ kB, and all entries and factors are 280 B")
+        events, _ = self.run_program(*words, "--json")
+        self.assertEqual(result_of(events)["test_rmse"], -1)
+
     def test_what_cannot_be_is_refused(self):
         path = self.path("ratings.csv")
         with open(path, "w", encoding="ascii") as f:
@@ -90,7 +98,8 @@ class Factorize(ProgramTest):
                                       (["--priority", "nan"], 2, "--priority"),
                                       (["--epochs", "1e300"], 2, "--epochs"),
                                       (["--rows", "1", "-n", "2"], 2, "ranks"),
-                                      (["--save-factors", self.path("nowhere")], 2, "not a folder")):
+                                      ([path, "--rows", "5"], 2, "--rows: the option describes generated data, which RATINGS replaces"),
+                                      (["--save-factors", self.path("no/where")], 2, "not a folder")):
             with self.subTest(words=words):
                 _, err = self.run_program("factorize", *words, status=status)
                 self.assertIn(reason, err)

@@ -4,7 +4,7 @@ import random
 import signal
 
 from lbfgs_test import weights_of_npy
-from program import ProgramTest, events_of, main, result_of
+from program import STARLING, ProgramTest, events_of, main, result_of
 
 SMALL = ["--samples", 100, "--features", 200, "--block", 20, "--nonzeros", 10]
 
@@ -72,12 +72,32 @@ class Lasso(ProgramTest):
         self.assertEqual(result_of(events)["end"], "ended after the given number of updates")
         self.assertEqual([e for e in events if e["event"] == "schedule"], [])
 
+    def test_the_table_names_a_schedule_before_it_runs(self):
+        lines = self.completed([STARLING, "lasso"]).stdout.splitlines()
+        rows = lines[next(i for i, line in enumerate(lines) if line.startswith("Updates that each schedule needs")) + 1:]
+        for number, word in enumerate(("strads", "active-set", "cyclic", "random", "unchecked"), 1):
+            at = rows.index(f"  {number} of 5: {word} …")
+            self.assertEqual(rows[at + 1].split()[0], word, rows)
+
+    def test_one_sample_has_singular_words_and_one_rank(self):
+        out = self.completed([STARLING, "lasso", "-n", "1", "--samples", "1", "--features", "1", "--block", "1", "--nonzeros", "1"]).stdout
+        self.assertIn("1 sample, 1 feature, 1 rank, 64 updates per round", out)
+        path = pathlib.Path(self.path("one.csv"))
+        path.write_text("1,2\n", encoding="ascii")
+        _, err = self.run_program("lasso", path, status=3)
+        self.assertIn("one.csv: 1 sample, so that a rank has none; use at most 1 rank, for example -n 1", err)
+
     def test_what_cannot_be_is_refused(self):
         path = pathlib.Path(self.path("bad.npy"))
         path.write_bytes(b"\x93NUMPY\x01\x00")
         for words, status, reason in ((["--schedule", "best"], 2, "--schedule"), (["--rho", "0"], 2, "--rho"),
                                       (["--nonzeros", "9", "--features", "8"], 2, "--nonzeros"),
                                       (["--target", "nan"], 2, "--target"),
+                                      (["--lambda", "-1"], 2, "--lambda: -1 is too small; give a number of at least 0"),
+                                      (["--rho", "x"], 2, "--rho: x is not a number; give one from 0 to 1"),
+                                      ([path, "--samples", "5"], 2, "--samples: the option describes generated data, which DATA replaces"),
+                                      ([path, "--noise", "2"], 2, "--noise: the option"),
+                                      (["--lambda", "0.05", "--lambda-share", "0.2"], 2, "--lambda-share: --lambda gives the penalty"),
                                       (["--exchange", "gossip"], 2, "--exchange"),
                                       ([self.path("absent")], 3, "cannot be opened"), ([path], 3, "header"),
                                       (["--schedule", "unchecked"], 6, "diverged")):

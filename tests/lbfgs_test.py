@@ -161,6 +161,7 @@ class Lbfgs(ProgramTest):
                                       ([file("far", "0,1e18,0\n1,2e18,1\n2,3e18,0\n")], 6, "scale the features"),
                                       (["-n", "2", "--emulate", "slow-rank=7:2x"], 2, "names rank 7, but the last of 2 ranks is rank 1"),
                                       ([*map(str, SMALL), "--positive", "7"], 3, "no sample has the label 7 of --positive; labels are 0, 1"),
+                                      ([file("labels", "1,2\n3,1\n"), "--samples", "5"], 2, "--samples: the option describes generated data"),
                                       (["-n", "1", "--compare-portions"], 2, "two ranks")):
             with self.subTest(words=words):
                 _, err = self.run_program("lbfgs", *map(str, words), status=status)

@@ -185,6 +185,7 @@ class Mcmc(ProgramTest):
                  (["--model", "gaussian", "x.csv"], 2, "leave out DATA"),
                  ([self.path("absent")], 3, "cannot be opened"),
                  ([self.path("labels")], 3, "neither 0 nor 1"),
+                 ([self.path("labels"), "--features", "5"], 2, "--features: the option describes generated data, which DATA replaces"),
                  (["digits"], 2, "mcmc reads a CSV file"),
                  (["--exchange", "gossip"], 2, "--exchange"),
                  (["--save-draws", self.path("no/d.npy")], 5, "no/d.npy"),

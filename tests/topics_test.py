@@ -47,6 +47,15 @@ class Topics(ProgramTest):
         self.assertGreater(result["bytes_sent"], 0)
         self.assertEqual(sum(e["event"] == "sweep" for e in events), 100)
 
+    def test_a_person_sees_a_few_lines_of_the_sweeps(self):
+        words = ["topics", "-n", 1, "--topics", 3, "--sweeps", 100, self.bag()]
+        for more, least, most in (([], 21, 40), (["-v"], 100, 100)):  # a line is due at least every 10 s
+            out = self.completed([STARLING, *map(str, words), *more]).stdout
+            lines = [line for line in out.splitlines() if line.startswith("sweep ")]
+            self.assertTrue(least <= len(lines) <= most, out)
+            self.assertIn("sweep  100", lines[-1])
+            self.assertRegex(out, r"model [0-9.]+ kB; rank 0 sent 0 B and received 0 B")
+
     def test_every_number_of_ranks_finds_the_topics_of_a_file_and_writes_them(self):
         path = self.bag()
         vocabulary = self.path("vocab.txt")
@@ -55,7 +64,6 @@ class Topics(ProgramTest):
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
                 out = self.path(f"out{ranks}")
-                os.mkdir(out)
                 words = ["--topics", 3, "--sweeps", 40, "--vocabulary", vocabulary, "--save-topics", out]
                 events, _ = self.run_program("topics", "--json", "-n", ranks, *words, path)
                 result = result_of(events)
@@ -154,6 +162,7 @@ class Topics(ProgramTest):
             f.write("3\n4\n0\n")
         with open(self.path("one"), "w", encoding="ascii") as f:
             f.write("2\n4\n2\n1 1 5\n2 2 1\n")
+        write_bag(self.path("singles"), [[0]] * 40, 4)
         for name, text in (("short", "3\n4\n"), ("word", "2\n4\n1\n1 5 1\n"), ("text", "2\n4\n1\n1 x 1\n"),
                            ("fewer", "2\n4\n9\n1 1 1\n"), ("other", "1\n7\n1\n1 1 1\n"), ("phi", "no array")):
             with open(self.path(name), "w", encoding="ascii") as f:
@@ -167,8 +176,11 @@ class Topics(ProgramTest):
                  ([path, "--score", self.path("phi")], 3, "no .npy file"),
                  ([path, "--vocabulary", self.path("word"), "--save-topics", self.dir, "--sweeps", 1], 3, "4 lines"),
                  ([path, "--vocabulary", self.path("word")], 2, "give --save-topics, too"),
-                 (["-n", 1, self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens; use a larger"),
-                 (["-n", 2, self.path("one")], 2, "0.05 of 2 documents holds out no document with two tokens"),
+                 ([self.path("one")], 2, "0.05 of 2 documents is less than one document; use a larger"),
+                 (["-n", 2, self.path("one")], 2, "0.05 of 2 documents is less than one document"),
+                 ([self.path("singles")], 2, "0.05 of 40 documents holds out no document with two tokens; use a larger"),
+                 ([self.path("empty")], 3, "empty: no document has a token; give documents with words"),
+                 (["-n", 2, self.path("empty")], 3, "empty: no document has a token"),
                  ([self.path("empty"), "--test-share", 0], 3, "no document for training has a token"),
                  ([self.path("one"), "--held-out", self.path("empty")], 3, "no document has two tokens"),
                  ([path, "--words", 7], 2, "--words: DOCWORD has its own words"),
@@ -184,9 +196,15 @@ class Topics(ProgramTest):
                  (["--beta", "1e-9"], 2, "--beta"),
                  (["--sampler", "gibbs"], 2, "write light or saber"),
                  (["--start", "warm"], 2, "write anchors or random"),
-                 (["--topics", "0"], 2, "--topics"),
+                 (["--topics", "0"], 2, "--topics: 0 is too small; give a whole number from 1 to 65535"),
+                 (["--topics", "65536"], 2, "--topics: 65536 is too large; give a whole number from 1 to 65535"),
+                 (["--topics", "3.5"], 2, "--topics: 3.5 is no whole number; give one from 1 to 65535"),
+                 (["--topics", "abc"], 2, "--topics: abc is no whole number"),
+                 (["--sweeps", "0"], 2, "--sweeps: 0 is too small; give a whole number of at least 1"),
+                 (["--sweeps", "99999999999999999999"], 2, "is too large; give a whole number of at most 1099511627776"),
+                 (["--sweeps", "1e3"], 2, "write the digits of a whole number"),
                  (["--alpha", "0"], 2, "--alpha"),
-                 (["--save-topics", self.path("nowhere")], 2, "not a folder"),
+                 (["--save-topics", self.path("no/where")], 2, "not a folder"),
                  (["--exchange", "gossip"], 2, "--exchange"))
         for words, status, reason in cases:
             with self.subTest(words=words):

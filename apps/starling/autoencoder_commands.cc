@@ -42,7 +42,7 @@ void add_layer_option(CLI::App& command, const std::string& name, std::vector<in
                       const std::string& help) {
   command.add_option(name, numbers, help)
       ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
+      ->check([](const std::string& text) { return refuse_number<int64_t>(text, 1, 1 << 20); })
       ->type_name("LIST");
 }
 

@@ -50,8 +50,8 @@ void add_loop(CLI::App& command, LassoSpec& what) {
       "X", 0, 1e300);
   command.add_option("--target", what.target, "The run also ends when the objective is at most this")
       ->type_name("X");
-  add_number_option(command, "--max-updates", what.max_updates, "Largest number of updates", "N", 1,
-                    int64_t{1} << 50);
+  add_number_option(command, "--max-updates", what.max_updates,
+                    "Updates after which the run ends, at the end of their round", "N", 1, int64_t{1} << 50);
   command.add_option("--checkpoint", what.checkpoint, "Folder for checkpoints, from which a run goes on")
       ->type_name("DIR");
   add_number_option(command, "--checkpoint-every", what.checkpoint_every,

@@ -18,6 +18,8 @@
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
+#include "starling/commands/interrupted_text.h"
+#include "starling/commands/result_folder.h"
 #include "starling/commands/training_images.h"
 #include "starling/factor/npy.h"
 #include "starling/grid/train_autoencoder.h"
@@ -144,8 +146,15 @@ void check_target(const char* flag, const std::string& path, int rank) {
   }
 }
 
-// Tests the files that follow the training. Collective.
+// Returns the folder of a file, or "" for a file of the working directory.
+std::string folder_of(const std::string& file) {
+  return std::filesystem::path(file).parent_path().string();
+}
+
+// Makes the folders of the files that follow the training, and tests the files. Collective.
 void check_targets(const AutoencoderSpec& what, size_t layers, Group& group) {
+  make_result_folder(group, "--save-filters", what.save);
+  make_result_folder(group, "--save-features", folder_of(what.save_features));
   agree_on_success(group, [&] {
     for (size_t l = 0; !what.save.empty() && l < layers; ++l)
       for (const char* kind : {"encoder", "decoder"})
@@ -300,14 +309,8 @@ void check_autoencoder_command(const RunSpec& spec, const AutoencoderSpec& what)
   refuse_what_is_ignored(spec);
   if (spec.train.precision == Precision::kBf16)
     throw ConfigError("--precision", "autoencoder computes in fp32 or fp64");
-  if (!what.save.empty() && !std::filesystem::is_directory(what.save))
-    throw ConfigError("--save-filters",
-                      fmt::format("{} is not a folder: make it first; the ranks write encoder-1.npy, "
-                                  "decoder-1.npy and so on into it",
-                                  what.save));
-  const std::filesystem::path folder = std::filesystem::path(what.save_features).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw ConfigError("--save-features", fmt::format("{} is not a folder: make it first", folder.string()));
+  check_result_folder("--save-filters", what.save);
+  check_result_folder("--save-features", folder_of(what.save_features));
   if (!what.save_features.empty() && spec.data.augment)
     throw ConfigError("--save-features", "augmented images are random; leave out data.augment");
 }
@@ -360,7 +363,11 @@ int run_autoencoder(const AutoencoderSpec& what, const CommandOptions& options, 
            }});
   barrier(environment.group);  // now all parts of the files are written
   const int64_t peak = largest_over_ranks(environment.group, memory.peak());
-  if (speaks) print_line(options.json ? result_json(result, how, grid, peak) : result_words(result, peak));
+  if (speaks && options.json) print_line(result_json(result, how, grid, peak));
+  const int64_t steps = how.steps * std::ssize(how.layers);
+  if (speaks && !options.json)
+    print_line(result.interrupted ? interrupted_text({"step", result.steps, steps, what.checkpoint})
+                                  : result_words(result, peak));
   return result.interrupted ? interrupted_status(session) : 0;
 }
 

@@ -5,18 +5,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/commands/generated_options.h"
+#include "starling/commands/interrupted_text.h"
+#include "starling/commands/result_folder.h"
 #include "starling/factor/factorize.h"
 #include "starling/factor/npy.h"
 #include "starling/run/rank_program.h"
 #include "starling/server/serve.h"
 #include "starling/spec/strategy_table.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -92,11 +95,12 @@ std::string result_line(const FactorizeResult& result, const RunSpec& spec, bool
                                   {"matrix_bytes", result.matrix_bytes}}
         .dump();
   }
-  const std::string test =
-      result.test_rmse >= 0 ? fmt::format(", on test entries {:.4f}", result.test_rmse) : "";
-  return fmt::format("rmse {:.4f}{}; {:.3g} entries/s; a rank held at most {:.1f} MB of {:.1f} MB ({:.0f} %)",
-                     result.train_rmse, test, speed, peak / 1e6, result.matrix_bytes / 1e6,
-                     100 * peak / result.matrix_bytes);
+  const std::string test = result.test_rmse >= 0 ? fmt::format("{:.4f} on test entries", result.test_rmse)
+                                                 : "there are no test entries";
+  return fmt::format(
+      "rmse {:.4f}, {}; {:.3g} entries/s; a rank held at most {}, and all entries and factors are {}",
+      result.train_rmse, test, speed, bytes_text(static_cast<uint64_t>(peak)),
+      bytes_text(static_cast<uint64_t>(result.matrix_bytes)));
 }
 
 // Writes this rank's part of W.npy and H.npy.
@@ -126,14 +130,15 @@ void check_factorize(const RunSpec& spec, const FactorizeSpec& what) {
     throw ConfigError("--priority", fmt::format("{}: give a number above 0, at most 1", what.priority));
   if (what.priority < 1 && by_tables(spec))
     throw ConfigError("--priority", "only the rotation chooses rows; leave it out with --exchange");
+  const FactorizeSpec usual;
+  refuse_beside_data(what.ratings, "RATINGS",
+                     {{what.rows != usual.rows, "--rows"},
+                      {what.columns != usual.columns, "--columns"},
+                      {what.entries != usual.entries, "--entries"}});
   const std::string& s = spec.exchange.staleness;
   if (s != "inf" && (s.empty() || s.size() > 9 || s.find_first_not_of("0123456789") != std::string::npos))
     throw ConfigError("--staleness", fmt::format("\"{}\" must be 0, a number of steps, or inf", s));
-  if (!what.save.empty() && !std::filesystem::is_directory(what.save)) {
-    throw ConfigError(
-        "--save-factors",
-        fmt::format("{} is not a folder: make it first; the ranks write W.npy and H.npy into it", what.save));
-  }
+  check_result_folder("--save-factors", what.save);
 }
 
 int factorize(const FactorizeSpec& what, const CommandOptions& options, Session& session) {
@@ -145,13 +150,15 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
                 DataType::kFp32);
     return 0;
   }
+  make_result_folder(environment.group, "--save-factors", what.save);
   const auto source = ratings_of(what, spec.train.seed);
   const FactorizeOptions how = factor_options(spec, what);
   const int ranks = environment.group.size(), rank = environment.group.rank();
   if (source->rows() < ranks || source->columns() < ranks)
-    throw ConfigError(
-        "--ranks", fmt::format("{} ranks for {} rows and {} columns: some would have none; use fewer", ranks,
-                               source->rows(), source->columns()));
+    throw ConfigError("--ranks",
+                      fmt::format("{} ranks for {} and {}: some would have none; use at most -n {}", ranks,
+                                  counted(source->rows(), "row"), counted(source->columns(), "column"),
+                                  std::min(source->rows(), source->columns())));
   MemoryBudget budget(static_cast<size_t>(what.memory_limit_mb * 1e6));
   FactorizeParts parts{environment.group, *source, budget, environment.process.clock, {}};
   const bool speaks = rank == 0;
@@ -180,7 +187,12 @@ int factorize(const FactorizeSpec& what, const CommandOptions& options, Session&
         factorize_by_rotation<float>(how, parts, [&](const Factors<float>& factors) { save(factors, true); });
   }
   barrier(environment.group);  // now all parts of the files are written
-  if (speaks) print_line(result_line(result, spec, options.json));
+  if (speaks && result.interrupted && !options.json) {
+    print_line(interrupted_text({"epoch", result.epochs, how.epochs, what.checkpoint,
+                                 what.save.empty() ? "" : what.save + " has the factors so far"}));
+  } else if (speaks) {
+    print_line(result_line(result, spec, options.json));
+  }
   return result.interrupted ? interrupted_status(session) : 0;
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include <chrono>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -12,6 +14,8 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/generated_options.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/factor/npy.h"
 #include "starling/lasso/solve_lasso.h"
 #include "starling/run/rank_program.h"
@@ -21,6 +25,9 @@
 
 namespace starling {
 namespace {
+
+constexpr const char* kComparedSchedules[] = {"strads", "active-set", "cyclic", "random", "unchecked"};
+constexpr Nanoseconds kTableToldEvery = std::chrono::seconds(5);  // in the comparison of schedules
 
 LassoOptions lasso_options(const RunSpec& spec, const LassoSpec& what) {
   LassoOptions options;
@@ -76,8 +83,8 @@ std::string pass_line(const LassoProgress& at, bool json) {
         {"gap", at.gap},   {"nonzeros", at.nonzeros}, {"seconds", at.seconds}}
         .dump();
   }
-  return fmt::format("{:>9} updates  objective {:.10g}  gap {:.1e}  {} nonzero weights", at.updates,
-                     at.objective, at.gap, at.nonzeros);
+  return fmt::format("{:>9} updates  objective {:.10g}  gap {:.1e}  {}", at.updates, at.objective, at.gap,
+                     counted(at.nonzeros, "nonzero weight"));
 }
 
 // bytes: that all ranks have sent.
@@ -108,12 +115,14 @@ nlohmann::ordered_json result_fields(const LassoResult& result, const LassoOptio
 
 std::string result_words(const LassoResult& result, uint64_t bytes) {
   return fmt::format(
-      "{}: objective {:.12g}, gap {:.1e}, {} nonzero weights\n{} updates in {} rounds, {} passes, which "
-      "computed the progress of features {} times, {} correlations, {:.2f} s, of which {:.2f} s for the "
-      "schedule, {:.1f} MB sent",
-      words_of_end(result.end), result.last.objective, result.last.gap, result.last.nonzeros,
-      result.last.updates, result.last.rounds, result.last.passes, result.looked, result.pairs,
-      result.seconds, result.schedule_seconds, static_cast<double>(bytes) / 1e6);
+      "{}: objective {:.12g}, gap {:.1e}, {}\n{} in {}, {}, which computed the progress of features {}, {}, "
+      "{:.2f} s, of which {:.2f} s for the schedule, {} sent",
+      words_of_end(result.end), result.last.objective, result.last.gap,
+      counted(result.last.nonzeros, "nonzero weight"), counted(result.last.updates, "update"),
+      counted(result.last.rounds, "round"),
+      result.last.passes == 1 ? "1 pass" : fmt::format("{} passes", result.last.passes),
+      counted(result.looked, "time"), counted(result.pairs, "correlation"), result.seconds,
+      result.schedule_seconds, bytes_text(bytes));
 }
 
 // Returns the bytes that all ranks have sent since each had sent `before`. Collective.
@@ -141,12 +150,24 @@ bool compare_schedules(LassoOptions options, const LassoData& data, const LassoP
   options.max_updates = 200 * data.features;
   const bool speaks = parts.group.rank() == 0;
   if (speaks && !json)
-    print_line(fmt::format("Updates that each schedule needs to the objective {:.10g}:", *options.target));
-  for (const char* word : {"strads", "active-set", "cyclic", "random", "unchecked"}) {
+    print_line(fmt::format("Updates that each schedule needs to the objective {:.10g}, of at most {}:",
+                           *options.target, options.max_updates));
+  Nanoseconds shown{};  // when the last line was printed
+  for (size_t i = 0; i < std::size(kComparedSchedules); ++i) {
+    const char* word = kComparedSchedules[i];
+    if (speaks && !json)
+      print_line(fmt::format("  {} of {}: {} …", i + 1, std::size(kComparedSchedules), word));
+    shown = parts.clock.now();
     options.schedule = parse_schedule(word);
     LassoData copy = data;
-    const LassoResult result =
-        solve_lasso(options, {.group = parts.group, .data = copy, .clock = parts.clock, .stop = parts.stop});
+    LassoParts own{.group = parts.group, .data = copy, .clock = parts.clock, .stop = parts.stop};
+    if (!json)
+      own.on_pass = [&](const LassoProgress& at) {
+        if (parts.clock.now() - shown < kTableToldEvery) return;
+        shown = parts.clock.now();
+        print_line(fmt::format("  {:<11} {:>9} updates so far", word, at.updates));
+      };
+    const LassoResult result = solve_lasso(options, own);
     if (result.end == LassoEnd::kStopped) return false;
     if (!speaks) continue;
     if (json) {
@@ -183,10 +204,24 @@ void write_weights(AtomicFile& file, const LassoResult& result) {
   file.commit();
 }
 
+// Refuses options that would have no effect beside others.
+void check_lasso_effects(const LassoSpec& what) {
+  const LassoSpec usual;
+  refuse_beside_data(what.data, "DATA",
+                     {{what.samples != usual.samples, "--samples"},
+                      {what.features != usual.features, "--features"},
+                      {what.block != usual.block, "--block"},
+                      {what.correlation != usual.correlation, "--correlation"},
+                      {what.nonzeros != usual.nonzeros, "--nonzeros"},
+                      {what.noise != usual.noise, "--noise"}});
+  if (what.lambda > 0 && what.lambda_share != usual.lambda_share)
+    throw ConfigError("--lambda-share", "--lambda gives the penalty; leave out one of the two");
+}
+
 std::string opening_words(const LassoData& data, const LassoOptions& how, int ranks) {
-  return fmt::format("Lasso, schedule {}: {}, {} samples, {} features, {}, {} updates per round",
-                     word_of(how.schedule), data.name, data.samples, data.features, ranks_text(ranks),
-                     how.updates);
+  return fmt::format("Lasso, schedule {}: {}, {}, {}, {}, {} per round", word_of(how.schedule), data.name,
+                     counted(data.samples, "sample"), counted(data.features, "feature"),
+                     counted(ranks, "rank"), counted(how.updates, "update"));
 }
 
 }  // namespace
@@ -197,6 +232,7 @@ void check_lasso_command(const RunSpec& spec, const LassoSpec& what) {
   if (name != exchange_table().front().name)  // the first row is the default
     throw ConfigError("--exchange",
                       fmt::format("lasso has a loop of its own and no exchange; leave out \"{}\"", name));
+  check_lasso_effects(what);
   if (what.data.empty() && what.nonzeros > what.features)
     throw ConfigError("--nonzeros", fmt::format("{} of {} features: give at most the number of --features",
                                                 what.nonzeros, what.features));
@@ -235,9 +271,14 @@ int run_lasso(const LassoSpec& what, const CommandOptions& options, Session& ses
                     result.last.updates));
   bool interrupted = result.end == LassoEnd::kStopped;
   if (file && !interrupted) write_weights(*file, result);
-  if (speaks && !options.json) print_line(result_words(result, bytes));
-  if (original && result.end == LassoEnd::kConverged)
+  if (speaks && !options.json)
+    print_line(interrupted ? interrupted_text({"round", result.last.rounds, 0, what.checkpoint})
+                           : result_words(result, bytes));
+  if (original && result.end == LassoEnd::kConverged) {
     interrupted = !compare_schedules(how, *original, parts, result.last.objective, options.json);
+    if (interrupted && speaks && !options.json)
+      print_line("interrupted; the table of schedules is not complete");
+  }
   if (speaks && options.json) {
     nlohmann::ordered_json fields{{"event", "result"}};
     fields.update(result_fields(result, how, group.size(), bytes));

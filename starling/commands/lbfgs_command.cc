@@ -15,6 +15,8 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/generated_options.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/commands/read_samples.h"
 #include "starling/factor/npy.h"
 #include "starling/lbfgs/gather_vector.h"
@@ -86,9 +88,9 @@ std::string size_text(double bytes) {
 std::string result_text(const LbfgsResult& result) {
   const MinimizeState& state = result.state;
   std::string text =
-      fmt::format("{}: objective {:.12g}, largest gradient {:.1e}, {} iterations, {} evaluations, {:.2f} s\n",
-                  words_of(result.end), state.objective, state.largest_gradient, state.iterations,
-                  state.evaluations, result.seconds);
+      fmt::format("{}: objective {:.12g}, largest gradient {:.1e}, {}, {}, {:.2f} s\n", words_of(result.end),
+                  state.objective, state.largest_gradient, counted(state.iterations, "iteration"),
+                  counted(state.evaluations, "evaluation"), result.seconds);
   text += fmt::format(
       "the coordinator gave {} instructions, with {} of scalars; {} of weights and gradients "
       "went from rank to rank\n",
@@ -260,6 +262,10 @@ void check_lbfgs_command(const RunSpec& spec, const LbfgsSpec& what) {
     throw ConfigError("--exchange",
                       fmt::format("lbfgs has a loop of its own and no exchange; leave out \"{}\"", name));
   check_label_column(what.label);
+  const LbfgsSpec usual;
+  refuse_beside_data(
+      what.data, "DATA",
+      {{what.samples != usual.samples, "--samples"}, {what.features != usual.features, "--features"}});
   check_sample_source(what.data, "lbfgs");
   for (const Emulation::SlowRank& slow : parse_emulation(spec.train.emulate).slow_ranks) {
     if (slow.rank >= spec.train.ranks)
@@ -290,9 +296,14 @@ int run_lbfgs(const LbfgsSpec& what, const CommandOptions& options, Session& ses
     file.write(gather_vector(environment.group, lbfgs_elements(samples), result.weights));
   if (result.unsaved) std::rethrow_exception(result.unsaved);
   if (result.failed) return 0;  // rank 0 reports its fault and has a status for it
-  if (speaks && !options.json) print_line(result_text(result));
-  if (!interrupted && ranks > 1 && (what.compare_portions || is_example(spec, what)))
+  if (speaks && !options.json)
+    print_line(interrupted ? interrupted_text({"iteration", result.state.iterations, 0, what.checkpoint})
+                           : result_text(result));
+  if (!interrupted && ranks > 1 && (what.compare_portions || is_example(spec, what))) {
     interrupted = !compare_portions(how, parts, options.json);
+    if (interrupted && speaks && !options.json)
+      print_line("interrupted; the comparison of portions is not complete");
+  }
   if (speaks && options.json) print_line(result_json(result, samples, ranks, interrupted));
   return interrupted ? interrupted_status(session) : 0;
 }

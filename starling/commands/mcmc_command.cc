@@ -12,6 +12,8 @@
 
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
+#include "starling/commands/generated_options.h"
+#include "starling/commands/interrupted_text.h"
 #include "starling/commands/read_samples.h"
 #include "starling/factor/npy.h"
 #include "starling/mcmc/gaussian_posterior.h"
@@ -230,6 +232,10 @@ void check_mcmc_command(const RunSpec& spec, const McmcSpec& what) {
   if (name != exchange_table().front().name)  // the first row is the default
     throw ConfigError("--exchange", fmt::format("mcmc has no exchange; leave out \"{}\"", name));
   check_label_column(what.label);
+  const McmcSpec usual;
+  refuse_beside_data(
+      what.data, "DATA",
+      {{what.samples != usual.samples, "--samples"}, {what.features != usual.features, "--features"}});
   check_sample_source(what.data, "mcmc");
 }
 
@@ -264,6 +270,7 @@ int run_mcmc(const McmcSpec& what, const CommandOptions& options, Session& sessi
     if (known != nullptr && options.verbosity >= 0)
       compare_estimators(result, *known, how.seed, options.json);
   }
+  if (result.interrupted && !options.json) print_line(interrupted_text({.checkpoint = what.checkpoint}));
   if (options.json) print_line(mcmc_result_json(result, how, model->posterior(), ranks, known));
   return result.interrupted ? interrupted_status(session) : 0;
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,9 @@
 #include <vector>
 
 #include "starling/base/error.h"
+#include "starling/commands/interrupted_text.h"
+#include "starling/commands/progress_lines.h"
+#include "starling/commands/result_folder.h"
 #include "starling/commands/topics_export.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/run/rank_program.h"
@@ -91,13 +93,21 @@ Corpus generated_corpus(const TopicsSpec& what, const TopicModel& model, uint64_
 
 // Refuses held-out documents without a token to score. Collective.
 void check_held_out(const TopicsSpec& what, const TopicData& data, Group& group) {
-  int64_t scored = 0;
-  for (size_t d = 0; d < data.held_out.count(); ++d) scored += data.held_out.document(d).size() < 2 ? 0 : 1;
-  if (group.size() > 1) all_reduce(group, &scored, 1, DataType::kInt64, ReduceOp::kSum);
-  if (scored > 0) return;
+  // The held-out documents with two tokens, and the tokens of all documents.
+  int64_t sums[] = {0, std::ssize(data.training.word) + std::ssize(data.held_out.word)};
+  for (size_t d = 0; d < data.held_out.count(); ++d) sums[0] += data.held_out.document(d).size() < 2 ? 0 : 1;
+  if (group.size() > 1) all_reduce(group, sums, std::size(sums), DataType::kInt64, ReduceOp::kSum);
+  if (sums[0] > 0) return;
+  if (sums[1] == 0)
+    throw DataError(data.training.name + ": no document has a token; give documents with words");
   if (!what.held_out.empty())
     throw DataError(what.held_out +
                     ": no document has two tokens; give longer documents, or use --test-share");
+  if (what.test_share * static_cast<double>(data.training.documents) < 1)
+    throw ConfigError("--test-share",
+                      fmt::format("{} of {} documents is less than one document; use a larger share, "
+                                  "--held-out, or 0",
+                                  what.test_share, data.training.documents));
   throw ConfigError("--test-share",
                     fmt::format("{} of {} documents holds out no document with two tokens; use a "
                                 "larger share, --held-out, or 0",
@@ -211,11 +221,12 @@ std::string result_json(const TopicResult& result, const TopicReport& report, co
 }
 
 std::string result_text(const TopicResult& result, const TopicReport& report, const TopicOptions& how) {
-  std::string text = fmt::format("{} topics after {} sweeps in {:.2f} s; the start took {:.2f} s",
-                                 how.model.topics, result.sweeps, result.seconds, result.start_seconds);
+  std::string text =
+      fmt::format("{} after {} in {:.2f} s; the start took {:.2f} s", counted(how.model.topics, "topic"),
+                  counted(result.sweeps, "sweep"), result.seconds, result.start_seconds);
   if (report.score)
-    text += fmt::format("\nperplexity {:.1f} on {} held-out tokens", report.score->perplexity,
-                        report.score->tokens);
+    text += fmt::format("\nperplexity {:.1f} on {}", report.score->perplexity,
+                        counted(report.score->tokens, "held-out token"));
   if (report.known_score)
     text += fmt::format("; that of the true topics is {:.1f}", report.known_score->perplexity);
   if (!report.cosines.empty())
@@ -224,9 +235,14 @@ std::string result_text(const TopicResult& result, const TopicReport& report, co
   if (report.too_many)
     text += fmt::format("\nthe topics are not compared with the true ones, because there are more than {}",
                         kMostCompared);
-  text += fmt::format("\nmodel {:.1f} MB; rank 0 sent {:.1f} MB and received {:.1f} MB",
-                      result.model_bytes / 1e6, report.bytes_sent / 1e6, report.bytes_received / 1e6);
+  text += fmt::format("\nmodel {}; rank 0 sent {} and received {}", bytes_text(result.model_bytes),
+                      bytes_text(report.bytes_sent), bytes_text(report.bytes_received));
   return text;
+}
+
+std::string opening_text(const Corpus& corpus, int32_t topics, int ranks) {
+  return fmt::format("Topics of {}: {}, {}, {}, {}", corpus.name, counted(corpus.documents, "document"),
+                     counted(corpus.words, "word"), counted(topics, "topic"), counted(ranks, "rank"));
 }
 
 // Scores an exported φ, and samples nothing.
@@ -311,12 +327,7 @@ void check_topics_command(const RunSpec& spec, const TopicsSpec& what) {
                                   name));
   if (what.data.empty() && !what.held_out.empty())
     throw ConfigError("--held-out", "a generated corpus holds documents of its own out; use --test-share");
-  if (!what.save.empty() && !std::filesystem::is_directory(what.save))
-    throw ConfigError(
-        "--save-topics",
-        fmt::format("{} is not a folder: make it first, where all hosts see it; each rank writes its rows of "
-                    "phi.npy into it",
-                    what.save));
+  check_result_folder("--save-topics", what.save);
 }
 
 int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& session) {
@@ -324,6 +335,7 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
   const RunEnvironment environment = session.run_environment();
   Group& group = environment.group;
   const bool speaks = group.rank() == 0, prints = speaks && options.verbosity >= 0;
+  make_result_folder(group, "--save-topics", what.save);
   TopicOptions how = topic_options(spec, what);
   const TopicData data = topic_data(what, how.model, spec.train.seed, group);
   if (!what.score.empty()) return score_only(what, data, group, options.json);
@@ -347,18 +359,17 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
     report.known_score = score(topics_of_matrix(data.truth, how.model.topics));
   TopicParts parts{.group = group, .corpus = data.training, .rows = rows, .clock = environment.process.clock};
   parts.stop = &environment.process.stop;
+  ProgressLines lines(environment.process.clock, how.sweeps, options.json || options.verbosity > 0);
   parts.on_sweep = [&](const TopicSweep& sweep) {
     session.note_loop_step(sweep.sweep);
     report.score.reset();
     const bool due =
         sweep.sweep == how.sweeps || (what.score_every > 0 && sweep.sweep % what.score_every == 0);
     if (scores && due) report.score = score(read);
-    if (prints) print_line(sweep_line(sweep, report.score, options.json));
+    if (prints && lines.is_due(sweep.sweep, due)) print_line(sweep_line(sweep, report.score, options.json));
   };
   if (prints && !options.json) {
-    print_line(fmt::format("Topics of {}: {} documents, {} words, {} topics, {}", data.training.name,
-                           data.training.documents, how.model.words, how.model.topics,
-                           ranks_text(group.size())));
+    print_line(opening_text(data.training, how.model.topics, group.size()));
     parts.on_resumed = [&](int64_t sweep) {
       print_line(fmt::format("resumed after sweep {} of {}", sweep, what.checkpoint));
     };
@@ -373,9 +384,10 @@ int run_topics(const TopicsSpec& what, const CommandOptions& options, Session& s
     report.cosines = match_topics(group, data.truth, how.model.words, how.model.topics, read, at_once);
   if (whole && !what.save.empty()) export_topics(group, what.save, data.vocabulary, how.model, read, at_once);
   report.shard_bytes = table.finish();
-  if (speaks)
-    print_line(options.json ? result_json(result, report, how, data.training, group.size())
-                            : result_text(result, report, how));
+  if (speaks && options.json) print_line(result_json(result, report, how, data.training, group.size()));
+  if (speaks && !options.json)
+    print_line(whole ? result_text(result, report, how)
+                     : interrupted_text({"sweep", result.sweeps, how.sweeps, what.checkpoint}));
   return whole ? 0 : interrupted_status(session);
 }
 

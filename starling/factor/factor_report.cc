@@ -39,7 +39,7 @@ void add_report(FactorizeResult& result, const FactorizeOptions& options, const 
                 const RatingStripe& stripe, double training, double testing, size_t element_bytes) {
   result.train_rmse = rmse_over(parts.group, training, stripe.training_count());
   const double test_rmse = rmse_over(parts.group, testing, stripe.testing_count());
-  if (options.test_share > 0) result.test_rmse = test_rmse;
+  if (sum_over(parts.group, static_cast<double>(stripe.testing_count())) > 0) result.test_rmse = test_rmse;
   result.ratings = static_cast<int64_t>(sum_over(parts.group, static_cast<double>(stripe.training_count())));
   add_sizes(result, options, parts, element_bytes);
 }

@@ -519,6 +519,9 @@ TEST(Ratings, FilesOfTheUsualForms) {
     EXPECT_EQ(source->count(), 2);
     EXPECT_DOUBLE_EQ(source->mean(), 2.25);
   }
+  write_bytes(path, "1 2 3\n1 2 5\n");  // two entries of one cell
+  EXPECT_EQ(open_ratings(path)->count(), 2);
+  EXPECT_DOUBLE_EQ(open_ratings(path)->mean(), 4);
   for (const char* text : {"1,2,3\n1,2\n", "1,2,3\n-1,2,3\n", "1,2,3\n1,2,nan\n", "1,2,3\n1,2,3x\n",
                            "1,2,3\n1,4294967295,3\n"}) {
     write_bytes(path, text);
@@ -533,7 +536,12 @@ TEST(Ratings, FilesOfTheUsualForms) {
     write_bytes(path, text);
     EXPECT_THROW(open_ratings(path), DataError) << text;
   }
-  EXPECT_THROW(open_ratings(folder.file("absent")), DataError);
+  try {
+    open_ratings(folder.file("absent"));
+    FAIL() << "the file does not exist";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot be opened: No such file or directory; check the path"));
+  }
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
+#include "starling/base/unopened_file.h"
 
 namespace starling {
 namespace {
@@ -92,8 +93,7 @@ class RatingFile final : public RatingSource {
 
   void visit(const Take& take) const override {
     std::ifstream file(path_);
-    if (!file)
-      throw DataError(fmt::format("{}: cannot be opened; check the path and its permissions", path_));
+    if (!file) throw unopened_file(path_);
     Pieces pieces(take);
     std::string line;
     for (int64_t number = 1; std::getline(file, line); ++number) {

@@ -23,10 +23,16 @@ using Json = nlohmann::json;
 
 constexpr const char* kManifestName = "job.json";
 constexpr const char* kPartPrefix = "part-";
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;                       // since which a manifest has a hash
+constexpr int kEarliestFormat = 1;               // that can be read
 constexpr int kDeepest = 3;                      // levels of the manifest
 constexpr uint64_t kMagic = 0x31424f4a474c5453;  // of a part
 constexpr size_t kLongestMessage = 4096;
+constexpr const char* kHashName = "hash";  // of the manifest without its hash
+// The parts of older checkpoints are removed when a new one is whole.
+constexpr const char* kDamaged =
+    "is damaged, and the folder has no other checkpoint; use an older copy, or remove the folder to start "
+    "anew";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
   throw Error(ErrorCode::kCheckpoint, fmt::format("{}: {}", path, what));
@@ -71,9 +77,7 @@ class Reader {
     return taken;
   }
   size_t left() const { return bytes_.size(); }
-  [[noreturn]] void damaged() const {
-    refuse(path_, "is damaged; use an older copy, or remove the folder to start anew");
-  }
+  [[noreturn]] void damaged() const { refuse(path_, kDamaged); }
 
  private:
   const std::string& path_;
@@ -112,6 +116,13 @@ std::vector<std::string> parts_in(const std::string& folder) {
   if (error && error != std::errc::no_such_file_or_directory)
     refuse(folder, "cannot be read: " + error.message());
   return names;
+}
+
+// Returns the hash of a manifest. The order of its members does not count.
+std::string hash_of_manifest(Json manifest) {
+  manifest.erase(kHashName);
+  const std::string text = manifest.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return fmt::format("{:016x}", hash_bytes(text.data(), text.size()));
 }
 
 // Throws ConfigError at the first setting that differs.
@@ -197,27 +208,30 @@ std::optional<JobState> JobCheckpoint::read_manifest() const {
   JobState state;
   try {
     const Json manifest = parse_shallow<Json>(*content, kDeepest);
+    const int format = manifest.at("format").get<int>();
+    if (format < kEarliestFormat || format > kFormat)
+      refuse(path, "has a format that this version of Starling does not read; use a newer one");
+    if (format == kFormat && manifest.at(kHashName).get<std::string>() != hash_of_manifest(manifest))
+      refuse(path, kDamaged);
     if (manifest.at("job").get<std::string>() != options_.job)
       throw ConfigError("--checkpoint",
                         fmt::format("{} has a checkpoint of `starling {}`, not of `starling {}`",
                                     options_.folder, manifest.at("job").get<std::string>(), options_.job));
-    if (manifest.at("format").get<int>() != kFormat)
-      refuse(path, "has a format that this version of Starling does not read; use a newer one");
     require_equal(options_.folder, manifest.at("problem"), options_.problem);
     state.step = manifest.at("step").get<int64_t>();
     state.ranks = manifest.at("ranks").get<int>();
     state.values = manifest.at("values").get<std::map<std::string, std::string>>();
   } catch (const Json::exception&) {
-    refuse(path, "is damaged; remove the folder to start anew");
+    refuse(path, kDamaged);
   }
-  if (state.step < 0 || state.ranks < 1 || state.ranks > (1 << 20))
-    refuse(path, "is damaged; remove the folder to start anew");
+  if (state.step < 0 || state.ranks < 1 || state.ranks > (1 << 20)) refuse(path, kDamaged);
   return state;
 }
 
 void JobCheckpoint::write_manifest(const JobState& state) const {
-  const Json manifest = {{"format", kFormat},  {"job", options_.job},  {"problem", options_.problem},
-                         {"step", state.step}, {"ranks", state.ranks}, {"values", state.values}};
+  Json manifest = {{"format", kFormat},  {"job", options_.job},  {"problem", options_.problem},
+                   {"step", state.step}, {"ranks", state.ranks}, {"values", state.values}};
+  manifest[kHashName] = hash_of_manifest(manifest);
   write_whole(options_.folder + "/" + kManifestName,
               manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -229,7 +243,10 @@ std::optional<JobState> JobCheckpoint::find() {
   agree_on_success(group_, [&] {
     std::error_code error;
     std::filesystem::create_directories(options_.folder, error);
-    if (error) refuse(options_.folder, "the folder cannot be made: " + error.message());
+    if (error)
+      refuse(options_.folder,
+             fmt::format("the folder cannot be made: {}; give a folder that this user may make and write",
+                         error.message()));
     const AtomicFile probe(fmt::format("{}/probe-{}", options_.folder, group_.rank()));  // leaves no trace
     if (group_.rank() != 0) return;
     found = read_manifest();

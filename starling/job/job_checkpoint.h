@@ -1,7 +1,7 @@
 // Checkpoints of jobs that train no network: factorizations, topic models, sampling, sparse regression. Each
 // rank writes a part of its own, so that no array passes another rank. Then rank 0 writes `job.json`, which
-// names the step, the problem and the scalars. The checkpoint before stays until the new one is whole.
-// Numbers have the byte order of the machine.
+// names the step, the problem and the scalars. The checkpoint before stays until the new one is whole, and is
+// removed then. Hashes show damage of a part or of `job.json`. Numbers have the byte order of the machine.
 #pragma once
 
 #include <cstddef>

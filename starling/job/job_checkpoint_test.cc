@@ -160,6 +160,39 @@ TEST(JobCheckpoint, ADamagedManifestIsRefused) {
   EXPECT_THAT(fault_of_find(options, ErrorCode::kCheckpoint), HasSubstr("but no job.json"));
 }
 
+// A changed scalar would be read as it stands, because the parts are whole.
+TEST(JobCheckpoint, EveryChangedByteOfTheManifestIsRefused) {
+  const TempDir dir;
+  const JobCheckpointOptions options{dir.path(), "topics", kProblem};
+  save_steps(1, options, 1, 1);
+  const std::string path = dir.file("job.json");
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  with_checkpoints(1, options, [&](Group&, JobCheckpoint& checkpoint) {
+    for (int64_t at = 1; at <= bytes; ++at) {
+      flip(path, at);
+      EXPECT_THROW(checkpoint.find(), Error) << at;
+      flip(path, at);
+    }
+    EXPECT_TRUE(checkpoint.find());
+  });
+}
+
+TEST(JobCheckpoint, AManifestOfAnEarlierVersionHasNoHash) {
+  const TempDir dir;
+  std::ofstream(dir.file("job.json"))
+      << R"({"format":1,"job":"topics","problem":{},"step":3,"ranks":1,"values":{"loss":"1"}})";
+  with_checkpoints(1, {dir.path(), "topics", {}}, [](Group&, JobCheckpoint& checkpoint) {
+    const auto state = checkpoint.find();
+    ASSERT_TRUE(state);
+    EXPECT_EQ(state->values, (Values{{"loss", "1"}}));
+  });
+}
+
+TEST(JobCheckpoint, AFolderThatCannotBeMadeIsRefusedWithARemedy) {
+  const std::string fault = fault_of_find({"/proc/no-folder", "topics", kProblem}, ErrorCode::kCheckpoint);
+  EXPECT_THAT(fault, HasSubstr("the folder cannot be made: No such file or directory; give a folder that"));
+}
+
 TEST(JobCheckpoint, ADamagedPartIsRefused) {
   const TempDir dir;
   const JobCheckpointOptions options{dir.path(), "topics", kProblem};

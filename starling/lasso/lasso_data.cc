@@ -14,6 +14,7 @@
 #include "starling/base/error.h"
 #include "starling/base/keyed_normal.h"
 #include "starling/base/keyed_random.h"
+#include "starling/base/unopened_file.h"
 #include "starling/lasso/column_kernels.h"
 
 namespace starling {
@@ -191,7 +192,7 @@ SampleRange samples_of_rank(int64_t samples, int rank, int ranks) {
 
 LassoData read_lasso_data(const std::string& path, LabelColumn label, int rank, int ranks) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(fmt::format("{}: cannot be opened; check the path and its permissions", path));
+  if (!file) throw unopened_file(path);
   std::string start(kNpyMagic.size(), ' ');
   file.read(start.data(), static_cast<std::streamsize>(start.size()));
   if (start == kNpyMagic) {
@@ -235,8 +236,9 @@ LassoData make_lasso_blocks(const GeneratedBlocks& spec, int rank, int ranks) {
 void check_lasso_data(const LassoData& data) {
   if (data.samples < 1) throw DataError(data.name + ": no samples");
   if (data.count < 1)
-    throw DataError(
-        fmt::format("{}: {} samples, so that a rank has none; use fewer ranks", data.name, data.samples));
+    throw DataError(fmt::format(
+        "{0}: {1} sample{2}, so that a rank has none; use at most {1} rank{2}, for example -n {1}", data.name,
+        data.samples, data.samples == 1 ? "" : "s"));
   if (data.features < 1) throw DataError(fmt::format("{}: no features", data.name));
   for (size_t k = 0; k < data.columns.size(); ++k) {
     if (!std::isfinite(data.columns[k]))

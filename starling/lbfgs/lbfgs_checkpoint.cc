@@ -41,7 +41,10 @@ struct PartHead {
 void make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) refuse(folder, "the folder cannot be made: " + error.message());
+  if (error)
+    refuse(folder,
+           fmt::format("the folder cannot be made: {}; give a folder that this user may make and write",
+                       error.message()));
 }
 
 void write_whole(const std::string& folder, const std::string& name, const std::string& bytes) {

@@ -17,6 +17,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
+#include "starling/base/unopened_file.h"
 
 namespace starling {
 namespace {
@@ -148,7 +149,7 @@ double normal_of(uint64_t seed, int64_t a, int64_t b) {
 
 SampleTable read_csv_samples(const std::string& path, LabelColumn label) {
   std::ifstream file(path);
-  if (!file) throw DataError(fmt::format("{}: cannot be opened; check the path and its permissions", path));
+  if (!file) throw unopened_file(path);
   CsvReader reader(path, label);
   for (std::string line; std::getline(file, line);) reader.take(line);
   if (file.bad()) throw DataError(fmt::format("{}: cannot be read to its end", path));

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "starling/base/error.h"
+#include "starling/base/unopened_file.h"
 #include "starling/topics/topic_model.h"
 
 namespace starling {
@@ -25,7 +26,7 @@ constexpr double kSumTolerance = 1e-3;  // of the sum of a topic's probabilities
 class NumberLines {
  public:
   explicit NumberLines(const std::string& path) : path_(path), file_(path) {
-    if (!file_) throw DataError(path + ": the file cannot be opened");
+    if (!file_) throw unopened_file(path);
   }
 
   // Reads the numbers of the next line that is not empty. Returns false at the end of the file.
@@ -180,7 +181,7 @@ Corpus read_corpus(const std::string& path, int rank, int ranks) {
 
 std::vector<std::string> read_vocabulary(const std::string& path, int32_t words) {
   std::ifstream file(path);
-  if (!file) throw DataError(path + ": the file cannot be opened");
+  if (!file) throw unopened_file(path);
   std::vector<std::string> out;
   for (std::string line; std::getline(file, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -195,7 +196,7 @@ std::vector<std::string> read_vocabulary(const std::string& path, int32_t words)
 
 TopicMatrix read_topic_matrix(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(path + ": the file cannot be opened");
+  if (!file) throw unopened_file(path);
   char head[10];
   if (!file.read(head, sizeof(head)) || std::string_view(head, 8) != kNpyMagic)
     throw DataError(path + ": this is no .npy file of version 1.0");
