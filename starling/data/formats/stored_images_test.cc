@@ -64,10 +64,12 @@ TEST(Idx, WithoutTestFilesThereIsNoTestPart) {
   EXPECT_EQ(open_idx(dir.path()).test, nullptr);
 }
 
-TEST(Idx, MissingFileIsNamed) {
+TEST(Idx, MissingFilesAndFoldersAreNamed) {
   const Scratch dir;
+  EXPECT_THAT(message_of([&] { open_idx(dir.path()); }),
+              AllOf(HasSubstr(dir.path()), HasSubstr("the folder has no train-images-idx3-ubyte")));
   EXPECT_THAT(message_of([&] { open_idx(dir.path("none")); }),
-              AllOf(HasSubstr(dir.path("none")), HasSubstr("no train-images-idx3-ubyte")));
+              AllOf(HasSubstr(dir.path("none")), HasSubstr("the folder does not exist")));
   EXPECT_THAT(message_of([&] { read_idx_images(dir.path("none")); }), HasSubstr("No such file"));
 }
 
