@@ -107,7 +107,7 @@ class Resume(ProgramTest):
     def test_another_configuration_is_refused(self):
         self.train(*RUN, "--steps", 20)
         _, err = self.train(*RUN, "--lr", 0.5, "--set", "train.seed=9", status=2)
-        self.assertRegex(err, r"optimizer.lr was .* and is 0.5 now. Also different: train.seed. Give the same values to go on")
+        self.assertRegex(err, r"optimizer.lr: the value was .* and is 0.5 now. Also different: train.seed. Give the same values to go on")
 
     def test_another_models_weights_are_refused(self):
         self.train(*RUN, "--steps", 1, "--save", self.path("w.safetensors"))
