@@ -302,7 +302,7 @@ class Autoencoder(ProgramTest):
                                       (["--memory-limit", "0.1"], 1, "limit is 0.1 MB"),
                                       (["--lr", "1e30", "--steps", 9], 6, "decrease --lr"),
                                       (["--save-filters", self.path("no/where")], 2, "not a folder"),
-                                      (["--save-features", self.path("no/where.npy")], 2, "not a folder"),
+                                      (["--save-features", self.path("no/such/where.npy")], 2, "not a folder"),
                                       (["--save-features", self.path("f.npy"), "--set",
                                         "data.augment=true"], 2, "images are random")):
             with self.subTest(words=words):

@@ -152,7 +152,7 @@ TEST(Cli, HelpOfACommandHasTheWordsAndDefaultsOfTheCommand) {
         run({command, "--help"}).out,
         AllOf(HasSubstr("Number of processes that share the work [2]"),
               HasSubstr("Seed of all random numbers of the command [0]"), Not(HasSubstr("--threads-mode")),
-              Not(HasSubstr("--device")), Not(HasSubstr("dropout"))))
+              Not(HasSubstr("--device DEVICE")), Not(HasSubstr("dropout"))))
         << command;
   }
   EXPECT_THAT(run({"topics", "--help"}).out, AllOf(HasSubstr("1412.1576"), HasSubstr("1610.02496")));

@@ -364,7 +364,7 @@ class Exchanges(ProgramTest):
                  self.path("threads")]
         self.run_program("train", *words, "--threads", 2, "--steps", 2)
         _, err = self.run_program("train", *words, "--threads", 4, "--steps", 4, status=2)
-        self.assertIn("train.threads was 2", err)
+        self.assertIn("train.threads: the value was 2", err)
         self.run_program("train", *words, "--threads", 2, "--steps", 4)
 
     def test_one_thread_without_locks_is_plain_sgd(self):

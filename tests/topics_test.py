@@ -54,7 +54,7 @@ class Topics(ProgramTest):
             lines = [line for line in out.splitlines() if line.startswith("sweep ")]
             self.assertTrue(least <= len(lines) <= most, out)
             self.assertIn("sweep  100", lines[-1])
-            self.assertRegex(out, r"model [0-9.]+ kB; rank 0 sent 0 B and received 0 B")
+            self.assertRegex(out, r"model [0-9.]+ k?B; rank 0 sent 0 B and received 0 B")
 
     def test_every_number_of_ranks_finds_the_topics_of_a_file_and_writes_them(self):
         path = self.bag()

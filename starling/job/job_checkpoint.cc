@@ -67,7 +67,8 @@ class Reader {
   template <typename T>
   T number() {
     T value;
-    std::memcpy(&value, text(sizeof(value)).data(), sizeof(value));
+    const std::string_view from = text(sizeof(value));
+    std::memcpy(&value, from.data(), from.size());
     return value;
   }
   std::string_view text(uint64_t size) {
