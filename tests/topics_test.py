@@ -49,7 +49,7 @@ class Topics(ProgramTest):
 
     def test_a_person_sees_a_few_lines_of_the_sweeps(self):
         words = ["topics", "-n", 1, "--topics", 3, "--sweeps", 100, self.bag()]
-        for more, least, most in (([], 21, 40), (["-v"], 100, 100)):  # a line is due at least every 10 s
+        for more, least, most in (([], 21, 99), (["-v"], 100, 100)):  # a slow run has more lines, because one is due every 10 s
             out = self.completed([STARLING, *map(str, words), *more]).stdout
             lines = [line for line in out.splitlines() if line.startswith("sweep ")]
             self.assertTrue(least <= len(lines) <= most, out)

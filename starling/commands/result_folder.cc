@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "starling/base/atomic_file.h"
@@ -34,6 +35,34 @@ void make_here(const std::string& flag, const std::string& folder, int rank) {
   }
 }
 
+// A file that rank 0 writes and all ranks look for. Rank 0 removes it at the end.
+class SharedMark {
+ public:
+  SharedMark(const std::string& folder, bool writes)
+      : folder_(folder), path_(folder + "/.seen-by-all-ranks"), writes_(writes) {}
+  SharedMark(const SharedMark&) = delete;
+  SharedMark& operator=(const SharedMark&) = delete;
+  ~SharedMark() {
+    std::error_code ignored;
+    if (writes_) std::filesystem::remove(path_, ignored);
+  }
+  void write(const std::string& flag) const {
+    if (writes_ && !(std::ofstream(path_) << '\n'))
+      throw ConfigError(flag, fmt::format("{} cannot be written; give a folder that takes files", path_));
+  }
+  void require(const std::string& flag, int rank) const {
+    std::error_code error;
+    if (std::filesystem::exists(path_, error)) return;
+    throw ConfigError(flag, fmt::format("rank {} does not see in {} what rank 0 writes there; give a folder "
+                                        "that all hosts share",
+                                        rank, folder_));
+  }
+
+ private:
+  const std::string folder_, path_;
+  const bool writes_;
+};
+
 }  // namespace
 
 void check_result_folder(const std::string& flag, const std::string& folder) {
@@ -55,6 +84,10 @@ void check_result_folder(const std::string& flag, const std::string& folder) {
 void make_result_folder(Group& group, const std::string& flag, const std::string& folder) {
   if (folder.empty()) return;
   agree_on_success(group, [&] { make_here(flag, folder, group.rank()); });
+  if (group.size() == 1) return;
+  const SharedMark mark(folder, group.rank() == 0);
+  agree_on_success(group, [&] { mark.write(flag); });
+  agree_on_success(group, [&] { mark.require(flag, group.rank()); });
 }
 
 }  // namespace starling

@@ -12,9 +12,9 @@ namespace starling {
 // the folder around it does not exist.
 void check_result_folder(const std::string& flag, const std::string& folder);
 
-// Makes the folder on the host of each rank, unless it exists, and shows that it takes files. The folder
-// around it must exist. An empty name is no folder, and the function returns at once. Collective. Errors:
-// Error(kConfig) on all ranks, with `flag` and the reason of the system.
+// Makes the folder, unless it exists, and shows that it takes files of all ranks and is one folder for all
+// hosts. The folder around it must exist. An empty name is no folder, and the function returns at once.
+// Collective. Errors: Error(kConfig) on all ranks, with `flag` and the reason of the system.
 void make_result_folder(Group& group, const std::string& flag, const std::string& folder);
 
 }  // namespace starling

@@ -17,15 +17,16 @@ namespace {
 
 using testing::HasSubstr;
 
-// Makes a folder on two ranks. Returns the message of the error that both ranks throw, or "".
-std::string made_by_two(const std::string& folder) {
+// Makes a folder on two ranks. The second rank has another name for it, as if it were on another host.
+// Returns the message of the error that both ranks throw, or "".
+std::string made_by_two(const std::string& folder, const std::string& second) {
   std::string faults[2];
   run_ranks(2, [&](const ThreadRank& self) {
     GroupSetup setup;
     setup.rank = self.rank, setup.size = 2;
     const auto group = make_group(*self.store, setup);
     try {
-      make_result_folder(*group, "--save", folder);
+      make_result_folder(*group, "--save", self.rank == 0 ? folder : second);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kConfig);
       faults[self.rank] = error.what();
@@ -33,6 +34,17 @@ std::string made_by_two(const std::string& folder) {
   });
   EXPECT_EQ(faults[0], faults[1]);
   return faults[0];
+}
+
+std::string made_by_two(const std::string& folder) {
+  return made_by_two(folder, folder);
+}
+
+TEST(ResultFolder, MustBeOneFolderForAllRanks) {
+  const TempDir dir;
+  EXPECT_THAT(made_by_two(dir.file("a"), dir.file("b")),
+              testing::AllOf(HasSubstr("rank 1 does not see in"), HasSubstr("all hosts share")));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.file("a")));
 }
 
 TEST(ResultFolder, TheLastFolderIsMadeAndLeftEmpty) {

@@ -55,7 +55,7 @@ class Rotation {
       result.seconds += seconds;
       if (parts_.on_epoch) parts_.on_epoch({epoch + 1, rmse, seconds});
       result.epochs = epoch + 1;
-      result.interrupted = checkpoint.stop_asked();
+      result.interrupted = checkpoint.stop_asked() && result.epochs < options_.epochs;
       if (result.interrupted || checkpoint.is_due(epoch + 1))
         checkpoint.save(epoch + 1, factors_, priority_.progress());
     }

@@ -72,7 +72,7 @@ class Tables {
       if (parts_.on_epoch) parts_.on_epoch({epoch + 1, rmse, seconds});
       result.epochs = epoch + 1;
       if (checkpoint_.is_due(epoch + 1)) {
-        result.interrupted = checkpoint_.stop_asked();
+        result.interrupted = checkpoint_.stop_asked() && result.epochs < options_.epochs;
         client_.snapshot(factors_.h.values.data());  // of the clocks of all workers
         checkpoint_.save(epoch + 1, factors_);
       }

@@ -42,7 +42,9 @@ std::string legend(const Comparison& comparison, const Picture& picture) {
 std::string missing_lines(const LineChart& chart) {
   const std::vector<std::string> names = invisible_series(chart);
   if (names.empty()) return "";
-  return fmt::format("Without a line: {}. A logarithmic axis has no place for 0.", fmt::join(names, ", "));
+  return fmt::format(
+      "Without a line: {}. The axes have no place for 0 bytes or for values that are not finite.",
+      fmt::join(names, ", "));
 }
 
 std::string timeline_figure(const std::string& name, const StepTimeline& timeline) {

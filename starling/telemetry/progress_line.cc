@@ -16,10 +16,9 @@ struct Field {
   int keep = 0;  // a line without enough columns first omits fields with small values
 };
 
-// Returns the share of the step in which the rank waited for other ranks or for data.
-double waiting_share(const StepDone& step, int64_t ranks) {
-  const double exposed_s = ranks > 1 ? step.exposed_comm_s : 0;
-  return step.step_s > 0 ? (exposed_s + step.data_wait_s) / step.step_s : 0;
+// Returns the share of the step in which the rank waited for other ranks, for servers or for data.
+double waiting_share(const StepDone& step) {
+  return step.step_s > 0 ? (step.exposed_comm_s + step.data_wait_s) / step.step_s : 0;
 }
 
 std::vector<Field> fields_of(const StepDone& e, const ProgressScale& scale) {
@@ -37,10 +36,11 @@ std::vector<Field> fields_of(const StepDone& e, const ProgressScale& scale) {
   fields.push_back({"loss " + significant(e.loss), std::isfinite(e.loss) ? Color::kCyan : Color::kRed, 99});
   if (scale.verbose) fields.push_back({fmt::format("lr {:.3g}", e.lr), Color::kPlain, 2});
   fields.push_back({significant(e.samples_per_s) + " samples/s", Color::kPlain, 7});
-  const double waiting = waiting_share(e, scale.ranks);
-  constexpr double kLeast = 0.0005;  // of one rank, which waits for data only; less is shown as 0.0 %
-  if (scale.ranks > 1 || waiting >= kLeast)
-    fields.push_back({(scale.ranks > 1 ? "waiting " : "waiting for data ") + percent(waiting),
+  const double waiting = waiting_share(e);
+  const bool for_processes = scale.ranks > 1 || e.exposed_comm_s > 0;
+  constexpr double kLeast = 0.0005;  // of one rank that waits for data only; less is shown as 0.0 %
+  if (for_processes || waiting >= kLeast)
+    fields.push_back({(for_processes ? "waiting " : "waiting for data ") + percent(waiting),
                       waiting > 0.25 ? Color::kYellow : Color::kPlain, 6});
   if (e.slowest_rank >= 0 && scale.ranks > 1) {
     fields.push_back({fmt::format("slowest rank {}", e.slowest_rank), Color::kPlain, 4});

@@ -19,8 +19,8 @@ struct ProgressScale {
 // "step 128/640  20 %  loss 0.3127  4,210 samples/s  waiting 3.1 %  slowest rank 1  ETA 12 s". Fields are
 // left out in this order until the line fits: times of the step, learning rate, epoch, slowest rank,
 // percentage, waiting time, samples/s, ETA. Step and loss are truncated last. The waiting time is
-// (exposed communication + data wait) / step time. A single rank waits for data only. The line says so, and
-// leaves out a share that would be 0.0 %.
+// (exposed communication + data wait) / step time. A single rank without servers waits for data only. The
+// line says so, and leaves out a share that would be 0.0 %.
 std::string progress_line(const StepDone& step, const ProgressScale& scale, int columns);
 
 }  // namespace starling

@@ -53,10 +53,12 @@ TEST(ProgressLine, FitsEveryWidth) {
 }
 
 TEST(ProgressLine, OneRankHasNoSlowestAndAnUnboundedRunNoEta) {
-  const std::string line = progress_line(step(3), {}, 0);
-  EXPECT_THAT(line, Not(HasSubstr("slowest")));
-  EXPECT_THAT(line, HasSubstr("  waiting for data 1.0 %"));  // without the 0.6 ms of communication
+  EXPECT_THAT(progress_line(step(3), {}, 0), HasSubstr("  waiting 3.0 %"));  // for a server
   StepDone fed = step(3);
+  fed.exposed_comm_s = 0;
+  const std::string line = progress_line(fed, {}, 0);
+  EXPECT_THAT(line, Not(HasSubstr("slowest")));
+  EXPECT_THAT(line, HasSubstr("  waiting for data 1.0 %"));
   fed.data_wait_s = 0;
   EXPECT_THAT(progress_line(fed, {}, 0), Not(HasSubstr("waiting")));
   EXPECT_THAT(line, Not(HasSubstr("ETA")));
@@ -230,9 +232,11 @@ TEST(Summary, OneRankWaitsForNoRankAndAResumedRunSaysWhatIsNew) {
   r.samples_per_s = 4210;
   r.wall_s = 10;
   r.compute_s = 8;
-  r.exposed_comm_s = 1;
   r.data_wait_s = 0.5;
   EXPECT_THAT(summary(r, false), HasSubstr("compute 80.0 %, data 5.0 %, other 15.0 %"));
+  r.exposed_comm_s = 1;  // for a server
+  EXPECT_THAT(summary(r, false),
+              HasSubstr("compute 80.0 %, waiting for ranks 10.0 %, data 5.0 %, other 5.0 %"));
   EXPECT_THAT(summary(r, false), HasSubstr("4,210 samples/s (median)\n"));
   EXPECT_THAT(summary(r, false), Not(HasSubstr("resumed")));
   r.first_step = 248;

@@ -12,12 +12,12 @@ namespace starling {
 namespace {
 
 std::string where_time_went(const RunResult& r) {
-  const double exposed_s = r.ranks > 1 ? r.exposed_comm_s : 0;  // one rank waits for no other
-  const double known = r.compute_s + exposed_s + r.data_wait_s;
+  const double known = r.compute_s + r.exposed_comm_s + r.data_wait_s;
   const double wall = std::max(r.wall_s, known);
   if (!(wall > 0)) return {};
+  const bool waits = r.ranks > 1 || r.exposed_comm_s > 0;  // one rank waits for servers only
   return fmt::format("compute {}, {}data {}, other {}", percent(r.compute_s / wall),
-                     r.ranks > 1 ? fmt::format("waiting for ranks {}, ", percent(exposed_s / wall)) : "",
+                     waits ? fmt::format("waiting for ranks {}, ", percent(r.exposed_comm_s / wall)) : "",
                      percent(r.data_wait_s / wall), percent((wall - known) / wall));
 }
 

@@ -137,7 +137,7 @@ class TopicRun {
     result_.start_seconds = to_seconds(parts_.clock.now() - begin_);
     while (result_.sweeps < options_.sweeps && !result_.interrupted) {
       const TopicSweep done = sweep();
-      result_.interrupted = stop_;
+      result_.interrupted = stop_ && result_.sweeps < options_.sweeps;
       if (parts_.on_topics) parts_.on_topics(documents_.topics());
       // The checkpoint comes first, because what a caller does with a sweep may fail.
       if (is_due()) checkpoint_.save(result_.sweeps, documents_);

@@ -166,7 +166,8 @@ class Loop {
     done.lr = lr;
     done.samples_per_s = static_cast<double>(spec_.train.global_batch) / progress_.times.recent();
     done.compute_s = report.compute_s;
-    done.exposed_comm_s = report.exposed_comm_s;
+    // One process waits for no other. What its strategy takes beside the passes is no waiting.
+    done.exposed_comm_s = spec_.train.ranks > 1 || has_servers(spec_) ? report.exposed_comm_s : 0;
     done.slowest_rank = report.slowest_rank;
     done.eta_s = progress_.times.recent() * static_cast<double>(length_.total_steps - step);
     done.checkpoint_s = std::exchange(progress_.unreported_save_s, 0);
@@ -203,10 +204,11 @@ class Loop {
     const bool last = step == length_.total_steps || (requests & (kInterrupt | kEnd)) != 0;
     const bool due = spec_.checkpoint.every > 0 && step % spec_.checkpoint.every == 0;
     const bool asked = (requests & (kInterrupt | kSave)) != 0;
-    progress_.saves = progress_.saves || asked || spec_.checkpoint.every > 0;
     // A run that writes checkpoints, or began from one, writes one of its last step, too. Without it the same
     // command would repeat the steps since the older checkpoint.
-    const bool saves = due || asked || (last && (progress_.saves || progress_.result.first_step > 0));
+    progress_.saves =
+        progress_.saves || asked || spec_.checkpoint.every > 0 || progress_.result.first_step > 0;
+    const bool saves = due || asked || (last && progress_.saves);
     if (saves) save(step, last || (requests & kSave) != 0);
     const bool epoch_ends = last || step % length_.steps_per_epoch == 0;
     if (epoch_ends && (requests & kInterrupt) == 0) end_epoch(step, last);

@@ -44,7 +44,7 @@ struct TrainProgress {
   int64_t meetings = 0;          // how often the ranks have told each other their requests
   int64_t closed_step = -1;      // the last step whose evaluation and checkpoint, if due, are done
   Nanoseconds last_save{};       // when the last checkpoint began, or the run
-  bool saves = false;            // the run has written a checkpoint because of the time or of a request
+  bool saves = false;            // the last step gets a checkpoint
   double unreported_save_s = 0;  // seconds by which checkpoints delay the next step; not yet reported
 };
 
