@@ -23,7 +23,7 @@ VECTORIZED = {"codec": "O3", "optim": "O3"}
 FILES = {
     "spec": "batch_share codec_table config device_refusal emulation enum_words extensions hogwild_refusal "
             "mesh neighbor_graph on_failure optimizer_refusal pair_refusal read_keys recipes schema "
-            "schema_table section sharded_codec_refusal strategy_table team_refusal text_model "
+            "schema_table section sharded_codec_refusal source_folder strategy_table team_refusal text_model "
             "validate value warm_up",
     "data": "source",
     "nn": "layers/gradient_slot model",
