@@ -87,6 +87,14 @@ class TorchScript(Fit):
         self.assertIn("step-000004", done.stdout)
         self.assertEqual(tensors_of(self.path("resumed.safetensors")), tensors_of(self.path("whole.safetensors")))
 
+    def test_a_resumed_run_that_stops_has_a_checkpoint_of_its_last_step(self):
+        self.fit("--steps", 64, "--set", "checkpoint.every=64")
+        words = [*FIXED, "--run-dir", self.path("run"), "--epochs", 9, "--", "--stop-after", 2]
+        done = self.completed([PROGRAM, *map(str, words)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("resuming after step 64", done.stdout)
+        self.assertTrue(pathlib.Path(self.path("run/checkpoints/step-000128/manifest.json")).exists(), done.stdout)
+
 
 WAYS_OF_ONE_RANK = ([], ["--precision", "bf16"], ["--precision", "fp64"])
 
