@@ -4,13 +4,17 @@
 
 tools/fuzz --campaign builds the targets and calls this program. Each target gets N inputs (20,000,000) or S
 seconds of a core (3,600), whichever it reaches first. A part takes P seconds (120). Ctrl-C and SIGTERM end
-the program. When it is called again, it goes on after the last whole part.
+the program after they have ended the running parts, which do not count. When it is called again, it goes on
+after the last whole part, also on another machine.
 
   tests/fuzz/campaign.tsv       What each target has had so far: inputs, seconds of a core, edges.
   tests/fuzz/corpus/*.tar.xz    The smallest set of inputs that reaches all edges of a target. It is written
-                                whenever the target has reached its goal. tools/fuzz begins with it.
-  build/fuzz/campaign           The inputs of targets that have not reached their goal. Where they are
-                                missing, the target begins anew.
+                                when the target has reached its goal, and when the program ends before.
+                                tools/fuzz begins with it.
+  build/fuzz/campaign           The inputs of targets that have not reached their goal.
+
+ASAN_OPTIONS below makes inputs two to seven times as fast. It turns off the detection of variables that are
+used after their function has returned. tools/fuzz without --campaign tries the kept inputs with it.
 
 Status: 0 if all targets have reached their goal, 1 if a target failed or the program was ended, 2 for an
 unknown target. An input that makes a target fail is kept in build/fuzz/artifacts.
@@ -34,6 +38,7 @@ ARTIFACTS = ROOT / "build/fuzz/artifacts"
 RECORD = ROOT / "tests/fuzz/campaign.tsv"
 KEPT = ROOT / "tests/fuzz/corpus"
 HEAD = "target\tinputs\tseconds\tedges\n"
+ASAN_OPTIONS = "detect_stack_use_after_return=0:quarantine_size_mb=4:malloc_context_size=3"
 BOUNDS = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1"]
 
 
@@ -72,6 +77,7 @@ class Campaign:
         self.failed = []
         self.stopping = False
         self.running = set()
+        self.begun = set()  # targets whose kept inputs are not the newest
 
     def prepare(self):
         """Puts the first inputs of each target into its folder."""
@@ -97,7 +103,8 @@ class Campaign:
         """Runs a program to its end. Returns its output and the seconds of a core that it took."""
         with open(log, "wb") as out:
             # In a session of its own, so that Ctrl-C reaches this program alone.
-            process = subprocess.Popen(words, stdout=out, stderr=out, cwd=WORK, start_new_session=True)
+            process = subprocess.Popen(words, stdout=out, stderr=out, cwd=WORK, start_new_session=True,
+                                       env={**os.environ, "ASAN_OPTIONS": ASAN_OPTIONS})
             self.running.add(process)
             if self.stopping:
                 process.kill()
@@ -144,10 +151,19 @@ class Campaign:
                 archive.add(path, path.name, filter=plain)
         new.replace(KEPT / f"{target}.tar.xz")
 
+    def keep_begun(self):
+        """Keeps the inputs of targets that have had parts since they were kept last."""
+        self.stopping = False
+        for target in sorted(self.begun):
+            try:
+                self.keep(target)
+            except TargetFailed as error:
+                print(f"fuzz: the inputs of {target} could not be kept: {error}", flush=True)
+
     def work(self):
         while not self.stopping:
             with self.lock:
-                self.waiting.sort(key=self.share)
+                self.waiting.sort(key=self.share, reverse=True)  # one target after another reaches its goal
                 if not self.waiting:
                     return
                 target = self.waiting.pop(0)
@@ -156,9 +172,11 @@ class Campaign:
                     if not (KEPT / f"{target}.tar.xz").exists():
                         self.keep(target)
                     continue
+                self.begun.add(target)
                 self.run_part(target)
                 if self.share(target) >= 1:
                     self.keep(target)
+                    self.begun.discard(target)
                 else:
                     with self.lock:
                         self.waiting.append(target)
@@ -192,9 +210,11 @@ def main():
     for thread in threads:
         while thread.is_alive():
             thread.join(1)  # signals are handled between waits
-    if campaign.stopping:
+    ended = campaign.stopping
+    campaign.keep_begun()
+    if ended:
         print("fuzz: ended; `tools/fuzz --campaign` goes on after the last whole part")
-    return 1 if campaign.failed or campaign.stopping else 0
+    return 1 if campaign.failed or ended else 0
 
 
 if __name__ == "__main__":
