@@ -294,6 +294,8 @@ TEST(Cli, StrategiesPrintTheTablesOfTheManual) {
 TEST(Cli, ExplainsOneKey) {
   EXPECT_THAT(run({"config", "explain", "optimizer.lr"}).out,
               AllOf(HasSubstr("Learning rate"), HasSubstr("0.05")));
+  const std::string both = run({"config", "explain", "train.ranks", "--lr"}).out;
+  EXPECT_THAT(both, AllOf(StartsWith("train.ranks\n"), HasSubstr("\n\noptimizer.lr\n")));
   EXPECT_EQ(nlohmann::json::parse(run({"config", "explain", "train.ranks", "--json"}).out).at("flag"),
             "-n, --ranks N");
   EXPECT_EQ(run({"config", "explain", "--exchange"}).out, run({"config", "explain", "exchange.name"}).out);

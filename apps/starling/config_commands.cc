@@ -27,11 +27,18 @@ int print_schema(const Invocation& invocation) {
   return kExitOk;
 }
 
-int explain_key(const Invocation& invocation) {
-  if (invocation.key.empty())
+// Prints what each key is. Texts are separated by a blank line, and JSON has a line per key.
+int explain_keys(const Invocation& invocation) {
+  const bool json = invocation.options.json;
+  if (invocation.keys.empty())
     throw ConfigError("starling config explain",
                       "name a key, a flag or a table, for example optimizer.lr, --lr or optimizer");
-  fmt::print("{}", invocation.options.json ? explain_json(invocation.key) + "\n" : explain(invocation.key));
+  std::string text;
+  for (const std::string& key : invocation.keys) {
+    if (!json && !text.empty()) text += "\n";
+    text += json ? explain_json(key) + "\n" : explain(key);
+  }
+  fmt::print("{}", text);
   return kExitOk;
 }
 
@@ -64,18 +71,18 @@ void add_config_commands(CLI::App& app, Invocation& invocation) {
       add_command(config, invocation,
                   {.name = "explain",
                    .group = "Commands",
-                   .summary = "Describe one key, or list the keys of a table",
+                   .summary = "Describe keys, or list the keys of a table",
                    .examples = {"starling config explain optimizer.lr", "starling config explain --lr",
                                 "starling config explain exchange"}},
-                  [&invocation] { return explain_key(invocation); });
+                  [&invocation] { return explain_keys(invocation); });
   explain_command
-      .add_option("KEY", invocation.key, "Key, flag or table, for example optimizer.lr, --lr or optimizer")
+      .add_option("KEY", invocation.keys, "Keys, flags or tables, for example optimizer.lr, --lr or optimizer")
       ->type_name("");
   for (const SchemaEntry& entry : schema()) {
     if (entry.flags.empty()) continue;
     explain_command
         .add_flag_callback(
-            std::string(entry.flags), [&invocation, &entry] { invocation.key = entry.key; }, "")
+            std::string(entry.flags), [&invocation, &entry] { invocation.keys.emplace_back(entry.key); }, "")
         ->group("");
   }
 }

@@ -22,7 +22,7 @@ struct Invocation {
   std::function<int()>
       action;  // runs the command and returns the exit status; empty until a command is parsed
   // Positional arguments and flags of single commands.
-  std::string key;                   // config explain KEY
+  std::vector<std::string> keys;     // config explain KEY …
   std::string source;                // data inspect SOURCE
   std::string model;                 // zoo show MODEL
   std::string strategy;              // strategies NAME

@@ -8,6 +8,7 @@
 
 #include "starling/base/check.h"
 #include "starling/comm/collective/double_tree.h"
+#include "starling/comm/collective/pairwise.h"
 
 namespace starling {
 namespace {
@@ -17,19 +18,46 @@ int log2_up(int p) {
   return std::bit_width(static_cast<unsigned>(p - 1));
 }
 
-CollectiveCost twice(CollectiveCost c) {
-  return {2 * c.steps, 2 * c.further, 2 * c.bytes, 2 * c.total_bytes, c.at_most};
+// Returns the cost of one collective after another.
+CollectiveCost sum_of(const CollectiveCost& a, const CollectiveCost& b) {
+  return {a.steps + b.steps, a.further + b.further, a.bytes + b.bytes, a.total_bytes + b.total_bytes,
+          a.at_most || b.at_most};
 }
 
-// Each of ring() and direct() is one of the two halves of an all-reduce.
+CollectiveCost twice(const CollectiveCost& c) {
+  return sum_of(c, c);
+}
+
+bool is_paced(int p, double n) {
+  return n / p >= static_cast<double>(kPacedBytes);
+}
+
+// ring(), direct_reduce_scatter() and direct_all_gather() are halves of an all-reduce.
 CollectiveCost ring(int p, double n) {
   const double moved = (p - 1) * n / p;
   return {p - 1.0, 0, moved, p * moved};
 }
 
-CollectiveCost direct(int p, double n) {
+CollectiveCost pairwise(int p, double n) {
+  CollectiveCost c = ring(p, n);
+  if (is_paced(p, n)) {
+    c.steps += p - 2;
+    c.further += p - 2;
+  }
+  return c;
+}
+
+CollectiveCost at_once(int p, double n) {
   const double moved = (p - 1) * n / p;
   return {1, std::max(0.0, p - 2.0), moved, p * moved};
+}
+
+CollectiveCost direct_reduce_scatter(int p, double n) {
+  return is_paced(p, n) ? pairwise(p, n) : at_once(p, n);
+}
+
+CollectiveCost direct_all_gather(int p, double n) {
+  return is_paced(p, n) ? ring(p, n) : at_once(p, n);
 }
 
 CollectiveCost halving_doubling(int p, double n) {
@@ -74,7 +102,7 @@ CollectiveCost all_reduce(Algorithm algorithm, int p, double n) {
     case Algorithm::kRing:
       return twice(ring(p, n));
     case Algorithm::kDirect:
-      return twice(direct(p, n));
+      return sum_of(direct_reduce_scatter(p, n), direct_all_gather(p, n));
     case Algorithm::kHalvingDoubling:
       return halving_doubling(p, n);
     case Algorithm::kBinomialTree:
@@ -97,13 +125,13 @@ CollectiveCost cost_of(CollectiveKind kind, Algorithm algorithm, int p, double b
     case CollectiveKind::kAllReduce:
       return all_reduce(algorithm, p, bytes);
     case CollectiveKind::kReduceScatter:
-      return algorithm == Algorithm::kRing ? ring(p, bytes) : direct(p, bytes);
+      return algorithm == Algorithm::kRing ? ring(p, bytes) : direct_reduce_scatter(p, bytes);
     case CollectiveKind::kAllGather:
       return algorithm == Algorithm::kRing     ? ring(p, bytes)
-             : algorithm == Algorithm::kDirect ? direct(p, bytes)
+             : algorithm == Algorithm::kDirect ? direct_all_gather(p, bytes)
                                                : bruck_all_gather(p, bytes / p);
     case CollectiveKind::kAllToAll:
-      return algorithm == Algorithm::kPairwise ? ring(p, bytes) : bruck_all_to_all(p, bytes / p);
+      return algorithm == Algorithm::kPairwise ? pairwise(p, bytes) : bruck_all_to_all(p, bytes / p);
     case CollectiveKind::kBroadcast:
       return binomial_tree(p, bytes);
     default:  // barrier

@@ -335,6 +335,34 @@ TEST_P(Algorithms, BroadcastFromEveryRootAndBarrier) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Algorithms, testing::Range(1, 18));
+// Ranks wait for each other before they send long parts. The values and bytes are those of short parts, and the
+// steps are those of the formula.
+TEST_P(LongRings, LongPartsGoInSteps) {
+  const size_t bytes = kPacedBytes, count = bytes / 4 * static_cast<size_t>(p);
+  const Elements elements{DataType::kFp32, ReduceOp::kSum, 1};
+  const Buffer expected = reduced_tensor(DataType::kFp32, count, p, ReduceOp::kSum, 77);
+  const Traces reduced = ranks.run([&](RemoteTeam& team) {
+    Buffer data = test_tensor(DataType::kFp32, count, team.me(), 77);
+    all_reduce_by(Algorithm::kDirect, team, data.data(), count, elements);
+    EXPECT_TRUE(equal_bytes(data, expected)) << "rank " << team.me();
+  });
+  expect_cost(reduced, cost_of(CollectiveKind::kAllReduce, Algorithm::kDirect, p, 4.0 * count), 0);
+  const Traces exchanged = ranks.run([&](RemoteTeam& team) {
+    const Buffer in(bytes * p, static_cast<std::byte>(team.me()));
+    Buffer out(bytes * p);
+    std::vector<ConstBytes> sent;
+    std::vector<Bytes> arriving;
+    for (int i = 0; i < p; ++i) {
+      sent.push_back(ConstBytes(in).subspan(i * bytes, bytes));
+      arriving.push_back(Bytes(out).subspan(i * bytes, bytes));
+    }
+    pairwise_all_to_all(team, sent, arriving, std::vector<bool>(p, false));
+    for (int i = 0; i < p; ++i)
+      ASSERT_TRUE(i == team.me() || std::ranges::count(arriving[i], static_cast<std::byte>(i)) == bytes) << i;
+  });
+  expect_cost(exchanged, cost_of(CollectiveKind::kAllToAll, Algorithm::kPairwise, p, 1.0 * bytes * p), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, LongRings,
                          testing::ValuesIn(thorough() ? std::vector{2, 3, 4, 5, 8} : std::vector{2, 3}));
 

@@ -52,6 +52,8 @@ class RemoteTeam {
     if (trace_ != nullptr) step_.received.push_back({from, bytes});
     receives_.push_back({ranks_[from], {static_cast<std::byte*>(data), bytes}});
   }
+  // Returns whether messages are queued.
+  bool has_queued() const { return !sends_.empty() || !receives_.empty(); }
   // Moves all queued messages: one step of an algorithm.
   void move() {
     if (trace_ != nullptr) trace_->steps.push_back(std::exchange(step_, {}));
