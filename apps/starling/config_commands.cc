@@ -76,7 +76,8 @@ void add_config_commands(CLI::App& app, Invocation& invocation) {
                                 "starling config explain exchange"}},
                   [&invocation] { return explain_keys(invocation); });
   explain_command
-      .add_option("KEY", invocation.keys, "Keys, flags or tables, for example optimizer.lr, --lr or optimizer")
+      .add_option("KEY", invocation.keys,
+                  "Keys, flags or tables, for example optimizer.lr, --lr or optimizer")
       ->type_name("");
   for (const SchemaEntry& entry : schema()) {
     if (entry.flags.empty()) continue;

@@ -335,8 +335,9 @@ TEST_P(Algorithms, BroadcastFromEveryRootAndBarrier) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Algorithms, testing::Range(1, 18));
-// Ranks wait for each other before they send long parts. The values and bytes are those of short parts, and the
-// steps are those of the formula.
+
+// Ranks wait for each other before they send long parts. The values and bytes are those of short parts, and
+// the steps are those of the formula.
 TEST_P(LongRings, LongPartsGoInSteps) {
   const size_t bytes = kPacedBytes, count = bytes / 4 * static_cast<size_t>(p);
   const Elements elements{DataType::kFp32, ReduceOp::kSum, 1};

@@ -10,8 +10,8 @@
 //
 // Streams that share links seldom share them well: on 4 hosts with links of 100 Mbit/s they used 80 % of the
 // links. If the longest part has kPacedBytes (pairwise.h) or more, the parts therefore go in steps, in which
-// each link has one stream in each direction. The reduce-scatter then moves them as a pairwise all-to-all, and
-// the all-gather as a ring. Their costs are those of pairwise.h and ring.h.
+// each link has one stream in each direction. The reduce-scatter then moves them as a pairwise all-to-all,
+// and the all-gather as a ring. Their costs are those of pairwise.h and ring.h.
 //
 // A rank reduces the p values of an element in rank order. 16-bit floats are added in fp32 and rounded once.
 // The sum therefore does not depend on the order of arrival.
