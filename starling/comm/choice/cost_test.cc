@@ -6,6 +6,7 @@
 #include "starling/base/error.h"
 #include "starling/comm/choice/choice.h"
 #include "starling/comm/choice/tuning.h"
+#include "starling/comm/collective/pairwise.h"
 
 namespace starling {
 namespace {
@@ -59,6 +60,8 @@ TEST(Choice, NameBeforeTuningBeforeModel) {
   other_link.link = "loopback";
   EXPECT_EQ(Choice(other_link).of(CollectiveKind::kAllReduce, 4, 30'000'000), Algorithm::kDirect);
   EXPECT_TRUE(Choice({Algorithm::kAuto, {}, 4, 4, "tcp"}).needs_link());
+  EXPECT_EQ(Choice(other_link).of(CollectiveKind::kAllGather, 4, 4 * kPacedBytes), Algorithm::kRing);
+  EXPECT_NE(Choice(other_link).of(CollectiveKind::kAllGather, 4, 4 * kPacedBytes - 4), Algorithm::kRing);
 }
 
 TEST(Choice, AutoKeepsRankOrderUpToSixteenHosts) {

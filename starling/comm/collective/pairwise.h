@@ -19,7 +19,7 @@
 namespace starling {
 
 // The shortest block, in bytes, for which ranks wait for each other.
-inline constexpr size_t kPacedBytes = size_t{512} << 10;
+inline constexpr size_t kPacedBytes = size_t{256} << 10;
 
 // Sends in[i] to position i and receives out[i] from position i. It leaves out positions with skip[i] set,
 // for example ranks of this host.
