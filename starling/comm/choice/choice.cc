@@ -12,8 +12,8 @@ Algorithm Choice::of(CollectiveKind kind, int p, uint64_t bytes) const {
   }
   // Only their owners know whether the blocks have equal sizes. kPairwise accepts unequal blocks.
   if (kind == CollectiveKind::kAllToAll) return Algorithm::kPairwise;
-  // Ranks that drift apart do not share links in a ring, because each has one partner to receive from. Among
-  // 8 hosts with links of 100 Mbit/s, Bruck's algorithm took up to 1.4 times as long.
+  // Ranks that drift apart do not share links in a ring, because each has one partner to receive from
+  // (docs/benchmarks.md, "Codecs on a slow network").
   if (kind == CollectiveKind::kAllGather && bytes / static_cast<uint64_t>(p) >= kPacedBytes)
     return Algorithm::kRing;
   const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;

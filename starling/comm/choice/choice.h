@@ -1,8 +1,8 @@
 // Choice: which algorithm carries out a collective between the hosts of a group.
 //
 // It takes the algorithm that the configuration names. Without a name, it takes the algorithm that tuning
-// found fastest. Without tuning, an all-to-all is pairwise. Every other collective then takes the cheapest
-// algorithm by the cost formulas on the measured link.
+// found fastest. Without tuning, an all-to-all is pairwise, and an all-gather of long blocks is a ring. Every
+// other collective then takes the cheapest algorithm by the cost formulas on the measured link.
 //
 // Without a name or tuning, a measurement never changes a result. Up to kRankOrderRanks hosts, the choice has
 // only algorithms that add in rank order (direct, bruck, star), whose results have equal bits. Among more
@@ -10,7 +10,7 @@
 // LinkCost, not for the measured one. All ranks choose alike, because they agree on everything that the
 // choice depends on.
 //
-// A named algorithm that does not carry out a collective leaves that collective to the cost formulas.
+// A named algorithm that does not carry out a collective leaves that collective to this choice.
 #pragma once
 
 #include <cstdint>

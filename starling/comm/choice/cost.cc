@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "starling/base/check.h"
+#include "starling/comm/collective/direct.h"
 #include "starling/comm/collective/double_tree.h"
 #include "starling/comm/collective/pairwise.h"
 
@@ -42,7 +43,7 @@ CollectiveCost pairwise(int p, double n) {
   CollectiveCost c = ring(p, n);
   if (is_paced(p, n)) {
     c.steps += p - 2;
-    c.further += p - 2;
+    c.further += 2 * (p - 2);
   }
   return c;
 }
@@ -53,11 +54,11 @@ CollectiveCost at_once(int p, double n) {
 }
 
 CollectiveCost direct_reduce_scatter(int p, double n) {
-  return is_paced(p, n) ? pairwise(p, n) : at_once(p, n);
+  return is_paced(p, n) && p <= kMostPacedDirect ? pairwise(p, n) : at_once(p, n);
 }
 
 CollectiveCost direct_all_gather(int p, double n) {
-  return is_paced(p, n) ? ring(p, n) : at_once(p, n);
+  return is_paced(p, n) && p <= kMostPacedDirect ? ring(p, n) : at_once(p, n);
 }
 
 CollectiveCost halving_doubling(int p, double n) {

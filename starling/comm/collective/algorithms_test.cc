@@ -4,6 +4,7 @@
 // Results are compared with a naive reduction. What was moved is compared with the formulas of
 // comm/choice/cost.h. A replay of all ranks' messages in the cost model gives the steps and bytes of the
 // longest chain.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "starling/base/error.h"
 #include "starling/comm/choice/cost.h"
 #include "starling/comm/collective/binomial_tree.h"
 #include "starling/comm/collective/bruck.h"
@@ -362,6 +364,26 @@ TEST_P(LongRings, LongPartsGoInSteps) {
       ASSERT_TRUE(i == team.me() || std::ranges::count(arriving[i], static_cast<std::byte>(i)) == bytes) << i;
   });
   expect_cost(exchanged, cost_of(CollectiveKind::kAllToAll, Algorithm::kPairwise, p, 1.0 * bytes * p), 0);
+}
+
+// Rank 0 has a long block for rank 2, which expects a short one and would otherwise wait for it forever.
+TEST(Pairwise, ALongBlockThatIsExpectedToBeShortIsFound) {
+  Ranks ranks(3);
+  std::vector<std::string> errors(3);
+  ranks.run([&](RemoteTeam& team) {
+    const Buffer in(kPacedBytes);
+    Buffer out(100);
+    std::vector<ConstBytes> sent(3);
+    std::vector<Bytes> arriving(3);
+    if (team.me() == 0) sent[2] = in;
+    if (team.me() == 2) arriving[0] = out;
+    try {
+      pairwise_all_to_all(team, sent, arriving, std::vector<bool>(3, false));
+    } catch (const CommError& error) {
+      errors[team.me()] = error.what();
+    }
+  });
+  EXPECT_THAT(errors[2], testing::HasSubstr("rank 2 (node) did not expect; the splits of both must agree"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LongRings,

@@ -12,7 +12,8 @@ namespace {
 // Returns whether the parts go in steps. All ranks know the lengths of all parts.
 template <typename Part>
 bool in_steps(std::span<const Part> parts) {
-  return std::ranges::any_of(parts, [](const Part& part) { return part.size() >= kPacedBytes; });
+  return parts.size() <= size_t{kMostPacedDirect} &&
+         std::ranges::any_of(parts, [](const Part& part) { return part.size() >= kPacedBytes; });
 }
 
 }  // namespace

@@ -5,10 +5,11 @@
 // that the number of steps decides (bruck.h).
 //
 // Ranks that are not equally fast drift apart. Then a rank receives from two ranks at once, each of which
-// has half of the link of the receiver, while the other half of its own link is idle. Among 8 hosts on links
-// of 100 Mbit/s this took a third of the time. From kPacedBytes on, a block therefore is sent only when its
-// receiver has all of its block before, and when the receiver of the sender's block before has all of that.
-// Both facts are empty messages. For such blocks the cost is (2 p - 3) α + (p - 2) o + N β.
+// has half of the link of the receiver, while the other half of its own link is idle (docs/benchmarks.md,
+// "Codecs on a slow network"). From kPacedBytes on, a block therefore is sent only when its receiver has all
+// of its block before, and when the receiver of the sender's block before has all of that. Both facts are
+// empty messages. A third empty message announces the block, so that a rank that expects a short one finds
+// the difference at once. For such blocks the cost is (2 p - 3) α + 2 (p - 2) o + N β.
 #pragma once
 
 #include <cstddef>
