@@ -1,8 +1,12 @@
 #include "starling/comm/choice/choice.h"
 
+#include "starling/comm/collective/direct.h"
 #include "starling/comm/collective/pairwise.h"
 
 namespace starling {
+
+// Above kRankOrderRanks the costs of short and long parts must lead to the same order of addition.
+static_assert(kMostPacedDirect <= kRankOrderRanks);
 
 Algorithm Choice::of(CollectiveKind kind, int p, uint64_t bytes) const {
   if (carries_out(setup_.named, kind)) return setup_.named;

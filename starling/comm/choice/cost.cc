@@ -53,12 +53,16 @@ CollectiveCost at_once(int p, double n) {
   return {1, std::max(0.0, p - 2.0), moved, p * moved};
 }
 
+bool is_direct_in_steps(int p, double n) {
+  return is_paced(p, n) && p <= kMostPacedDirect;
+}
+
 CollectiveCost direct_reduce_scatter(int p, double n) {
-  return is_paced(p, n) && p <= kMostPacedDirect ? pairwise(p, n) : at_once(p, n);
+  return is_direct_in_steps(p, n) ? pairwise(p, n) : at_once(p, n);
 }
 
 CollectiveCost direct_all_gather(int p, double n) {
-  return is_paced(p, n) && p <= kMostPacedDirect ? ring(p, n) : at_once(p, n);
+  return is_direct_in_steps(p, n) ? ring(p, n) : at_once(p, n);
 }
 
 CollectiveCost halving_doubling(int p, double n) {

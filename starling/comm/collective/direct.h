@@ -24,8 +24,8 @@
 
 namespace starling {
 
-// The largest number of ranks whose long parts go in steps. It is that of kRankOrderRanks: above it, the
-// costs decide between algorithms that add in different orders.
+// The largest number of ranks whose long parts go in steps. It must not exceed kRankOrderRanks (choice.h):
+// above that, the costs decide between algorithms that add in different orders.
 inline constexpr int kMostPacedDirect = 16;
 
 // Reduces the parts. The parameters are those of ring_reduce_scatter (ring.h).

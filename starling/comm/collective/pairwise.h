@@ -4,12 +4,12 @@
 // It sends the fewest bytes and has one partner each way at a time. Use it unless the blocks are so small
 // that the number of steps decides (bruck.h).
 //
-// Ranks that are not equally fast drift apart. Then a rank receives from two ranks at once, each of which
-// has half of the link of the receiver, while the other half of its own link is idle (docs/benchmarks.md,
-// "Codecs on a slow network"). From kPacedBytes on, a block therefore is sent only when its receiver has all
-// of its block before, and when the receiver of the sender's block before has all of that. Both facts are
-// empty messages. A third empty message announces the block, so that a rank that expects a short one finds
-// the difference at once. For such blocks the cost is (2 p - 3) α + 2 (p - 2) o + N β.
+// Ranks that are not equally fast drift apart. Two ranks then send to one rank at the same time. Each of them
+// uses half of the receiver's link, and half of its own link is idle (docs/benchmarks.md, "Codecs on a slow
+// network"). Blocks of kPacedBytes or more therefore wait for two empty messages. One says that the receiver
+// has all of its last block. The other says that the sender's last block has arrived. A third empty message
+// announces the block, so that a rank that expects a short one finds the difference at once. For such blocks
+// the cost is (2 p - 3) α + 2 (p - 2) o + N β.
 #pragma once
 
 #include <cstddef>
