@@ -1,5 +1,7 @@
 // Reads files of flight recorders with any header and any records, and reports who waits for whom.
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,21 +13,25 @@ namespace starling {
 namespace {
 
 constexpr size_t kSize = sizeof(RecorderHeader) + kRecords * sizeof(Record);
+constexpr size_t kPlaces = 64;  // the first places, which get records
 
-// Makes a file: some bytes of the header, then records at the places that the input says.
-std::vector<std::byte> file_of(FuzzInput& input) {
-  std::vector<std::byte> file(kSize - (input.byte() == 255 ? 1 : 0));
+// Makes a file: some bytes of the header, then records at the places that the input says. The file is valid
+// until the next call.
+std::span<const std::byte> file_of(FuzzInput& input) {
+  static std::vector<std::byte> file(kSize);
+  std::fill_n(file.begin(), sizeof(RecorderHeader) + kPlaces * sizeof(Record), std::byte{0});
+  const size_t missing = input.byte() == 255 ? 1 : 0;
   std::memcpy(file.data(), "STLREC01", 8);
   const std::string head = input.text(8 + input.byte());
   std::memcpy(file.data() + 8, head.data(), head.size());
   const std::string names = input.text(input.byte());
   std::memcpy(file.data() + offsetof(RecorderHeader, names), names.data(), names.size());
   for (int i = 0; i < 32 && !input.empty(); ++i) {
-    const size_t at = sizeof(RecorderHeader) + input.byte() % 64 * sizeof(Record);
+    const size_t at = sizeof(RecorderHeader) + input.byte() % kPlaces * sizeof(Record);
     const std::string record = input.text(sizeof(Record));
     std::memcpy(file.data() + at, record.data(), record.size());
   }
-  return file;
+  return std::span(file).first(kSize - missing);
 }
 
 }  // namespace

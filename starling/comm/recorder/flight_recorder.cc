@@ -199,13 +199,13 @@ std::optional<Recording> parse_recording(std::span<const std::byte> file) {
     return std::nullopt;
   RecorderHeader header;
   std::memcpy(&header, file.data(), sizeof(header));
-  std::vector<Record> records(kRecords);
-  std::memcpy(records.data(), file.data() + sizeof(header), kRecords * sizeof(Record));
   const int64_t to_wall = time_between(header.steady_ns, header.wall_ns);
   Recording out{header.rank, header.size, header.pid, text_of(header.host), {}, {}};
   for (int i = 0; i < std::clamp<int>(header.groups, 0, kRecordedGroups); ++i)
     out.groups.push_back(text_of(header.names[i]));
-  for (Record record : records) {
+  for (size_t place = 0; place < kRecords; ++place) {
+    Record record;
+    std::memcpy(&record, file.data() + sizeof(header) + place * sizeof(Record), sizeof(Record));
     const bool known = record.number > 0 && record.state <= RecordState::kFailed &&
                        record.kind <= CollectiveKind::kRecv && record.type <= DataType::kInt64 &&
                        record.op <= ReduceOp::kBitXor && record.group < out.groups.size();

@@ -13,7 +13,8 @@
 namespace starling {
 namespace {
 constexpr size_t kChunk = size_t{1} << 20;   // the most bytes of one call of zlib
-constexpr size_t kFirst = size_t{64} << 10;  // room before the first bytes have arrived; it doubles
+constexpr size_t kFirst = size_t{64} << 10;  // the most room before the first bytes have arrived; it doubles
+constexpr uint64_t kLeastRoom = 4096, kMostBuffer = uint64_t{256} << 10;
 }  // namespace
 
 void require_folder(const std::string& folder) {
@@ -34,7 +35,10 @@ ByteFile::ByteFile(const std::string& path) : path_(path) {
   if (!S_ISREG(status.st_mode)) throw DataError(fmt::format("{}: not a regular file", path));
   file_.reset(gzopen(path.c_str(), "rb"));
   if (!file_) throw DataError(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
-  gzbuffer(file_.get(), 256 * 1024);
+  // A small file gets little memory.
+  const auto size = static_cast<uint64_t>(status.st_size);
+  first_ = std::clamp<size_t>(size + 1, kLeastRoom, kFirst);
+  gzbuffer(file_.get(), static_cast<unsigned>(std::clamp(size, kLeastRoom, kMostBuffer)));
 }
 
 void ByteFile::fail(uint64_t offset, const std::string& message) const {
@@ -63,7 +67,7 @@ std::vector<uint8_t> ByteFile::read(uint64_t n, const std::string& what) {
   std::vector<uint8_t> bytes;
   while (bytes.size() < n) {
     const size_t have = bytes.size();
-    const size_t want = static_cast<size_t>(std::min<uint64_t>(n - have, std::max(kFirst, have)));
+    const size_t want = static_cast<size_t>(std::min<uint64_t>(n - have, std::max(first_, have)));
     bytes.resize(have + want);
     const size_t got = read_some(bytes.data() + have, want);
     if (got < want) {
@@ -78,7 +82,7 @@ std::vector<uint8_t> ByteFile::read_all(uint64_t limit) {
   std::vector<uint8_t> bytes;
   for (;;) {
     const size_t have = bytes.size();
-    bytes.resize(have + std::max(kFirst, have));
+    bytes.resize(have + std::max(first_, have));
     const size_t got = read_some(bytes.data() + have, bytes.size() - have);
     bytes.resize(have + got);
     if (bytes.size() > limit) fail(limit, fmt::format("larger than the {} bytes allowed here", limit));

@@ -49,6 +49,7 @@ class ByteFile {
   std::string path_;
   std::unique_ptr<gzFile_s, Close> file_;
   uint64_t offset_ = 0;
+  size_t first_ = 0;  // room for the first bytes of read() and read_all()
 };
 
 }  // namespace starling
