@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -204,11 +205,15 @@ std::optional<Recording> parse_recording(std::span<const std::byte> file) {
   for (int i = 0; i < std::clamp<int>(header.groups, 0, kRecordedGroups); ++i)
     out.groups.push_back(text_of(header.names[i]));
   for (size_t place = 0; place < kRecords; ++place) {
+    const std::byte* at = file.data() + sizeof(header) + place * sizeof(Record);
+    decltype(Record::number) number = 0;
+    std::memcpy(&number, at + offsetof(Record, number), sizeof(number));
+    if (number == 0) continue;
     Record record;
-    std::memcpy(&record, file.data() + sizeof(header) + place * sizeof(Record), sizeof(Record));
-    const bool known = record.number > 0 && record.state <= RecordState::kFailed &&
-                       record.kind <= CollectiveKind::kRecv && record.type <= DataType::kInt64 &&
-                       record.op <= ReduceOp::kBitXor && record.group < out.groups.size();
+    std::memcpy(&record, at, sizeof(record));
+    const bool known = record.state <= RecordState::kFailed && record.kind <= CollectiveKind::kRecv &&
+                       record.type <= DataType::kInt64 && record.op <= ReduceOp::kBitXor &&
+                       record.group < out.groups.size();
     if (!known) continue;
     record.began_ns = sum_of_times(record.began_ns, to_wall);
     if (record.ended_ns != 0) record.ended_ns = sum_of_times(record.ended_ns, to_wall);
