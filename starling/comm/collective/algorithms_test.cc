@@ -366,24 +366,39 @@ TEST_P(LongRings, LongPartsGoInSteps) {
   expect_cost(exchanged, cost_of(CollectiveKind::kAllToAll, Algorithm::kPairwise, p, 1.0 * bytes * p), 0);
 }
 
-// Rank 0 has a long block for rank 2, which expects a short one and would otherwise wait for it forever.
-TEST(Pairwise, ALongBlockThatIsExpectedToBeShortIsFound) {
+// Exchanges among 3 ranks, in which rank 0 sends `sent` bytes to rank 2, which expects `expected` bytes.
+// Other blocks are empty. Returns the error of rank 2.
+std::string error_of_unequal_splits(size_t sent, size_t expected) {
   Ranks ranks(3);
-  std::vector<std::string> errors(3);
+  std::string error_of_2;
   ranks.run([&](RemoteTeam& team) {
-    const Buffer in(kPacedBytes);
-    Buffer out(100);
-    std::vector<ConstBytes> sent(3);
+    const Buffer in(sent);
+    Buffer out(expected);
+    std::vector<ConstBytes> blocks(3);
     std::vector<Bytes> arriving(3);
-    if (team.me() == 0) sent[2] = in;
+    if (team.me() == 0) blocks[2] = in;
     if (team.me() == 2) arriving[0] = out;
     try {
-      pairwise_all_to_all(team, sent, arriving, std::vector<bool>(3, false));
+      pairwise_all_to_all(team, blocks, arriving, std::vector<bool>(3, false));
     } catch (const CommError& error) {
-      errors[team.me()] = error.what();
+      if (team.me() == 2) error_of_2 = error.what();
     }
   });
-  EXPECT_THAT(errors[2], testing::HasSubstr("rank 2 (node) did not expect; the splits of both must agree"));
+  return error_of_2;
+}
+
+// The ranks would otherwise wait for each other until the timeout.
+TEST(Pairwise, ALongBlockThatAnotherRankDoesNotExpectIsFound) {
+  const size_t lengths[] = {0, 8, 100, kPacedBytes, kPacedBytes + 8};
+  for (const size_t sent : lengths) {
+    for (const size_t expected : lengths) {
+      if (sent == expected || std::max(sent, expected) < kPacedBytes) continue;
+      const std::string begin = "rank 0 (node) sent " + std::to_string(sent) + " bytes, which rank 2 (node) ";
+      EXPECT_THAT(error_of_unequal_splits(sent, expected),
+                  testing::HasSubstr(begin + "did not expect; the splits of both must agree"))
+          << sent << " bytes for " << expected;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LongRings,

@@ -9,14 +9,16 @@ void pairwise_all_to_all(RemoteTeam& team, std::span<const ConstBytes> in, std::
   for (int i = 1; i < team.size(); ++i) {
     const int to = team.position(i), from = team.position(-i);
     if (i > 1) {
+      const uint64_t announced = in[to].size();
+      uint64_t heard = 0;
       const int last_to = team.position(i - 1), last_from = team.position(1 - i);
       // "The last block has arrived", "the next one may come", and "a long block will come".
       if (expects_long(last_from)) team.send(last_from, nullptr, 0);
       if (expects_long(from)) team.send(from, nullptr, 0);
-      if (sends_long(to)) team.send(to, nullptr, 0);
+      if (sends_long(to)) team.announce(to, announced);
       if (sends_long(last_to)) team.recv(last_to, nullptr, 0);
       if (sends_long(to)) team.recv(to, nullptr, 0);
-      if (expects_long(from)) team.recv(from, nullptr, 0);
+      if (expects_long(from)) team.expect_announcement(from, heard);
       if (team.has_queued()) team.move();
     }
     if (!skip[to]) team.send(to, in[to].data(), in[to].size());

@@ -7,7 +7,7 @@
 // Ranks that are not equally fast drift apart. Two ranks then send to one rank at the same time. Each of them
 // uses half of the receiver's link, and half of its own link is idle (docs/benchmarks.md, "Codecs on a slow
 // network"). Blocks of kPacedBytes or more therefore wait for two empty messages. One says that the receiver
-// has all of its last block. The other says that the sender's last block has arrived. A third empty message
+// has all of its last block. The other says that the sender's last block has arrived. The sender also
 // announces the block, so that a rank that expects a short one finds the difference at once. For such blocks
 // the cost is (2 p - 3) α + 2 (p - 2) o + N β.
 #pragma once

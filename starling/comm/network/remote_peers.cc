@@ -60,13 +60,17 @@ struct RemotePeers::Flow {
   bool is_send;
   ConstBytes out;
   Bytes in;
+  bool announces = false;
   Head head{};
   bool begun = false;
   bool done = false;
+
+  Tag tag() const { return announces ? kAnnouncement : kCollective; }
+  MessageKind kind() const { return announces ? MessageKind::kControl : MessageKind::kData; }
 };
 
 RemotePeers::Flow RemotePeers::sending(const RemoteSend& send) {
-  return {.rank = send.rank, .is_send = true, .out = send.bytes, .in = {}};
+  return {.rank = send.rank, .is_send = true, .out = send.bytes, .in = {}, .announces = send.announces};
 }
 
 RemotePeers::RemotePeers(RemoteSetup setup)
@@ -203,8 +207,11 @@ void RemotePeers::report_other_collective(int rank, const MessageInfo& info) {
     fail(Failure{fmt::format("{} sent a message without a head", name(rank)), rank});
   const Operation theirs = operation_of(body.data());
   if (theirs == operation_) {
+    uint64_t bytes = body.size() - kHeadBytes;
+    if (info.tag == kAnnouncement && bytes == sizeof(bytes))
+      std::memcpy(&bytes, body.data() + kHeadBytes, sizeof(bytes));
     fail(Failure{fmt::format("{}: {} sent {} bytes, which {} did not expect; the splits of both must agree",
-                             describe(operation_), name(rank), body.size() - kHeadBytes, name(setup_.rank))});
+                             describe(operation_), name(rank), bytes, name(setup_.rank))});
   }
   const bool mine_first = setup_.rank < rank;
   const std::string me = name(setup_.rank), other = name(rank);
@@ -232,12 +239,13 @@ bool RemotePeers::advance_receive(Flow& flow) {
             flow.rank});
       return false;
     }
-    if (info->tag != kCollective) {
+    if (is_notice(info->tag)) {
       take_notice(flow.rank, *info);
       continue;
     }
-    if (info->bytes != kHeadBytes + flow.in.size()) report_other_collective(flow.rank, *info);
-    e.begin_recv({.tag = kCollective, .head = flow.head, .body = flow.in, .kind = MessageKind::kData});
+    if (info->tag != flow.tag() || info->bytes != kHeadBytes + flow.in.size())
+      report_other_collective(flow.rank, *info);
+    e.begin_recv({.tag = flow.tag(), .head = flow.head, .body = flow.in, .kind = flow.kind()});
     flow.begun = receiving_[flow.rank] = true;
   }
   if (!e.step_recv()) return false;
@@ -250,7 +258,7 @@ bool RemotePeers::advance_send(Flow& flow) {
   Endpoint& e = *setup_.endpoints[flow.rank];
   if (!flow.begun) {
     flow.head = head_of(operation_);
-    e.begin_send({.tag = kCollective, .head = flow.head, .body = flow.out, .kind = MessageKind::kData});
+    e.begin_send({.tag = flow.tag(), .head = flow.head, .body = flow.out, .kind = flow.kind()});
     flow.begun = sending_[flow.rank] = true;
   }
   if (!e.step_send()) return false;
@@ -284,7 +292,7 @@ void RemotePeers::look_around() {
   for (size_t i = 0; i < std::min(ranks, std::max(kLeastLooks, ranks / kMostParts)); ++i) {
     const size_t r = next_look_++ % ranks;
     if (!setup_.endpoints[r] || receiving_[r] || left_[r]) continue;
-    for (auto info = setup_.endpoints[r]->step_peek(); info && info->tag != kCollective;
+    for (auto info = setup_.endpoints[r]->step_peek(); info && is_notice(info->tag);
          info = setup_.endpoints[r]->step_peek()) {
       take_notice(static_cast<int>(r), *info);
       if (left_[r]) break;
@@ -357,7 +365,7 @@ void RemotePeers::move(std::span<const RemoteSend> sends, std::span<const Remote
                        const Arrived& arrived) {
   std::deque<Flow> flows;
   for (const auto& r : receives)
-    flows.push_back({.rank = r.rank, .is_send = false, .out = {}, .in = r.bytes});
+    flows.push_back({.rank = r.rank, .is_send = false, .out = {}, .in = r.bytes, .announces = r.announces});
   for (const auto& s : sends) flows.push_back(sending(s));
   Deadline deadline = deadline_in(setup_.timeout);
   Deadline next_look = deadline_in(kSlice);

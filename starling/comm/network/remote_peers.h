@@ -32,11 +32,15 @@ namespace starling {
 struct RemoteSend {
   int rank;
   ConstBytes bytes;
+  // The message is an announcement: its bytes are a uint64_t, the length of a block that will follow. It is
+  // no tensor, so sent() does not count it, and no block can be taken for it.
+  bool announces = false;
 };
 // RemoteReceive is the memory for a message from a rank.
 struct RemoteReceive {
   int rank;
   Bytes bytes;
+  bool announces = false;  // as above
 };
 
 // RemoteSetup is what RemotePeers and RemoteMessages are made of.
@@ -87,7 +91,9 @@ class RemotePeers {
  private:
   struct Flow;
   static Flow sending(const RemoteSend& send);
-  enum Tag : uint32_t { kCollective = 1, kFailure, kWaiting, kFarewell };
+  enum Tag : uint32_t { kCollective = 1, kFailure, kWaiting, kFarewell, kAnnouncement };
+
+  static bool is_notice(uint32_t tag) { return tag != kCollective && tag != kAnnouncement; }
 
   [[noreturn]] void fail(const Failure& failure);
   bool advance(std::deque<Flow>& flows, const Arrived& arrived);

@@ -4,8 +4,10 @@
 // The collectives between hosts run on it. A rank's position in the team is counted from 0.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -51,6 +53,17 @@ class RemoteTeam {
   void recv(int from, void* data, size_t bytes) {
     if (trace_ != nullptr) step_.received.push_back({from, bytes});
     receives_.push_back({ranks_[from], {static_cast<std::byte*>(data), bytes}});
+  }
+  // Queues an announcement to position `to`: a block of `bytes` bytes will follow. `bytes` must stay valid
+  // until move() returns.
+  void announce(int to, const uint64_t& bytes) {
+    if (trace_ != nullptr) step_.sent.push_back({to, 0});
+    sends_.push_back({ranks_[to], std::as_bytes(std::span(&bytes, 1)), true});
+  }
+  // Queues the receipt of an announcement from position `from`.
+  void expect_announcement(int from, uint64_t& bytes) {
+    if (trace_ != nullptr) step_.received.push_back({from, 0});
+    receives_.push_back({ranks_[from], std::as_writable_bytes(std::span(&bytes, 1)), true});
   }
   // Returns whether messages are queued.
   bool has_queued() const { return !sends_.empty() || !receives_.empty(); }
