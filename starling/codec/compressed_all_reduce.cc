@@ -218,6 +218,11 @@ void CompressedAllReduce::collect(std::span<float> data) {
   if (feedback_ && lists) feedback_->begin(data);
   const size_t bytes =
       feedback_ && !lists ? feedback_->encode(*whole_, data, own_) : whole_->encode(data, own_);
+  if (masked_ && !lists) {
+    values_.resize(count_);
+    whole_->decode(std::span<const std::byte>(own_).first(bytes), values_);
+    correction_->end(std::span<const float>(values_).first(count_));
+  }
   const std::vector<uint64_t> sizes = gather_sizes(bytes);
   const size_t longest = *std::max_element(sizes.begin(), sizes.end());
   if (lists && lists_by_parts(longest)) return scatter_lists(data);
@@ -231,37 +236,70 @@ void CompressedAllReduce::collect(std::span<float> data) {
   mean_of_messages(*whole_, all_, std::vector<size_t>(sizes.begin(), sizes.end()), longest, data);
 }
 
+// Returns the lengths of all ranks' messages for the part of this rank. sent: those of this rank, by part.
+std::vector<size_t> CompressedAllReduce::exchange_lengths(const std::vector<size_t>& sent) {
+  const std::vector<uint64_t> out(sent.begin(), sent.end());
+  std::vector<uint64_t> in(ranks());
+  const std::vector<size_t> ones(ranks(), 1);
+  all_to_all(group_, out.data(), ones, in.data(), ones, DataType::kInt64);
+  const Part& mine = own_part();
+  for (int r = 0; r < group_.size(); ++r)
+    check_announced(*mine.codec, r, group_.host_of(r), in[static_cast<size_t>(r)], mine.size());
+  return {in.begin(), in.end()};
+}
+
+// Returns the length of each rank's message of the mean of its part. `bytes` is that of this rank.
+std::vector<size_t> CompressedAllReduce::gather_lengths(size_t bytes) {
+  std::vector<size_t> lengths;
+  lengths.reserve(ranks());
+  for (const Part& part : parts_) lengths.push_back(part.codec->encoded_bytes(part.size()));
+  if (second_->fixed_rate()) return lengths;
+  const uint64_t own = bytes;
+  std::vector<uint64_t> all(ranks());
+  all_gather(group_, &own, all.data(), 1, DataType::kInt64);
+  for (size_t r = 0; r < parts_.size(); ++r)
+    check_announced(*parts_[r].codec, static_cast<int>(r), group_.host_of(static_cast<int>(r)), all[r],
+                    parts_[r].size());
+  return {all.begin(), all.end()};
+}
+
 void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   ++scattered_;
-  std::vector<size_t> sent, expected(ranks(), own_part().codec->encoded_bytes(own_part().size()));
+  size_t most = 0, longest = 0;
+  for (const Part& part : parts_) {
+    most += part.codec->encoded_bytes(part.size());
+    longest = std::max(longest, part.codec->encoded_bytes(part.size()));
+  }
+  own_.resize(most);
+  std::vector<size_t> sent;
   sent.reserve(ranks());
-  for (const Part& part : parts_) sent.push_back(part.codec->encoded_bytes(part.size()));
-  own_.resize(std::accumulate(sent.begin(), sent.end(), size_t{0}));
   std::span<std::byte> room(own_);
   for (size_t r = 0; r < parts_.size(); ++r) {
     const Part& part = parts_[r];
     set_step(*part.codec, r, false);
     const size_t bytes = feedback_ ? feedback_->encode_part(*part.codec, part.begin, part.of(data), room)
                                    : part.codec->encode(part.of(data), room);
+    sent.push_back(bytes);
     room = room.subspan(bytes);
   }
-  all_.resize(ranks() * expected[0]);
-  all_to_all(group_, own_.data(), sent, all_.data(), expected, DataType::kUint8);
-
   const Part& mine = own_part();
+  const std::vector<size_t> expected =
+      mine.codec->fixed_rate() ? std::vector<size_t>(ranks(), mine.codec->encoded_bytes(mine.size()))
+                               : exchange_lengths(sent);
+  all_.resize(std::accumulate(expected.begin(), expected.end(), size_t{0}));
+  all_to_all(group_, own_.data(), sent, all_.data(), expected, DataType::kUint8);
   mean_of_messages(*mine.codec, all_, expected, 0, mine.of(data));
-  const size_t longest = *std::max_element(sent.begin(), sent.end());
+
   own_.assign(longest, std::byte{0});
   set_step(*second_, static_cast<size_t>(group_.rank()), true);
-  if (second_feedback_) {
-    second_feedback_->encode(*second_, mine.of(data), own_);
-  } else {
-    second_->encode(mine.of(data), own_);
-  }
+  const std::vector<size_t> lengths =
+      gather_lengths(second_feedback_ ? second_feedback_->encode(*second_, mine.of(data), own_)
+                                      : second_->encode(mine.of(data), own_));
+  longest = *std::max_element(lengths.begin(), lengths.end());
   all_.resize(ranks() * longest);
   all_gather(group_, own_.data(), all_.data(), longest, DataType::kUint8);
   for (size_t r = 0; r < parts_.size(); ++r) {
-    const auto message = std::span<const std::byte>(all_).subspan(r * longest, sent[r]);
+    const auto message = std::span<const std::byte>(all_).subspan(r * longest, lengths[r]);
     decode_from(static_cast<int>(r), *parts_[r].codec, message, parts_[r].of(data));
   }
 }
@@ -275,7 +313,7 @@ bool CompressedAllReduce::lists_by_parts(size_t longest) const {
 
 void CompressedAllReduce::scatter_lists(std::span<float> data) {
   ++scattered_;
-  std::vector<uint64_t> sent, expected(ranks());
+  std::vector<size_t> sent;
   sent.reserve(ranks());
   size_t most = 0;
   for (size_t r = 0; r < parts_.size(); ++r) {
@@ -291,16 +329,12 @@ void CompressedAllReduce::scatter_lists(std::span<float> data) {
     room = room.subspan(sent.back());
   }
   if (feedback_) note_sent(values_);
-  const std::vector<size_t> ones(ranks(), 1);
-  all_to_all(group_, sent.data(), ones, expected.data(), ones, DataType::kInt64);
   const Part& mine = own_part();
-  for (int r = 0; r < group_.size(); ++r)
-    check_announced(*mine.codec, r, group_.host_of(r), expected[static_cast<size_t>(r)], mine.size());
-  const std::vector<size_t> out(sent.begin(), sent.end()), in(expected.begin(), expected.end());
-  all_.resize(std::accumulate(in.begin(), in.end(), size_t{0}));
-  all_to_all(group_, own_.data(), out, all_.data(), in, DataType::kUint8);
+  const std::vector<size_t> expected = exchange_lengths(sent);
+  all_.resize(std::accumulate(expected.begin(), expected.end(), size_t{0}));
+  all_to_all(group_, own_.data(), sent, all_.data(), expected, DataType::kUint8);
   std::vector<float> sum(longest_part_);
-  mean_of_messages(*mine.codec, all_, in, 0, std::span(sum).first(mine.size()));
+  mean_of_messages(*mine.codec, all_, expected, 0, std::span(sum).first(mine.size()));
   values_.resize(longest_part_ * ranks());
   all_gather(group_, sum.data(), values_.data(), longest_part_, DataType::kFp32);
   for (size_t r = 0; r < parts_.size(); ++r)
