@@ -232,21 +232,27 @@ INSTANTIATE_TEST_SUITE_P(Codecs, WholeReduceScatterTest,
 // The formula is exact if the rate is fixed, and a bound if it varies. The heads of signsgd differ between
 // the parts, so the formula is the mean over the ranks.
 TEST(CodedReduceScatter, SendsTheBytesOfTheFormula) {
-  constexpr int kRanks = 4;
-  for (const char* word : {"fp16", "int8", "1bit", "random-k", "qsgd", "terngrad", "signsgd"}) {
-    std::vector<uint64_t> sent(kRanks);
-    std::vector<double> formula(kRanks);
-    run_on_memory(kRanks, true, [&](Group& group) {
-      CodedReduceScatter exchange(group, spec_of(word), kShapes, kCount, kRange);
-      Values data = gradient(group.rank(), 1), mean(kCount / kRanks);
-      exchange.apply(1, data, mean);
-      sent[static_cast<size_t>(group.rank())] = exchange.sent();
-      formula[static_cast<size_t>(group.rank())] = exchange.formula();
-    });
-    double sum = 0;
-    for (const uint64_t bytes : sent) sum += static_cast<double>(bytes);
-    for (const double bytes : formula) EXPECT_NEAR(bytes, sum / kRanks, 1e-6) << word;
+  for (const int ranks : {2, 3, 4, 5, 6, 8}) {
+    const auto p = static_cast<size_t>(ranks);
+    const size_t count = kCount / p * p;
+    for (const char* word : {"fp16", "int8", "1bit", "random-k", "qsgd", "terngrad", "signsgd"}) {
+      std::vector<uint64_t> sent(p);
+      std::vector<double> formula(p);
+      run_on_memory(ranks, ranks % 2 == 0, [&](Group& group) {
+        CodedReduceScatter exchange(group, spec_of(word), {}, count, kRange);
+        Values data = gradient(group.rank(), 1), mean(count / p);
+        data.resize(count);
+        exchange.apply(1, data, mean);
+        sent[static_cast<size_t>(group.rank())] = exchange.sent();
+        formula[static_cast<size_t>(group.rank())] = exchange.formula();
+      });
+      double sum = 0;
+      for (const uint64_t bytes : sent) sum += static_cast<double>(bytes);
+      for (const double bytes : formula)
+        EXPECT_NEAR(bytes, sum / ranks, 1e-6) << word << " on " << ranks << " ranks";
+    }
   }
+  constexpr int kRanks = 4;
   run_on_memory(kRanks, false, [&](Group& group) {
     CodedReduceScatter exchange(group, spec_of("fp16"), kShapes, kCount, kRange);
     EXPECT_EQ(exchange.formula(), 3.0 * 2 * kCount / kRanks);

@@ -377,7 +377,7 @@ TEST(RandomBytes, AreThoseOfTheFormulaInWindowsAndBetweenHosts) {
   constexpr size_t kValues = 60512;
   for (const std::string word :
        {"random-k", "qsgd", "qsgd:levels=1", "qsgd:levels=127", "terngrad", "signsgd"}) {
-    for (int ranks = 2; ranks <= (thorough() ? 6 : 4); ++ranks) {
+    for (int ranks = 2; ranks <= (thorough() ? 8 : 4); ++ranks) {
       SCOPED_TRACE(word + ", ranks " + std::to_string(ranks));
       const auto p = static_cast<size_t>(ranks);
       uint64_t expected = 0;
