@@ -212,6 +212,10 @@ TEST(PipelineScheduleTest, BadFilesAreRefusedAtLineAndColumn) {
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0 F0\n"); }), HasSubstr("as in `rank 0:`"));
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 0: F0\nrank 0: F1\n"); }),
               HasSubstr("rank 0 occurs twice"));
+  // Ranks after the first rank's line would disagree with the number of lists of actions.
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 1: F0\nranks 1\n"); }),
+              HasSubstr("mine.txt:5:1: `ranks` occurs twice"));
+  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("chunks 524289\n"); }), HasSubstr("1048576 stages"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("ranks 2\n", "f"); }),
               HasSubstr("f: the number of micro-batches is missing"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("", "f"); }),

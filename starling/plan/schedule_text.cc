@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <optional>
@@ -14,7 +15,7 @@
 namespace starling {
 namespace {
 
-constexpr int kLargest = 1 << 20;  // the largest number of ranks, chunks or micro-batches
+constexpr int kLargest = 1 << 20;  // the largest number of stages or micro-batches
 
 struct Word {
   std::string_view text;
@@ -62,24 +63,29 @@ class Parser {
     while (at_ < words_.size()) {
       const Word word = words_[at_++];
       if (word.text == "schedule") {
+        say(word, 0);
         schedule_.name = std::string(next(word).text);
       } else if (word.text == "ranks") {
+        say(word, 1);
         schedule_.ranks = positive(word);
-        ranks_said_ = true;
       } else if (word.text == "chunks") {
+        say(word, 2);
         schedule_.chunks = positive(word);
       } else if (word.text == "micro-batches") {
+        say(word, 3);
         schedule_.micro_batches = positive(word);
-        micro_batches_said_ = true;
       } else if (word.text == "rank") {
         begin_rank(word);
       } else {
         add_action(word);
       }
     }
-    if (!ranks_said_) throw ConfigError(schedule_.source, "the number of ranks is missing; write `ranks N`");
-    if (!micro_batches_said_)
+    if (!said_[1]) throw ConfigError(schedule_.source, "the number of ranks is missing; write `ranks N`");
+    if (!said_[3])
       throw ConfigError(schedule_.source, "the number of micro-batches is missing; write `micro-batches M`");
+    if (int64_t{schedule_.ranks} * schedule_.chunks > kLargest)
+      throw ConfigError(schedule_.source, fmt::format("{} ranks with {} chunks each are more than {} stages",
+                                                      schedule_.ranks, schedule_.chunks, kLargest));
     if (schedule_.name.empty()) schedule_.name = schedule_.source;
     return std::move(schedule_);
   }
@@ -87,6 +93,12 @@ class Parser {
  private:
   [[noreturn]] void refuse(const Word& word, const std::string& message) const {
     throw ConfigError(fmt::format("{}:{}:{}", schedule_.source, word.line, word.column), message);
+  }
+
+  // Notes that a key of the head was given. A second value would disagree with the lines before it.
+  void say(const Word& key, int which) {
+    if (said_[which]) refuse(key, fmt::format("`{}` occurs twice; remove one of them", key.text));
+    said_[which] = true;
   }
 
   Word next(const Word& before) {
@@ -108,7 +120,7 @@ class Parser {
     if (!word.text.ends_with(':')) refuse(word, "write a rank's line as in `rank 0:`");
     word.text.remove_suffix(1);
     const std::optional<int> rank = number(word.text);
-    if (!ranks_said_) refuse(word, "write `ranks N` before the first rank");
+    if (!said_[1]) refuse(word, "write `ranks N` before the first rank");
     if (!rank || *rank >= schedule_.ranks)
       refuse(word, fmt::format("no rank \"{}\": there are ranks 0 … {}", word.text, schedule_.ranks - 1));
     schedule_.actions.resize(schedule_.ranks);
@@ -149,8 +161,7 @@ class Parser {
   std::vector<Word> words_;
   size_t at_ = 0;
   int rank_ = -1;
-  bool ranks_said_ = false;
-  bool micro_batches_said_ = false;
+  std::array<bool, 4> said_{};  // the keys schedule, ranks, chunks and micro-batches
   Schedule schedule_;
 };
 

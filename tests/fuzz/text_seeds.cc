@@ -151,11 +151,43 @@ void ucx_seeds(Corpus corpus) {
 
 }  // namespace
 
+void hosts_seeds(Corpus corpus) {
+  corpus.add(bytes_of({0}) + "node-a:4,me@10.0.0.1:2,[fe80::1]:8");
+  corpus.add(bytes_of({1}) + "# hosts\nnode-a slots=4\nnode-b slots=2 max_slots=8\nnode-c:3\n\n");
+  corpus.add(bytes_of({2}) + "gpu[07-12,20],login");
+  corpus.add(bytes_of({3}) + "2(x3),1,16(x2)");
+}
+
+void schedule_seeds(Corpus corpus) {
+  corpus.add(
+      "# two ranks\nschedule own\nranks 2\nmicro-batches 2\n"
+      "rank 0: F0 SA0 F1 SA1\n  RG0 B0 RG1 B1\nrank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1\n");
+  corpus.add("schedule one\nranks 1\nchunks 2\nmicro-batches 1\nrank 0: F0.0 F0.1 B0.1 B0.0\n");
+}
+
+void graph_seeds(Corpus corpus) {
+  corpus.add(
+      R"({"groups":[{"name":"stem","kind":"conv","forward_s":0.002,"backward_s":0.004,"output_bytes":4e6},)"
+      R"({"name":"left","forward_s":0.001,"inputs":["stem"]}],"devices":[{"name":"a","speed":1,"memory_bytes":1e9},)"
+      R"({"name":"b","speed":0.5}],"link":{"latency_s":1e-4,"bytes_per_s":1e9}})");
+  corpus.add(R"({"groups":[{"name":"a"},{"name":"b","inputs":["a","a"]}]})");
+}
+
+void ratings_seeds(Corpus corpus) {
+  corpus.add("userId,movieId,rating,timestamp\n1,31,2.5,1260759144\n2,10,4,835355493\n");
+  corpus.add("0 1 5\n3 2 1e-1\n\n7\t0\t-3\n");
+  corpus.add("1::1193::5::978300760\n1::661::3::978302109\n");
+}
+
 void text_seeds(const std::filesystem::path& root) {
   config_seeds({root, "config"});
   server_seeds({root, "server"});
   rows_seeds({root, "rows"});
   agent_seeds({root, "agent"});
+  hosts_seeds({root, "hosts"});
+  schedule_seeds({root, "schedule"});
+  graph_seeds({root, "graph"});
+  ratings_seeds({root, "ratings"});
   tuning_seeds({root, "tuning"});
   event_seeds({root, "events"});
   ucx_seeds({root, "ucx"});
