@@ -2,9 +2,17 @@
 
 #include <bit>
 
+#include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
 
 namespace starling {
+namespace {
+
+[[noreturn]] void refuse_change() {
+  throw DataError("the ratings changed while they were read; start again when no program writes to them");
+}
+
+}  // namespace
 
 RatingStripe::RatingStripe(const RatingSource& source, int parts, int index, int blocks,
                            const FactorizeOptions& options, MemoryBudget& budget)
@@ -16,6 +24,7 @@ RatingStripe::RatingStripe(const RatingSource& source, int parts, int index, int
     source.visit([&](std::span<const Rating> piece) {
       for (const Rating& rating : piece) {
         if (rating.row < rows_.begin || rating.row >= rows_.end) continue;
+        if (rating.column >= source.columns()) refuse_change();
         const bool test = is_test_rating(rating, options.test_share, options.seed);
         act(rating, 2 * part_holding(source.columns(), blocks, rating.column) + (test ? 1 : 0));
       }
@@ -28,7 +37,13 @@ RatingStripe::RatingStripe(const RatingSource& source, int parts, int index, int
   }
   entries_.resize(begin_.back());
   Counted<size_t> next = begin_;
-  each([&](const Rating& rating, int k) { entries_[next[k]++] = rating; });
+  each([&](const Rating& rating, int k) {
+    if (next[k] == begin_[k + 1]) refuse_change();
+    entries_[next[k]++] = rating;
+  });
+  for (size_t k = 0; k + 1 < begin_.size(); ++k) {
+    if (next[k] != begin_[k + 1]) refuse_change();
+  }
   budget.give(kRatingsAtOnce * sizeof(Rating));
 }
 

@@ -13,7 +13,8 @@ namespace starling {
 class RatingStripe {
  public:
   // Reads the source twice and keeps the entries in row part `index` of `parts`. The columns are cut into
-  // `blocks` parts. Errors: those of the source; Error(kMemory) if the entries do not fit the budget.
+  // `blocks` parts. Errors: those of the source; DataError if the source has other entries when it is read
+  // again; Error(kMemory) if the entries do not fit the budget.
   RatingStripe(const RatingSource& source, int parts, int index, int blocks, const FactorizeOptions& options,
                MemoryBudget& budget);
 

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "starling/base/error.h"
@@ -73,15 +76,20 @@ bool begins_with_number(std::string_view line) {
 class RatingFile final : public RatingSource {
  public:
   explicit RatingFile(const std::string& path) : path_(path) {
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+      throw DataError(fmt::format(
+          "{}: is no regular file; ratings are read several times, so write them to a file first", path));
     uint32_t row = 0, column = 0;
     double sum = 0;
-    visit([&](std::span<const Rating> piece) {
+    const Pass pass = read([&](std::span<const Rating> piece) {
       for (const Rating& r : piece) {
         row = std::max(row, r.row), column = std::max(column, r.column);
         sum += r.value;
       }
-      count_ += static_cast<int64_t>(piece.size());
     });
+    count_ = pass.count, hash_ = pass.hash;
     if (count_ == 0) throw DataError(fmt::format("{}: no ratings; a line is \"row column value\"", path));
     rows_ = int64_t{row} + 1, columns_ = int64_t{column} + 1;
     mean_ = sum / static_cast<double>(count_);
@@ -92,8 +100,26 @@ class RatingFile final : public RatingSource {
   double mean() const override { return mean_; }
 
   void visit(const Take& take) const override {
+    const Pass pass = read([&](std::span<const Rating> piece) {
+      for (const Rating& r : piece) {
+        if (r.row >= rows_ || r.column >= columns_) refuse_change();
+      }
+      take(piece);
+    });
+    if (pass.count != count_ || pass.hash != hash_) refuse_change();
+  }
+
+ private:
+  // What one reading of the file has found.
+  struct Pass {
+    int64_t count = 0;
+    uint64_t hash = 0;  // of all entries in their order
+  };
+
+  Pass read(const Take& take) const {
     std::ifstream file(path_);
     if (!file) throw unopened_file(path_);
+    Pass pass;
     Pieces pieces(take);
     std::string line;
     for (int64_t number = 1; std::getline(file, line); ++number) {
@@ -101,6 +127,9 @@ class RatingFile final : public RatingSource {
       const auto rating = rating_of(line);
       if (rating) {
         pieces.add(*rating);
+        ++pass.count;
+        pass.hash = mix64(key_of(rating->row, rating->column, std::bit_cast<uint32_t>(rating->value)) +
+                          pass.hash + kGolden);
       } else if (number > 1 || begins_with_number(line)) {
         throw DataError(
             fmt::format("{}: line {}: \"{}\" is not \"row column value\" with numbers from 0 to {}", path_,
@@ -109,11 +138,16 @@ class RatingFile final : public RatingSource {
     }
     if (file.bad()) throw DataError(fmt::format("{}: cannot be read to its end", path_));
     pieces.flush();
+    return pass;
+  }
+  [[noreturn]] void refuse_change() const {
+    throw DataError(fmt::format(
+        "{}: the file changed while it was read; start again when no program writes to it", path_));
   }
 
- private:
   std::string path_;
   int64_t rows_ = 0, columns_ = 0, count_ = 0;
+  uint64_t hash_ = 0;
   double mean_ = 0;
 };
 

@@ -32,7 +32,8 @@ class RatingSource {
   // Receives some entries. They are valid during the call.
   using Take = std::function<void(std::span<const Rating>)>;
   // Calls take() with all entries, at most kRatingsAtOnce at a time. Errors: DataError if a file cannot be
-  // read.
+  // read, or if it has other entries than before. take() may then have received some of them, but none with a
+  // row or column beyond rows() and columns().
   virtual void visit(const Take& take) const = 0;
 };
 
@@ -42,7 +43,8 @@ inline constexpr size_t kRatingsAtOnce = 4096;
 // Opens a text file that has a row number, a column number and a value on each line. Commas, tabs, blanks,
 // ';' or "::" separate them. Further columns are ignored. A first line that does not begin with a digit is a
 // heading. Numbers begin at 0 or 1, and they determine the size of the matrix. Two lines of one row and
-// column are two entries, and both count. Errors: DataError that names the file and the line.
+// column are two entries, and both count. The file is read several times and must be a regular file. Errors:
+// DataError that names the file and the line.
 std::unique_ptr<RatingSource> open_ratings(const std::string& path);
 
 // The settings of generated entries.

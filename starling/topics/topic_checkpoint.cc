@@ -46,9 +46,15 @@ JobCheckpointOptions checkpoint_options(const TopicOptions& options, const Topic
   return made;
 }
 
-// Copies the topics of the rank's documents that a part has. Returns their number.
-size_t take_part(const CheckpointArrays& part, const Corpus& corpus, int32_t most,
-                 std::vector<Topic>& topics) {
+// The topics of a rank's documents that were found so far.
+struct TakenTopics {
+  std::vector<Topic> topics;       // of each token
+  std::vector<bool> has_document;  // of each document
+  size_t documents = 0;            // that were found
+};
+
+// Copies the topics of the rank's documents that a part has.
+void take_part(const CheckpointArrays& part, const Corpus& corpus, int32_t most, TakenTopics& taken) {
   const auto ids = part.get<int64_t>("documents");
   const auto begin = part.get<uint32_t>("begin");
   const auto stored = part.get<Topic>("topics");
@@ -60,19 +66,20 @@ size_t take_part(const CheckpointArrays& part, const Corpus& corpus, int32_t mos
   if (begin.size() != ids.size() + 1 || begin.back() != stored.size() ||
       !std::is_sorted(begin.begin(), begin.end()) || !std::is_sorted(ids.begin(), ids.end()))
     refuse();
-  size_t taken = 0;
   for (size_t d = 0; d < corpus.count(); ++d) {
     const auto at = std::lower_bound(ids.begin(), ids.end(), corpus.id[d]);
     if (at == ids.end() || *at != corpus.id[d]) continue;
     const auto i = static_cast<size_t>(at - ids.begin());
-    if (begin[i + 1] - begin[i] != corpus.document(d).size()) refuse();
+    // A document in two parts means that another document may be in none.
+    if (taken.has_document[d] || begin[i + 1] - begin[i] != corpus.document(d).size()) refuse();
     for (uint32_t j = begin[i]; j < begin[i + 1]; ++j) {
       if (static_cast<int32_t>(stored[j]) >= most) refuse();
     }
-    std::copy(stored.begin() + begin[i], stored.begin() + begin[i + 1], topics.begin() + corpus.begin[d]);
-    ++taken;
+    std::copy(stored.begin() + begin[i], stored.begin() + begin[i + 1],
+              taken.topics.begin() + corpus.begin[d]);
+    taken.has_document[d] = true;
+    ++taken.documents;
   }
-  return taken;
 }
 
 }  // namespace
@@ -87,16 +94,16 @@ int64_t TopicCheckpoint::resume(Documents& documents) {
   const auto found = checkpoint_.find();
   if (!found) return -1;
   agree_on_success(parts_.group, [&] {
-    std::vector<Topic> topics(documents.tokens(), kNoTopic);
-    size_t taken = 0;
+    TakenTopics taken{.topics = std::vector<Topic>(documents.tokens(), kNoTopic),
+                      .has_document = std::vector<bool>(parts_.corpus.count())};
     for (int rank = 0; rank < found->ranks; ++rank)
-      taken += take_part(checkpoint_.read(*found, rank), parts_.corpus, topics_, topics);
-    if (taken != parts_.corpus.count())
+      take_part(checkpoint_.read(*found, rank), parts_.corpus, topics_, taken);
+    if (taken.documents != parts_.corpus.count())
       throw Error(
           ErrorCode::kCheckpoint,
           fmt::format("the checkpoint has {} of {} documents of rank {}; remove the folder to start anew",
-                      taken, parts_.corpus.count(), parts_.group.rank()));
-    documents.assign(topics);
+                      taken.documents, parts_.corpus.count(), parts_.group.rank()));
+    documents.assign(taken.topics);
   });
   return found->step;
 }
