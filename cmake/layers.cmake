@@ -14,7 +14,7 @@ starling_torch_free(c10d cuda_library)
 starling_torch_free(torch_testing test_memory)
 starling_torch_free(data divide_samples formats/archive formats/byte_file formats/cifar formats/idx
   formats/image_codec formats/image_folder formats/image_store formats/resize formats/text_store
-  generated/digit_strokes generated/digits generated/grammar generated/make_data read_place read_stall served/served_client
+  formats/unpacker generated/digit_strokes generated/digits generated/grammar generated/make_data read_place read_stall served/served_client
   served/served_images served/served_key served/served_leases served/served_protocol served/served_server
   served/served_store served/served_text)
 starling_torch_free(nn layers/bias_gelu_kernels layers/causal_softmax layers/image_windows

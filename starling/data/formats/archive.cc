@@ -6,20 +6,68 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
+#include "starling/data/formats/image_codec.h"
+#include "starling/data/formats/unpacker.h"
 
 namespace starling {
+
+// Gives the unpacked content to libarchive and remembers where the content ends.
+class TarSource {
+ public:
+  TarSource(const std::string& path, std::span<const uint8_t> file) : unpacker_(make_unpacker(path, file)) {}
+
+  // Returns the next bytes. Errors: those of Unpacker.
+  std::span<const uint8_t> next() {
+    const std::span<const uint8_t> block = unpacker_->next();
+    const auto last = std::find_if(block.rbegin(), block.rend(), [](uint8_t byte) { return byte != 0; });
+    if (last != block.rend()) zeros_from_ = size_ + static_cast<uint64_t>(block.rend() - last);
+    size_ += block.size();
+    return block;
+  }
+  // The callback of libarchive. An exception must not pass through libarchive, so it is kept for rethrow().
+  static la_ssize_t read(::archive* reader, void* self, const void** block) {
+    auto* const source = static_cast<TarSource*>(self);
+    try {
+      const std::span<const uint8_t> bytes = source->next();
+      *block = bytes.data();
+      return static_cast<la_ssize_t>(bytes.size());
+    } catch (...) {
+      source->error_ = std::current_exception();
+      archive_set_error(reader, EIO, "cannot unpack");
+      return ARCHIVE_FATAL;
+    }
+  }
+  // Throws the exception that read() kept, if there is one.
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+  // The bytes that next() has returned.
+  uint64_t size() const { return size_; }
+  // The offset from which on next() has returned only zeros.
+  uint64_t zeros_from() const { return zeros_from_; }
+
+ private:
+  std::unique_ptr<Unpacker> unpacker_;
+  std::exception_ptr error_;
+  uint64_t size_ = 0, zeros_from_ = 0;
+};
+
 namespace {
 
 constexpr uint64_t kMaxMember = uint64_t{256} << 20;
-constexpr uint64_t kMaxTotal = uint64_t{1} << 40;
+constexpr uint64_t kTarBlock = 512;
+constexpr size_t kHead = 16;  // the bytes that are kept of a packed member that is no image
 
 struct Free {
   void operator()(::archive* reader) const { archive_read_free(reader); }
@@ -32,21 +80,53 @@ std::string clean(std::string path) {
   return path == "." ? "" : path;
 }
 
-// `size` is the size of the file. libarchive reads a small file that ends too early to its end when it opens
-// the file, and does not report the error.
-[[noreturn]] void fail(const std::string& path, ::archive* reader, size_t size, const std::string& member) {
+[[noreturn]] void fail(const std::string& path, uint64_t offset, const std::string& text) {
+  throw DataError(fmt::format("{}: offset {}: {}; fetch the file again", path, offset, text));
+}
+
+// Reports the error of `reader`, which may come from `source`.
+[[noreturn]] void fail(const std::string& path, ::archive* reader, const TarSource& source,
+                       const std::string& member) {
+  source.rethrow();
   const char* said = archive_error_string(reader);
   const std::string text = said != nullptr ? said : "damaged archive";
-  const la_int64_t read = archive_filter_bytes(reader, -1);
+  const la_int64_t read = archive_filter_bytes(reader, 0);
   const bool ended = text.find("runcated") != std::string::npos;
-  const size_t offset = read >= 0 ? static_cast<size_t>(read) : ended ? size : 0;
-  throw DataError(fmt::format("{}: offset {}: {}{}; fetch the file again", path, offset,
-                              member.empty() ? "" : "in " + member + ": ", text));
+  fail(path, ended || read < 0 ? source.size() : static_cast<uint64_t>(read),
+       member.empty() ? text : "in " + member + ": " + text);
+}
+
+// Returns whether a call of libarchive succeeded. A tar header with a wrong checksum gives ARCHIVE_RETRY,
+// with which libarchive offers to look for a later header.
+bool succeeded(int code) {
+  return code == ARCHIVE_OK || code == ARCHIVE_WARN;
+}
+
+// Requires that the archive, whose last member ends at `end`, has its end mark and then only zeros. POSIX
+// asks for two blocks of zeros. GNU tar and libarchive accept one. libarchive also accepts none, and it reads
+// nothing after a block of zeros.
+void require_end(const std::string& path, TarSource& source, uint64_t end) {
+  while (!source.next().empty()) continue;
+  if (source.zeros_from() > end) {
+    throw DataError(
+        fmt::format("{}: offset {}: the archive ends here, but other bytes follow; fetch the file "
+                    "again, or pack the images into one archive",
+                    path, end));
+  }
+  if (source.size() < end + kTarBlock)
+    fail(path, source.size(), "truncated: the end mark of the tar is missing");
 }
 
 }  // namespace
 
-Archive::Archive(const std::string& path, bool (*wanted)(const std::string& name)) : path_(path) {
+uint64_t memory_for_images() {
+  static const auto bytes =
+      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return bytes / 2;
+}
+
+Archive::Archive(const std::string& path, bool (*wanted)(const std::string& name), uint64_t memory)
+    : path_(path), memory_(memory) {
   map_file();
   try {
     index(wanted);
@@ -77,16 +157,13 @@ void Archive::index(bool (*wanted)(const std::string& name)) {
   const ArchiveReader reader(archive_read_new());
   if (!reader) throw Error(ErrorCode::kMemory, fmt::format("{}: out of memory for an archive reader", path_));
   archive_read_support_format_tar(reader.get());
-  archive_read_support_filter_gzip(reader.get());
-  archive_read_support_filter_xz(reader.get());
-  archive_read_support_filter_zstd(reader.get());
-  if (archive_read_open_memory(reader.get(), map_.data(), map_.size()) != ARCHIVE_OK)
-    fail(path_, reader.get(), map_.size(), "");
-  uint64_t total = 0;
+  TarSource source(path_, map_);
+  if (archive_read_open(reader.get(), &source, nullptr, TarSource::read, nullptr) != ARCHIVE_OK)
+    fail(path_, reader.get(), source, "");
   for (struct archive_entry* entry = nullptr;;) {
     const int code = archive_read_next_header(reader.get(), &entry);
     if (code == ARCHIVE_EOF) break;
-    if (code < ARCHIVE_WARN) fail(path_, reader.get(), map_.size(), "");
+    if (!succeeded(code)) fail(path_, reader.get(), source, "");
     const char* name = archive_entry_pathname(entry);
     if (name == nullptr) name = archive_entry_pathname_utf8(entry);
     Member member;
@@ -95,22 +172,30 @@ void Archive::index(bool (*wanted)(const std::string& name)) {
       throw DataError(fmt::format("{}: offset {}: a member's name cannot be read", path_, member.offset));
     }
     member.path = clean(name);
+    take_memory(sizeof(Member) + member.path.size(), member);
     if (archive_entry_filetype(entry) == AE_IFDIR) folders_.push_back(member.path);
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr) continue;
     if (!wanted(member.path)) continue;
-    member.bytes = content(reader.get(), member);
-    total += member.bytes.size();
-    if (total > kMaxTotal) {
-      throw DataError(
-          fmt::format("{}: offset {}: more than {} bytes of images", path_, member.offset, kMaxTotal));
-    }
+    member.bytes = content(reader.get(), source, member);
     members_.push_back(std::move(member));
   }
+  require_end(path_, source, static_cast<uint64_t>(archive_read_header_position(reader.get())));
 }
 
-std::span<const uint8_t> Archive::content(::archive* reader, const Member& member) {
+void Archive::take_memory(uint64_t bytes, const Member& member) {
+  taken_ += bytes;
+  if (taken_ <= memory_) return;
+  throw DataError(
+      fmt::format("{}: offset {}: the unpacked images need more than the {} bytes of memory that a "
+                  "rank may use for them; unpack the archive into a folder and name the folder",
+                  path_, member.offset, memory_));
+}
+
+std::span<const uint8_t> Archive::content(::archive* reader, TarSource& source, const Member& member) {
   std::span<const uint8_t> bytes;  // the first block, in the mapping, while there is only one block
   std::vector<uint8_t> copy;
+  bool kept =
+      true;  // false if the content is no image; then only its head is kept, which the decoder refuses
   int64_t end = 0;
   for (;;) {
     const void* block = nullptr;
@@ -118,7 +203,7 @@ std::span<const uint8_t> Archive::content(::archive* reader, const Member& membe
     la_int64_t offset = 0;
     const int code = archive_read_data_block(reader, &block, &size, &offset);
     if (code == ARCHIVE_EOF) break;
-    if (code < ARCHIVE_WARN) fail(path_, reader, map_.size(), member.path);
+    if (!succeeded(code)) fail(path_, reader, source, member.path);
     if (size == 0) continue;
     if (offset != end)
       throw DataError(
@@ -137,9 +222,12 @@ std::span<const uint8_t> Archive::content(::archive* reader, const Member& membe
       bytes = {data, size};
       continue;
     }
+    if (bytes.empty() && offset == 0) kept = has_image_magic({data, size});
+    const size_t most = kept ? size : std::min(size, kHead - std::min(kHead, copy.size()));
+    take_memory(bytes.size() + most, member);
     copy.insert(copy.end(), bytes.begin(), bytes.end());
     bytes = {};
-    copy.insert(copy.end(), data, data + size);
+    copy.insert(copy.end(), data, data + most);
   }
   if (copy.empty()) return bytes;
   unpacked_.push_back(std::move(copy));

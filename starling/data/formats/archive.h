@@ -14,6 +14,11 @@ struct archive;  // libarchive's
 
 namespace starling {
 
+class TarSource;  // of archive.cc
+
+// Returns the most bytes of unpacked images that a rank keeps by default: half of the machine's memory.
+uint64_t memory_for_images();
+
 // An opened archive. Thread-safe after construction: it does not change.
 class Archive {
  public:
@@ -24,9 +29,13 @@ class Archive {
     std::span<const uint8_t> bytes;  // valid as long as the Archive
   };
 
-  // Reads all members whose name `wanted` accepts. Errors: DataError that names the archive and the offset if
-  // the archive is missing, damaged, cut or not a tar.
-  Archive(const std::string& path, bool (*wanted)(const std::string& name));
+  // Reads all members whose name `wanted` accepts. If the archive is compressed and a member is neither JPEG
+  // nor PNG, only its first 16 bytes are kept, which ImageDecoder refuses. `memory` is the most bytes of
+  // names and of compressed members that are kept. Errors: DataError that names the archive and the offset if
+  // the archive is missing, damaged, cut or not a tar. An archive without its end mark is cut, and bytes
+  // other than zeros after the end mark are damage. DataError also if the archive needs more than `memory`.
+  Archive(const std::string& path, bool (*wanted)(const std::string& name),
+          uint64_t memory = memory_for_images());
   ~Archive();
   Archive(const Archive&) = delete;
   Archive& operator=(const Archive&) = delete;
@@ -41,10 +50,13 @@ class Archive {
  private:
   void map_file();
   void index(bool (*wanted)(const std::string& name));
-  // Returns the content of the member at which `reader` stands.
-  std::span<const uint8_t> content(::archive* reader, const Member& member);
+  // Returns the content of the member at which `reader` stands. `source` gives `reader` its bytes.
+  std::span<const uint8_t> content(::archive* reader, TarSource& source, const Member& member);
+  // Counts `bytes` of memory that `member` needs.
+  void take_memory(uint64_t bytes, const Member& member);
 
   std::string path_;
+  uint64_t memory_ = 0, taken_ = 0;
   std::span<const uint8_t> map_;
   std::deque<std::vector<uint8_t>> unpacked_;
   std::vector<Member> members_;

@@ -17,10 +17,18 @@ constexpr uint32_t kMaxSide = 65'500;
 
 enum class Kind { kJpeg, kPng };
 
-Kind kind_of(std::span<const uint8_t> file, const std::string& name) {
+bool is_jpeg(std::span<const uint8_t> file) {
+  return file.size() >= 3 && file[0] == 0xFF && file[1] == 0xD8 && file[2] == 0xFF;
+}
+
+bool is_png(std::span<const uint8_t> file) {
   constexpr uint8_t kPngMagic[] = {0x89, 'P', 'N', 'G'};
-  if (file.size() >= 3 && file[0] == 0xFF && file[1] == 0xD8 && file[2] == 0xFF) return Kind::kJpeg;
-  if (file.size() >= 4 && std::equal(kPngMagic, kPngMagic + 4, file.begin())) return Kind::kPng;
+  return file.size() >= 4 && std::equal(kPngMagic, kPngMagic + 4, file.begin());
+}
+
+Kind kind_of(std::span<const uint8_t> file, const std::string& name) {
+  if (is_jpeg(file)) return Kind::kJpeg;
+  if (is_png(file)) return Kind::kPng;
   throw DataError(
       fmt::format("{}: offset 0: {}", name,
                   file.empty() ? "the file is empty" : "neither JPEG nor PNG; remove it or convert it"));
@@ -56,6 +64,10 @@ Png open_png(std::span<const uint8_t> file, const std::string& name, spng_ihdr& 
 }
 
 }  // namespace
+
+bool has_image_magic(std::span<const uint8_t> file) {
+  return is_jpeg(file) || is_png(file);
+}
 
 ImageDecoder::ImageDecoder() : jpeg_(tjInitDecompress()) {
   if (jpeg_ == nullptr) throw Error(ErrorCode::kMemory, "out of memory for a JPEG decoder");

@@ -12,6 +12,9 @@
 
 namespace starling {
 
+// Returns whether the first bytes of a file are those of a JPEG or a PNG.
+bool has_image_magic(std::span<const uint8_t> file);
+
 // ImageDecoder holds the buffers that decoding reuses. Not thread-safe: make one for each batch that is read.
 // Discard the decoder after an error.
 class ImageDecoder {
