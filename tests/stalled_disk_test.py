@@ -12,6 +12,7 @@ import time
 from program import BUILD, SMALL, STARLING, ProgramTest, environment, last_step, main, ranks_of, recorded_events, wait_for_step
 
 FIT_PROGRAM = str(BUILD / "tests" / "fit_program")
+LOOP_PROGRAM = str(BUILD / "tests" / "loop_program")
 LIBRARY = BUILD / "tests" / "libstalled_disk.so"
 
 
@@ -124,6 +125,53 @@ class StalledDisk(ProgramTest):
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, err)
         self.assertEqual(self.checkpoints(), ["step-000004", "step-000008"])
+
+    # Every rank gets the trained model, so that the ranks share collectives after the files are written. The
+    # ranks wait for each other for 4 s at most.
+    def test_ranks_that_get_the_trained_model_wait_for_its_file(self):
+        self.stalled.touch()
+        process = self.start_program([FIT_PROGRAM, "-n", 2, "--global-batch", 64, "--epochs", 2, "--set", "comm.timeout_s=4", "--run-dir",
+                                      self.path("run"), "--", "--trained", self.path("trained")], "/model.safetensors")
+        self.wait_for_file(process, "run/model.safetensors.*.tmp")
+        self.lives_for(process, 7)
+        self.stalled.unlink()
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        for name in ("run/model.safetensors", "trained.0", "trained.1"):
+            self.assertTrue(os.path.exists(self.path(name)), name)
+
+    def test_an_interrupted_loop_of_a_program_waits_for_its_checkpoint(self):
+        process = self.start_program([LOOP_PROGRAM, "-n", 2, "--set", "comm.timeout_s=4", "--run-dir", self.path("run"), "--",
+                                      "--checkpoint", "--epochs", 200000], "/checkpoints")
+        self.wait_for_file(process, "run/config.toml")
+        self.stalled.touch()
+        process.terminate()
+        self.wait_for_file(process, "run/checkpoints/.writing-step-*")
+        self.lives_for(process, 7)
+        self.stalled.unlink()
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143, err)
+        self.assertEqual(len(self.checkpoints()), 1, err)
+
+    # A program may share collectives with all ranks after save().
+    def test_ranks_wait_for_the_files_that_save_writes(self):
+        self.stalled.touch()
+        process = self.start_program([LOOP_PROGRAM, "-n", 2, "--set", "comm.timeout_s=4", "--run-dir", self.path("run"), "--",
+                                      "--checkpoint", "--epochs", 2, "--save-at", 2], "/checkpoints")
+        self.wait_for_file(process, "run/checkpoints/.writing-step-*")
+        self.lives_for(process, 7)
+        self.stalled.unlink()
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn("step-000002", self.checkpoints(), err)
+
+    def wait_for_file(self, process, pattern):
+        """Waits until a file of this name is there, while the process runs."""
+        end = time.monotonic() + 60
+        while not list(pathlib.Path(self.dir).glob(pattern)):
+            self.assertIsNone(process.poll(), "the run has ended")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
 
     def checkpoints(self):
         folder = pathlib.Path(self.path("run/checkpoints"))

@@ -177,7 +177,7 @@ class Generation final : public TrainHooks {
   StrategyState final_state();
   std::exception_ptr finish(const RunResult& result);
   std::map<std::string, std::string> metadata(const RunResult& result) const;
-  void wait_until_saved();
+  bool shares_collectives_after(const RunResult& result) const;
   // Returns the trained model on every rank.
   TensorMap trained_model();
 
@@ -494,27 +494,19 @@ std::map<std::string, std::string> Generation::metadata(const RunResult& result)
   return metadata;
 }
 
-// Waits on all ranks until the leading rank has written its checkpoint. Launchers such as srun
-// --kill-on-bad-exit end all ranks when the first one ends with the status of an interruption. The leading
-// rank answers often, because a slow disk must not look like a lost rank.
-void Generation::wait_until_saved() {
-  Group& group = environment_.group;
-  if (group.size() == 1) return;
-  for (double writing = 1; writing > 0;) {
-    writing = run_.folder_->written_within(std::chrono::milliseconds(200)) ? 0 : 1;
-    all_reduce(group, &writing, 1, DataType::kFp64, ReduceOp::kMax);
-  }
+// Returns true if the ranks share a collective after the files are written: those of an interrupted run end
+// together, and those of a user's program may go on together. Otherwise each rank ends when it is done.
+bool Generation::shares_collectives_after(const RunResult& result) const {
+  return !one_by_one_ && (result.interrupted || spec_.model.name == kUserModel);
 }
 
 // Writes what the run was asked to keep. Returns the error of what could not be written, on the rank that
 // writes. The run then reports its result before it ends with this error.
 std::exception_ptr Generation::finish(const RunResult& result) {
   try {
-    if (!one_by_one_) {
-      strategy_.consensus();
-      if (result.interrupted) wait_until_saved();
-    }
-    run_.folder_->finish([&] { return final_state(); }, result.interrupted, metadata(result));
+    if (!one_by_one_) strategy_.consensus();
+    run_.folder_->finish([&] { return final_state(); }, result.interrupted, shares_collectives_after(result),
+                         metadata(result));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCheckpoint) throw;
     return std::current_exception();
@@ -552,16 +544,18 @@ RunResult Generation::train_to_the_end() {
   RunResult result = train(spec_, run_.length_, parts, run_.progress_);
   result.exchange = exchange_of(spec_);
   result.share = shares_of_run(spec_, run_.own_.shares, run_.remaining_ranks());
+  std::optional<StepTimeline> timeline;  // collective, so that no rank waits for the files of finish()
+  if (strategy_.traced() != nullptr && result.steps > result.first_step)
+    timeline = gather_timeline(*strategy_.traced());
   const std::exception_ptr unwritten = finish(result);
   if (run_.trained_ != nullptr) *run_.trained_ = trained_model();
   if (result.interrupted && run_.folder_->saved(result.steps)) result.resume = environment_.kept.resume;
-  if (strategy_.traced() != nullptr && result.steps > result.first_step)
-    run_.folder_->write_timeline(gather_timeline(*strategy_.traced()));
+  if (timeline) run_.folder_->write_timeline(*timeline);
   if (environment_.leads()) environment_.process.sink.emit(result);
   run_.folder_->write_result(result);
   environment_.process.sink.flush();
   rank_gather_->reported();
-  if (result.interrupted && !one_by_one_) barrier(environment_.group);  // see wait_until_saved()
+  if (result.interrupted && !one_by_one_) barrier(environment_.group);  // see finish()
   if (run_.can_take_over() && environment_.store != nullptr)
     leave_membership(*environment_.store, environment_.world_rank());
   if (unwritten) std::rethrow_exception(unwritten);

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -66,6 +68,15 @@ void require_folder_of(const std::string& file) {
       fmt::format("{}: every checkpoint is damaged, and nothing was changed. Restore one from a copy, "
                   "give another one by --resume PATH, or --resume never to start anew at step 0. {}",
                   folder.string(), fmt::join(damaged, ". ")));
+}
+
+// Waits until `writing` is done on all ranks of the group. Each rank answers often, because a slow disk must
+// not look like a lost rank. Collective.
+void wait_for_all(Group& group, const std::future<void>& writing) {
+  for (double busy = 1; busy > 0;) {
+    busy = writing.wait_for(std::chrono::milliseconds(200)) == std::future_status::ready ? 0 : 1;
+    all_reduce(group, &busy, 1, DataType::kFp64, ReduceOp::kMax);
+  }
 }
 
 }  // namespace
@@ -245,34 +256,48 @@ void RunFolder::write_record(const std::function<void()>& write) const {
   }
 }
 
-void RunFolder::finish(const std::function<StrategyState()>& make_state, bool interrupted,
+// Writes train.save, and model.safetensors if the run `keeps` it.
+void RunFolder::write_weights_files(const StrategyState& weights, bool keeps,
+                                    const std::map<std::string, std::string>& metadata) {
+  TensorMap tensors = weights.parameters;
+  tensors.insert(weights.buffers.begin(), weights.buffers.end());
+  // Each file is tried, in case only one of the two disks is full.
+  const auto attempt = [&](const auto& write) {
+    try {
+      write();
+      return true;
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      if (unwritten_.find(what) == std::string::npos) unwritten_ += (unwritten_.empty() ? "" : ". ") + what;
+      return false;
+    }
+  };
+  const bool holds = attempt([&] {
+    if (require_lock_) require_lock_();
+  });
+  if (!holds) return;
+  if (!spec_.train.save.empty()) attempt([&] { write_weights(spec_.train.save, tensors); });
+  if (keeps && !path_.empty()) attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
+}
+
+void RunFolder::finish(const std::function<StrategyState()>& make_state, bool interrupted, bool together,
                        const std::map<std::string, std::string>& metadata) {
   // The state is collective. It comes first, because other ranks must not wait for this rank's disk. The
   // incarnation is equal on all ranks, and empty if there is no run folder.
   const bool keeps = !environment_.kept.incarnation.empty() && !interrupted;
   std::optional<StrategyState> weights;
   if (keeps || !spec_.train.save.empty()) weights = make_state();
-  writer_.wait();
-  if (weights && environment_.leads()) {
-    TensorMap tensors = weights->parameters;
-    tensors.insert(weights->buffers.begin(), weights->buffers.end());
-    // Each file is tried, in case only one of the two disks is full.
-    const auto attempt = [&](const auto& write) {
-      try {
-        write();
-        return true;
-      } catch (const Error& error) {
-        const std::string what = error.what();
-        if (unwritten_.find(what) == std::string::npos) unwritten_ += (unwritten_.empty() ? "" : ". ") + what;
-        return false;
-      }
-    };
-    const bool holds = attempt([&] {
-      if (require_lock_) require_lock_();
-    });
-    if (holds && !spec_.train.save.empty()) attempt([&] { write_weights(spec_.train.save, tensors); });
-    if (holds && keeps && !path_.empty())
-      attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
+  const auto write_all = [&, leads = environment_.leads()] {
+    writer_.wait();
+    if (weights && leads) write_weights_files(*weights, keeps, metadata);
+  };
+  if (together && environment_.group.size() > 1) {
+    // If wait_for_all() throws, the destructor of `writing` waits for the files.
+    std::future<void> writing = std::async(std::launch::async, write_all);
+    wait_for_all(environment_.group, writing);
+    writing.get();
+  } else {
+    write_all();
   }
   if (!unwritten_.empty()) throw Error(ErrorCode::kCheckpoint, unwritten_);
 }

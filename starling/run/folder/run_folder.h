@@ -59,14 +59,19 @@ class RunFolder {
   void save_checkpoint(CheckpointState checkpoint, bool last);
   // Returns true if this rank writes checkpoints and is not writing one.
   bool ready_to_save() const { return !path_.empty() && environment_.leads() && !writer_.busy(); }
-  // Returns false after `wait` if a checkpoint is still being written then.
-  bool written_within(std::chrono::milliseconds wait) const { return writer_.done_within(wait); }
   // Writes the weights to train.save and, unless the run was interrupted, to model.safetensors in the folder,
   // after the last checkpoint. `state` returns the weights and is called only if they are needed. `metadata`
-  // is added to model.safetensors. Errors: Error (kCheckpoint) that names the path, for example if the disk
-  // is full. The error of the run's last checkpoint is thrown, too, after the weights are written.
-  // Nothing is written if another process has taken over the run folder.
-  void finish(const std::function<StrategyState()>& state, bool interrupted,
+  // is added to model.safetensors.
+  //
+  // If `together` is true, all ranks of the group call the function, and no rank returns before the leading
+  // rank has written its files. The ranks may then share collectives at once, or end: launchers such as srun
+  // --kill-on-bad-exit end all ranks when the first one ends with the status of an interruption. Otherwise
+  // only the leading rank waits.
+  //
+  // Errors on the rank that writes: Error (kCheckpoint) that names the path, for example if the disk is full.
+  // The error of the run's last checkpoint is thrown, too, after the weights are written. Nothing is written
+  // if another process has taken over the run folder.
+  void finish(const std::function<StrategyState()>& state, bool interrupted, bool together,
               const std::map<std::string, std::string>& metadata);
   // Writes result.json. If that fails, a warning says why.
   void write_result(const RunResult& result) const;
@@ -80,6 +85,8 @@ class RunFolder {
   void write_configuration() const;
   void write_record(const std::function<void()>& write) const;
   void write(const CheckpointState& checkpoint);
+  void write_weights_files(const StrategyState& weights, bool keeps,
+                           const std::map<std::string, std::string>& metadata);
 
   const RunSpec& spec_;
   const RunEnvironment& environment_;

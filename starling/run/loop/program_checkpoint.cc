@@ -134,7 +134,8 @@ struct ProgramCheckpoint::State {
   void write(bool must);
   // Returns whether the time for a checkpoint has come, or a signal asks for one, on any rank. Collective.
   bool asked();
-  // Waits for the checkpoint and writes the weights.
+  // Waits for the checkpoint and writes the weights. No rank returns before the files are written.
+  // Collective.
   void finish(bool interrupted);
   void load(const CheckpointState& checkpoint);
 };
@@ -227,7 +228,7 @@ bool ProgramCheckpoint::State::asked() {
 }
 
 void ProgramCheckpoint::State::finish(bool interrupted) {
-  folder->finish([this] { return trained_state(); }, interrupted,
+  folder->finish([this] { return trained_state(); }, interrupted, /*together=*/true,
                  {{"format", "pt"}, {"step", std::to_string(steps)}});
 }
 
