@@ -337,7 +337,7 @@ GroupOptions Session::group_options() const {
   const ProcessIdentity& self = environment_.identity;
   if (!options.shared_memory || self.local_world_size < self.world_size) {
     options.link = link_name();
-    options.tuning = read_tuning(tuning_file()).text();
+    options.tuning = tuning_for(self.rank, tuning_file());
   }
   return options;
 }

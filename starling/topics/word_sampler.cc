@@ -16,8 +16,8 @@ WordSampler::WordSampler(const TopicModel& model, Documents& documents, int cycl
       documents_(documents),
       alpha_(static_cast<float>(model.alpha)),
       states_(static_cast<size_t>(model.topics)),
-      topic_bits_((static_cast<size_t>(model.topics) + 63) / 64),
-      proposed_(2 * static_cast<size_t>(cycles)) {
+      proposed_(2 * static_cast<size_t>(cycles)),
+      topic_bits_((static_cast<size_t>(model.topics) + 63) / 64) {
   begin_sweep(model.beta);
 }
 

@@ -29,6 +29,15 @@ Tuning read_tuning(const std::filesystem::path& file) {
   return Tuning::parse(text.str(), file.string());
 }
 
+std::string tuning_for(int rank, const std::filesystem::path& file) {
+  try {
+    return read_tuning(file).text();
+  } catch (const ConfigError&) {
+    if (rank == 0) throw;
+    return "";
+  }
+}
+
 void write_tuning(const std::filesystem::path& file, const Tuning& tuning) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "starling/comm/choice/tuning.h"
 
@@ -14,6 +15,10 @@ std::filesystem::path tuning_file();
 // Reads the file. The result is empty if the file does not exist. Errors: ConfigError if the file is
 // malformed.
 Tuning read_tuning(const std::filesystem::path& file);
+
+// Returns the text of the file for GroupOptions::tuning, of which only that of rank 0 counts. So another rank
+// ignores a malformed file and gets an empty text. Errors: those of read_tuning(), on rank 0.
+std::string tuning_for(int rank, const std::filesystem::path& file);
 
 // Replaces the file atomically. Errors: Error (kInternal) that names the file if it cannot be written.
 void write_tuning(const std::filesystem::path& file, const Tuning& tuning);
