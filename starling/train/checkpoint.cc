@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
 #include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
+#include "starling/base/read_file.h"
 #include "starling/spec/print.h"
 
 namespace starling {
@@ -115,8 +116,10 @@ void state_from_json(const fs::path& path, const json& all, CheckpointState& sta
 }
 
 void read_all(const fs::path& folder, CheckpointState& state) {
-  std::ifstream text(folder / "state.json");
-  state_from_json(folder / "state.json", parse_shallow<json>(text, kDeepestJson), state);
+  const fs::path path = folder / "state.json";
+  const FileText text = read_file(path.string());
+  if (text.error != 0) fail(folder, fmt::format("cannot read state.json: {}", std::strerror(text.error)));
+  state_from_json(path, parse_shallow<json>(text.text, kDeepestJson), state);
   const TensorFile model = read_safetensors((folder / "model.safetensors").string());
   json slices = parse_shallow<json>(model.metadata.at("slices"), kDeepestJson);
   for (const auto& [name, value] : model.tensors) state.model[name] = with_slice(folder, name, value, slices);

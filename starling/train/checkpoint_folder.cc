@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -19,6 +18,7 @@
 #include "starling/base/error.h"
 #include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
+#include "starling/base/read_file.h"
 #include "starling/base/unique_fd.h"
 
 namespace starling {
@@ -107,13 +107,20 @@ void remove_folder(const fs::path& path) {
   fs::remove_all(hidden, ignored);
 }
 
+// Returns true if the error (errno) means that there is no such file. After any other error, the file may be
+// readable later.
+bool is_missing(int error) {
+  return error == ENOENT || error == ENOTDIR;
+}
+
 std::string damage_of_file(const fs::path& folder, const std::string& name, const nlohmann::json& entry,
                            bool hashes) {
   if (name.empty() || name.find('/') != std::string::npos)
     return fmt::format("the manifest names '{}'", name);
   std::error_code error;
   const auto size = fs::file_size(folder / name, error);
-  if (error) return fmt::format("{} is missing", name);
+  if (is_missing(error.value())) return fmt::format("{} is missing", name);
+  if (error) fail(folder / name, "read", error.value());
   if (size != integer_of<uint64_t>(entry.at("bytes")))
     return fmt::format("{} has {} bytes, the manifest says {}", name, size,
                        integer_of<uint64_t>(entry.at("bytes")));
@@ -157,6 +164,13 @@ void rename_foreign(const fs::path& folder, const Say& say) {
                     to.filename().string()));
 }
 
+void rename_unreadable(const fs::path& folder, const std::string& why, const Say& say) {
+  const fs::path to = rename_with(kAside, folder);
+  if (say)
+    say(fmt::format("{} was renamed to {}, because it cannot be read ({})", folder.string(),
+                    to.filename().string(), why));
+}
+
 }  // namespace
 
 fs::path checkpoint_path(const fs::path& run_dir, int64_t step) {
@@ -181,13 +195,14 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& run_dir) {
 
 CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
   CheckpointCheck check;
-  std::ifstream file(folder / kManifest);
-  if (!file) {
+  const FileText file = read_file((folder / kManifest).string());
+  if (is_missing(file.error)) {
     check.damage = "manifest.json is missing";
     return check;
   }
   try {
-    const auto manifest = parse_shallow<nlohmann::json>(file, kDeepestJson);
+    if (file.error != 0) fail(folder / kManifest, "read", file.error);
+    const auto manifest = parse_shallow<nlohmann::json>(file.text, kDeepestJson);
     check.damage = damage_of_manifest(manifest, check);
     if (!check.damage.empty() || check.newer) return check;
     check.lineage = lineage_of(manifest);
@@ -198,7 +213,8 @@ CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
   } catch (const nlohmann::json::exception&) {
     check.damage = "manifest.json is damaged";
   } catch (const Error& error) {
-    check.damage = error.what();  // a file that cannot be read
+    check.damage = error.what();
+    check.unreadable = true;
   }
   return check;
 }
@@ -211,7 +227,12 @@ void set_aside_above(const fs::path& run_dir, int64_t step, const Say& say) {
   for (const auto& folder : list_checkpoints(run_dir)) {
     if (folder.step <= step) return;
     const CheckpointCheck check = check_checkpoint(folder.path);
-    check.damage.empty() ? rename_foreign(folder.path, say) : rename_damaged(folder.path, check.damage, say);
+    if (check.damage.empty())
+      rename_foreign(folder.path, say);
+    else if (check.unreadable)
+      rename_unreadable(folder.path, check.damage, say);
+    else
+      rename_damaged(folder.path, check.damage, say);
   }
 }
 
@@ -233,6 +254,7 @@ void prune_checkpoints(const fs::path& run_dir, int64_t keep, const Lineage& lin
     CheckpointCheck check = check_checkpoint(folder.path, /*hashes=*/false);
     const bool own = lineage.holds(check.lineage, folder.step);
     if (own && whole < keep && folder.step != verified) check = check_checkpoint(folder.path);
+    if (check.unreadable) continue;
     if (!check.damage.empty()) {
       rename_damaged(folder.path, check.damage, say);
     } else if (own && !check.newer) {
@@ -296,7 +318,9 @@ fs::path CheckpointFolderWriter::commit(const Say& say) {
   if (fs::exists(final_)) {
     const CheckpointCheck there = check_checkpoint(final_, /*hashes=*/false);
     const bool other = there.lineage.incarnation != lineage_.incarnation;
-    if (other && !there.damage.empty())
+    if (other && there.unreadable)
+      rename_unreadable(final_, there.damage, say);
+    else if (other && !there.damage.empty())
       rename_damaged(final_, there.damage, say);
     else if (other && !lineage_.holds(there.lineage, step_))
       rename_foreign(final_, say);

@@ -43,10 +43,11 @@ std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_
 
 // What is known of a checkpoint's folder.
 struct CheckpointCheck {
-  std::string damage;   // why it is not whole ("model.safetensors has 812 bytes, the manifest says 4096")
-  bool newer = false;   // its format version is above those that this program reads; `damage` is empty
-  int64_t version = 0;  // its format version, 0 if the manifest cannot be read
-  Lineage lineage;      // empty if unknown
+  std::string damage;       // why it is not whole ("model.safetensors has 812 bytes, the manifest says 4096")
+  bool unreadable = false;  // a file cannot be read now, which `damage` says; the file may be whole
+  bool newer = false;       // its format version is above those that this program reads; `damage` is empty
+  int64_t version = 0;      // its format version, 0 if the manifest cannot be read
+  Lineage lineage;          // empty if unknown
   bool whole() const { return damage.empty() && !newer; }
 };
 
@@ -63,7 +64,8 @@ using Say = std::function<void(const std::string& text)>;
 constexpr int kDeepestJson = 8;
 
 // Renames every checkpoint above `step`, because a run goes on after `step` and will write these steps anew.
-// A damaged checkpoint becomes damaged-step-N, and any other checkpoint becomes aside-step-N. Says each new
+// A damaged checkpoint becomes damaged-step-N. A whole checkpoint and one that cannot be read now become
+// aside-step-N. Says each new
 // name. Errors: Error (kCheckpoint).
 void set_aside_above(const std::filesystem::path& run_dir, int64_t step, const Say& say);
 
@@ -74,8 +76,8 @@ void remove_leftovers(const std::filesystem::path& run_dir);
 
 // Calls remove_leftovers() and removes all but the newest `keep` whole checkpoints of the lineage. A kept
 // checkpoint is whole if its files have the manifest's hashes; `verified` is a step whose files need no
-// check. Renames damaged checkpoints of any lineage to damaged-step-N and says so. Other checkpoints of
-// another or of an unknown lineage stay as they are.
+// check. Renames damaged checkpoints of any lineage to damaged-step-N and says so. Checkpoints that cannot be
+// read now, and other checkpoints of another or of an unknown lineage, stay as they are.
 void prune_checkpoints(const std::filesystem::path& run_dir, int64_t keep, const Lineage& lineage,
                        int64_t verified, const Say& say);
 
@@ -96,8 +98,8 @@ class CheckpointFolderWriter {
   void add_text(const std::string& name, const std::string& text);
   // Writes the manifest and gives the folder its name. Returns the path. An existing folder of that name is
   // replaced if this incarnation wrote it, or if it is a whole checkpoint of the lineage. Otherwise it is
-  // renamed: a damaged one to damaged-step-N, and one of another lineage to aside-step-N. `say` receives the
-  // new name.
+  // renamed: a damaged one to damaged-step-N, and one of another or an unknown lineage to aside-step-N. `say`
+  // receives the new name.
   std::filesystem::path commit(const Say& say = {});
 
  private:

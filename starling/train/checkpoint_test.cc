@@ -276,6 +276,13 @@ TEST_P(TornCheckpoint, OneBitFlipped) {
   EXPECT_THAT(warnings[0], HasSubstr("does not have the manifest's hash"));
 }
 
+// A folder in the file's place lets read(2) fail, as a disk with an error does.
+TEST_P(TornCheckpoint, Unreadable) {
+  fs::remove(file_);
+  fs::create_directory(file_);
+  expect_skipped();
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryFile, TornCheckpoint,
                          testing::Values("model.safetensors", "optimizer.safetensors", "ranks.safetensors",
                                          "state.json", "manifest.json"),
@@ -324,6 +331,31 @@ TEST(Checkpoint, KilledAtAnyStepLeavesAWholeOne) {
       write_checkpoint(run.path(), state_at(30), keeping(1));  // the leftovers are removed too
       EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000030")) << at;
     }
+}
+
+// A manifest that cannot be opened now, for example for want of permission, may be readable later.
+TEST(Checkpoint, OneThatCannotBeReadKeepsItsName) {
+  const TempDir run;
+  const fs::path manifest = write_checkpoint(run.path(), state_at(10), keeping(1)) / "manifest.json";
+  fs::rename(manifest, run.path() / "manifest");
+  fs::create_symlink("manifest.json", manifest);  // open() fails with ELOOP
+  const CheckpointCheck check = check_checkpoint(manifest.parent_path());
+  EXPECT_THAT(check.damage, testing::AllOf(HasSubstr(manifest.string()), HasSubstr("symbolic links")));
+  EXPECT_TRUE(check.unreadable);
+  write_checkpoint(run.path(), state_at(20), keeping(1));
+  EXPECT_THAT(steps_in(run.path()), testing::ElementsAre(20, 10));
+  fs::rename(run.path() / "manifest", manifest);
+  EXPECT_TRUE(check_checkpoint(manifest.parent_path()).whole());
+}
+
+TEST(Checkpoint, AnUnreadableOneInTheWayIsSetAside) {
+  const TempDir run;
+  const fs::path folder = write_checkpoint(run.path(), state_at(10), keeping(1));
+  fs::remove(folder / "manifest.json");
+  fs::create_symlink("manifest.json", folder / "manifest.json");
+  write_checkpoint(run.path(), state_at(10), keeping(1, {}, "b"));
+  EXPECT_THAT(names_in(run.path() / "checkpoints"),
+              testing::UnorderedElementsAre("step-000010", "aside-step-000010"));
 }
 
 TEST(Checkpoint, AFailureAtAnyStepRemovesWhatWasWritten) {

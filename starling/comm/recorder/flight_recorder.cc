@@ -65,7 +65,10 @@ void* map_new_file(const std::filesystem::path& file) {
   std::error_code made;
   std::filesystem::create_directories(file.parent_path(), made);
   if (made) refuse_file(file, made.value());
-  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  // An earlier file may be mapped by a rank of another start in this folder. The rank keeps it without a
+  // name, because a store into the mapping of a truncated file raises SIGBUS.
+  ::unlink(file.c_str());
+  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd.valid()) refuse_file(file, errno);
   if (const int error = allocate_blocks(fd.get()); error != 0) refuse_file(file, error);
   void* map = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);

@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 
 #include "starling/base/error.h"
@@ -58,6 +59,24 @@ TEST(Recorder, KeepsTheLastOperations) {
   EXPECT_THAT(
       who_waits(all).back(),
       HasSubstr("waits for rank 2 in shared memory (counter 5, value 99) of group world; it had waited 0.0"));
+}
+
+// A second start in a run folder must not truncate a file that a rank of the first one has mapped: the next
+// store into the mapping would raise SIGBUS.
+TEST(Recorder, ASecondOneLeavesTheMappedFileAsItIs) {
+  const TempDir folder;
+  const auto file = recorder_file(folder.path(), 0);
+  FlightRecorder first(file, 0, 2, "node-a");
+  first.begin(first.add_group("world"), all_reduce(1));
+  std::filesystem::create_hard_link(file, folder.path() / "kept");
+  const FlightRecorder second(file, 0, 2, "node-b");
+  first.begin(0, all_reduce(2));
+  EXPECT_FALSE(std::filesystem::equivalent(file, folder.path() / "kept"));
+  std::filesystem::remove(file);
+  const auto all = read_recordings(folder.path());
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].host, "node-a");
+  EXPECT_EQ(all[0].records.size(), 2u);
 }
 
 TEST(Recorder, SurvivesKill9) {

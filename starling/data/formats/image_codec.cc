@@ -109,8 +109,10 @@ void ImageDecoder::decode_jpeg(std::span<const uint8_t> file, const std::string&
   have.channels = wanted.channels;
   scratch_.resize(have.bytes());
   const int format = wanted.channels == 1 ? TJPF_GRAY : TJPF_RGB;
+  // A progressive image may have any number of scans, and each takes the time of a whole image. The flag
+  // limits them to 500.
   if (tjDecompress2(jpeg_, file.data(), file.size(), scratch_.data(), have.width, 0, have.height, format,
-                    0) != 0) {
+                    TJFLAG_LIMITSCANS) != 0) {
     const std::string_view text = tjGetErrorStr2(jpeg_);
     // A warning about bytes between two markers is harmless and common. Every other warning means lost
     // pixels.

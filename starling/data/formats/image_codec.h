@@ -30,7 +30,7 @@ class ImageDecoder {
   ImageShape shape(std::span<const uint8_t> file, const std::string& name);
   // Writes wanted.bytes() planar bytes. An image of another size is scaled until it covers the wanted size,
   // and then cropped in the middle. Grey and color are converted into each other, and transparency is
-  // dropped. Errors: DataError for a damaged or cut file.
+  // dropped. Errors: DataError for a damaged or cut file, and for a JPEG of more than 500 scans.
   void decode(std::span<const uint8_t> file, const std::string& name, ImageShape wanted, uint8_t* out);
 
  private:

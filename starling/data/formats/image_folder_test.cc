@@ -97,6 +97,28 @@ TEST(ImageCodec, RefusesAHeaderOfBillionsOfPixels) {
   EXPECT_THAT(message_of([&] { decoder.shape(span_of(file), "x"); }), HasSubstr("pixels are read"));
 }
 
+TEST(ImageCodec, RefusesAJpegOfManyScans) {
+  const std::vector<uint8_t> rgb = gradient(64, 64, 3);
+  tjhandle handle = tjInitCompress();
+  unsigned char* out = nullptr;
+  unsigned long size = 0;
+  ASSERT_EQ(
+      tjCompress2(handle, rgb.data(), 64, 0, 64, TJPF_RGB, &out, &size, TJSAMP_444, 95, TJFLAG_PROGRESSIVE),
+      0);
+  const std::string whole(reinterpret_cast<char*>(out), size);
+  tjFree(out);
+  tjDestroy(handle);
+  const size_t last = whole.rfind("\xff\xda"), end = whole.size() - 2;  // the last scan, and the end marker
+  std::string many = whole.substr(0, end);
+  for (int i = 0; i < 600; ++i) many += whole.substr(last, end - last);
+  many += whole.substr(end);
+  const ImageShape shape{3, 64, 64};
+  std::vector<uint8_t> pixels(shape.bytes());
+  ImageDecoder().decode(span_of(whole), "whole", shape, pixels.data());
+  EXPECT_THAT(message_of([&] { ImageDecoder().decode(span_of(many), "many", shape, pixels.data()); }),
+              AllOf(HasSubstr("many: "), HasSubstr("500 scans")));
+}
+
 TEST(Resize, KeepsConstantsAndAveragesHalves) {
   std::vector<uint8_t> out(3 * 7 * 5);
   resize_to_cover(std::vector<uint8_t>(3 * 20 * 9, 77).data(), {3, 20, 9}, out.data(), {3, 7, 5});

@@ -20,6 +20,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/json_number.h"
+#include "starling/base/read_file.h"
 #include "starling/base/unique_fd.h"
 #include "starling/net/address.h"
 
@@ -111,16 +112,17 @@ std::optional<Holder> highest_holder(const fs::path& folder) {
   holder.epoch = epochs.back();
   holder.host = "an unknown host";
   holder.token = kUnreadable;
-  std::ifstream file(epoch_file(folder, holder.epoch));
+  // If the disk or the network reports an error, the text is empty, which is no JSON either.
+  const FileText file = read_file(epoch_file(folder, holder.epoch).string());
   try {
-    const auto json = nlohmann::json::parse(file);
+    const auto json = nlohmann::json::parse(file.text);
     holder.host = json.at("host").get<std::string>();
     holder.pids = json.at("pids").get<std::string>();
     holder.pid = integer_of<int64_t>(json.at("pid"));
     holder.started = integer_of<uint64_t>(json.at("started"));
     holder.incarnation = json.at("incarnation").get<std::string>();
     holder.token = json.at("token").get<std::string>();
-  } catch (const nlohmann::json::exception&) {  // damaged: the holder counts as silent after a wait
+  } catch (const nlohmann::json::exception&) {  // the holder counts as silent after a wait
   }
   return holder;
 }
@@ -136,9 +138,15 @@ fs::path write_beside(const fs::path& folder, const Holder& holder) {
   const fs::path path = folder / fmt::format(".{}-{}-{}", ::getpid(), holder.epoch, holder.token);
   const std::string text = text_of_holder(holder);
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd.valid() || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(fd.get()) != 0)
-    fail_to_lock(path, errno);
+  if (!fd.valid()) fail_to_lock(path, errno);
+  const ssize_t written = ::write(fd.get(), text.data(), text.size());
+  int error = written < 0 ? errno : 0;
+  if (error == 0 && written < static_cast<ssize_t>(text.size())) error = ENOSPC;
+  if (error == 0 && ::fsync(fd.get()) != 0) error = errno;
+  if (error != 0) {
+    ::unlink(path.c_str());
+    fail_to_lock(path, error);
+  }
   return path;
 }
 
@@ -222,7 +230,9 @@ RunLock::~RunLock() {
     if (epochs_in(folder_).empty() || !held()) return;
     const Holder released{epoch_, host_name(), pid_space(), ::getpid(), 0, incarnation_, /*token=*/""};
     const fs::path made = write_beside(folder_, released);
-    fs::rename(made, epoch_file(folder_, epoch_));
+    std::error_code error;
+    fs::rename(made, epoch_file(folder_, epoch_), error);
+    if (error) ::unlink(made.c_str());
   } catch (const std::exception&) {  // a destructor: the next run finds that this process has ended
   }
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <stdexcept>
@@ -19,6 +20,7 @@
 #include "starling/base/unique_fd.h"
 #include "starling/net/address.h"
 #include "starling/testing/error_of.h"
+#include "starling/testing/file_size_limit.h"
 #include "starling/testing/temp_dir.h"
 #include "starling/train/checkpoint_folder.h"
 
@@ -240,6 +242,37 @@ TEST(RunLock, TheFormerHolderIsTold) {
   EXPECT_FALSE(former.held());
   EXPECT_THAT(error_of([&] { former.require(); }),
               AllOf(HasSubstr("process " + std::to_string(::getpid())), HasSubstr("epoch 2")));
+}
+
+// A folder in the file's place lets read(2) fail, as a disk with an error does. The thread that gives signs
+// of life reads the file, too.
+TEST(RunLock, AFileThatCannotBeReadDoesNotEndTheHolder) {
+  const TempDir run;
+  std::atomic<bool> told{false};
+  RunLockOptions options = quick();
+  options.beat = milliseconds(1);
+  options.replaced = [&] { told = true; };
+  const RunLock lock(run.path(), "mine", options);
+  const fs::path file = run.path() / "lock" / "epoch-000001";
+  fs::remove(file);
+  fs::create_directory(file);
+  const fs::file_time_type old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  fs::last_write_time(file, old);
+  while (fs::last_write_time(file) == old) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(lock.held());
+  EXPECT_NO_THROW(lock.require());
+  EXPECT_FALSE(told);
+}
+
+// A start whose lock cannot be written, as on a full disk, leaves no file behind.
+TEST(RunLock, AFailedStartLeavesNothing) {
+  const TempDir run;
+  {
+    const FileSizeLimit full(10);
+    EXPECT_THAT(refusal(run.path()), AllOf(HasSubstr("cannot write the lock of the run folder"),
+                                           HasSubstr("No space left on device")));
+  }
+  EXPECT_TRUE(fs::is_empty(run.path() / "lock"));
 }
 
 TEST(RunLock, OfManyOneGetsIt) {
