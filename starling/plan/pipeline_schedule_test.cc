@@ -218,6 +218,11 @@ TEST(PipelineScheduleTest, BadFilesAreRefusedAtLineAndColumn) {
               HasSubstr("the number of ranks is missing"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("ranks", "f"); }),
               HasSubstr("f:1:1: `ranks` is the last word"));
+  // The product of these numbers is no int.
+  EXPECT_THAT(
+      error_of<ConfigError>([] { parse_schedule("ranks 1048576\nchunks 1048576\nmicro-batches 1\n", "f"); }),
+      HasSubstr("1048576 ranks with 1048576 chunks each are too many stages"));
+  EXPECT_EQ(parse_schedule("ranks 2\nchunks 524288\nmicro-batches 1\n", "f").stages(), 1 << 20);
   EXPECT_THAT(error_of<ConfigError>([] { read_schedule("/nowhere/table"); }),
               HasSubstr("cannot read the schedule file"));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -14,7 +15,7 @@
 namespace starling {
 namespace {
 
-constexpr int kLargest = 1 << 20;  // the largest number of ranks, chunks or micro-batches
+constexpr int kLargest = 1 << 20;  // the largest number of ranks, chunks, stages or micro-batches
 
 struct Word {
   std::string_view text;
@@ -80,6 +81,11 @@ class Parser {
     if (!ranks_said_) throw ConfigError(schedule_.source, "the number of ranks is missing; write `ranks N`");
     if (!micro_batches_said_)
       throw ConfigError(schedule_.source, "the number of micro-batches is missing; write `micro-batches M`");
+    if (int64_t{schedule_.ranks} * schedule_.chunks > kLargest)
+      throw ConfigError(schedule_.source,
+                        fmt::format("{} ranks with {} chunks each are too many stages; the largest number of "
+                                    "stages is {}",
+                                    schedule_.ranks, schedule_.chunks, kLargest));
     if (schedule_.name.empty()) schedule_.name = schedule_.source;
     return std::move(schedule_);
   }
