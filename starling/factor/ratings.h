@@ -41,10 +41,11 @@ class RatingSource {
 inline constexpr size_t kRatingsAtOnce = 4096;
 
 // Opens a text file that has a row number, a column number and a value on each line. Commas, tabs, blanks,
-// ';' or "::" separate them. Further columns are ignored. A first line that does not begin with a digit is a
-// heading. Numbers begin at 0 or 1, and they determine the size of the matrix. Two lines of one row and
-// column are two entries, and both count. The file is read several times and must be a regular file. Errors:
-// DataError that names the file and the line.
+// ';' or "::" separate them. Further columns are ignored. A first line that begins neither with a digit
+// nor with three numbers is a heading. A byte order mark is skipped. Numbers begin at 0 or 1, and they
+// determine the size of the matrix. They may have gaps, but a number above 2^23 + 4 × the entries is refused.
+// Two lines of one row and column are two entries, and both count. The file is read several times and must be
+// a regular file. Errors: DataError that names the file and the line.
 std::unique_ptr<RatingSource> open_ratings(const std::string& path);
 
 // The settings of generated entries.

@@ -97,6 +97,41 @@ TEST(Ratings, AFileThatChangesIsRefused) {
   EXPECT_EQ(seen, 3);
 }
 
+// Rows without entries take memory: 751 MB from the 14 bytes of "10000000 0 1", at 10 factors.
+TEST(Ratings, ASmallFileHasNoLargeMatrix) {
+  const TempDir folder;
+  const std::string path = folder.file("ratings");
+  for (const char* text : {"10000000 0 1\n0 1 2\n", "2147483647 0 1\n0 1 2\n"}) {
+    write_text(path, text);
+    EXPECT_THAT(refusal([&] { open_ratings(path); }),
+                AllOf(HasSubstr("is too large for a file of 2 ratings; the largest is 8388615"),
+                      HasSubstr("the row number ")));
+  }
+  write_text(path, "0 8388616 1\n1 1 2\n");
+  EXPECT_THAT(refusal([&] { open_ratings(path); }), HasSubstr("the column number 8388616"));
+  // The largest numbers of a few lines of Netflix, and the limit.
+  for (const char* text : {"2649429 17770 5\n", "8388615 8388615 1\n0 0 1\n"}) {
+    write_text(path, text);
+    EXPECT_EQ(refusal([&] { open_ratings(path); }), "") << text;
+  }
+}
+
+TEST(Ratings, AFirstLineOfNumbersIsNoHeading) {
+  const TempDir folder;
+  const std::string path = folder.file("ratings");
+  for (const char* text :
+       {"\xef\xbb\xbf"
+        "0 0 1\n0 1 2\n1 0 3\n",
+        "\xef\xbb\xbfuser,item,rating\n0,0,1\n0,1,2\n1,0,3\n", "user item rating\n0 0 1\n0 1 2\n1 0 3\n"}) {
+    write_text(path, text);
+    EXPECT_EQ(open_ratings(path)->count(), 3) << text;
+  }
+  for (const char* text : {"-1 0 1\n0 1 2\n", ".5,0,1\n0 1 2\n", "-1\t2\t-3\t99\n0 1 2\n"}) {
+    write_text(path, text);
+    EXPECT_THAT(refusal([&] { open_ratings(path); }), HasSubstr("line 1")) << text;
+  }
+}
+
 // A pipe gives its content once.
 TEST(Ratings, WhatIsNoRegularFileIsRefused) {
   const TempDir folder;

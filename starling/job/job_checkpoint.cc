@@ -14,6 +14,7 @@
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/base/json_depth.h"
+#include "starling/base/json_number.h"
 #include "starling/base/keyed_random.h"
 
 namespace starling {
@@ -209,18 +210,20 @@ std::optional<JobState> JobCheckpoint::read_manifest() const {
   JobState state;
   try {
     const Json manifest = parse_shallow<Json>(*content, kDeepest);
-    const int format = manifest.at("format").get<int>();
+    const int format = integer_of<int>(manifest.at("format"));
+    // A damaged format must not look like that of another version.
+    const auto hash = manifest.find(kHashName);
+    if (hash == manifest.end() ? format == kFormat : *hash != hash_of_manifest(manifest))
+      refuse(path, kDamaged);
     if (format < kEarliestFormat || format > kFormat)
       refuse(path, "has a format that this version of Starling does not read; use a newer one");
-    if (format == kFormat && manifest.at(kHashName).get<std::string>() != hash_of_manifest(manifest))
-      refuse(path, kDamaged);
     if (manifest.at("job").get<std::string>() != options_.job)
       throw ConfigError("--checkpoint",
                         fmt::format("{} has a checkpoint of `starling {}`, not of `starling {}`",
                                     options_.folder, manifest.at("job").get<std::string>(), options_.job));
     require_equal(options_.folder, manifest.at("problem"), options_.problem);
-    state.step = manifest.at("step").get<int64_t>();
-    state.ranks = manifest.at("ranks").get<int>();
+    state.step = integer_of<int64_t>(manifest.at("step"));
+    state.ranks = integer_of<int>(manifest.at("ranks"));
     state.values = manifest.at("values").get<std::map<std::string, std::string>>();
   } catch (const Json::exception&) {
     refuse(path, kDamaged);

@@ -9,6 +9,9 @@
 #include <fstream>
 #include <numeric>
 #include <set>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
@@ -186,6 +189,52 @@ TEST(JobCheckpoint, AManifestOfAnEarlierVersionHasNoHash) {
     ASSERT_TRUE(state);
     EXPECT_EQ(state->values, (Values{{"loss", "1"}}));
   });
+}
+
+// The conversion of such a number to an integer is undefined.
+TEST(JobCheckpoint, NumbersThatAreNoIntegersAreRefused) {
+  const TempDir dir;
+  const JobCheckpointOptions options{dir.path(), "topics", {}};
+  const auto write = [&](const std::string& format, const std::string& step, const std::string& ranks) {
+    std::ofstream(dir.file("job.json"), std::ios::trunc)
+        << R"({"format":)" << format << R"(,"job":"topics","problem":{},"step":)" << step << R"(,"ranks":)"
+        << ranks << R"(,"values":{}})";
+  };
+  write("1", "3", "2");
+  with_checkpoints(1, options, [](Group&, JobCheckpoint& checkpoint) { EXPECT_TRUE(checkpoint.find()); });
+  for (const auto& [format, step, ranks] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{{"1.5", "3", "2"},
+                                                                      {"true", "3", "2"},
+                                                                      {"1", "3.5", "2"},
+                                                                      {"1", "1e300", "2"},
+                                                                      {"1", "true", "2"},
+                                                                      {"1", "3", "1.5"},
+                                                                      {"1", "3", "4294967297"},
+                                                                      {"4294967297", "3", "2"}}) {
+    write(format, step, ranks);
+    EXPECT_THAT(fault_of_find(options, ErrorCode::kCheckpoint), HasSubstr("job.json: is damaged"))
+        << format << " " << step << " " << ranks;
+  }
+}
+
+TEST(JobCheckpoint, BytesBehindAZeroByteAreRefused) {
+  const TempDir dir;
+  const JobCheckpointOptions options{dir.path(), "topics", kProblem};
+  save_steps(1, options, 1, 1);
+  std::ofstream(dir.file("job.json"), std::ios::app) << std::string("\0garbage", 8);
+  EXPECT_THAT(fault_of_find(options, ErrorCode::kCheckpoint), HasSubstr("job.json: is damaged"));
+}
+
+// One changed bit makes format 2 look like format 3.
+TEST(JobCheckpoint, AChangedFormatIsDamage) {
+  const TempDir dir;
+  const JobCheckpointOptions options{dir.path(), "topics", kProblem};
+  save_steps(1, options, 1, 1);
+  std::string text;
+  std::getline(std::ifstream(dir.file("job.json"), std::ios::binary), text, '\0');
+  text.replace(text.find("\"format\": 2"), 11, "\"format\": 3");
+  std::ofstream(dir.file("job.json"), std::ios::trunc) << text;
+  EXPECT_THAT(fault_of_find(options, ErrorCode::kCheckpoint), HasSubstr("job.json: is damaged"));
 }
 
 TEST(JobCheckpoint, AFolderThatCannotBeMadeIsRefusedWithARemedy) {

@@ -11,7 +11,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -23,7 +25,9 @@ namespace starling {
 namespace {
 
 constexpr const char* kManifestName = "lbfgs.txt";
-constexpr const char* kFirstLine = "starling lbfgs checkpoint 2";
+constexpr const char* kFirstLine = "starling lbfgs checkpoint 3";    // since which there is a hash
+constexpr const char* kEarlierLine = "starling lbfgs checkpoint 2";  // is read, too
+constexpr std::string_view kHashName = "hash ";  // of the last line; the hash is of the text before it
 constexpr const char* kPartPrefix = "lbfgs-";
 constexpr uint64_t kMagic = 0x31304246474c5453;  // of a part
 
@@ -58,6 +62,21 @@ uint64_t hash_numbers(const double* numbers, size_t count) {
   uint64_t hash = kGolden;
   for (size_t i = 0; i < count; ++i) hash = mix64(hash + kGolden + std::bit_cast<uint64_t>(numbers[i]));
   return hash;
+}
+
+uint64_t hash_text(std::string_view text) {
+  uint64_t hash = kGolden + text.size();
+  for (size_t i = 0; i < text.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + i, std::min(sizeof(word), text.size() - i));
+    hash = mix64(hash + kGolden + word);
+  }
+  return hash;
+}
+
+// Returns the last line of a manifest whose other lines are `text`.
+std::string hash_line(std::string_view text) {
+  return fmt::format("{}{:016x}\n", kHashName, hash_text(text));
 }
 
 // Returns the vectors of a checkpoint: the weights, the gradient and the pairs.
@@ -101,19 +120,38 @@ class ManifestReader {
  public:
   explicit ManifestReader(const std::string& path) : path_(path) {
     errno = 0;
-    file_.open(path);
-    if (!file_.is_open() && errno != ENOENT)
+    std::ifstream file(path, std::ios::binary);
+    exists_ = file.is_open();
+    if (!exists_ && errno != ENOENT)
       refuse(path, "cannot be opened: " + std::generic_category().message(errno));
+    if (exists_) text_.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    if (file.bad()) refuse(path, "cannot be read");
   }
-  bool exists() const { return file_.is_open(); }
-  void expect_line(const std::string& text) {
-    std::string line;
-    if (!std::getline(file_, line) || line != text) damaged(text);
+  bool exists() const { return exists_; }
+  // Reads the first line. Checks and removes the line with the hash, which an earlier format has not.
+  void begin() {
+    const std::string first = line(kFirstLine);
+    if (first == kEarlierLine) return;
+    if (first != kFirstLine) damaged(kFirstLine);
+    const size_t end = text_.rfind(kHashName);
+    if (end == std::string::npos || text_.substr(end) != hash_line(std::string_view(text_).substr(0, end)))
+      damaged("hash");
+    text_.resize(end);
+  }
+  // Checks the last line.
+  void end() {
+    if (line("end") != "end" || at_ != text_.size()) damaged("end");
   }
   std::string value(const std::string& name) {
-    std::string line;
-    if (!std::getline(file_, line) || !line.starts_with(name + " ")) damaged(name);
-    return line.substr(name.size() + 1);
+    const std::string found = line(name);
+    if (!found.starts_with(name + " ")) damaged(name);
+    return found.substr(name.size() + 1);
+  }
+  // Returns a number from `least` to `most`.
+  int64_t integer(const std::string& name, int64_t least, int64_t most) {
+    const int64_t number = integer(name);
+    if (number < least || number > most) damaged(name);
+    return number;
   }
   int64_t integer(const std::string& name) {
     return parse<int64_t>(name, [](const char* s, char** e) { return std::strtoll(s, e, 10); });
@@ -129,19 +167,46 @@ class ManifestReader {
   }
 
  private:
+  // Returns the next line. `name` is for messages.
+  std::string line(const std::string& name) {
+    const size_t end = text_.find('\n', at_);
+    if (end == std::string::npos) damaged(name);
+    std::string found = text_.substr(at_, end - at_);
+    at_ = end + 1;
+    return found;
+  }
   template <typename T, typename Read>
   T parse(const std::string& name, const Read& read) {
     const std::string text = value(name);
     char* end = nullptr;
     errno = 0;
     const T result = read(text.c_str(), &end);
-    if (text.empty() || *end != '\0' || errno == ERANGE) damaged(name);
+    if (text.empty() || end != text.c_str() + text.size() || errno == ERANGE) damaged(name);
     return result;
   }
 
   const std::string path_;
-  std::ifstream file_;
+  bool exists_ = false;
+  std::string text_;
+  size_t at_ = 0;  // in text_, of the next line
 };
+
+// Reads the numbers of the slots: each is below `memory` and occurs once.
+std::vector<int> read_slots(ManifestReader& reader, int64_t memory) {
+  const std::string slots = reader.value("slots");
+  if (slots.size() < 2 || slots.front() != '[' || slots.back() != ']') reader.damaged("slots");
+  std::vector<int> numbers;
+  std::istringstream words(slots.substr(1, slots.size() - 2));
+  for (std::string word; words >> word;) {
+    char* end = nullptr;
+    const int64_t slot = std::strtoll(word.c_str(), &end, 10);
+    if (end != word.c_str() + word.size() || slot < 0 || slot >= memory ||
+        std::find(numbers.begin(), numbers.end(), slot) != numbers.end())
+      reader.damaged("slots");
+    numbers.push_back(static_cast<int>(slot));
+  }
+  return numbers;
+}
 
 // Refuses a folder with parts, which a new run would remove.
 void refuse_parts(const std::string& folder) {
@@ -220,13 +285,14 @@ void read_checkpoint_parts(const std::string& folder, int64_t iteration, int ran
 
 void write_manifest(const std::string& folder, const LbfgsManifest& manifest) {
   const MinimizeState& state = manifest.state;
-  const std::string text = fmt::format(
+  std::string text = fmt::format(
       "{}\nelements {}\nmemory {}\nridge {:a}\nsamples {:x}\nranks {}\niteration {}\nevaluations {}\n"
       "objective {:a}\nlargest_gradient {:a}\nleast_objective {:a}\nleast_gradient {:a}\nfruitless "
       "{}\nexhausted {}\nslots [{}]\nend\n",
       kFirstLine, manifest.elements, manifest.memory, manifest.ridge, manifest.samples, manifest.ranks,
       state.iterations, state.evaluations, state.objective, state.largest_gradient, state.least_objective,
       state.least_gradient, state.fruitless, state.exhausted ? 1 : 0, fmt::join(state.slots, " "));
+  text += hash_line(text);
   write_whole(folder, kManifestName, text);
 }
 
@@ -237,37 +303,26 @@ std::optional<LbfgsManifest> read_manifest(const std::string& folder) {
     return std::nullopt;
   }
   LbfgsManifest manifest;
-  reader.expect_line(kFirstLine);
-  manifest.elements = reader.integer("elements");
-  const int64_t memory = reader.integer("memory");
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kMostPairs = 1 << 20, kMostRanks = 1 << 20;
+  reader.begin();
+  manifest.elements = reader.integer("elements", 0, kMost);
+  const int64_t memory = reader.integer("memory", 1, kMostPairs);
   manifest.ridge = reader.number("ridge");
   manifest.samples = reader.hash("samples");
-  const int64_t ranks = reader.integer("ranks");
-  if (memory < 1 || memory > (1 << 20)) reader.damaged("memory");
-  if (ranks < 1 || ranks > (1 << 20)) reader.damaged("ranks");
   manifest.memory = static_cast<int>(memory);
-  manifest.ranks = static_cast<int>(ranks);
+  manifest.ranks = static_cast<int>(reader.integer("ranks", 1, kMostRanks));
   MinimizeState& state = manifest.state;
   state.started = true;
-  state.iterations = reader.integer("iteration");
-  state.evaluations = reader.integer("evaluations");
+  state.iterations = reader.integer("iteration", 0, kMost);
+  state.evaluations = reader.integer("evaluations", 0, kMost);
   state.objective = reader.number("objective");
   state.largest_gradient = reader.number("largest_gradient");
   state.least_objective = reader.number("least_objective");
   state.least_gradient = reader.number("least_gradient");
-  state.fruitless = static_cast<int>(std::min<int64_t>(reader.integer("fruitless"), 1 << 20));
-  state.exhausted = reader.integer("exhausted") != 0;
-  std::string slots = reader.value("slots");
-  if (slots.size() < 2 || slots.front() != '[' || slots.back() != ']') reader.damaged("slots");
-  std::istringstream words(slots.substr(1, slots.size() - 2));
-  for (std::string word; words >> word;) {
-    char* end = nullptr;
-    const int64_t slot = std::strtoll(word.c_str(), &end, 10);
-    if (*end != '\0' || slot < 0 || slot >= memory) reader.damaged("slots");
-    state.slots.push_back(static_cast<int>(slot));
-  }
-  if (static_cast<int64_t>(state.slots.size()) > memory) reader.damaged("slots");
-  reader.expect_line("end");
+  state.fruitless = static_cast<int>(std::min<int64_t>(reader.integer("fruitless", 0, kMost), 1 << 20));
+  state.exhausted = reader.integer("exhausted", 0, 1) != 0;
+  state.slots = read_slots(reader, memory);
+  reader.end();
   return manifest;
 }
 

@@ -49,8 +49,9 @@ void read_checkpoint_parts(const std::string& folder, int64_t iteration, int ran
 
 // Writes lbfgs.txt in place of an older one. Errors: Error(kCheckpoint).
 void write_manifest(const std::string& folder, const LbfgsManifest& manifest);
-// Reads lbfgs.txt. Returns nothing if the folder has none. Errors: Error(kCheckpoint) if the file is damaged
-// or cannot be opened, and if the folder has parts of a checkpoint but no lbfgs.txt.
+// Reads lbfgs.txt, which has a hash since format 3. A file of format 2 is read, too. Returns nothing if the
+// folder has none. Errors: Error(kCheckpoint) if the file is damaged or cannot be opened, and if the folder
+// has parts of a checkpoint but no lbfgs.txt.
 std::optional<LbfgsManifest> read_manifest(const std::string& folder);
 
 }  // namespace starling

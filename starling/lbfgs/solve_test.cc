@@ -400,7 +400,7 @@ TEST(Solve, WhatIsNoCheckpointOfThisRunIsRefused) {
     std::string broken = text;
     broken.replace(broken.find(word), 3, "xxx");
     write_bytes(manifest, broken);
-    EXPECT_THAT(message(options, table), AllOf(HasSubstr(word), HasSubstr("is damaged"))) << word;
+    EXPECT_THAT(message(options, table), AllOf(HasSubstr(manifest), HasSubstr("is damaged"))) << word;
   }
 }
 

@@ -1,6 +1,7 @@
 // Writes and reads the state of a chain as one array of numbers.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -28,10 +29,17 @@ class ChainState {
     value = from_.front();
     from_ = from_.subspan(1);
   }
-  // As number(), for a counter.
+  // As number(), for a counter, which is a whole number from 0 to 2^53. Also throws Error(kCheckpoint) if
+  // what was read is no such number.
   void counter(int64_t& value) {
     auto written = static_cast<double>(value);
     number(written);
+    if (to_) return;
+    // NaN fails the first comparison. The conversion of a number beyond int64_t is undefined.
+    if (!(written >= 0 && written <= 0x1p53) || written != std::floor(written))
+      throw Error(ErrorCode::kCheckpoint,
+                  "the state of a chain has a counter that is no whole number from 0 to 2^53; remove the "
+                  "checkpoint to start anew");
     value = static_cast<int64_t>(written);
   }
   // As number(), for each number of a list, whose length stays.

@@ -196,6 +196,12 @@ TEST(Chain, GoesOnFromItsStateBitByBit) {
     const auto chain = make_chain(options, density, {0, 0}, 5);
     EXPECT_THROW(chain->restore(std::vector<double>(3)), Error);
     EXPECT_THROW(chain->restore(std::vector<double>(300)), Error);
+    for (const double number :
+         {std::nan(""), 1e300, -1e300, -1.0, 0.5, std::numeric_limits<double>::infinity()}) {
+      std::vector<double> damaged = chain->state();
+      damaged[0] = number;  // the count of transitions
+      EXPECT_THROW(chain->restore(damaged), Error) << number;
+    }
   }
 }
 

@@ -113,6 +113,7 @@ DeviceTopology topology_of(const FileObject& file, const json& text, const std::
     device.memory_bytes = object.number("memory_bytes", device.memory_bytes);
     topology.devices.push_back(std::move(device));
   }
+  check_topology(topology, path);  // before links, whose number is the square of the devices'
   const auto count = static_cast<size_t>(topology.size());
   topology.links.assign(count, std::vector<DeviceLink>(count, link));
   check_topology(topology, path);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <filesystem>
@@ -92,6 +93,21 @@ TEST(PlacementFile, RefusesTextThatIsNestedDeeply) {
   EXPECT_THAT(refusal(deep), testing::HasSubstr("nested deeper than 8 levels"));
   EXPECT_THAT(refusal(R"({"groups": [{"inputs": [[[[[[[[[[]]]]]]]]]]}]})"),
               testing::HasSubstr("nested deeper"));
+}
+
+// The number of links is the square of that of the devices: 576 MB from a file of 24 KB.
+TEST(PlacementFile, RefusesManyDevicesBeforeItMakesTheirLinks) {
+  std::string devices = "{}";
+  for (int d = 1; d < 6000; ++d) devices += ", {}";
+  const std::string text = R"({"groups": [{"forward_s": 1}], "devices": [)" + devices + "]}";
+  const auto peak_kb = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const auto before = peak_kb();
+  EXPECT_THAT(refusal(text), testing::HasSubstr("names 6000 devices; the largest number is 16"));
+  EXPECT_LT(peak_kb() - before, 100'000);
 }
 
 TEST(PlacementFile, RefusesAFolderAndAMissingFile) {

@@ -215,13 +215,17 @@ TEST(PipelineScheduleTest, BadFilesAreRefusedAtLineAndColumn) {
   // Ranks after the first rank's line would disagree with the number of lists of actions.
   EXPECT_THAT(error_of<ConfigError>([] { two_ranks("rank 1: F0\nranks 1\n"); }),
               HasSubstr("mine.txt:5:1: `ranks` occurs twice"));
-  EXPECT_THAT(error_of<ConfigError>([] { two_ranks("chunks 524289\n"); }), HasSubstr("1048576 stages"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("ranks 2\n", "f"); }),
               HasSubstr("f: the number of micro-batches is missing"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("", "f"); }),
               HasSubstr("the number of ranks is missing"));
   EXPECT_THAT(error_of<ConfigError>([] { parse_schedule("ranks", "f"); }),
               HasSubstr("f:1:1: `ranks` is the last word"));
+  // The product of these numbers is no int.
+  EXPECT_THAT(
+      error_of<ConfigError>([] { parse_schedule("ranks 1048576\nchunks 1048576\nmicro-batches 1\n", "f"); }),
+      HasSubstr("1048576 ranks with 1048576 chunks each are too many stages"));
+  EXPECT_EQ(parse_schedule("ranks 2\nchunks 524288\nmicro-batches 1\n", "f").stages(), 1 << 20);
   EXPECT_THAT(error_of<ConfigError>([] { read_schedule("/nowhere/table"); }),
               HasSubstr("cannot read the schedule file"));
 }

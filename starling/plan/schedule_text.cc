@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -15,7 +16,7 @@
 namespace starling {
 namespace {
 
-constexpr int kLargest = 1 << 20;  // the largest number of stages or micro-batches
+constexpr int kLargest = 1 << 20;  // the largest number of ranks, chunks, stages or micro-batches
 
 struct Word {
   std::string_view text;
@@ -84,8 +85,10 @@ class Parser {
     if (!said_[3])
       throw ConfigError(schedule_.source, "the number of micro-batches is missing; write `micro-batches M`");
     if (int64_t{schedule_.ranks} * schedule_.chunks > kLargest)
-      throw ConfigError(schedule_.source, fmt::format("{} ranks with {} chunks each are more than {} stages",
-                                                      schedule_.ranks, schedule_.chunks, kLargest));
+      throw ConfigError(schedule_.source,
+                        fmt::format("{} ranks with {} chunks each are too many stages; the largest number of "
+                                    "stages is {}",
+                                    schedule_.ranks, schedule_.chunks, kLargest));
     if (schedule_.name.empty()) schedule_.name = schedule_.source;
     return std::move(schedule_);
   }

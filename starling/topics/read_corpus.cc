@@ -20,6 +20,10 @@ namespace starling {
 namespace {
 
 constexpr std::string_view kNpyMagic("\x93NUMPY\x01\x00", 8);
+// A vocabulary may have this many words, and more for each entry of the file. A word takes memory on every
+// rank even if no document has it, so a small file must not ask for a large vocabulary.
+constexpr int64_t kFreeWords = int64_t{1} << 23;
+constexpr int64_t kWordsPerEntry = 4;
 constexpr double kSumTolerance = 1e-3;  // of the sum of a topic's probabilities
 
 // The lines of a file with whole numbers.
@@ -90,6 +94,11 @@ BagHead read_head(const std::string& path, NumberLines& lines) {
   const auto [documents, words, entries] = head;
   if (words < 1 || words > std::numeric_limits<int32_t>::max())
     throw DataError(fmt::format("{}: {} words; a vocabulary has 1 to 2^31 − 1", path, words));
+  if (words > kFreeWords && (words - kFreeWords) / kWordsPerEntry > entries)
+    throw DataError(
+        fmt::format("{}: {} words for {} entries; a file may have {} words and {} more for each entry: "
+                    "leave out the words that no document has, and renumber the others",
+                    path, words, entries, kFreeWords, kWordsPerEntry));
   if (documents < 1 || documents > (int64_t{1} << 40))
     throw DataError(fmt::format("{}: {} documents; a corpus has 1 to 2^40", path, documents));
   return {documents, words, entries};

@@ -88,6 +88,15 @@ TEST_F(TopicFiles, MessagesNameTheLineAndTheRemedy) {
   EXPECT_EQ(refusal("2\n4\n1\n\t1 1\t3 \r\n\n"), "");
 }
 
+// A word takes about 13 bytes, so these 26 bytes took 1.3 GB.
+TEST_F(TopicFiles, ASmallFileHasNoLargeVocabulary) {
+  EXPECT_THAT(refusal("2\n100000000\n2\n1 1 1\n2 1 1\n"),
+              HasSubstr("100000000 words for 2 entries; a file may have 8388608 words and 4 more for each"));
+  // More entries than the file has are announced, so that the vocabulary may be large.
+  EXPECT_THAT(refusal("2\n100000000\n900000000\n1 1 1\n2 1 1\n"), HasSubstr("and the file has 2"));
+  EXPECT_EQ(refusal("2\n8388608\n2\n1 8388608 1\n2 1 1\n"), "");
+}
+
 TEST_F(TopicFiles, ColumnsOfPhiMustBeDistributions) {
   EXPECT_EQ(read_topic_matrix(phi("(2, 2)", {0.25F, 1, 0.75F, 0})).topics, 2);
   EXPECT_EQ(read_topic_matrix(phi("(2, 2)", {0.25F, 1, 0.7495F, 0})).words, 2);

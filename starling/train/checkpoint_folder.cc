@@ -134,10 +134,14 @@ std::string damage_of_manifest(const nlohmann::json& manifest, CheckpointCheck& 
   if (manifest.at("format") != "starling-checkpoint") return "manifest.json is not that of a checkpoint";
   check.version = integer_of<int64_t>(manifest.at("version"));
   if (check.version < 1) return fmt::format("the manifest has format version {}", check.version);
+  // The hash comes before the version is believed. Otherwise a damaged version would hide that an older
+  // checkpoint must be used. A newer format may have no hash of this kind.
+  const auto hash = manifest.find(kManifestHash);
+  const bool needs_hash = check.version >= 2 && check.version <= kVersion;
+  if (hash == manifest.end() ? needs_hash : *hash != hash_of_manifest(manifest))
+    return "the content of manifest.json does not have the manifest's hash";
   check.newer = check.version > kVersion;
   if (check.newer) return "";
-  if (check.version >= 2 && manifest.at(kManifestHash) != hash_of_manifest(manifest))
-    return "the content of manifest.json does not have the manifest's hash";
   return manifest.at("files").empty() ? "the manifest names no files" : "";
 }
 
