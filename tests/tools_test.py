@@ -2,6 +2,8 @@
 
 Each test has a small tree of its own.
 """
+import importlib.machinery
+import importlib.util
 import pathlib
 import re
 import subprocess
@@ -407,6 +409,55 @@ int main() { return sum(2, 1) == 3 && sum(1, 1) == 2 ? 0 : 1; }
         status, output = self.mutate(r"starling/base/sum.cc | s/gone/x/ | sum_test | ^Sum\.", options=("--check",))
         self.assertEqual(status, 1)
         self.assertIn("line 3: starling/base/sum.cc: the expression changes nothing", output)
+
+
+class SupplyChain(Tree):
+    """tools/sbom, and the lists of packages that other tools install."""
+
+    def setUp(self):
+        super().setUp()
+        loader = importlib.machinery.SourceFileLoader("sbom", str(TOOLS / "sbom"))
+        self.sbom = importlib.util.module_from_spec(importlib.util.spec_from_loader("sbom", loader))
+        sys.dont_write_bytecode = True
+        loader.exec_module(self.sbom)
+        self.sbom.ROOT = self.root
+
+    def test_missing_headers_of_fmt_are_an_error_unless_libtorch_is_the_users(self):
+        for cache in ("", "STARLING_TORCH:PATH=\nSTARLING_TORCH_FREE:BOOL=OFF\n"):
+            self.write("CMakeCache.txt", cache)
+            with self.assertRaisesRegex(SystemExit, "have no fmt"):
+                self.sbom.fmt_of_torch(self.root)
+        self.write("CMakeCache.txt", "STARLING_TORCH:PATH=/opt/libtorch\n")
+        self.assertEqual(self.sbom.fmt_of_torch(self.root), [])
+
+    def test_plugins_and_the_module_for_python_are_examined(self):
+        for name in ("starling", "lib/starling/libstarling_nccl.so", "python/starling_c10d/_C.cpython-311.so"):
+            self.write(name, "")
+        found = [str(p.relative_to(self.root)) for p in self.sbom.programs_of(self.root)]
+        self.assertEqual(found, ["starling", "lib/starling/libstarling_nccl.so", "python/starling_c10d/_C.cpython-311.so"])
+
+    def test_nccl_gets_the_version_of_its_wheel(self):
+        self.write("site-packages/nvidia_nccl_cu13-2.30.7.dist-info/METADATA", "")
+        self.write("site-packages/nvidia/nccl/lib/libnccl.so.2", "")
+        found = self.sbom.nccl_of(str(self.root / "site-packages/nvidia/nccl/lib/libnccl.so.2"))
+        self.assertEqual([c["purl"] for c in found], ["pkg:pypi/nvidia-nccl-cu13@2.30.7"])
+        self.write("other/lib/libnccl.so.2", "")
+        with self.assertRaisesRegex(SystemExit, "no wheel nvidia-nccl-cu13"):
+            self.sbom.nccl_of(str(self.root / "other/lib/libnccl.so.2"))
+
+    def test_pip_installs_only_what_has_a_hash(self):
+        for path in [*TOOLS.iterdir(), *(TOOLS.parent / "bench").iterdir()]:
+            if not path.is_file():
+                continue
+            text = path.read_text(errors="replace")
+            for call in re.finditer(r"pip(\"|) ?,? ?(\"|)(install|download)\b(?=[^\n]*(\"-q\"| -q))", text):
+                command = text[call.start():call.start() + 300]
+                with self.subTest(path=path.name, command=command):
+                    self.assertTrue("--require-hashes" in command or "--no-index" in command)
+        for path in (TOOLS / "requirements").glob("*.txt"):
+            for block in re.split(r"\n(?=[A-Za-z])", path.read_text()):
+                if "==" in block:
+                    self.assertIn("--hash=sha256:", block)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@
 namespace starling {
 namespace {
 
-enum Op : uint8_t { kFrame, kFlip, kCut, kRepeat, kRaw, kOps };
+enum Op : uint8_t { kFrame, kFlip, kCut, kRepeat, kRaw, kLong, kOps };
 
 struct Stream {
   std::string bytes;
@@ -24,9 +24,12 @@ Stream damaged_stream(FuzzInput& input, const ConnectionKeys& keys) {
   Stream stream;
   std::string last;
   while (!input.empty()) {
-    switch (input.byte() % kOps) {
-      case kFrame: {
-        const std::string body = input.text(input.byte() * 8u);
+    const int op = input.byte() % kOps;
+    switch (op) {
+      case kFrame:
+      case kLong: {
+        std::string body = input.text(input.byte() * 8u);
+        if (op == kLong) body.resize(kSegmentBytes - 128 + input.byte(), 'x');  // one or two segments
         last = seal_control_frame(sealing, keys.security, static_cast<uint32_t>(stream.sent.size()), body);
         stream.sent.push_back(body);
         stream.bytes += last;

@@ -28,8 +28,9 @@ void frame_seeds(Corpus corpus) {
     const std::string frames =
         bytes_of({0, 1}) + "12345678" + bytes_of({0, 0}) + bytes_of({0, 2}) + "abcdefghijklmnop";
     corpus.add(bytes_of({security, 9}) + frames);
-    corpus.add(bytes_of({security, 200}) + frames + bytes_of({3}));           // repeats bytes
-    corpus.add(bytes_of({security, 50}) + frames + bytes_of({1, 40, 0, 1}));  // flips a bit
+    corpus.add(bytes_of({security, 200}) + frames + bytes_of({3}));                     // repeats bytes
+    corpus.add(bytes_of({security, 255}) + bytes_of({5, 0, 120, 5, 0, 255}) + frames);  // two segments
+    corpus.add(bytes_of({security, 50}) + frames + bytes_of({1, 40, 0, 1}));            // flips a bit
     corpus.add(bytes_of({security, 50}) + frames + bytes_of({2, 5, 4, 4}) +
                "SCTL");  // cuts, and inserts bytes
   }
@@ -56,7 +57,8 @@ void handshake_seeds(Corpus corpus) {
   corpus.add(bytes_of({3}) + encode_claim({"fuzz", DataSecurity::kAuth, parties}));
 }
 
-// Inputs of store_fuzz.cc: tag, length and body of each request.
+// Inputs of store_fuzz.cc: tag, length and body of each request. If the tag has 140 added, a byte follows
+// that says how much longer the body is.
 void store_seeds(Corpus corpus) {
   const auto entry = [](const StoreRequest& request) {
     const std::string body = encode_request_body(request);
@@ -74,6 +76,18 @@ void store_seeds(Corpus corpus) {
     all += entry(request);
   }
   corpus.add(all);
+  std::string lists;
+  for (const std::string key : {"k0", "k1", "k2"}) {
+    std::string put = entry({StoreOp::kPut, 0, key, "v"});
+    put[0] = static_cast<char>(put[0] + 140);
+    lists += put + bytes_of({200});
+  }
+  for (const StoreRequest& request :
+       {StoreRequest{StoreOp::kList, 0, "k", ""}, StoreRequest{StoreOp::kList, 0, "k", "k0"},
+        StoreRequest{StoreOp::kGather, 0, "k", "0 3"}, StoreRequest{StoreOp::kErase, 0, "k1", ""},
+        StoreRequest{StoreOp::kList, 0, "", ""}})
+    lists += entry(request);
+  corpus.add(lists);
 }
 
 // Inputs of codec_fuzz.cc: the codec's index, the shape's sizes minus one, then the message.
