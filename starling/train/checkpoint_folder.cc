@@ -203,6 +203,20 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& run_dir) {
   return found;
 }
 
+std::vector<std::string> list_renamed_checkpoints(const fs::path& run_dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(run_dir / "checkpoints", error), end; !error && it != end;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    const size_t dash = name.find('-') + 1;
+    const bool renamed = begins_with(name, kDamaged) || begins_with(name, kAside);
+    if (renamed && begins_with(name.substr(dash), kPrefix)) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
   CheckpointCheck check;
   const FileText file = read_file((folder / kManifest).string());

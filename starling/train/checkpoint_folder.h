@@ -42,6 +42,10 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& run_dir, int6
 // not.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_dir);
 
+// Returns the names of the folders under run_dir/checkpoints that were checkpoints and were renamed to
+// damaged-step-N or aside-step-N, in the order of the alphabet.
+std::vector<std::string> list_renamed_checkpoints(const std::filesystem::path& run_dir);
+
 // What is known of a checkpoint's folder.
 struct CheckpointCheck {
   std::string damage;       // why it is not whole ("model.safetensors has 812 bytes, the manifest says 4096")
