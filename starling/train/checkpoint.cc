@@ -150,7 +150,8 @@ fs::path write_checkpoint(const fs::path& run_dir, const CheckpointState& state,
   fs::path path = folder.commit(options.say);
   if (options.before) options.before("prune");
   try {
-    prune_checkpoints(run_dir, std::max<int64_t>(1, options.keep), options.lineage, state.step, options.say);
+    prune_checkpoints(run_dir, std::max<int64_t>(1, options.keep), options.lineage, state.step, options.say,
+                      options.before);
   } catch (const std::exception& error) {  // the new checkpoint is whole
     if (options.say) options.say(fmt::format("older checkpoints could not be removed: {}", error.what()));
   }

@@ -30,6 +30,7 @@ constexpr std::string_view kWriting = ".writing-";
 constexpr std::string_view kOld = ".old-";
 constexpr std::string_view kDamaged = "damaged-";
 constexpr std::string_view kAside = "aside-";
+constexpr std::string_view kPrune = "prune";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kManifestHash = "manifest_xxh3";
 constexpr int64_t kVersion = 2;
@@ -175,6 +176,15 @@ void rename_unreadable(const fs::path& folder, const std::string& why, const Say
                     to.filename().string(), why));
 }
 
+// Returns the epoch in the name of a temporary folder, .writing-step-000100-EPOCH-PID, or 0 if there is none.
+int64_t epoch_of_writer(const std::string& name) {
+  const size_t pid = name.rfind('-');
+  const size_t dash = name.rfind('-', pid - 1);
+  int64_t epoch = 0;
+  const auto parsed = std::from_chars(name.data() + dash + 1, name.data() + pid, epoch);
+  return parsed.ec == std::errc() && parsed.ptr == name.data() + pid ? epoch : 0;
+}
+
 }  // namespace
 
 fs::path checkpoint_path(const fs::path& run_dir, int64_t step) {
@@ -195,6 +205,20 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& run_dir) {
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return found;
+}
+
+std::vector<std::string> list_renamed_checkpoints(const fs::path& run_dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(run_dir / "checkpoints", error), end; !error && it != end;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    const size_t dash = name.find('-') + 1;
+    const bool renamed = begins_with(name, kDamaged) || begins_with(name, kAside);
+    if (renamed && begins_with(name.substr(dash), kPrefix)) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
@@ -240,33 +264,42 @@ void set_aside_above(const fs::path& run_dir, int64_t step, const Say& say) {
   }
 }
 
-void remove_leftovers(const fs::path& run_dir) {
+void remove_leftovers(const fs::path& run_dir, const IoStep& before, int64_t epoch) {
   std::vector<fs::path> left;
   std::error_code error;
   for (fs::directory_iterator it(run_dir / "checkpoints", error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
-    if (begins_with(name, kWriting) || begins_with(name, kOld)) left.push_back(it->path());
+    const bool writing = begins_with(name, kWriting) && epoch_of_writer(name) <= epoch;
+    if (writing || begins_with(name, kOld)) left.push_back(it->path());
   }
-  for (const auto& path : left) remove_folder(path);
+  for (const auto& path : left) {
+    if (before) before(kPrune);
+    remove_folder(path);
+  }
 }
 
 void prune_checkpoints(const fs::path& run_dir, int64_t keep, const Lineage& lineage, int64_t verified,
-                       const Say& say) {
+                       const Say& say, const IoStep& before) {
   int64_t whole = 0;
   for (const auto& folder : list_checkpoints(run_dir)) {
     CheckpointCheck check = check_checkpoint(folder.path, /*hashes=*/false);
     const bool own = lineage.holds(check.lineage, folder.step);
     if (own && whole < keep && folder.step != verified) check = check_checkpoint(folder.path);
     if (check.unreadable) continue;
+    // Another process may have taken the folder while this one read the files.
     if (!check.damage.empty()) {
+      if (before) before(kPrune);
       rename_damaged(folder.path, check.damage, say);
     } else if (own && !check.newer) {
-      if (whole >= keep) remove_folder(folder.path);
+      if (whole >= keep) {
+        if (before) before(kPrune);
+        remove_folder(folder.path);
+      }
       ++whole;
     }
   }
-  remove_leftovers(run_dir);
+  remove_leftovers(run_dir, before, lineage.epoch);
 }
 
 CheckpointFolderWriter::CheckpointFolderWriter(const fs::path& run_dir, int64_t step, Lineage lineage,

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,10 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& run_dir, int6
 // Returns the folders under run_dir/checkpoints that have a checkpoint's name, newest first, whether whole or
 // not.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_dir);
+
+// Returns the names of the folders under run_dir/checkpoints that were checkpoints and were renamed to
+// damaged-step-N or aside-step-N, in the order of the alphabet.
+std::vector<std::string> list_renamed_checkpoints(const std::filesystem::path& run_dir);
 
 // What is known of a checkpoint's folder.
 struct CheckpointCheck {
@@ -71,15 +76,19 @@ void set_aside_above(const std::filesystem::path& run_dir, int64_t step, const S
 
 // Removes the folders that killed writers have left behind: temporary ones, and those that they were
 // deleting. A writer that was only suspended fails when it continues. Only the holder of the run folder's
-// lock may call this function.
-void remove_leftovers(const std::filesystem::path& run_dir);
+// lock may call this function. `before` is called before each removal, with the step "prune". It throws if
+// another process has taken the lock, and nothing more is removed then. Temporary folders of a writer with a
+// higher epoch of the lock than `epoch` stay: that writer is a later holder.
+void remove_leftovers(const std::filesystem::path& run_dir, const IoStep& before = {},
+                      int64_t epoch = std::numeric_limits<int64_t>::max());
 
-// Calls remove_leftovers() and removes all but the newest `keep` whole checkpoints of the lineage. A kept
-// checkpoint is whole if its files have the manifest's hashes; `verified` is a step whose files need no
-// check. Renames damaged checkpoints of any lineage to damaged-step-N and says so. Checkpoints that cannot be
-// read now, and other checkpoints of another or of an unknown lineage, stay as they are.
+// Calls remove_leftovers() with the lineage's epoch, and removes all but the newest `keep` whole checkpoints
+// of the lineage. A kept checkpoint is whole if its files have the manifest's hashes; `verified` is a step
+// whose files need no check. Renames damaged checkpoints of any lineage to damaged-step-N and says so.
+// Checkpoints that cannot be read now, and other checkpoints of another or of an unknown lineage, stay as
+// they are. `before` is called before each removal and renaming, as by remove_leftovers().
 void prune_checkpoints(const std::filesystem::path& run_dir, int64_t keep, const Lineage& lineage,
-                       int64_t verified, const Say& say);
+                       int64_t verified, const Say& say, const IoStep& before = {});
 
 // A checkpoint that is being written. Without commit(), the destructor removes it. Errors of all members:
 // Error (kCheckpoint) with the path and the cause.

@@ -332,6 +332,29 @@ TEST(Checkpoint, KilledAtAnyStepLeavesAWholeOne) {
     }
 }
 
+// A holder that was suspended while it pruned is not the holder any more.
+TEST(Checkpoint, AFormerHolderRemovesNothingOfALaterOne) {
+  const TempDir run;
+  const auto make = [&](const char* name) { fs::create_directories(run.path() / "checkpoints" / name); };
+  CheckpointOptions options = keeping(1);
+  options.lineage.epoch = 2;
+  for (const char* name : {".writing-step-000005-2-17", ".writing-step-000007-3-18", ".writing-step-000006"})
+    make(name);
+  write_checkpoint(run.path(), state_at(10), options);
+  EXPECT_THAT(names_in(run.path() / "checkpoints"),
+              testing::UnorderedElementsAre("step-000010", ".writing-step-000007-3-18"));
+  make(".writing-step-000008-1-19");
+  int asked = 0;
+  options.before = [&](std::string_view at) {  // the lock is lost while the checkpoints are hashed
+    if (at == "prune" && ++asked == 2) throw Error(ErrorCode::kCheckpoint, "as if");
+  };
+  write_checkpoint(run.path(), state_at(20), options);
+  EXPECT_EQ(asked, 2);
+  EXPECT_THAT(names_in(run.path() / "checkpoints"),
+              testing::UnorderedElementsAre("step-000010", "step-000020", ".writing-step-000007-3-18",
+                                            ".writing-step-000008-1-19"));
+}
+
 // A manifest that cannot be opened now, for example for want of permission, may be readable later.
 TEST(Checkpoint, OneThatCannotBeReadKeepsItsName) {
   const TempDir run;

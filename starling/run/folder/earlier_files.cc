@@ -35,10 +35,26 @@ fs::path aside(const fs::path& run_dir, const RunFile& file, int number) {
   return run_dir / fmt::format("{}.{}{}", file.stem, number, file.suffix);
 }
 
+// Returns true if the run continues an earlier one in the folder. Errors: Error (kCheckpoint) if `resume` is
+// auto and the folder has only checkpoints that were renamed.
 bool continues(const fs::path& run_dir, const std::string& resume) {
   if (resume == "never") return false;
   if (resume != "auto") return is_inside_run(run_dir, resume);
-  return !list_checkpoints(run_dir).empty();
+  if (!list_checkpoints(run_dir).empty()) return true;
+  const std::vector<std::string> renamed = list_renamed_checkpoints(run_dir);
+  if (renamed.empty()) return false;
+  throw Error(
+      ErrorCode::kCheckpoint,
+      fmt::format("{}: no checkpoint has its name any more, and nothing was changed. Renamed "
+                  "checkpoints are there: {}. Give one of them by --resume PATH, or --resume never to "
+                  "start anew at step 0",
+                  (run_dir / "checkpoints").string(), fmt::join(renamed, ", ")));
+}
+
+// Returns true if there is such a file. An empty folder, for example of checkpoints, does not count.
+bool is_left(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) && !(fs::is_directory(path, error) && fs::is_empty(path, error));
 }
 
 }  // namespace
@@ -46,14 +62,16 @@ bool continues(const fs::path& run_dir, const std::string& resume) {
 bool is_inside_run(const fs::path& run_dir, const fs::path& path) {
   std::error_code error;
   const fs::path run = fs::weakly_canonical(run_dir, error), inner = fs::weakly_canonical(path, error);
-  return inner == run || inner == run / "checkpoints" || inner.parent_path() == run / "checkpoints";
+  // The folder of checkpoints may be a symbolic link to a larger disk.
+  const fs::path checkpoints = fs::weakly_canonical(run_dir / "checkpoints", error);
+  return inner == run || inner == checkpoints || inner.parent_path() == checkpoints;
 }
 
 std::string set_aside_earlier_files(const fs::path& run_dir, const std::string& resume) {
   if (continues(run_dir, resume)) return "";
   std::vector<RunFile> found;
   for (const RunFile& file : kRunFiles) {
-    if (fs::exists(present(run_dir, file))) found.push_back(file);
+    if (is_left(present(run_dir, file))) found.push_back(file);
   }
   if (found.empty()) return "";
   int number = 1;

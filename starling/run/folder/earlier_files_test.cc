@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "starling/testing/error_of.h"
 #include "starling/testing/temp_dir.h"
 
 namespace starling {
@@ -64,6 +65,40 @@ TEST(EarlierFiles, StayIfTheRunContinues) {
   leave_files(run.path(), true);
   EXPECT_THAT(set_aside_earlier_files(run.path(), "never"), HasSubstr("checkpoints.2"));
   EXPECT_TRUE(fs::exists(run.path() / "checkpoints.2" / "step-000010"));
+}
+
+TEST(EarlierFiles, StayIfTheCheckpointsAreBehindALink) {
+  const TempDir run, disk;
+  leave_files(run.path(), false);
+  fs::create_directories(disk.path() / "step-000010");
+  fs::create_directory_symlink(disk.path(), run.path() / "checkpoints");
+  for (const fs::path& path : {run.path() / "checkpoints", run.path() / "checkpoints" / "step-000010",
+                               disk.path() / "step-000010"}) {
+    EXPECT_TRUE(is_inside_run(run.path(), path)) << path;
+    EXPECT_EQ(set_aside_earlier_files(run.path(), path.string()), "") << path;
+  }
+  EXPECT_FALSE(is_inside_run(run.path(), disk.path().parent_path()));
+}
+
+TEST(EarlierFiles, AnEmptyFolderOfCheckpointsStays) {
+  const TempDir run;
+  fs::create_directory(run.path() / "checkpoints");
+  for (const char* resume : {"auto", "never"}) EXPECT_EQ(set_aside_earlier_files(run.path(), resume), "");
+  EXPECT_THAT(sorted_names(run.path()), ElementsAre("checkpoints"));
+}
+
+// With renamed checkpoints alone, the run would begin at step 0 without a word.
+TEST(EarlierFiles, RenamedCheckpointsAloneAreAnError) {
+  const TempDir run;
+  leave_files(run.path(), false);
+  for (const char* name : {"damaged-step-000020", "aside-step-000010.2", ".old-step-000030"})
+    fs::create_directories(run.path() / "checkpoints" / name);
+  const auto before = sorted_names(run.path());
+  EXPECT_THAT(error_of([&] { set_aside_earlier_files(run.path(), "auto"); }),
+              testing::AllOf(HasSubstr("aside-step-000010.2, damaged-step-000020. Give"),
+                             HasSubstr((run.path() / "checkpoints").string()), HasSubstr("--resume never")));
+  EXPECT_EQ(sorted_names(run.path()), before);
+  EXPECT_THAT(set_aside_earlier_files(run.path(), "never"), HasSubstr("checkpoints.1"));
 }
 
 }  // namespace

@@ -41,6 +41,8 @@ void warn(const RunEnvironment& environment, const std::string& text) {
 // Renames the checkpoints of an earlier run. Otherwise they would count as checkpoints of the new run.
 void set_aside(const fs::path& run_dir) {
   const fs::path checkpoints = run_dir / "checkpoints";
+  std::error_code ignored;
+  if (fs::is_empty(checkpoints, ignored)) return;
   for (int i = 1; fs::exists(checkpoints); ++i) {
     const fs::path aside = run_dir / fmt::format("checkpoints.{}", i);
     if (!fs::exists(aside)) fs::rename(checkpoints, aside);
