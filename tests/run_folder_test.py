@@ -3,6 +3,7 @@
 The tests cover damaged and foreign checkpoints, checkpoints of older formats, two runs in one folder, and
 files of earlier runs.
 """
+import contextlib
 import glob
 import json
 import os
@@ -11,6 +12,7 @@ import re
 import shutil
 import signal
 import socket
+import time
 
 from program import SMALL, ProgramTest, main, ranks_of, recorded_events, result_of, wait_for_checkpoint, wait_for_step
 
@@ -190,6 +192,43 @@ class RunFolder(ProgramTest):
             self.assertEqual(process.returncode, 143, err)
             self.assertIn("Interrupted. The state is saved", out)
             self.assertEqual(sum(e["event"] == "run" for e in recorded_events(self.path("run"))), 1)
+
+    # Here the other process takes the lock between the launcher's look at it and rank 0's.
+    def test_ranks_open_no_recorder_before_rank_0_has_the_lock(self):
+        self.train(*RUN, "-n", "2", "--steps", 20)
+        for steps in range(40, 140, 20):
+            epoch = self.lock()["epoch"] + 1  # that of the launcher
+            process = self.start("train", "--run-dir", self.path("run"), *RUN, "-n", "2", "--steps", steps)
+            if self.take_released_lock(epoch):
+                break
+            self.ended(process)  # rank 0 was faster than this process
+        _, _, err = self.ended(process)
+        self.assertEqual(process.returncode, 2, err)
+        self.assertIn(f"is in use by process {os.getpid()}", err)
+        self.assertEqual(glob.glob(self.path("run/recorder/rank-*")), [])
+
+    def take_released_lock(self, epoch):
+        """Takes the lock for this process when the holder of `epoch` has released it.
+
+        Returns False if another process has taken it first.
+        """
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        started = int(pathlib.Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
+        taken = {"epoch": epoch + 1, "host": "here", "pids": f"{boot} {os.readlink('/proc/self/ns/pid')}", "pid": os.getpid(),
+                 "started": started, "incarnation": "another", "token": "held"}
+        pathlib.Path(self.path("made")).write_text(json.dumps(taken))
+        before, after = (pathlib.Path(self.path(f"run/lock/epoch-{e:06d}")) for e in (epoch, epoch + 1))
+        end = time.monotonic() + 60
+        while not after.exists():
+            self.assertLess(time.monotonic(), end)
+            with contextlib.suppress(FileNotFoundError):
+                if json.loads(before.read_text())["token"] == "":
+                    break
+        try:
+            os.link(self.path("made"), after)
+        except FileExistsError:
+            return False
+        return True
 
     def test_the_folder_of_a_killed_run_is_taken_over(self):
         process = self.endless("-n", "2")

@@ -268,8 +268,8 @@ void Session::lock_run_folder() {
   remove_leftovers(environment_.run_dir);
 }
 
-// Returns the folder of the run, which rank 0 names. Rank 0 also removes an earlier run's recordings from the
-// folder, perhaps of more ranks. Collective.
+// Returns the folder of the run, which rank 0 names when it has the folder's lock. Rank 0 also removes an
+// earlier run's recordings from the folder, perhaps of more ranks. Collective.
 std::string Session::folder_from_rank_0() {
   constexpr const char* kKey = "run folder";
   std::string folder;
@@ -286,10 +286,10 @@ std::string Session::folder_from_rank_0() {
 
 // Opens the flight recorder. A rank that cannot open one trains without it.
 void Session::open_recorder() {
-  // Our launcher gives all ranks one folder or none. With other launchers, each host or process may have its
-  // own STARLING_RUN_DIR or none.
-  if (environment_.identity.origin != ProcessOrigin::kLauncher || environment_.run_dir.empty())
-    environment_.run_dir = folder_from_rank_0();
+  // Other launchers than ours may give each host or process its own STARLING_RUN_DIR or none. Our launcher
+  // names the folder, but another start may take its lock first. Rank 0 is then refused, and no rank has
+  // written into the folder.
+  environment_.run_dir = folder_from_rank_0();
   const ProcessIdentity& self = environment_.identity;
   std::error_code ignored;
   if (self.local_rank == 0) std::filesystem::remove(said_file(environment_.run_dir), ignored);
