@@ -110,7 +110,7 @@ int doctor_recorder_command(const std::string& folder, const CommandOptions& opt
     throw ConfigError("--recorder", fmt::format("{} holds no recordings; give the folder of a run of several "
                                                 "ranks (--run-dir)",
                                                 folder));
-  print_line(options.json ? json_of(recordings) : recorder_report(recordings, 10));
+  print_line(options.json ? json_of(recordings) : printable(recorder_report(recordings, 10)));
   return 0;
 }
 

@@ -56,6 +56,12 @@ struct Listing {
   std::vector<std::vector<std::string>> folders;
 };
 
+// Returns false for a symbolic link that leads nowhere or to itself.
+bool leads_to_directory(const fs::directory_entry& entry) {
+  std::error_code error;
+  return entry.is_directory(error);
+}
+
 Listing list_directory(const std::string& path) {
   Listing listing{path, nullptr, {}, {}};
   std::error_code error;
@@ -63,11 +69,11 @@ Listing list_directory(const std::string& path) {
   for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
     const std::string inside = fs::path(it->path()).lexically_relative(path).generic_string();
     if (it->path().filename().string().starts_with(".")) {
-      if (it->is_directory()) it.disable_recursion_pending();
+      if (leads_to_directory(*it)) it.disable_recursion_pending();
       continue;
     }
     std::vector<std::string> parts = split(inside);
-    if (it->is_directory()) {
+    if (leads_to_directory(*it)) {
       if (parts.size() > 8)
         throw DataError(fmt::format("{}: folders are nested too deep", it->path().string()));
       listing.folders.push_back(std::move(parts));

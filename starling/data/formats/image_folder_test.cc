@@ -157,6 +157,16 @@ void expect_pets(const ImageParts& parts) {
   EXPECT_EQ(decode_one(*parts.train, 2), planar(gradient(6, 8, 30)));  // dog/b.png after dog/a.JPG
 }
 
+TEST(ImageFolder, ALinkThatLeadsNowhereIsNoFolder) {
+  const Scratch dir;
+  for (const auto& [name, bytes] : pets()) dir.write("plain/" + name, bytes);
+  namespace fs = std::filesystem;
+  fs::create_symlink("loop", fs::path(dir.path("plain")) / "dog" / "loop");
+  fs::create_symlink(".hidden", fs::path(dir.path("plain")) / "dog" / ".hidden");
+  fs::create_symlink("absent", fs::path(dir.path("plain")) / "dog" / "nowhere");
+  expect_pets(open_image_folder(dir.path("plain")));
+}
+
 TEST(ImageFolder, ReadsDirectoriesAndArchives) {
   const Scratch dir;
   for (const auto& [name, bytes] : pets()) dir.write("plain/" + name, bytes);

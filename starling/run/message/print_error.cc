@@ -11,6 +11,7 @@
 #include "starling/base/error.h"
 #include "starling/run/message/exit_status.h"
 #include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 #include "starling/telemetry/unix_time.h"
 
 namespace starling {
@@ -29,7 +30,7 @@ int print_error(bool json, const std::exception& error) {
   const ErrorCode code = known ? known->code() : memory ? ErrorCode::kMemory : ErrorCode::kInternal;
   const std::string message = memory ? "out of memory: use a smaller batch or fewer ranks" : error.what();
   std::fflush(nullptr);
-  FdOutput(2).write(fmt::format("starling: error: {}\n", message));
+  FdOutput(2).write(fmt::format("starling: error: {}\n", printable(message)));
   if (json) {
     nlohmann::ordered_json line = {
         {"event", "error"}, {"time", unix_time_s()}, {"code", code_word(code)}, {"message", message}};
