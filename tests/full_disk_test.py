@@ -69,10 +69,13 @@ class FullDisk:
         return self.start("train", "--json", "--run-dir", self.folder, *RUN, *args, piped=True)
 
     def check_end(self, process, status):
-        """Waits for the end of a run. No process may have ended by a signal. Returns (events, stderr)."""
+        """Waits for the end of a run. No process may have ended by a signal. Returns (events, stderr).
+
+        status: the expected status, or several that are possible.
+        """
         _, out, err = self.ended(process, timeout=400)
         self.assertNotRegex(err, r"killed by|signal \d|SIGBUS|Bus error|core dumped", err)
-        self.assertEqual(process.returncode, status, f"stdout: {out[-2000:]}\nstderr: {err[-3000:]}")
+        self.assertIn(process.returncode, status if isinstance(status, tuple) else (status,), f"stdout: {out[-2000:]}\nstderr: {err[-3000:]}")
         return events_of(out), err
 
     def fill_during(self, process, step, keep=0):
@@ -109,14 +112,17 @@ class FullDisk:
     def test_at_the_start_without_room_for_the_recorder_the_run_goes_on_without_it(self):
         os.mkdir(self.folder)
         fill(self.disk, KEEP)
-        events, err = self.check_end(self.train_on_disk("--steps", 5), 5)  # there is no room for the weights, either
+        # One recorder fits, and then the weights do not. If both ranks allocate theirs at once, neither
+        # fits, and the weights do.
+        events, err = self.check_end(self.train_on_disk("--steps", 5), (0, 5))
         self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], 5)
         # The launcher prints a line of several ranks once, and its late repetitions at the end.
         warnings = [line for line in err.splitlines() if "recorder" in line and "(repeated " not in line]
-        self.assertEqual(len(warnings), 1, err)
-        self.assertIn(os.path.join(self.folder, "recorder"), warnings[0])
-        self.assertIn("No space left", warnings[0])
-        self.assertIn("free", warnings[0])
+        self.assertIn(len(warnings), (1, 2), err)
+        for warning in warnings:
+            self.assertIn(os.path.join(self.folder, "recorder"), warning)
+            self.assertIn("No space left", warning)
+            self.assertIn("free", warning)
 
     def test_during_training_the_run_goes_on_and_says_what_is_missing(self):
         process = self.train_on_disk("--steps", STEPS)

@@ -127,6 +127,7 @@ class RunFolder(ProgramTest):
         manifest = pathlib.Path(self.folder(20), "manifest.json")
         content = json.loads(manifest.read_text())
         content["version"] += 1
+        del content["manifest_xxh3"]  # this version with another number and an old hash would be damaged
         manifest.write_text(json.dumps(content))
         _, err = self.train(*RUN, "--steps", 30, status=5)
         self.assertRegex(err, r"step-000020.*newer")
