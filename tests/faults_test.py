@@ -69,6 +69,21 @@ class Faults(ProgramTest):
                 if "optimizer.clip_norm=1" not in flags:
                     self.assertRegex(err, r"of (\S*0\S*|\S*1\S*)\.(weight|bias)", err)
 
+    def test_a_codec_that_makes_a_gradient_infinite_is_named(self):
+        init = self.weights(1, 1, 1e9)
+        for codec, name in (("fp16", r"codec fp16, whose largest number is 65504 \(that of bf16 is 3e38\)"),):
+            with self.subTest(codec=codec):
+                _, err = self.train(*self.DEEP, "-n", 2, "--codec", codec, "--steps", 1, "--init", init, status=6)
+                self.assertRegex(err, rf"rank \d: what {name}, makes of the gradient of \S+ is not finite", err)
+
+    def test_weights_that_averaging_makes_infinite_are_not_saved(self):
+        run, saved = self.path("averaged"), self.path("averaged.safetensors")
+        _, err = self.train(*self.DEEP, "-n", 2, "--exchange", "local-sgd", "--set", "exchange.every=1", "--codec", "fp16", "--lr", 1e7,
+                            "--steps", 1, "--set", "checkpoint.every=1", "--run-dir", run, "--save", saved, status=6)
+        self.assertRegex(err, r"the parameter \S+ is not finite after step 1, so it is not saved")
+        self.assertFalse(os.path.exists(saved))
+        self.assertEqual([n for n in os.listdir(os.path.join(run, "checkpoints")) if n.startswith("step-")], [])
+
     def test_a_server_refuses_what_a_codec_has_made_infinite(self):
         # The gradient is finite in fp32, but above 65,504, the largest number of fp16.
         init = self.weights(1, 1, 1e9)

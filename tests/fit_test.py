@@ -193,7 +193,8 @@ class Callbacks(Fit):
 class NotFinite(Fit):
     def test_the_rank_whose_gradient_is_not_finite_is_named(self):
         for way in ([], ["--own"]):
-            for exchange in ([], ["--exchange", "central"], ["--exchange", "central", "--central", "master"]):
+            for exchange in ([], ["--exchange", "central"], ["--exchange", "central", "--central", "master"], ["--codec", "int8"],
+                             ["--codec", "prune"]):
                 for rank in some((2, 0, 1), 1):
                     with self.subTest(way=way, exchange=exchange, rank=rank):
                         _, err = self.fit("--steps", 2, "-n", 3, "--global-batch", 9, *exchange, "--", "--spoil", rank, *way, status=6)

@@ -45,7 +45,8 @@ class CompressedSgd final : public ReplicaStrategy {
   // either.
   CompressedSgd(const ModelFactory& factory, UpdateRule rule, FlatReplicaOptions options,
                 const CodecSpec& codec, const Correction& correction, Group& group, const Clock& clock)
-      : ReplicaStrategy(factory, std::move(rule), own_options(options, correction, group), group, clock),
+      : ReplicaStrategy(factory, std::move(rule), own_options(options, codec, correction, group), group,
+                        clock),
         mean_(codec, replica_, group, correction.momentum),
         correction_(correction),
         clip_norm_(options.clip_norm * std::sqrt(group.size())) {}
@@ -60,6 +61,8 @@ class CompressedSgd final : public ReplicaStrategy {
  protected:
   bool averages_gradients() const override { return true; }
   void exchange_gradients(bool /*whole*/) override {
+    // Afterwards no rank can tell whose gradient was not finite.
+    if (!replica_.options().own_gradients) replica_.check_gradients(step_.index);
     if (correction_.momentum > 0) prepare();
     mean_.apply(replica_.gradients());
   }
@@ -72,8 +75,13 @@ class CompressedSgd final : public ReplicaStrategy {
   void take_own_values(const at::Tensor& values) override { mean_.load_state(values); }
 
  private:
-  static FlatReplicaOptions own_options(FlatReplicaOptions options, const Correction& correction,
-                                        Group& group) {
+  static FlatReplicaOptions own_options(FlatReplicaOptions options, const CodecSpec& codec,
+                                        const Correction& correction, Group& group) {
+    options.updates_with =
+        codec.kind == CodecKind::kFp16
+            ? "what codec fp16, whose largest number is 65504 (that of bf16 is 3e38), makes "
+              "of the gradient of"
+            : "what the codec makes of the gradient of";
     if (correction.momentum > 0) options.clip_norm = 0;
     options.mean_over = &group;
     return options;

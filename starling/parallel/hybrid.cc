@@ -119,6 +119,7 @@ StepReport Hybrid::update() {
   const Nanoseconds start = clock_.now();
   const double waited_before = layers_.seconds();
   at::NoGradGuard no_grad;
+  replica_.check_gradients(step_.index);  // afterwards no rank can tell whose gradient was not finite
   for (const Range& range : ranges_) {
     at::Tensor gradient = replica_.gradients().narrow(0, range.begin, range.end - range.begin);
     if (!range.model_parallel && group_.size() > 1) gradient.copy_(layers_.sum(gradient, kDataParallel));

@@ -17,6 +17,7 @@
 #include "starling/parallel/replica/averaged_weights.h"
 #include "starling/parallel/replica/broadcast_tensor.h"
 #include "starling/parallel/replica/default_generator.h"
+#include "starling/parallel/replica/replica.h"
 #include "starling/run/choice/hybrid_choice.h"
 #include "starling/run/choice/share_measurement.h"
 #include "starling/run/folder/gather_timeline.h"
@@ -437,6 +438,7 @@ StrategyState Generation::with_frozen(StrategyState state) {
 
 void Generation::save_checkpoint(int64_t step, bool must) {
   CheckpointState checkpoint = checkpoint_of(with_frozen(strategy_.state()));
+  require_finite(checkpoint.parameters, environment_.world_rank(), step);
   // Workers that leave one by one share no collective for the states of their generators.
   if (!one_by_one_)
     checkpoint.ranks = generators_of_ranks(spec_, environment_.world_rank(), environment_.group);
@@ -482,6 +484,7 @@ void Generation::leave() {
 // whole model since leave(). All others must have called consensus(), and this call is collective among them.
 StrategyState Generation::final_state() {
   StrategyState state = with_frozen(one_by_one_ ? shown(strategy_.evaluated()) : strategy_.state());
+  require_finite(state.parameters, environment_.world_rank(), state.step);
   return spec_.optimizer.ema_decay > 0 ? with_averaged_weights(std::move(state)) : state;
 }
 

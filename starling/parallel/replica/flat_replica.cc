@@ -225,7 +225,7 @@ void FlatReplica::take_own_gradients(double weight) {
 void FlatReplica::step_optimizer(const Step& step) {
   at::NoGradGuard no_grad;
   if (!options_.own_gradients) {
-    check_gradients(step.index);
+    check(step.index, options_.updates_with);
     optimizer_->scale_lr(step.lr_factor);
   }
   if (const double scale = clipping_scale(); scale != 1) gradients_.mul_(scale);
@@ -247,28 +247,33 @@ void FlatReplica::update(const Step& step) {
     step_optimizer(step);
     return parameters_changed();
   }
-  if (options_.clip_value > 0) check_gradients(step.index);  // clipping would make an infinity finite
+  if (options_.clip_value > 0)
+    check(step.index, options_.updates_with);  // clipping would make an infinity finite
   const double scale = clipping_scale();
   const bool finite =
       options_.master == at::kDouble ? apply_rule<double>(scale, step) : apply_rule<float>(scale, step);
-  if (!finite) refuse_gradients(step.index);
+  if (!finite) refuse_gradients(step.index, options_.updates_with);
   parameters_changed();
 }
 
 void FlatReplica::check_gradients(int64_t step) const {
+  check(step, "the gradient of");
+}
+
+// Throws the error for elements that are not finite, if there are any. `what` begins the message.
+void FlatReplica::check(int64_t step, const std::string& what) const {
   const auto count = static_cast<size_t>(gradients_.numel());
   const bool finite = options_.master == at::kDouble ? all_finite(gradients_.data_ptr<double>(), count)
                                                      : all_finite(gradients_.data_ptr<float>(), count);
-  if (!finite) refuse_gradients(step);
+  if (!finite) refuse_gradients(step, what);
 }
 
-void FlatReplica::refuse_gradients(int64_t step) const {
+void FlatReplica::refuse_gradients(int64_t step, const std::string& what) const {
   const std::string name = first_not_finite(replica_, [this](size_t i) {
     return gradients_.narrow(0, static_cast<int64_t>(layout_.offset[i]), static_cast<int64_t>(sizes_[i]));
   });
-  refuse_gradient(
-      options_.rank, step,
-      name.empty() ? std::string("the scaled gradient") : fmt::format("the gradient of {}", name));
+  refuse_gradient(options_.rank, step,
+                  name.empty() ? std::string("the scaled gradient") : fmt::format("{} {}", what, name));
 }
 
 void FlatReplica::show(const at::Tensor& parameters) {

@@ -60,6 +60,9 @@ struct FlatReplicaOptions {
   // 0 if these ranks have equally many samples in a step. Otherwise the number of samples of all of them. The
   // loss of each rank is then weighted by its number of samples.
   int64_t global_batch = 0;
+  // What update() gets in place of this rank's gradients, for messages. An exchange checks the gradients with
+  // check_gradients() before they become that.
+  std::string updates_with = "the gradient of";
   const Clock* clock = nullptr;  // measures weighing_s(); null: weighing_s() is 0
   HogwildOptions hogwild = {};   // read by ReplicaStrategy
 };
@@ -158,7 +161,8 @@ class FlatReplica {
                at::Tensor& flat) const;
 
  private:
-  [[noreturn]] void refuse_gradients(int64_t step) const;
+  void check(int64_t step, const std::string& what) const;
+  [[noreturn]] void refuse_gradients(int64_t step, const std::string& what) const;
   void make_optimizer();
   void hold_gradients();
   void step_optimizer(const Step& step);

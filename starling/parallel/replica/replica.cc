@@ -153,6 +153,18 @@ void refuse_gradient(int rank, int64_t step, const std::string& what) {
       rank);
 }
 
+void require_finite(const std::map<std::string, at::Tensor>& parameters, int rank, int64_t step) {
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>()) continue;
+    throw Error(
+        ErrorCode::kNumeric,
+        fmt::format("rank {}: the parameter {} is not finite after step {}, so it is not saved; try a lower "
+                    "--lr, warm-up (--set schedule.warmup_steps=…) or, with --codec fp16, bf16",
+                    rank, name, step),
+        rank);
+  }
+}
+
 const at::Tensor& fitting(const std::map<std::string, at::Tensor>& tensors, const std::string& name,
                           const at::Tensor& like) {
   const auto it = tensors.find(name);
