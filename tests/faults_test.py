@@ -82,7 +82,7 @@ class Faults(ProgramTest):
                             "--steps", 1, "--set", "checkpoint.every=1", "--run-dir", run, "--save", saved, status=6)
         self.assertRegex(err, r"the parameter \S+ is not finite after step 1, so it is not saved")
         self.assertFalse(os.path.exists(saved))
-        self.assertEqual([n for n in os.listdir(os.path.join(run, "checkpoints")) if n.startswith("step-")], [])
+        self.assertEqual(list(pathlib.Path(run).glob("checkpoints/step-*")), [])
 
     def test_a_server_refuses_what_a_codec_has_made_infinite(self):
         # The gradient is finite in fp32, but above 65,504, the largest number of fp16.

@@ -437,8 +437,9 @@ StrategyState Generation::with_frozen(StrategyState state) {
 }
 
 void Generation::save_checkpoint(int64_t step, bool must) {
-  CheckpointState checkpoint = checkpoint_of(with_frozen(strategy_.state()));
-  require_finite(checkpoint.parameters, environment_.world_rank(), step);
+  const StrategyState state = with_frozen(strategy_.state());
+  require_finite(state.parameters, environment_.world_rank(), step);
+  CheckpointState checkpoint = checkpoint_of(state);
   // Workers that leave one by one share no collective for the states of their generators.
   if (!one_by_one_)
     checkpoint.ranks = generators_of_ranks(spec_, environment_.world_rank(), environment_.group);
