@@ -71,10 +71,9 @@ class Faults(ProgramTest):
 
     def test_a_codec_that_makes_a_gradient_infinite_is_named(self):
         init = self.weights(1, 1, 1e9)
-        for codec, name in (("fp16", r"codec fp16, whose largest number is 65504 \(that of bf16 is 3e38\)"),):
-            with self.subTest(codec=codec):
-                _, err = self.train(*self.DEEP, "-n", 2, "--codec", codec, "--steps", 1, "--init", init, status=6)
-                self.assertRegex(err, rf"rank \d: what {name}, makes of the gradient of \S+ is not finite", err)
+        _, err = self.train(*self.DEEP, "-n", 2, "--codec", "fp16", "--steps", 1, "--init", init, status=6)
+        self.assertRegex(err, r"rank \d: what codec fp16, whose largest number is 65504 \(that of bf16 is 3e38\), makes of the "
+                              r"gradient of \S+ is not finite")
 
     def test_weights_that_averaging_makes_infinite_are_not_saved(self):
         run, saved = self.path("averaged"), self.path("averaged.safetensors")

@@ -200,6 +200,12 @@ class NotFinite(Fit):
                         _, err = self.fit("--steps", 2, "-n", 3, "--global-batch", 9, *exchange, "--", "--spoil", rank, *way, status=6)
                         self.assertRegex(err, rf"rank {rank}: the gradient of (first|norm)\.(weight|bias) is not finite at step 1")
 
+    def test_a_hybrid_names_the_rank_whose_gradient_is_not_finite(self):
+        for rank in (1, 0):
+            with self.subTest(rank=rank):
+                _, err = self.fit("--steps", 2, "-n", 2, "--global-batch", 8, "--hybrid", "second", "--", "--spoil", rank, status=6)
+                self.assertRegex(err, rf"rank {rank}: the gradient of (first|norm)\.(weight|bias) is not finite at step 1")
+
 
 class Inputs(Fit):
     def test_different_data_is_refused(self):

@@ -1,8 +1,6 @@
 // Parses JSON of a file that a stranger may have written.
 #pragma once
 
-#include <istream>
-#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -21,13 +19,6 @@ Json parse_shallow(std::string_view text, int deepest) {
     throw Json::out_of_range::create(
         406, "the JSON text is nested deeper than " + std::to_string(deepest) + " levels", nullptr);
   });
-}
-
-// As above, for all that a stream still holds.
-template <typename Json>
-Json parse_shallow(std::istream& stream, int deepest) {
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  return parse_shallow<Json>(std::string_view(text), deepest);
 }
 
 }  // namespace starling

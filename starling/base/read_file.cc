@@ -14,7 +14,7 @@ FileText read_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return {"", errno};
   FileText file;
-  char buffer[4096];
+  char buffer[1 << 16];
   for (;;) {
     const ssize_t n = ::read(fd.get(), buffer, sizeof(buffer));
     if (n < 0 && errno == EINTR) continue;

@@ -1,4 +1,4 @@
-// Reads a small file with read(2). The streams of libstdc++ throw std::ios_base::failure when a disk or a
+// Reads a file with read(2). The streams of libstdc++ throw std::ios_base::failure when a disk or a
 // network file system reports an error, and they do not say which error it was.
 #pragma once
 

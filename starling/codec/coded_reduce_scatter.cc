@@ -83,7 +83,7 @@ void CodedReduceScatter::apply(uint64_t step, std::span<float> data, std::span<f
     whole_->apply(data);
     std::ranges::copy(part_of(data, own()), mean.begin());
   } else {
-    const std::vector<size_t> sent = encode_parts(step, data), expected = exchange_lengths(sent);
+    const std::vector<size_t> sent = encode_parts(step, data), expected = lengths_for_own_part(sent);
     all_.resize(std::accumulate(expected.begin(), expected.end(), size_t{0}));
     if (ranks() == 1) {
       all_ = own_;
@@ -116,16 +116,10 @@ std::vector<size_t> CodedReduceScatter::encode_parts(uint64_t step, std::span<fl
 }
 
 // Returns the length of each rank's message for this rank's part. sent: the lengths of this rank's messages.
-std::vector<size_t> CodedReduceScatter::exchange_lengths(const std::vector<size_t>& sent) {
+std::vector<size_t> CodedReduceScatter::lengths_for_own_part(const std::vector<size_t>& sent) {
   const Codec& mine = *parts_[own()];
   if (mine.fixed_rate() || ranks() == 1) return std::vector<size_t>(ranks(), sent[own()]);
-  const std::vector<uint64_t> out(sent.begin(), sent.end());
-  std::vector<uint64_t> in(ranks());
-  const std::vector<size_t> ones(ranks(), 1);
-  all_to_all(group_, out.data(), ones, in.data(), ones, DataType::kInt64);
-  for (int r = 0; r < group_.size(); ++r)
-    check_announced(mine, r, group_.host_of(r), in[static_cast<size_t>(r)], share_);
-  return {in.begin(), in.end()};
+  return exchange_lengths(group_, mine, share_, sent);
 }
 
 // Replaces the mean of the messages by what its own message says.

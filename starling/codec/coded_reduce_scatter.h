@@ -91,7 +91,7 @@ class CodedReduceScatter {
   }
   void set_step(Codec& codec, uint64_t step, uint64_t stream) const;
   std::vector<size_t> encode_parts(uint64_t step, std::span<float> data);
-  std::vector<size_t> exchange_lengths(const std::vector<size_t>& sent);
+  std::vector<size_t> lengths_for_own_part(const std::vector<size_t>& sent);
   void vote(uint64_t step, std::span<float> mean);
   std::vector<float> kept() const;
 

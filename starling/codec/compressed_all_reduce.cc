@@ -236,18 +236,6 @@ void CompressedAllReduce::collect(std::span<float> data) {
   mean_of_messages(*whole_, all_, std::vector<size_t>(sizes.begin(), sizes.end()), longest, data);
 }
 
-// Returns the lengths of all ranks' messages for the part of this rank. sent: those of this rank, by part.
-std::vector<size_t> CompressedAllReduce::exchange_lengths(const std::vector<size_t>& sent) {
-  const std::vector<uint64_t> out(sent.begin(), sent.end());
-  std::vector<uint64_t> in(ranks());
-  const std::vector<size_t> ones(ranks(), 1);
-  all_to_all(group_, out.data(), ones, in.data(), ones, DataType::kInt64);
-  const Part& mine = own_part();
-  for (int r = 0; r < group_.size(); ++r)
-    check_announced(*mine.codec, r, group_.host_of(r), in[static_cast<size_t>(r)], mine.size());
-  return {in.begin(), in.end()};
-}
-
 // Returns the length of each rank's message of the mean of its part. `bytes` is that of this rank.
 std::vector<size_t> CompressedAllReduce::gather_lengths(size_t bytes) {
   std::vector<size_t> lengths;
@@ -285,7 +273,7 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
   const Part& mine = own_part();
   const std::vector<size_t> expected =
       mine.codec->fixed_rate() ? std::vector<size_t>(ranks(), mine.codec->encoded_bytes(mine.size()))
-                               : exchange_lengths(sent);
+                               : exchange_lengths(group_, *mine.codec, mine.size(), sent);
   all_.resize(std::accumulate(expected.begin(), expected.end(), size_t{0}));
   all_to_all(group_, own_.data(), sent, all_.data(), expected, DataType::kUint8);
   mean_of_messages(*mine.codec, all_, expected, 0, mine.of(data));
@@ -330,7 +318,7 @@ void CompressedAllReduce::scatter_lists(std::span<float> data) {
   }
   if (feedback_) note_sent(values_);
   const Part& mine = own_part();
-  const std::vector<size_t> expected = exchange_lengths(sent);
+  const std::vector<size_t> expected = exchange_lengths(group_, *mine.codec, mine.size(), sent);
   all_.resize(std::accumulate(expected.begin(), expected.end(), size_t{0}));
   all_to_all(group_, own_.data(), sent, all_.data(), expected, DataType::kUint8);
   std::vector<float> sum(longest_part_);

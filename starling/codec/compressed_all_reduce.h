@@ -133,7 +133,6 @@ class CompressedAllReduce {
   bool lists_by_parts(size_t longest) const;
   void scatter_lists(std::span<float> data);
   std::vector<uint64_t> gather_sizes(size_t bytes);
-  std::vector<size_t> exchange_lengths(const std::vector<size_t>& sent);
   std::vector<size_t> gather_lengths(size_t bytes);
   void note_sent(std::span<const float> sent);
 

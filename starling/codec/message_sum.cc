@@ -49,4 +49,15 @@ void check_announced(const Codec& codec, int rank, const std::string& host, size
                   rank);
 }
 
+std::vector<size_t> exchange_lengths(Group& group, const Codec& codec, size_t count,
+                                     std::span<const size_t> sent) {
+  const std::vector<uint64_t> out(sent.begin(), sent.end());
+  std::vector<uint64_t> in(sent.size());
+  const std::vector<size_t> ones(sent.size(), 1);
+  all_to_all(group, out.data(), ones, in.data(), ones, DataType::kInt64);
+  for (int r = 0; r < group.size(); ++r)
+    check_announced(codec, r, group.host_of(r), in[static_cast<size_t>(r)], count);
+  return {in.begin(), in.end()};
+}
+
 }  // namespace starling

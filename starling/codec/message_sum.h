@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "starling/codec/codec.h"
+#include "starling/comm/group.h"
 
 namespace starling {
 
@@ -22,5 +24,11 @@ void decode_from(int rank, const Codec& codec, std::span<const std::byte> messag
 // Throws CommError if `rank`, on `host`, announces a message that is longer than a message of `count` values
 // can be.
 void check_announced(const Codec& codec, int rank, const std::string& host, size_t bytes, size_t count);
+
+// Returns the lengths of all ranks' messages of `count` values for this rank, of which `codec` is the codec.
+// sent[r]: the length of this rank's message for rank r. Collective. Errors: those of check_announced();
+// CommError.
+std::vector<size_t> exchange_lengths(Group& group, const Codec& codec, size_t count,
+                                     std::span<const size_t> sent);
 
 }  // namespace starling

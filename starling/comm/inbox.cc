@@ -1,17 +1,16 @@
 #include "starling/comm/inbox.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <new>
 
 #include "starling/base/error.h"
+#include "starling/base/physical_memory.h"
 
 namespace starling {
 
 uint64_t longest_inbox_message() {
-  static const auto bytes =
-      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  static const uint64_t bytes = physical_memory();
   return bytes / 2;
 }
 

@@ -5,17 +5,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "starling/base/atomic_file.h"
+#include "starling/base/byte_hash.h"
 #include "starling/base/error.h"
 #include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
-#include "starling/base/keyed_random.h"
+#include "starling/base/read_file.h"
 
 namespace starling {
 namespace {
@@ -45,16 +44,6 @@ struct PartHead {
   uint64_t magic = kMagic;
   int64_t step = 0, rank = 0, ranks = 0, arrays = 0;
 };
-
-uint64_t hash_bytes(const char* bytes, size_t size) {
-  uint64_t hash = kGolden + size;
-  for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + i, std::min(sizeof(word), size - i));
-    hash = mix64(hash + kGolden + word);
-  }
-  return hash;
-}
 
 template <typename T>
 void append(std::string& bytes, const T& value) {
@@ -88,15 +77,11 @@ class Reader {
 
 // Returns the content of a file, or nothing if it does not exist.
 std::optional<std::string> content_of(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    if (errno == ENOENT) return std::nullopt;
-    refuse(path, "cannot be opened: " + std::generic_category().message(errno));
-  }
-  std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) refuse(path, "cannot be read");
-  return content;
+  FileText file = read_file(path);
+  if (file.error == ENOENT) return std::nullopt;
+  if (file.error != 0)
+    refuse(path, "cannot be opened or read: " + std::generic_category().message(file.error));
+  return std::move(file.text);
 }
 
 void write_whole(const std::string& path, const std::string& content) {
@@ -124,7 +109,7 @@ std::vector<std::string> parts_in(const std::string& folder) {
 std::string hash_of_manifest(Json manifest) {
   manifest.erase(kHashName);
   const std::string text = manifest.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return fmt::format("{:016x}", hash_bytes(text.data(), text.size()));
+  return fmt::format("{:016x}", hash_bytes(text));
 }
 
 // Throws ConfigError at the first setting that differs.
@@ -163,7 +148,7 @@ std::string CheckpointArrays::write(int64_t step, int rank, int ranks) const {
     bytes += name;
     bytes += content;
   }
-  append(bytes, hash_bytes(bytes.data(), bytes.size()));
+  append(bytes, hash_bytes(bytes));
   return bytes;
 }
 
@@ -174,7 +159,7 @@ CheckpointArrays CheckpointArrays::parse(const std::string& path, const std::str
   uint64_t hash = 0;
   const size_t hashed = content.size() - sizeof(hash);
   std::memcpy(&hash, content.data() + hashed, sizeof(hash));
-  if (hash != hash_bytes(content.data(), hashed)) reader.damaged();
+  if (hash != hash_bytes(std::string_view(content).substr(0, hashed))) reader.damaged();
   const auto head = reader.number<PartHead>();
   if (head.magic != kMagic || head.step != step || head.rank != rank || head.ranks != ranks)
     refuse(path, "is no part of this checkpoint");

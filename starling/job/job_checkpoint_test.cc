@@ -225,6 +225,17 @@ TEST(JobCheckpoint, BytesBehindAZeroByteAreRefused) {
   EXPECT_THAT(fault_of_find(options, ErrorCode::kCheckpoint), HasSubstr("job.json: is damaged"));
 }
 
+// Reading a folder fails after it was opened, as reading a file of a damaged disk does.
+TEST(JobCheckpoint, AManifestThatCannotBeReadIsAnErrorWithItsPath) {
+  const TempDir dir;
+  const JobCheckpointOptions options{dir.path(), "topics", kProblem};
+  save_steps(1, options, 1, 1);
+  std::filesystem::remove(dir.file("job.json"));
+  std::filesystem::create_directory(dir.file("job.json"));
+  EXPECT_THAT(fault_of_find(options, ErrorCode::kCheckpoint),
+              HasSubstr("job.json: cannot be opened or read: Is a directory"));
+}
+
 // One changed bit makes format 2 look like format 3.
 TEST(JobCheckpoint, AChangedFormatIsDamage) {
   const TempDir dir;

@@ -10,16 +10,18 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "starling/base/atomic_file.h"
+#include "starling/base/byte_hash.h"
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
+#include "starling/base/read_file.h"
 
 namespace starling {
 namespace {
@@ -64,19 +66,9 @@ uint64_t hash_numbers(const double* numbers, size_t count) {
   return hash;
 }
 
-uint64_t hash_text(std::string_view text) {
-  uint64_t hash = kGolden + text.size();
-  for (size_t i = 0; i < text.size(); i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, text.data() + i, std::min(sizeof(word), text.size() - i));
-    hash = mix64(hash + kGolden + word);
-  }
-  return hash;
-}
-
 // Returns the last line of a manifest whose other lines are `text`.
 std::string hash_line(std::string_view text) {
-  return fmt::format("{}{:016x}\n", kHashName, hash_text(text));
+  return fmt::format("{}{:016x}\n", kHashName, hash_bytes(text));
 }
 
 // Returns the vectors of a checkpoint: the weights, the gradient and the pairs.
@@ -119,13 +111,11 @@ std::vector<double> read_part(const CheckpointPlace& place, int64_t elements, in
 class ManifestReader {
  public:
   explicit ManifestReader(const std::string& path) : path_(path) {
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
-    exists_ = file.is_open();
-    if (!exists_ && errno != ENOENT)
-      refuse(path, "cannot be opened: " + std::generic_category().message(errno));
-    if (exists_) text_.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (file.bad()) refuse(path, "cannot be read");
+    FileText file = read_file(path);
+    exists_ = file.error != ENOENT;
+    if (exists_ && file.error != 0)
+      refuse(path, "cannot be opened or read: " + std::generic_category().message(file.error));
+    text_ = std::move(file.text);
   }
   bool exists() const { return exists_; }
   // Reads the first line. Checks and removes the line with the hash, which an earlier format has not.

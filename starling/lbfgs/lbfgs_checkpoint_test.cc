@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,15 +31,6 @@ LbfgsManifest some_manifest() {
   manifest.state.exhausted = false;
   manifest.state.slots = {2, 0, 1};
   return manifest;
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
 // Returns the message of the Error of read_manifest(), or an empty text.
@@ -93,7 +83,7 @@ TEST(LbfgsManifest, IsReadAsItWasWritten) {
 
 TEST(LbfgsManifest, AnEarlierFormatHasNoHash) {
   const TempDir dir;
-  write_text(dir.file("lbfgs.txt"), kFormat2);
+  write_bytes(dir.file("lbfgs.txt"), kFormat2);
   expect_some_manifest(dir.path());
 }
 
@@ -101,12 +91,12 @@ TEST(LbfgsManifest, AnEarlierFormatHasNoHash) {
 TEST(LbfgsManifest, EveryChangedBitIsRefused) {
   const TempDir dir;
   write_manifest(dir.path(), some_manifest());
-  const std::string path = dir.file("lbfgs.txt"), text = text_of(path);
+  const std::string path = dir.file("lbfgs.txt"), text = read_bytes(path);
   for (size_t at = 0; at < text.size(); ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string changed = text;
       changed[at] = static_cast<char>(changed[at] ^ (1 << bit));
-      write_text(path, changed);
+      write_bytes(path, changed);
       EXPECT_THAT(refusal(dir.path()), HasSubstr("is damaged")) << "bit " << bit << " of byte " << at;
     }
   }
@@ -115,12 +105,12 @@ TEST(LbfgsManifest, EveryChangedBitIsRefused) {
 TEST(LbfgsManifest, ACutOrLongerTextIsRefused) {
   const TempDir dir;
   write_manifest(dir.path(), some_manifest());
-  const std::string path = dir.file("lbfgs.txt"), text = text_of(path);
+  const std::string path = dir.file("lbfgs.txt"), text = read_bytes(path);
   for (size_t size = 0; size < text.size(); ++size) {
-    write_text(path, text.substr(0, size));
+    write_bytes(path, text.substr(0, size));
     EXPECT_THAT(refusal(dir.path()), HasSubstr("is damaged")) << size;
   }
-  write_text(path, text + "end\n");
+  write_bytes(path, text + "end\n");
   EXPECT_THAT(refusal(dir.path()), HasSubstr("is damaged"));
 }
 
@@ -135,9 +125,17 @@ TEST(LbfgsManifest, NumbersThatNoRunWritesAreRefused) {
                                                         {"[2 0 1]", "[9 9 9]"},
                                                         {"elements 7", "elements -7"},
                                                         {"end\n", "end\nmore\n"}}) {
-    write_text(dir.file("lbfgs.txt"), replaced(kFormat2, from, to));
+    write_bytes(dir.file("lbfgs.txt"), replaced(kFormat2, from, to));
     EXPECT_THAT(refusal(dir.path()), HasSubstr("is damaged")) << to;
   }
+}
+
+// Reading a folder fails after it was opened, as reading a file of a damaged disk does.
+TEST(LbfgsManifest, OneThatCannotBeReadIsAnErrorWithItsPath) {
+  const TempDir folder;
+  std::filesystem::create_directory(folder.path() / "lbfgs.txt");
+  EXPECT_THAT(refusal(folder.path().string()),
+              testing::HasSubstr("lbfgs.txt: cannot be opened or read: Is a directory"));
 }
 
 }  // namespace

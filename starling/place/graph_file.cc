@@ -4,18 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <cstring>
 #include <initializer_list>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "starling/base/error.h"
 #include "starling/base/json_depth.h"
+#include "starling/base/read_file.h"
 
 namespace starling {
 namespace {
@@ -161,13 +160,11 @@ std::string placement_file_text(const PlacementGraph& graph) {
 }
 
 std::string read_placement_text(const std::string& path) {
-  std::error_code error;
-  std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path, error))
-    throw ConfigError(path, "cannot be read; give the name of a JSON file");
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (in.bad()) throw ConfigError(path, "cannot be read to its end; give the name of a JSON file");
-  return text;
+  FileText file = read_file(path);
+  if (file.error != 0)
+    throw ConfigError(
+        path, fmt::format("cannot be read: {}; give the name of a JSON file", std::strerror(file.error)));
+  return std::move(file.text);
 }
 
 }  // namespace starling

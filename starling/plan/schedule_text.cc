@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -64,16 +64,16 @@ class Parser {
     while (at_ < words_.size()) {
       const Word word = words_[at_++];
       if (word.text == "schedule") {
-        say(word, 0);
+        say_once(word);
         schedule_.name = std::string(next(word).text);
       } else if (word.text == "ranks") {
-        say(word, 1);
+        say_once(word);
         schedule_.ranks = positive(word);
       } else if (word.text == "chunks") {
-        say(word, 2);
+        say_once(word);
         schedule_.chunks = positive(word);
       } else if (word.text == "micro-batches") {
-        say(word, 3);
+        say_once(word);
         schedule_.micro_batches = positive(word);
       } else if (word.text == "rank") {
         begin_rank(word);
@@ -81,8 +81,9 @@ class Parser {
         add_action(word);
       }
     }
-    if (!said_[1]) throw ConfigError(schedule_.source, "the number of ranks is missing; write `ranks N`");
-    if (!said_[3])
+    if (!said_.contains("ranks"))
+      throw ConfigError(schedule_.source, "the number of ranks is missing; write `ranks N`");
+    if (!said_.contains("micro-batches"))
       throw ConfigError(schedule_.source, "the number of micro-batches is missing; write `micro-batches M`");
     if (int64_t{schedule_.ranks} * schedule_.chunks > kLargest)
       throw ConfigError(schedule_.source,
@@ -99,9 +100,9 @@ class Parser {
   }
 
   // Notes that a key of the head was given. A second value would disagree with the lines before it.
-  void say(const Word& key, int which) {
-    if (said_[which]) refuse(key, fmt::format("`{}` occurs twice; remove one of them", key.text));
-    said_[which] = true;
+  void say_once(const Word& key) {
+    if (!said_.insert(key.text).second)
+      refuse(key, fmt::format("`{}` occurs twice; remove one of them", key.text));
   }
 
   Word next(const Word& before) {
@@ -123,7 +124,7 @@ class Parser {
     if (!word.text.ends_with(':')) refuse(word, "write a rank's line as in `rank 0:`");
     word.text.remove_suffix(1);
     const std::optional<int> rank = number(word.text);
-    if (!said_[1]) refuse(word, "write `ranks N` before the first rank");
+    if (!said_.contains("ranks")) refuse(word, "write `ranks N` before the first rank");
     if (!rank || *rank >= schedule_.ranks)
       refuse(word, fmt::format("no rank \"{}\": there are ranks 0 … {}", word.text, schedule_.ranks - 1));
     schedule_.actions.resize(schedule_.ranks);
@@ -164,7 +165,7 @@ class Parser {
   std::vector<Word> words_;
   size_t at_ = 0;
   int rank_ = -1;
-  std::array<bool, 4> said_{};  // the keys schedule, ranks, chunks and micro-batches
+  std::set<std::string_view> said_;  // the keys of the head that were given
   Schedule schedule_;
 };
 

@@ -437,9 +437,9 @@ StrategyState Generation::with_frozen(StrategyState state) {
 }
 
 void Generation::save_checkpoint(int64_t step, bool must) {
-  const StrategyState state = with_frozen(strategy_.state());
+  StrategyState state = strategy_.state();
   require_finite(state.parameters, environment_.world_rank(), step);
-  CheckpointState checkpoint = checkpoint_of(state);
+  CheckpointState checkpoint = checkpoint_of(with_frozen(std::move(state)));
   // Workers that leave one by one share no collective for the states of their generators.
   if (!one_by_one_)
     checkpoint.ranks = generators_of_ranks(spec_, environment_.world_rank(), environment_.group);
@@ -484,8 +484,9 @@ void Generation::leave() {
 // Returns the trained model, with its averaged weights if there are any. Ranks that leave one by one have the
 // whole model since leave(). All others must have called consensus(), and this call is collective among them.
 StrategyState Generation::final_state() {
-  StrategyState state = with_frozen(one_by_one_ ? shown(strategy_.evaluated()) : strategy_.state());
+  StrategyState state = one_by_one_ ? shown(strategy_.evaluated()) : strategy_.state();
   require_finite(state.parameters, environment_.world_rank(), state.step);
+  state = with_frozen(std::move(state));
   return spec_.optimizer.ema_decay > 0 ? with_averaged_weights(std::move(state)) : state;
 }
 

@@ -6,12 +6,11 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/base/read_file.h"
 #include "starling/base/suggest.h"
 #include "starling/spec/named_runs.h"
 
@@ -184,10 +183,9 @@ std::string text_of_file(const std::string& path) {
   const auto refuse = [&path](const std::string& reason) {
     throw ConfigError(path, fmt::format("the configuration cannot be read: {}", reason));
   };
-  if (std::filesystem::is_directory(path)) refuse("it is a folder");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(std::strerror(errno));
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  FileText file = read_file(path);
+  if (file.error != 0) refuse(file.error == EISDIR ? "it is a folder" : std::strerror(file.error));
+  return std::move(file.text);
 }
 
 }  // namespace

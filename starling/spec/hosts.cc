@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <fstream>
-#include <iterator>
+#include <cstring>
 #include <optional>
 #include <sstream>
 
 #include "starling/base/error.h"
+#include "starling/base/read_file.h"
 #include "starling/spec/on_failure.h"
 #include "starling/spec/recipes.h"
 
@@ -115,10 +115,11 @@ std::vector<HostSlots> hosts_of(const LaunchSpec& spec) {
   if (spec.hostfile.empty()) return spec.hosts.empty() ? std::vector<HostSlots>{} : parse_hosts(spec.hosts);
   if (!spec.hosts.empty())
     throw ConfigError("launch.hosts", "both --hosts and --hostfile name hosts. Leave out one of them");
-  std::ifstream file(spec.hostfile);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw ConfigError("launch.hostfile", fmt::format("cannot read {}", spec.hostfile));
-  return parse_hostfile(text, spec.hostfile);
+  const FileText file = read_file(spec.hostfile);
+  if (file.error != 0)
+    throw ConfigError("launch.hostfile",
+                      fmt::format("cannot read {}: {}", spec.hostfile, std::strerror(file.error)));
+  return parse_hostfile(file.text, spec.hostfile);
 }
 
 void count_ranks(Config& config) {

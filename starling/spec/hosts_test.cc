@@ -55,6 +55,9 @@ TEST(Hosts, OfASpec) {
   spec.hostfile = "/there/is/none";
   EXPECT_THAT(error_of<ConfigError>([&] { hosts_of(spec); }),
               StartsWith("launch.hostfile: cannot read /there/is/none"));
+  spec.hostfile = "/";
+  EXPECT_THAT(error_of<ConfigError>([&] { hosts_of(spec); }),
+              StartsWith("launch.hostfile: cannot read /: Is a directory"));
   spec.hosts = "a";
   EXPECT_THAT(error_of<ConfigError>([&] { hosts_of(spec); }), HasSubstr("both --hosts and --hostfile"));
 }

@@ -70,8 +70,7 @@ constexpr int kDeepestJson = 8;
 
 // Renames every checkpoint above `step`, because a run goes on after `step` and will write these steps anew.
 // A damaged checkpoint becomes damaged-step-N. A whole checkpoint and one that cannot be read now become
-// aside-step-N. Says each new
-// name. Errors: Error (kCheckpoint).
+// aside-step-N. Says each new name. Errors: Error (kCheckpoint).
 void set_aside_above(const std::filesystem::path& run_dir, int64_t step, const Say& say);
 
 // Removes the folders that killed writers have left behind: temporary ones, and those that they were

@@ -168,7 +168,8 @@ void schedule_seeds(Corpus corpus) {
 void graph_seeds(Corpus corpus) {
   corpus.add(
       R"({"groups":[{"name":"stem","kind":"conv","forward_s":0.002,"backward_s":0.004,"output_bytes":4e6},)"
-      R"({"name":"left","forward_s":0.001,"inputs":["stem"]}],"devices":[{"name":"a","speed":1,"memory_bytes":1e9},)"
+      R"({"name":"left","forward_s":0.001,"inputs":["stem"]}],)"
+      R"("devices":[{"name":"a","speed":1,"memory_bytes":1e9},)"
       R"({"name":"b","speed":0.5}],"link":{"latency_s":1e-4,"bytes_per_s":1e9}})");
   corpus.add(R"({"groups":[{"name":"a"},{"name":"b","inputs":["a","a"]}]})");
 }

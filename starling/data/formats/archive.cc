@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +15,7 @@
 #include <memory>
 
 #include "starling/base/error.h"
+#include "starling/base/physical_memory.h"
 #include "starling/base/unique_fd.h"
 #include "starling/data/formats/image_codec.h"
 #include "starling/data/formats/unpacker.h"
@@ -80,10 +80,6 @@ std::string clean(std::string path) {
   return path == "." ? "" : path;
 }
 
-[[noreturn]] void fail(const std::string& path, uint64_t offset, const std::string& text) {
-  throw DataError(fmt::format("{}: offset {}: {}; fetch the file again", path, offset, text));
-}
-
 // Reports the error of `reader`, which may come from `source`.
 [[noreturn]] void fail(const std::string& path, ::archive* reader, const TarSource& source,
                        const std::string& member) {
@@ -92,8 +88,8 @@ std::string clean(std::string path) {
   const std::string text = said != nullptr ? said : "damaged archive";
   const la_int64_t read = archive_filter_bytes(reader, 0);
   const bool ended = text.find("runcated") != std::string::npos;
-  fail(path, ended || read < 0 ? source.size() : static_cast<uint64_t>(read),
-       member.empty() ? text : "in " + member + ": " + text);
+  refuse_packed(path, ended || read < 0 ? source.size() : static_cast<uint64_t>(read),
+                member.empty() ? text : "in " + member + ": " + text);
 }
 
 // Returns whether a call of libarchive succeeded. A tar header with a wrong checksum gives ARCHIVE_RETRY,
@@ -114,14 +110,13 @@ void require_end(const std::string& path, TarSource& source, uint64_t end) {
                     path, end));
   }
   if (source.size() < end + kTarBlock)
-    fail(path, source.size(), "truncated: the end mark of the tar is missing");
+    refuse_packed(path, source.size(), "truncated: the end mark of the tar is missing");
 }
 
 }  // namespace
 
 uint64_t memory_for_images() {
-  static const auto bytes =
-      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  static const uint64_t bytes = physical_memory();
   return bytes / 2;
 }
 
@@ -194,8 +189,7 @@ void Archive::take_memory(uint64_t bytes, const Member& member) {
 std::span<const uint8_t> Archive::content(::archive* reader, TarSource& source, const Member& member) {
   std::span<const uint8_t> bytes;  // the first block, in the mapping, while there is only one block
   std::vector<uint8_t> copy;
-  bool kept =
-      true;  // false if the content is no image; then only its head is kept, which the decoder refuses
+  bool kept = true;  // if not, only the head of the content is kept, which the decoder refuses
   int64_t end = 0;
   for (;;) {
     const void* block = nullptr;

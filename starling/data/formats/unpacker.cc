@@ -18,10 +18,6 @@ constexpr size_t kBlock = size_t{128} << 10;    // the bytes that one call retur
 constexpr size_t kMostInput = size_t{1} << 30;  // zlib counts its input in 32 bits
 constexpr std::string_view kGzip = "\x1f\x8b", kXz = "\xfd\x37zXZ", kZstd = "\x28\xb5\x2f\xfd";
 
-[[noreturn]] void fail(const std::string& path, size_t offset, std::string_view text) {
-  throw DataError(fmt::format("{}: offset {}: {}; fetch the file again", path, offset, text));
-}
-
 bool begins_with(std::span<const uint8_t> file, std::string_view magic) {
   return file.size() >= magic.size() &&
          std::equal(magic.begin(), magic.end(), file.begin(),
@@ -75,9 +71,9 @@ class GzipFile final : public Unpacker {
       ended_ = all_zero(file_.subspan(read_));
       inflateReset(&stream_);
     } else if (code == Z_BUF_ERROR || (code == Z_OK && read_ == file_.size() && stream_.avail_out > 0)) {
-      fail(path_, read_, "the gzip stream is truncated");
+      refuse_packed(path_, read_, "the gzip stream is truncated");
     } else if (code != Z_OK) {
-      fail(path_, read_, stream_.msg != nullptr ? stream_.msg : "the gzip stream is damaged");
+      refuse_packed(path_, read_, stream_.msg != nullptr ? stream_.msg : "the gzip stream is damaged");
     }
     return out.size() - stream_.avail_out;
   }
@@ -124,12 +120,13 @@ class FilteredFile final : public Unpacker {
   [[noreturn]] void fail_here() const {
     const char* text = archive_error_string(reader_.get());
     const la_int64_t read = std::max<la_int64_t>(archive_filter_bytes(reader_.get(), -1), 0);
-    fail(path_, static_cast<size_t>(read), text != nullptr ? text : "the compressed stream is damaged");
+    refuse_packed(path_, static_cast<size_t>(read),
+                  text != nullptr ? text : "the compressed stream is damaged");
   }
   void require_end() const {
     const la_int64_t read = std::max<la_int64_t>(archive_filter_bytes(reader_.get(), -1), 0);
     const size_t end = std::min(static_cast<size_t>(read), file_.size());
-    if (!all_zero(file_.subspan(end))) fail(path_, end, "other bytes follow the compressed stream");
+    if (!all_zero(file_.subspan(end))) refuse_packed(path_, end, "other bytes follow the compressed stream");
   }
 
   std::string path_;
@@ -140,6 +137,10 @@ class FilteredFile final : public Unpacker {
 };
 
 }  // namespace
+
+void refuse_packed(const std::string& path, uint64_t offset, std::string_view text) {
+  throw DataError(fmt::format("{}: offset {}: {}; fetch the file again", path, offset, text));
+}
 
 std::unique_ptr<Unpacker> make_unpacker(const std::string& path, std::span<const uint8_t> file) {
   if (begins_with(file, kGzip)) return std::make_unique<GzipFile>(path, file);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace starling {
 
@@ -24,5 +25,8 @@ class Unpacker {
 // Returns an Unpacker for the format that the first bytes of `file` state. Any other file is not packed.
 // Messages begin with `path`.
 std::unique_ptr<Unpacker> make_unpacker(const std::string& path, std::span<const uint8_t> file);
+
+// Throws the DataError "PATH: offset N: text; fetch the file again".
+[[noreturn]] void refuse_packed(const std::string& path, uint64_t offset, std::string_view text);
 
 }  // namespace starling

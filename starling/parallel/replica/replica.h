@@ -85,8 +85,8 @@ std::string first_not_finite(const Replica& replica, const std::function<at::Ten
 // whose gradient it is, for example "the gradient of fc1.weight".
 [[noreturn]] void refuse_gradient(int rank, int64_t step, const std::string& what);
 
-// Throws Error(kNumeric), which names the rank, the parameter and the step, if a parameter that is to be
-// saved is not finite. An average of finite weights can overflow after the last loss was computed.
+// Throws Error(kNumeric), which names the rank, the parameter and the step, if a trained parameter that is to
+// be saved is not finite. An average of finite weights can overflow after the last loss was computed.
 void require_finite(const std::map<std::string, at::Tensor>& parameters, int rank, int64_t step);
 
 // Returns the tensor `name` of a checkpoint. Errors: Error(kCheckpoint) if the tensor is missing or its shape

@@ -1,0 +1,15 @@
+// The memory of this machine, for limits on what others may make a rank allocate.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace starling {
+
+// Returns the bytes of the machine's physical memory. Limits of control groups do not count.
+inline uint64_t physical_memory() {
+  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace starling
