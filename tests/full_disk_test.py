@@ -183,6 +183,45 @@ class FullDisk:
         out, err = process.communicate(timeout=400)
         return out, err
 
+    def lose_the_leader(self, process, step):
+        """Fills the disk after `step` and then kills the rank that holds the lock of the run folder."""
+        self.fill_during(process, step)
+        os.kill(ranks_of(process.pid)[0], signal.SIGKILL)
+
+    def test_ranks_whose_leader_is_lost_go_on_and_write_when_there_is_room(self):
+        process = self.train_on_disk("-n", 3, "--global-batch", 24, "--on-failure", "continue", "--steps", STEPS,
+                                     "--set", "checkpoint.every=20")
+        self.lose_the_leader(process, 5)
+        while not any(e["event"] == "checkpoint" and "cannot write the lock" in (e.get("error") or "")
+                      for e in self.output_so_far(process)):
+            self.assertIsNone(process.poll())
+        os.remove(os.path.join(self.disk, "filler"))
+        out, err = self.rest_of(process)
+        self.assertEqual(process.returncode, 0, err)
+        warnings = [line for line in err.splitlines() if "cannot write the lock" in line]
+        self.assertEqual(len(warnings), 1, err)
+        self.assertRegex(warnings[0], r"warning: .*No space left.*free space.*Training continues")
+        self.assertEqual(next(e for e in events_of(out) if e["event"] == "result")["steps"], STEPS)
+        self.assertEqual(self.whole_checkpoints()[-1], STEPS)
+        # The launcher had the lock first, then rank 0.
+        self.assertEqual(os.listdir(os.path.join(self.folder, "lock")), ["epoch-000003"])
+        self.assertTrue(os.path.exists(os.path.join(self.folder, "model.safetensors")))
+
+    def test_ranks_whose_leader_is_lost_end_with_the_result_without_room(self):
+        process = self.train_on_disk("-n", 3, "--global-batch", 24, "--on-failure", "continue", "--steps", STEPS)
+        self.lose_the_leader(process, 5)
+        events, err = self.check_end_after_loss(process)
+        self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], STEPS)
+        errors = [line for line in err.splitlines() if "error: " in line]
+        self.assertEqual(len(errors), 1, err)
+        self.assertRegex(errors[0], r"cannot write the lock of the run folder: No space left.*free space")
+
+    def check_end_after_loss(self, process):
+        _, out, err = self.ended(process, timeout=400)
+        self.assertEqual(process.returncode, 5, err)  # the trained weights are missing
+        self.assertNotRegex(err, r"SIGBUS|Bus error|core dumped", err)
+        return events_of(out), err
+
     def test_at_save_the_older_file_stays(self):
         saved = os.path.join(self.disk, "weights.safetensors")
         pathlib.Path(saved).write_bytes(b"older")

@@ -254,18 +254,25 @@ void Session::begin_run_folder() {
   environment_.run_dir = run_folder_of(spec_, environment_);
   make_run_folder(environment_.run_dir);
   incarnation_ = new_incarnation();
-  lock_run_folder();
+  lock_.take([this] { return take_lock(); });
   require_startable(spec_);  // an error leaves the files of an earlier run where they are
   set_aside_ = set_aside_earlier_files(environment_.run_dir, spec_.run.resume);
 }
 
-// Takes the lock of the run folder. If another process takes it later, this rank asks all ranks to stop.
-void Session::lock_run_folder() {
+// Takes the lock of the run folder. If another process has it or takes it later, this rank asks all ranks to
+// stop.
+std::unique_ptr<RunLock> Session::take_lock() {
   RunLockOptions options;
   options.say = warn_on_stderr;
   options.replaced = [this] { stop_.raise(); };
-  lock_ = std::make_unique<RunLock>(environment_.run_dir, incarnation_, options);
-  remove_leftovers(environment_.run_dir);
+  try {
+    auto lock = std::make_unique<RunLock>(environment_.run_dir, incarnation_, options);
+    remove_leftovers(environment_.run_dir);
+    return lock;
+  } catch (const ConfigError&) {
+    stop_.raise();
+    throw;
+  }
 }
 
 // Returns the folder of the run, which rank 0 names when it has the folder's lock. Rank 0 also removes an
@@ -408,15 +415,48 @@ void Session::open_sinks() {
 bool Session::lead() {
   if (leads_) return false;
   leads_ = true;
-  if (keep_ && !lock_) {  // the former leader was lost
-    environment_.run_dir = run_folder_of(spec_, environment_);
-    make_run_folder(environment_.run_dir);
-    lock_run_folder();
-  }
   for (auto& sink : leaders_sinks()) sink_->add(std::move(sink));
+  if (!keep_) return true;
+  const bool takes_over = !lock_.wanted();  // the former leader was lost
+  if (takes_over) environment_.run_dir = run_folder_of(spec_, environment_);
+  run_dir_ = environment_.run_dir;
+  if (takes_over) {
+    const std::string why = lock_.try_take([this] { return take_lock(); });
+    if (!why.empty()) {
+      warn_on_stderr(why +
+                     ". Training continues, but no events are stored. This rank tries to write the lock "
+                     "again when it writes a checkpoint");
+      return true;
+    }
+  }
+  add_file_sinks(takes_over);
   return true;
 }
 
+// Adds the sinks that write into the run folder. If one cannot be opened, the rank `goes_on` without it.
+void Session::add_file_sinks(bool goes_on) {
+  const std::string& folder = run_dir_;
+  const auto held = [this] { return lock_.held(); };
+  const AsyncSinkOptions lines{.capacity = 1 << 16};
+  const auto add = [&](const auto& open, const AsyncSinkOptions& options) {
+    try {
+      sink_->add(std::make_unique<AsyncSink>(open(), options));
+    } catch (const Error& error) {
+      if (!goes_on) throw;
+      warn_on_stderr(fmt::format("{}. Training continues without this file", error.what()));
+    }
+  };
+  add([&] { return open_jsonl_file(folder + "/events.jsonl", clock_, held, incarnation_); }, lines);
+  add(
+      [&] {
+        return std::make_unique<FencedSink>(open_sqlite_sink(folder + "/run.sqlite", clock_), held, clock_);
+      },
+      {});
+  if (spec_.run.tensorboard)
+    add([&] { return open_tensorboard_sink(folder + "/tensorboard", clock_, held); }, lines);
+}
+
+// Returns the sinks that show the run to the user.
 std::vector<std::unique_ptr<EventSink>> Session::leaders_sinks() {
   std::vector<std::unique_ptr<EventSink>> sinks;
   const int fd = output_.json ? 2 : 1;  // standard output is reserved for the JSON lines
@@ -441,18 +481,6 @@ std::vector<std::unique_ptr<EventSink>> Session::leaders_sinks() {
         AsyncSinkOptions{.capacity = 1 << 16,
                          .patience = kPatience,
                          .missing_from = "standard output, because its reader was too slow"}));
-  if (keep_) {
-    run_dir_ = environment_.run_dir;
-    const auto held = [this] { return lock_->held(); };
-    const AsyncSinkOptions files{.capacity = 1 << 16};
-    sinks.push_back(std::make_unique<AsyncSink>(
-        open_jsonl_file(run_dir_ + "/events.jsonl", clock_, held, run_id), files));
-    sinks.push_back(std::make_unique<AsyncSink>(
-        std::make_unique<FencedSink>(open_sqlite_sink(run_dir_ + "/run.sqlite", clock_), held, clock_)));
-    if (spec_.run.tensorboard)
-      sinks.push_back(
-          std::make_unique<AsyncSink>(open_tensorboard_sink(run_dir_ + "/tensorboard", clock_, held), files));
-  }
   return sinks;
 }
 
@@ -512,10 +540,8 @@ RunEnvironment Session::run_environment() {
   environment.kept.folder = run_dir_;
   environment.kept.resume = resume_hint(argv_, spec_, environment_, run_dir_);
   environment.kept.incarnation = incarnation_;
-  environment.kept.lock_epoch = [this]() -> int64_t { return lock_ ? lock_->epoch() : 0; };
-  environment.kept.require_lock = [this] {
-    if (lock_) lock_->require();
-  };
+  environment.kept.lock_epoch = [this] { return lock_.epoch(); };
+  environment.kept.require_lock = [this] { lock_.require(); };
   environment.membership.ranks = membership_.ranks;
   environment.membership.is_leader = [this] { return leads_.load(); };
   environment.membership.lead = [this] { return lead(); };

@@ -19,7 +19,7 @@
 #include "starling/launch/environment.h"
 #include "starling/launch/step_board.h"
 #include "starling/net/emulation/emulated_link.h"
-#include "starling/run/folder/run_lock.h"
+#include "starling/run/folder/leaders_lock.h"
 #include "starling/run/ranks/job_store.h"
 #include "starling/run/run_environment.h"
 #include "starling/run/stop_signal.h"
@@ -79,10 +79,11 @@ class Session {
  private:
   std::string folder_from_rank_0();
   void begin_run_folder();
-  void lock_run_folder();
+  std::unique_ptr<RunLock> take_lock();
   void open_recorder();
   void open_sinks();
   std::vector<std::unique_ptr<EventSink>> leaders_sinks();
+  void add_file_sinks(bool goes_on);
   std::string bind_address() const;
   GroupSetup setup_of_workers(const std::string& name) const;
   std::unique_ptr<Group> group_of(const GroupSetup& setup);
@@ -111,7 +112,7 @@ class Session {
   std::unique_ptr<Group> group_;
   LocalCores local_cores_;
   std::unique_ptr<StepBoard> board_;
-  std::unique_ptr<RunLock> lock_;  // on the run folder, on the rank that leads; before what writes into it
+  LeadersLock lock_;  // before what writes into the run folder
   std::atomic<bool> leads_{false};
   std::unique_ptr<FanoutSink> sink_;
   std::string run_dir_;

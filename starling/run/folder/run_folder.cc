@@ -202,6 +202,7 @@ void RunFolder::write(const CheckpointState& checkpoint) {
     CheckpointOptions options;
     options.keep = spec_.checkpoint.keep;
     options.lineage = lineage_;
+    if (require_lock_) require_lock_();  // may give this process the lock, and so the epoch
     if (lock_epoch_) options.lineage.epoch = lock_epoch_();
     options.before = [this](std::string_view) {
       if (require_lock_) require_lock_();

@@ -1,0 +1,91 @@
+#include "starling/run/folder/leaders_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "starling/base/error.h"
+#include "starling/testing/error_of.h"
+#include "starling/testing/file_size_limit.h"
+#include "starling/testing/temp_dir.h"
+
+namespace starling {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+LeadersLock::Take taker(const TempDir& run, const std::string& incarnation = "mine") {
+  return [path = run.path(), incarnation] {
+    RunLockOptions options;
+    options.grace = std::chrono::milliseconds(50);
+    return std::make_unique<RunLock>(path, incarnation, options);
+  };
+}
+
+TEST(LeadersLock, ARankThatDoesNotLeadNeedsNone) {
+  LeadersLock lock;
+  EXPECT_NO_THROW(lock.require());
+  EXPECT_FALSE(lock.wanted());
+  EXPECT_FALSE(lock.held());
+  EXPECT_EQ(lock.epoch(), 0);
+}
+
+TEST(LeadersLock, TheFirstLeaderNeedsItAtOnce) {
+  const TempDir run;
+  LeadersLock lock;
+  {
+    const FileSizeLimit full(10);
+    EXPECT_THAT(error_of([&] { lock.take(taker(run)); }), HasSubstr("No space left on device"));
+  }
+  EXPECT_FALSE(lock.held());
+}
+
+TEST(LeadersLock, OneThatCannotBeWrittenIsTriedAgain) {
+  const TempDir run;
+  LeadersLock lock;
+  {
+    const FileSizeLimit full(10);
+    EXPECT_THAT(lock.try_take(taker(run)),
+                AllOf(HasSubstr("cannot write the lock"), HasSubstr("free space")));
+    EXPECT_TRUE(lock.wanted());
+    EXPECT_FALSE(lock.held());
+    EXPECT_EQ(lock.epoch(), 0);
+    EXPECT_THAT(error_of([&] { lock.require(); }), HasSubstr("cannot write the lock"));
+  }
+  lock.require();
+  EXPECT_TRUE(lock.held());
+  EXPECT_EQ(lock.epoch(), 1);
+  lock.require();
+  EXPECT_EQ(lock.epoch(), 1);
+}
+
+TEST(LeadersLock, AnotherRunThatHasTheLockIsAnErrorAtOnceAndLater) {
+  const TempDir run;
+  LeadersLock lock;
+  {
+    const FileSizeLimit full(10);
+    EXPECT_NE(lock.try_take(taker(run)), "");
+  }
+  LeadersLock other;
+  EXPECT_EQ(other.try_take(taker(run, "other")), "");
+  EXPECT_THROW(lock.require(), ConfigError);
+  EXPECT_THROW(LeadersLock().try_take(taker(run, "third")), ConfigError);
+  EXPECT_TRUE(other.held());
+  EXPECT_FALSE(lock.held());
+}
+
+TEST(LeadersLock, ALockThatAnotherTookOverIsNotTakenBack) {
+  const TempDir run;
+  LeadersLock former, next;
+  former.take(taker(run));
+  next.take(taker(run));
+  EXPECT_FALSE(former.held());
+  EXPECT_THAT(error_of([&] { former.require(); }), HasSubstr("does not hold the run folder any more"));
+  EXPECT_TRUE(next.held());
+}
+
+}  // namespace
+}  // namespace starling
