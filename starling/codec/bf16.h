@@ -16,6 +16,7 @@ class Bf16Codec : public Codec {
  public:
   std::string name() const override { return "bf16"; }
   bool fixed_rate() const override { return true; }
+  bool elementwise() const override { return true; }
   Combining combining() const override { return Combining::kAdded; }
   size_t encoded_bytes(size_t count) const override { return 2 * count; }
   size_t encode(std::span<const float> in, std::span<std::byte> out) override;

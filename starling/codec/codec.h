@@ -70,6 +70,10 @@ class Codec {
   // the upper bound.
   virtual size_t encoded_bytes(size_t count) const = 0;
 
+  // Returns whether each value is encoded by itself. The message of a range is then the messages of its
+  // pieces, one after another, wherever the range is cut. Such a codec has a fixed rate and no state.
+  virtual bool elementwise() const { return false; }
+
   // Returns how messages of this codec are combined.
   virtual Combining combining() const = 0;
 

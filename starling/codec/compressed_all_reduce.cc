@@ -9,6 +9,7 @@
 #include "starling/base/check.h"
 #include "starling/base/error.h"
 #include "starling/codec/flat_state.h"
+#include "starling/codec/gather_in_pieces.h"
 #include "starling/codec/make_codec.h"
 #include "starling/codec/message_sum.h"
 #include "starling/codec/random_codec.h"
@@ -210,8 +211,22 @@ void CompressedAllReduce::note_sent(std::span<const float> sent) {
   if (masked_) correction_->end(sent);
 }
 
+// Every rank gets the messages of all ranks of a codec that encodes each value by itself.
+void CompressedAllReduce::collect_in_pieces(std::span<float> data) {
+  const auto encode = [&](size_t begin, size_t end, std::span<std::byte> out) {
+    const auto values = data.subspan(begin, end - begin);
+    feedback_ ? feedback_->encode_part(*whole_, begin, values, out) : whole_->encode(values, out);
+  };
+  const auto decode = [&](size_t begin, size_t end, std::span<const std::byte> messages) {
+    const std::vector<size_t> lengths(ranks(), whole_->encoded_bytes(end - begin));
+    mean_of_messages(*whole_, messages, lengths, 0, data.subspan(begin, end - begin));
+  };
+  gather_in_pieces(group_, count_, whole_->encoded_bytes(1), own_, all_, encode, decode);
+}
+
 // Every rank gets the messages of all ranks, or lists are sent by parts.
 void CompressedAllReduce::collect(std::span<float> data) {
+  if (whole_->elementwise()) return collect_in_pieces(data);
   own_.resize(whole_->encoded_bytes(count_));
   const bool lists = whole_->combining() == Combining::kMerged;
   // A rank that may send parts instead keeps the sum of gradient and residual until that is decided.
@@ -276,6 +291,7 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
                                : exchange_lengths(group_, *mine.codec, mine.size(), sent);
   all_.resize(std::accumulate(expected.begin(), expected.end(), size_t{0}));
   all_to_all(group_, own_.data(), sent, all_.data(), expected, DataType::kUint8);
+  if (second_->elementwise()) return gather_means_in_pieces(data);
   mean_of_messages(*mine.codec, all_, expected, 0, mine.of(data));
 
   own_.assign(longest, std::byte{0});
@@ -290,6 +306,34 @@ void CompressedAllReduce::scatter_and_gather(std::span<float> data) {
     const auto message = std::span<const std::byte>(all_).subspan(r * longest, lengths[r]);
     decode_from(static_cast<int>(r), *parts_[r].codec, message, parts_[r].of(data));
   }
+}
+
+// Each owner has the messages of all ranks for its part in all_, and sends the mean to all ranks. The codec
+// encodes each value by itself.
+void CompressedAllReduce::gather_means_in_pieces(std::span<float> data) {
+  const Part& mine = own_part();
+  const size_t width = second_->encoded_bytes(1), of_part = mine.size() * width;
+  // A part is up to 16 values shorter than the longest one.
+  const auto encode = [&](size_t begin, size_t end, std::span<std::byte> out) {
+    const size_t last = std::min(end, mine.size());
+    if (begin >= last) return;
+    const auto values = mine.of(data).subspan(begin, last - begin);
+    const std::vector<size_t> lengths(ranks(), values.size() * width);
+    mean_of_messages(*mine.codec, std::span<const std::byte>(all_).subspan(begin * width), lengths, of_part,
+                     values);
+    second_feedback_ ? second_feedback_->encode_part(*second_, begin, values, out)
+                     : second_->encode(values, out);
+  };
+  const auto decode = [&](size_t begin, size_t end, std::span<const std::byte> messages) {
+    for (size_t r = 0; r < parts_.size(); ++r) {
+      const size_t last = std::min(end, parts_[r].size());
+      if (begin >= last) continue;
+      const auto message = messages.subspan(r * (end - begin) * width, (last - begin) * width);
+      decode_from(static_cast<int>(r), *parts_[r].codec, message,
+                  parts_[r].of(data).subspan(begin, last - begin));
+    }
+  };
+  gather_in_pieces(group_, longest_part_, width, piece_, own_, encode, decode);
 }
 
 // Returns whether lists of parts and dense sums have fewer bytes than the messages of all ranks.

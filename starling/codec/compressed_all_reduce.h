@@ -19,6 +19,9 @@
 // A vote (signsgd) is made by the second encoding: M_r has the sign of s_r. Two ranks therefore also send
 // parts.
 //
+// Codecs that encode each value by itself (fp16, bf16) gather their messages in pieces (gather_in_pieces.h),
+// so that a rank adds, encodes and decodes while other pieces are on their way.
+//
 // Random decisions (random_codec.h) have the number of the call of apply() as their step, beginning at 1. The
 // stream of the whole message of rank k is k. That of m_kr is 2 p r + k, and that of M_r is 2 p r + p + r.
 //
@@ -132,6 +135,8 @@ class CompressedAllReduce {
   void scatter_and_gather(std::span<float> data);
   bool lists_by_parts(size_t longest) const;
   void scatter_lists(std::span<float> data);
+  void collect_in_pieces(std::span<float> data);
+  void gather_means_in_pieces(std::span<float> data);
   std::vector<uint64_t> gather_sizes(size_t bytes);
   std::vector<size_t> gather_lengths(size_t bytes);
   void note_sent(std::span<const float> sent);
@@ -149,8 +154,8 @@ class CompressedAllReduce {
   size_t longest_part_ = 0;  // in values
   uint64_t sent_ = 0, scattered_ = 0;
   double plain_ = 0;
-  std::vector<std::byte> own_, all_;  // messages, kept so that a step does not allocate
-  std::vector<float> values_;         // a range, or the parts of all ranks
+  std::vector<std::byte> own_, all_, piece_;  // messages, kept so that a step does not allocate
+  std::vector<float> values_;                 // a range, or the parts of all ranks
 };
 
 }  // namespace starling
