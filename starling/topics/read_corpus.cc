@@ -116,10 +116,10 @@ class TokenLimit {
     tokens_ += count;
     limit_ += kTokensPerEntry;
     if (tokens_ > limit_)
-      lines.refuse(
-          fmt::format("{} tokens up to here; a file may have {} and {} more for each entry with tokens, which "
-                      "is {} here: divide all counts by a number, or long documents into several",
-                      tokens_, kFreeTokens, kTokensPerEntry, limit_));
+      lines.refuse(fmt::format(
+          "{} tokens up to here; a file may have {} and {} more for each entry with tokens, which "
+          "is {} here: divide all counts by a number, or long documents into several",
+          tokens_, kFreeTokens, kTokensPerEntry, limit_));
   }
 
  private:

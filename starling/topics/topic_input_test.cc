@@ -86,7 +86,8 @@ TEST_F(TopicFiles, MessagesNameTheLineAndTheRemedy) {
   EXPECT_THAT(refusal("2\n4\n3\n1 1 3\n"), HasSubstr("get the whole file"));
   std::string many = "2\n4\n130200\n";
   for (int i = 0; i < 130'200; ++i) many += "1 1 16500\n";
-  EXPECT_THAT(refusal(many), HasSubstr("line 130154: rank 0 has more than 2147483647 tokens; leave documents"));
+  EXPECT_THAT(refusal(many),
+              HasSubstr("line 130154: rank 0 has more than 2147483647 tokens; leave documents"));
   EXPECT_EQ(refusal("2\n4\n1\n\t1 1\t3 \r\n\n"), "");
 }
 
@@ -101,9 +102,10 @@ TEST_F(TopicFiles, ASmallFileHasNoLargeVocabulary) {
 
 // A token takes 4 bytes and more, so these 17 bytes took 8 GB.
 TEST_F(TopicFiles, ASmallFileHasNotManyTokens) {
-  EXPECT_THAT(refusal("1\n1\n1\n1 1 2147483647\n"),
-              HasSubstr("line 4: 2147483647 tokens up to here; a file may have 16777216 and 16384 more for each "
-                        "entry with tokens, which is 16793600 here: divide all counts"));
+  EXPECT_THAT(
+      refusal("1\n1\n1\n1 1 2147483647\n"),
+      HasSubstr("line 4: 2147483647 tokens up to here; a file may have 16777216 and 16384 more for each "
+                "entry with tokens, which is 16793600 here: divide all counts"));
   EXPECT_EQ(refusal("1\n2\n2\n1 1 16793600\n1 2 16384\n"), "");
   EXPECT_THAT(refusal("1\n2\n2\n1 1 16793600\n1 2 16385\n"), HasSubstr("line 5: 16809985 tokens up to here"));
   // All ranks refuse the entry of one of them.
