@@ -60,13 +60,14 @@ starling_python_tests(launch_ssh PROPERTIES LABELS processes TIMEOUT 180 RESOURC
 # Tests of groups over UCX, whose ranks are processes. Sanitizers do not know how UCX uses memory, so they are
 # left out.
 if(TARGET starling_testing AND NOT STARLING_SANITIZE)
-  starling_test(ucx_test SOURCES tests/ucx_test.cc starling/comm/group_processes_test.cc LIBS starling_testing)
+  starling_test(ucx_test SOURCES tests/ucx_test.cc starling/comm/group_processes_test.cc
+    LIBS starling_codec starling_testing)
 endif()
 
 # Tests of groups over MPI, under mpiexec. The program mpi_ranks itself does not link MPI.
 if(NOT STARLING_TORCH_FREE AND NOT STARLING_SANITIZE)
   add_executable(mpi_ranks tests/mpi_ranks.cc)
-  target_link_libraries(mpi_ranks PRIVATE starling_testing starling_comm starling_launch)
+  target_link_libraries(mpi_ranks PRIVATE starling_testing starling_codec starling_comm starling_launch)
   set_target_properties(mpi_ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   starling_python_tests(mpi PROPERTIES LABELS processes)
   if(TARGET starling_mpi)

@@ -1,10 +1,14 @@
 """Communication from the command line: bench comm, tuning, algorithms, emulated links, flight recorders."""
+import json
 import os
 import pathlib
+import re
 import signal
+import subprocess
 
 from exchanges_test import FLAT
-from program import BUILD, SMALL, ProgramTest, distance, environment, main, ranks_of, result_of, wait_for_step, wait_until_all_stand
+from program import (BUILD, SMALL, STARLING, ProgramTest, distance, environment, main, ranks_of, result_of, wait_for_step,
+                     wait_until_all_stand)
 
 APART = ["--set", "comm.shared_memory=false"]
 START = 300000  # more than the bytes with which a run measures the link and agrees, without the parameters
@@ -90,6 +94,30 @@ class Comm(ProgramTest):
         self.assertTrue(events[0]["waits"])
         _, err = self.run_program("doctor", "--recorder", self.path("nowhere"), status=2)
         self.assertIn("holds no recordings", err)
+
+    # A recording may be damaged, or come from a host whose name is not UTF-8.
+    def test_names_in_a_recorder_that_are_not_utf_8(self):
+        self.run_program("train", "-q", "--run-dir", self.path("run"), *SMALL, *APART, "-n", 2, "--global-batch", 24, "--steps", 2)
+        with open(self.path("run/recorder/rank-1"), "r+b") as recorder:
+            recorder.seek(48)  # RecorderHeader: the host's name, and then those of the groups
+            recorder.write(b"host\xff\xc3\0")
+            recorder.seek(128)
+            recorder.write(b"group\xed\xa0\x80\x1b[31m\0")
+        found = json.loads(self.doctor(self.path("run"), "--json").stdout.decode())
+        self.assertRegex(found["ranks"][1]["host"], "^host\ufffd+$")
+        self.assertTrue(any(re.match("group\ufffd+", o["group"]) for o in found["ranks"][1]["operations"]))
+        text = self.doctor(self.path("run")).stdout
+        self.assertIn(b"rank 1 (host", text)
+        self.assertNotIn(b"\x1b", text)
+        refused = self.doctor(self.path("nowhere").encode() + b"\xff", "--json")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("holds no recordings", json.loads(refused.stdout.decode())["message"])
+
+    @staticmethod
+    def doctor(folder, *words):
+        """Runs `starling doctor` on the recorders in `folder` and returns its output as bytes."""
+        return subprocess.run([STARLING, "doctor", "--recorder", folder, *words], capture_output=True, timeout=60, env=environment(),
+                              check=False)
 
 
 if __name__ == "__main__":

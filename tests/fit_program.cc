@@ -18,9 +18,12 @@
 //   --model-loss        The factory sets Model::loss. With --both, fit() has a loss, too.
 //   --settings          The program sets optimizer.lr, train.steps and optimizer.name in code.
 //   --bad-setting       The program sets a key that does not exist.
+//   --sum               The ranks sum their numbers after the run.
 //   --take-data         The command line names the data. --ignore-data: but the program trains on its own.
 #include <torch/script.h>
 #include <torch/torch.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -37,7 +40,7 @@ namespace {
 
 struct Options {
   bool kept = false, metrics = false, regression = false, view = false, model_loss = false, both = false;
-  bool no_test = false, own = false;
+  bool no_test = false, own = false, sum = false;
   std::string trained, other_data, fail, only_rank_0, script;
   int64_t stop_after = 0, stop_rank = -1, spoil = -1;
 };
@@ -58,6 +61,7 @@ Options options_of(const std::vector<std::string>& words) {
     if (word == "--trained") options.trained = words.at(++i);
     if (word == "--other-data") options.other_data = words.at(++i);
     if (word == "--own") options.own = true;
+    if (word == "--sum") options.sum = true;
     if (word == "--spoil") options.spoil = std::stoll(words.at(++i));
     if (word == "--fail") options.fail = words.at(++i);
     if (word == "--stop-after") options.stop_after = std::stoll(words.at(++i));
@@ -242,6 +246,12 @@ void use(NetImpl& net, int rank) {
               static_cast<int>(net.second->weight.grad().defined()));
 }
 
+void print_sum(starling::Run& run) {
+  std::vector<at::Tensor> numbers = {torch::full({1}, run.rank() + 1.0)};
+  run.process_group()->allreduce(numbers)->wait();
+  if (run.rank() == 0) std::printf("sum %.0f\n", numbers[0].item<double>());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -288,6 +298,7 @@ int main(int argc, char** argv) {
     return model;
   };
   run.fit(factory, options.model_loss && !options.both ? nullptr : loss, train, test, fit);
+  if (options.sum) print_sum(run);
   if (options.kept) {
     for (const auto& net : made) use(*net, rank);
   }

@@ -3,6 +3,7 @@
 // does not call MPI.
 //
 //   mpi_ranks              Under mpiexec: collectives, messages, groups of some ranks.
+//   mpi_ranks bytes        Under mpiexec: the counted bytes of collectives and codecs.
 //   mpi_ranks FAULT        Under mpiexec. FAULT is unequal, splits, many, late or dead. Each rank writes the
 //                          group's message to the file said-RANK and ends with status 3. Flight recorders are
 //                          in the folder `recorder`.
@@ -27,12 +28,14 @@
 
 #include "starling/base/error.h"
 #include "starling/base/shared_object.h"
+#include "starling/codec/codec_test_bytes.h"
 #include "starling/comm/collective/collective_test_values.h"
 #include "starling/comm/mpi/mpi_group.h"
 #include "starling/comm/mpi/open.h"
 #include "starling/comm/recorder/flight_recorder.h"
 #include "starling/comm/recorder/flight_recorder_report.h"
 #include "starling/launch/environment.h"
+#include "starling/testing/counted_bytes.h"
 #include "starling/testing/forked_job.h"
 
 namespace starling {
@@ -299,6 +302,22 @@ void all_of_it(const Job& job) {
   if (job.self.rank == 0) std::printf("%d cases over MPI on %d ranks\n", cases, job.self.world_size);
 }
 
+// Compares the counted bytes with the formulas of docs/reference/collectives.md and docs/reference/codecs.md.
+void bytes(const Job& job) {
+  const auto world = job.group("world", job.all());
+  for (const size_t count : {0, 1, 1'000, 30'011}) check_counted_bytes(*world, count);
+  for (const size_t count : {1'000, 20'011}) check_codec_bytes(*world, count);
+  // An average of short integers reaches MPI as int32.
+  std::vector<int8_t> data(1'000 * static_cast<size_t>(world->size()));
+  const uint64_t others = static_cast<uint64_t>(world->size()) - 1;
+  const Counted reduced = counted_bytes(*world, "average of int8", [&] {
+    all_reduce(*world, data.data(), data.size(), DataType::kInt8, ReduceOp::kAvg);
+  });
+  expect(reduced.own == 2 * others * 4 * 1'000, "bytes of an average of int8");
+  barrier(*world);
+  if (job.self.rank == 0) std::printf("bytes over MPI on %d ranks\n", job.self.world_size);
+}
+
 // Waits until the flight recorders show every other rank in `operation`, which this rank has not entered.
 void wait_until_waited_for(const Job& job, const std::string& operation) {
   const auto there = [&](const Recording& recording) {
@@ -370,6 +389,10 @@ int rank_main(const Environment& environment, const std::string& what) {
   const Job job{open_mpi(self.rank, self.world_size, name_of(self.origin)), self};
   if (what.empty()) {
     all_of_it(job);
+    return 0;
+  }
+  if (what == "bytes") {
+    bytes(job);
     return 0;
   }
   fault(job, what);

@@ -113,6 +113,12 @@ class Mpi(ProgramTest):
     def test_collectives_of_4(self):
         self.collectives(4)
 
+    # MPI does not say what it moves. The count is that of the formulas of docs/reference/collectives.md.
+    def test_counted_bytes_are_those_of_the_formulas(self):
+        for ranks in range(2, 9):
+            out, _ = self.mpiexec(ranks, RANKS, "bytes")
+            self.assertIn(f"bytes over MPI on {ranks} ranks", out)
+
     def faults(self, kind):
         """Returns the messages of the ranks of a group of 3, by rank.
 

@@ -153,6 +153,44 @@ class StalledDisk(ProgramTest):
         self.assertEqual(process.returncode, 143, err)
         self.assertEqual(len(self.checkpoints()), 1, err)
 
+    # Rank 0 waits up to 10 s for its files of events. The ranks wait for each other for 4 s at most.
+    def test_an_interrupted_run_waits_for_the_file_of_events(self):
+        process = self.start("/events.jsonl", "--set", "comm.timeout_s=4")
+        wait_for_step(self.path("run"), 10)
+        self.ends_after_a_stall(process, 18)
+        self.assertEqual(self.completed([STARLING, "ckpt", "verify", self.path("run")]).returncode, 0)
+
+    def test_an_interrupted_loop_of_a_program_waits_for_the_file_of_events(self):
+        process = self.start_program([LOOP_PROGRAM, "-n", 2, "--set", "comm.timeout_s=4", "--run-dir", self.path("run"), "--",
+                                      "--checkpoint", "--epochs", 200000], "/events.jsonl")
+        self.wait_for_file(process, "run/config.toml")
+        self.ends_after_a_stall(process, 7)
+
+    # Ranks of a program may share collectives after fit().
+    def test_ranks_that_go_on_together_wait_for_the_file_of_the_result(self):
+        self.stalled.touch()
+        process = self.start_program([FIT_PROGRAM, "-n", 2, "--global-batch", 64, "--epochs", 2, "--set", "comm.timeout_s=4", "--run-dir",
+                                      self.path("run"), "--", "--sum"], "/result.json")
+        self.wait_for_file(process, "run/result.json.*.tmp")
+        self.lives_for(process, 7)
+        self.stalled.unlink()
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn("sum 3", out)
+
+    def ends_after_a_stall(self, process, seconds):
+        """Interrupts a run while its disk stalls for so many seconds.
+
+        The run must end as if the disk had not stalled.
+        """
+        self.stalled.touch()
+        process.terminate()
+        self.lives_for(process, seconds)
+        self.stalled.unlink()
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143, err)
+        self.assertNotIn("did not", err)
+
     # A program may share collectives with all ranks after save().
     def test_ranks_wait_for_the_files_that_save_writes(self):
         self.stalled.touch()

@@ -15,6 +15,7 @@
 
 #include "starling/base/error.h"
 #include "starling/base/shared_object.h"
+#include "starling/codec/codec_test_bytes.h"
 #include "starling/comm/collective/collective_test_values.h"
 #include "starling/net/ucx/ucx_plugin.h"
 #include "starling/testing/error_of.h"
@@ -82,6 +83,16 @@ TEST_P(UcxUnasked, WhatNobodyReceivesIsBounded) {
     if (left > 3) throw CommError(std::to_string(left) + " MB left");
   });
   EXPECT_NO_THROW(ranks.wait_all());
+}
+
+// The formulas are those of docs/reference/codecs.md.
+TEST_P(UcxTest, CodecsSendTheBytesOfTheFormula) {
+  for (int p = 2; p <= 8; ++p) {
+    ForkedJob job = this->job();
+    job.size = p;
+    job.algorithm = Algorithm::kDirect;
+    run(job, [](Group& group) { check_codec_bytes(group, 20'011); });
+  }
 }
 
 TEST_P(UcxTest, TheRightRankIsNamedInEveryCollective) {

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Compares `starling topics` with tomotopy, gensim and scikit-learn.
 
-    build/venv-topics/bin/pip install tomotopy gensim scikit-learn
-    build/venv-topics/bin/python bench/topics/compare.py --starling build/release/starling --topics 1000
+    python3 bench/topics/compare.py --starling build/release/starling --topics 1000
 
 The corpus is a part of Wikipedia that the tests of gensim contain. Its paragraphs are the documents.
 All programs train on equal documents with one thread, one after another. `starling topics --score`
@@ -13,6 +12,8 @@ their times. The first scored sweep within 0.5 % of the target counts. The outpu
 the wall seconds of both programs until that sweep, and those of tomotopy for 200 sweeps. CPU seconds
 matter on a machine that has other work. The times of starling are those of whole processes, which read
 the corpus. The times of the other programs are those of the training only.
+
+The other programs are installed into build/venv-topics, whose Python is that of the script (3.11 to 3.13).
 """
 import argparse
 import bz2
@@ -25,9 +26,9 @@ import subprocess
 import sys
 import time
 
-import numpy
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from pinned_environment import enter_environment  # noqa: E402, pylint: disable=wrong-import-position
 
-HERE = pathlib.Path(__file__).resolve()
 TEST_EVERY = 20  # documents
 SHORTEST = 25  # tokens of a document
 FEWEST_DOCUMENTS = 5  # of a word
@@ -98,12 +99,14 @@ class Comparison:
 
     def score(self, phi):
         """Returns the perplexity of a matrix with a row for each word."""
+        import numpy  # pylint: disable=import-outside-toplevel
         path = self.folder / "phi.npy"
         numpy.save(path, numpy.ascontiguousarray(phi, dtype=numpy.float32))
         test = self.folder / "test.txt"
         return self.starling(self.folder / "train.txt", "--held-out", test, "--score", path)[-1]["perplexity"]
 
     def tomotopy(self):
+        import numpy  # pylint: disable=import-outside-toplevel
         import tomotopy  # pylint: disable=import-outside-toplevel
         k = self.args.topics
         model = tomotopy.LDAModel(k=k, alpha=self.args.alpha, eta=self.args.beta, seed=self.args.seed)
@@ -132,6 +135,7 @@ class Comparison:
         return times, self.score(model.get_topics().T)
 
     def sklearn(self):
+        import numpy  # pylint: disable=import-outside-toplevel
         from scipy.sparse import csr_matrix  # pylint: disable=import-outside-toplevel
         from sklearn.decomposition import LatentDirichletAllocation  # pylint: disable=import-outside-toplevel
         rows = numpy.repeat(numpy.arange(len(self.documents)), [len(d) for d in self.documents])
@@ -194,6 +198,7 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/topics-bench"))
     parser.add_argument("words", nargs="*", help="options of starling topics")
     args = parser.parse_args()
+    enter_environment("topics")
     args.folder.mkdir(parents=True, exist_ok=True)
     run = Comparison(args, args.folder)
     print(f"{len(run.documents)} documents, {run.words} words, {run.tokens} tokens, K = {args.topics}", flush=True)

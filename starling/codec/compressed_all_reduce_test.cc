@@ -10,6 +10,7 @@
 
 #include "starling/base/error.h"
 #include "starling/codec/codec_reference.h"
+#include "starling/codec/codec_test_bytes.h"
 #include "starling/codec/low_rank_kernels.h"
 #include "starling/codec/make_codec.h"
 #include "starling/codec/matrix_reference.h"
@@ -29,14 +30,6 @@ Values gradient(int rank, int step) {
   for (size_t i = 0; i < kCount; ++i)
     if ((i >= 2000 && i < 2024) || i >= 2924) g[i] = 0;
   return g;
-}
-
-// Returns where each part of a range begins, and its end: parts meet at multiples of 16 values.
-std::vector<size_t> cuts_reference(size_t count, size_t ranks) {
-  const size_t blocks = (count + 15) / 16;
-  std::vector<size_t> cuts;
-  for (size_t r = 0; r <= ranks; ++r) cuts.push_back(std::min(count, r * blocks / ranks * 16));
-  return cuts;
 }
 
 // Returns the shapes of a part, value by value: each value belongs to a tensor or to the padding behind it.
@@ -291,45 +284,6 @@ Traffic traffic_of(const std::string& word, const std::vector<TensorShape>& shap
     sum.in_windows += t.in_windows;
   }
   return sum;
-}
-
-// Returns the bytes that all ranks send by docs/reference/codecs.md.
-uint64_t bytes_by_formula(const std::string& word, const std::vector<TensorShape>& shapes, size_t count,
-                          size_t p) {
-  const CodecSpec spec = parse_codec(word);
-  const auto whole = make_codec(spec, shapes);
-  const auto cuts = cuts_reference(count, p);
-  if (spec.kind == CodecKind::kNone || word.ends_with(":rank=4")) {
-    // The values of P with the vectors, and of Q, each padded to a multiple of p: 2 (p - 1)/p b per rank.
-    uint64_t values = (count + p - 1) / p * p;
-    const uint64_t bytes = word.starts_with("lowrank+") ? 2 : 4;
-    if (spec.kind == CodecKind::kLowRank)
-      values = (4 * 200 + 500 + p - 1) / p * p + (4 * 300 + p - 1) / p * p;
-    return 2 * (p - 1) * bytes * values;
-  }
-  if (!whole->fixed_rate()) {
-    uint64_t longest = 0, parts = 0, longest_part = 0;
-    for (size_t r = 0; r < p; ++r) {
-      const Values x = test_values(count, static_cast<unsigned>(r));
-      longest = std::max<uint64_t>(longest, message_of(*whole, x).size());
-      for (size_t part = 0; part < p; ++part) {
-        const auto of_part = std::span(x).subspan(cuts[part], cuts[part + 1] - cuts[part]);
-        if (part != r) parts += message_of(*whole, of_part).size();
-        longest_part = std::max<uint64_t>(longest_part, of_part.size());
-      }
-    }
-    const uint64_t gathered = p * (p - 1) * (8 + longest);
-    const bool scattered = 8 + longest / p + 4 * longest_part < longest;
-    return scattered ? p * (p - 1) * (8 + 8 + 4 * longest_part) + parts : gathered;
-  }
-  if (p == 2 || spec.kind == CodecKind::kLowRank) return p * (p - 1) * whole->encoded_bytes(count);
-  uint64_t all = 0, longest = 0;
-  for (size_t part = 0; part < p; ++part) {
-    const uint64_t b = make_codec(spec)->encoded_bytes(cuts[part + 1] - cuts[part]);
-    all += b;
-    longest = std::max(longest, b);
-  }
-  return (p - 1) * (all + p * longest);
 }
 
 // Windows and networks count equal bytes: those of docs/reference/codecs.md.

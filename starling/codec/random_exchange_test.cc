@@ -10,6 +10,7 @@
 
 #include "starling/base/error.h"
 #include "starling/codec/codec_reference.h"
+#include "starling/codec/codec_test_bytes.h"
 #include "starling/codec/compressed_all_reduce.h"
 #include "starling/codec/make_codec.h"
 #include "starling/codec/random_codec.h"
@@ -32,14 +33,6 @@ CodecSpec spec_of(const std::string& word) {
 
 Values gradient(int rank, int step) {
   return test_values(kCount, static_cast<unsigned>(100 * step + rank));
-}
-
-// Returns where each part of a range begins, and its end: parts meet at multiples of 16 values.
-std::vector<size_t> cuts_reference(size_t count, size_t ranks) {
-  const size_t blocks = (count + 15) / 16;
-  std::vector<size_t> cuts;
-  for (size_t r = 0; r <= ranks; ++r) cuts.push_back(std::min(count, r * blocks / ranks * 16));
-  return cuts;
 }
 
 // Calls data(rank, step) for the arrays of each step, and returns what the ranks got, by step. All ranks must

@@ -14,6 +14,7 @@
 #include "starling/run/message/exit_status.h"
 #include "starling/run/message/plain_error.h"
 #include "starling/run/message/print_error.h"
+#include "starling/run/ranks/wait_together.h"
 #include "starling/spec/extensions.h"
 
 namespace starling {
@@ -132,14 +133,15 @@ void end_interrupted(RunState& state) {
 
 void end_interrupted(RunState& state, const std::string& text) {
   const RunEnvironment& environment = state.own_loop();
-  if (environment.leads())
-    environment.process.sink.emit(Message{Severity::kInfo, environment.group.rank(), text});
-  environment.process.sink.flush();
+  // No rank leaves before the leading rank has written its checkpoint and its events.
+  wait_together(environment.group, [&] {
+    if (environment.leads())
+      environment.process.sink.emit(Message{Severity::kInfo, environment.group.rank(), text});
+    environment.process.sink.flush();
+  });
   const int signal =
       environment.process.requests != nullptr ? environment.process.requests->signal.load() : 0;
   const int status = 128 + (signal != 0 ? signal : SIGTERM);  // as interrupted_status()
-  // No rank leaves before the leading rank has written its checkpoint.
-  if (environment.group.size() > 1) barrier(environment.group);
   state.loop.leave_servers();
   report_fatal(state.environment, Error(ErrorCode::kInterrupted, "a signal interrupted the program's loop"));
   state.end_loop();

@@ -555,12 +555,8 @@ RunResult Generation::train_to_the_end() {
   const std::exception_ptr unwritten = finish(result);
   if (run_.trained_ != nullptr) *run_.trained_ = trained_model();
   if (result.interrupted && run_.folder_->saved(result.steps)) result.resume = environment_.kept.resume;
-  if (timeline) run_.folder_->write_timeline(*timeline);
-  if (environment_.leads()) environment_.process.sink.emit(result);
-  run_.folder_->write_result(result);
-  environment_.process.sink.flush();
+  run_.folder_->report(result, timeline, shares_collectives_after(result));
   rank_gather_->reported();
-  if (result.interrupted && !one_by_one_) barrier(environment_.group);  // see finish()
   if (run_.can_take_over() && environment_.store != nullptr)
     leave_membership(*environment_.store, environment_.world_rank());
   if (unwritten) std::rethrow_exception(unwritten);

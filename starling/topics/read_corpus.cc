@@ -24,6 +24,10 @@ constexpr std::string_view kNpyMagic("\x93NUMPY\x01\x00", 8);
 // rank even if no document has it, so a small file must not ask for a large vocabulary.
 constexpr int64_t kFreeWords = int64_t{1} << 23;
 constexpr int64_t kWordsPerEntry = 4;
+// A file may have this many tokens, and more for each entry. A token takes memory, and one entry announces
+// many, so a small file must not ask for much.
+constexpr int64_t kFreeTokens = int64_t{1} << 24;
+constexpr int64_t kTokensPerEntry = int64_t{1} << 14;
 constexpr double kSumTolerance = 1e-3;  // of the sum of a topic's probabilities
 
 // The lines of a file with whole numbers.
@@ -104,10 +108,29 @@ BagHead read_head(const std::string& path, NumberLines& lines) {
   return {documents, words, entries};
 }
 
+// The tokens of all ranks up to a line. All ranks refuse the same line.
+class TokenLimit {
+ public:
+  void add(int64_t count, const NumberLines& lines) {
+    if (count == 0) return;
+    tokens_ += count;
+    limit_ += kTokensPerEntry;
+    if (tokens_ > limit_)
+      lines.refuse(fmt::format(
+          "{} tokens up to here; a file may have {} and {} more for each entry with tokens, which "
+          "is {} here: divide all counts by a number, or long documents into several",
+          tokens_, kFreeTokens, kTokensPerEntry, limit_));
+  }
+
+ private:
+  int64_t tokens_ = 0, limit_ = kFreeTokens;
+};
+
 Corpus read_documents(const std::string& path, NumberLines& lines, const BagHead& head, int rank, int ranks) {
   const auto [documents, words, entries] = head;
   const int64_t first = documents * rank / ranks, end = documents * (rank + 1) / ranks;
   std::vector<DocumentEntry> own;
+  TokenLimit limit;
   int64_t entry[3], seen = 0, tokens = 0;
   for (; lines.next(entry); ++seen) {
     if (entry[0] < 1 || entry[0] > documents)
@@ -116,6 +139,7 @@ Corpus read_documents(const std::string& path, NumberLines& lines, const BagHead
       lines.refuse(fmt::format("word {}; there are the words 1 to {}", entry[1], words));
     if (entry[2] < 0 || entry[2] > std::numeric_limits<int32_t>::max())
       lines.refuse(fmt::format("count {}; a count is a number from 0 to 2^31 − 1", entry[2]));
+    limit.add(entry[2], lines);
     if (entry[0] - 1 < first || entry[0] - 1 >= end || entry[2] == 0) continue;
     tokens += entry[2];
     if (tokens > kMostTokens)

@@ -84,7 +84,10 @@ TEST_F(TopicFiles, MessagesNameTheLineAndTheRemedy) {
   EXPECT_THAT(refusal("-2\n4\n1\n1 1 3\n"), HasSubstr("from 0 on"));
   EXPECT_THAT(refusal("0\n4\n0\n"), HasSubstr("1 to 2^40"));
   EXPECT_THAT(refusal("2\n4\n3\n1 1 3\n"), HasSubstr("get the whole file"));
-  EXPECT_THAT(refusal("2\n4\n2\n1 1 2000000000\n1 2 2000000000\n"), HasSubstr("more than 2147483647 tokens"));
+  std::string many = "2\n4\n130200\n";
+  for (int i = 0; i < 130'200; ++i) many += "1 1 16500\n";
+  EXPECT_THAT(refusal(many),
+              HasSubstr("line 130154: rank 0 has more than 2147483647 tokens; leave documents"));
   EXPECT_EQ(refusal("2\n4\n1\n\t1 1\t3 \r\n\n"), "");
 }
 
@@ -95,6 +98,22 @@ TEST_F(TopicFiles, ASmallFileHasNoLargeVocabulary) {
   // More entries than the file has are announced, so that the vocabulary may be large.
   EXPECT_THAT(refusal("2\n100000000\n900000000\n1 1 1\n2 1 1\n"), HasSubstr("and the file has 2"));
   EXPECT_EQ(refusal("2\n8388608\n2\n1 8388608 1\n2 1 1\n"), "");
+}
+
+// A token takes 4 bytes and more, so these 17 bytes took 8 GB.
+TEST_F(TopicFiles, ASmallFileHasNotManyTokens) {
+  EXPECT_THAT(
+      refusal("1\n1\n1\n1 1 2147483647\n"),
+      HasSubstr("line 4: 2147483647 tokens up to here; a file may have 16777216 and 16384 more for each "
+                "entry with tokens, which is 16793600 here: divide all counts"));
+  EXPECT_EQ(refusal("1\n2\n2\n1 1 16793600\n1 2 16384\n"), "");
+  EXPECT_THAT(refusal("1\n2\n2\n1 1 16793600\n1 2 16385\n"), HasSubstr("line 5: 16809985 tokens up to here"));
+  // All ranks refuse the entry of one of them.
+  const std::string path = file("2\n2\n2\n1 1 2000000000\n2 2 1\n");
+  for (const int rank : {0, 1})
+    EXPECT_THAT(message_of([&] { read_corpus(path, rank, 2); }), HasSubstr("line 4: 2000000000 tokens"));
+  // An entry without tokens allows none.
+  EXPECT_THAT(refusal("1\n2\n2\n1 1 0\n1 2 16793601\n"), HasSubstr("line 5: 16793601 tokens up to here;"));
 }
 
 TEST_F(TopicFiles, ColumnsOfPhiMustBeDistributions) {

@@ -144,6 +144,7 @@ void topics_seeds(const std::filesystem::path& root) {
   corpus.add(bytes_of({0, 0, 0}) + "3\n4\n4\n1 1 2\n1 4 1\n3 2 1\n2 2 0\n");
   corpus.add(bytes_of({0, 2, 1}) + "1099511627776\r\n7\n2\n\n 1\t1 2 \n1099511627776 7 9999\n");
   corpus.add(bytes_of({0, 0, 0}) + "2\n4\n1\n1-1 3\n");  // found by reading
+  corpus.add(bytes_of({0, 0, 0}) + "1\n1\n1\n1 1 2147483647\n");
   const auto phi = [](const std::string& shape, std::initializer_list<float> values) {
     const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n";
     std::string file = std::string("\x93NUMPY\x01\0", 8) + static_cast<char>(header.size()) + '\0' + header;

@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -18,6 +16,7 @@
 #include "starling/run/folder/earlier_files.h"
 #include "starling/run/folder/run_weights.h"
 #include "starling/run/ranks/broadcast_text.h"
+#include "starling/run/ranks/wait_together.h"
 #include "starling/spec/print.h"
 #include "starling/telemetry/to_json.h"
 #include "starling/telemetry/unix_time.h"
@@ -72,13 +71,10 @@ void require_folder_of(const std::string& file) {
                   folder.string(), fmt::join(damaged, ". ")));
 }
 
-// Waits until `writing` is done on all ranks of the group. Each rank answers often, because a slow disk must
-// not look like a lost rank. Collective.
-void wait_for_all(Group& group, const std::future<void>& writing) {
-  for (double busy = 1; busy > 0;) {
-    busy = writing.wait_for(std::chrono::milliseconds(200)) == std::future_status::ready ? 0 : 1;
-    all_reduce(group, &busy, 1, DataType::kFp64, ReduceOp::kMax);
-  }
+// Carries out this rank's work. If `together` is true, all ranks of the group wait for each other's work.
+void carry_out(Group& group, bool together, const std::function<void()>& work) {
+  if (together) return wait_together(group, work);
+  work();
 }
 
 }  // namespace
@@ -290,19 +286,21 @@ void RunFolder::finish(const std::function<StrategyState()>& make_state, bool in
   const bool keeps = !environment_.kept.incarnation.empty() && !interrupted;
   std::optional<StrategyState> weights;
   if (keeps || !spec_.train.save.empty()) weights = make_state();
-  const auto write_all = [&, leads = environment_.leads()] {
+  carry_out(environment_.group, together, [&] {
     writer_.wait();
-    if (weights && leads) write_weights_files(*weights, keeps, metadata);
-  };
-  if (together && environment_.group.size() > 1) {
-    // If wait_for_all() throws, the destructor of `writing` waits for the files.
-    std::future<void> writing = std::async(std::launch::async, write_all);
-    wait_for_all(environment_.group, writing);
-    writing.get();
-  } else {
-    write_all();
-  }
+    if (weights && environment_.leads()) write_weights_files(*weights, keeps, metadata);
+  });
   if (!unwritten_.empty()) throw Error(ErrorCode::kCheckpoint, unwritten_);
+}
+
+void RunFolder::report(const RunResult& result, const std::optional<StepTimeline>& timeline,
+                       bool together) const {
+  carry_out(environment_.group, together, [&] {
+    if (timeline) write_timeline(*timeline);
+    if (environment_.leads()) sink_.emit(result);
+    write_result(result);
+    sink_.flush();
+  });
 }
 
 }  // namespace starling

@@ -73,16 +73,18 @@ class RunFolder {
   // if another process has taken over the run folder.
   void finish(const std::function<StrategyState()>& state, bool interrupted, bool together,
               const std::map<std::string, std::string>& metadata);
-  // Writes result.json. If that fails, a warning says why.
-  void write_result(const RunResult& result) const;
-  // Writes timeline.json. If that fails, a warning says why.
-  void write_timeline(const StepTimeline& timeline) const;
+  // Reports the result as an event, and writes result.json and, if there is one, timeline.json. If a file
+  // cannot be written, a warning says why. The events are flushed, for which a rank waits up to 10 s.
+  // `together` is as in finish().
+  void report(const RunResult& result, const std::optional<StepTimeline>& timeline, bool together) const;
   // Returns true if this rank has written the checkpoint of `step`. Call it after finish().
   bool saved(int64_t step) const { return saved_ == step; }
 
  private:
   std::filesystem::path find_checkpoint() const;
   void write_configuration() const;
+  void write_result(const RunResult& result) const;
+  void write_timeline(const StepTimeline& timeline) const;
   void write_record(const std::function<void()>& write) const;
   void write(const CheckpointState& checkpoint);
   void write_weights_files(const StrategyState& weights, bool keeps,
