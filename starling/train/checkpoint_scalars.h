@@ -10,7 +10,7 @@
 
 namespace starling {
 
-// The position, the choices and the configuration of a run.
+// The position, the choices and the configuration of a run. The counts are from 0 to 2^53.
 struct CheckpointScalars {
   int64_t step = 0;            // number of updates done
   int64_t total_steps = 0;     // steps of the whole run, the length of the learning-rate schedule
