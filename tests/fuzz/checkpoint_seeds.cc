@@ -29,6 +29,8 @@ void job_seeds(Corpus corpus) {
       .save(7, arrays, {{"loss", "0x1p-3"}, {"count", "12"}});
   corpus.add(bytes_of({0}) + content_of(folder.path() + "/job.json"));
   corpus.add(bytes_of({0}) + R"({"format":1,"job":"topics","problem":{},"ranks":1,"step":3,"values":{}})");
+  corpus.add(bytes_of({0}) + R"({"format":1,"job":"topics","problem":{"topics":"100"},"ranks":1,)"
+                             R"("step":9223372036854775807,"values":{"a":"b"}})");  // found
   const std::string part = content_of(folder.path() + "/part-7-0-of-1");
   corpus.add(bytes_of({1}) + part.substr(0, part.size() - 8));
   corpus.add(bytes_of({2}) + part);
@@ -136,6 +138,10 @@ void state_seeds(Corpus corpus) {
   state.losses = {2.25, 0.1, std::numeric_limits<double>::quiet_NaN()};
   state.choices = {{"gemm", "mkl"}, {"layout", "channels-last"}};
   corpus.add(write_checkpoint_scalars(state));
+  const std::string whole = R"({"batches":2,"choices":{},"config":{},"epoch":0,"losses":[null,1],"seed":1,)"
+                            R"("total_steps":9,"step":)";
+  for (const char* step : {"2", "-1", "9007199254740992", "9223372036854775807"})
+    corpus.add(whole + step + "}");
   state.spec.model.name = "mlp";
   corpus.add(write_checkpoint_scalars(state));
 }
