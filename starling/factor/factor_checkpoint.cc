@@ -53,6 +53,16 @@ void take_rows(To& to, Span range, int64_t width, const std::vector<T>& values, 
               to.begin() + (both.begin - range.begin) * width);
 }
 
+// Returns the progress of a part's rows. NaN has no place in the order of the priorities.
+std::vector<double> progress_in(const CheckpointArrays& part) {
+  std::vector<double> progress = part.get<double>("progress");
+  if (!std::all_of(progress.begin(), progress.end(), [](double p) { return p >= 0; }))
+    throw Error(
+        ErrorCode::kCheckpoint,
+        "the progress of a row in the checkpoint is negative or NaN; remove the folder to start anew");
+  return progress;
+}
+
 bool overlap(Span a, Span b) {
   return a.begin < b.end && b.begin < a.end;
 }
@@ -83,7 +93,7 @@ int64_t FactorCheckpoint<T>::resume(Factors<T>& factors, Counted<double>* progre
       take_rows(factors.w.values, factors.w.range, factors.w.factors, part.get<T>("W"), rows);
       if (h) take_rows(factors.h.values, factors.h.range, factors.h.factors, part.get<T>("H"), columns);
       if (progress != nullptr && !progress->empty())
-        take_rows(*progress, factors.w.range, 1, part.get<double>("progress"), rows);
+        take_rows(*progress, factors.w.range, 1, progress_in(part), rows);
     }
   });
   if (parts_.on_resumed && parts_.group.rank() == 0) parts_.on_resumed(found->step);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -68,7 +69,9 @@ void RowPriority<T>::end_epoch(const FactorBlock<T>& w) {
                             static_cast<double>(before_[static_cast<size_t>(f)]);
       square += change * change;
     }
-    progress_[static_cast<size_t>(i)] = std::sqrt(square);
+    // NaN has no place in the order of the priorities.
+    progress_[static_cast<size_t>(i)] =
+        std::isnan(square) ? std::numeric_limits<double>::infinity() : std::sqrt(square);
   }
 }
 

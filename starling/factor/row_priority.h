@@ -22,10 +22,10 @@ namespace starling {
 // The share ε of draws that are uniform.
 constexpr double kRowExploration = 0.1;
 
-// Sets chosen[i] to 1 for `count` rows of a rank, and to 0 for all others. progress: ‖δw_i‖ of each row. If
-// no row has any, the draw is uniform. first: the index of the rank's first row in W. The draw is a function
-// of (seed, epoch, row) and the progress. The budget counts 16 bytes per row for the time of the call.
-// Errors: Error(kMemory).
+// Sets chosen[i] to 1 for `count` rows of a rank, and to 0 for all others. progress: ‖δw_i‖ of each row, at
+// least 0 and not NaN. If no row has any, the draw is uniform. first: the index of the rank's first row in W.
+// The draw is a function of (seed, epoch, row) and the progress. The budget counts 16 bytes per row for the
+// time of the call. Errors: Error(kMemory).
 void draw_rows(int64_t count, uint64_t seed, int64_t epoch, int64_t first, std::span<const double> progress,
                std::span<uint8_t> chosen, MemoryBudget& budget);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -14,6 +15,7 @@
 #include "starling/base/keyed_random.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/factor/factorize.h"
+#include "starling/job/job_checkpoint.h"
 #include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
 #include "starling/testing/temp_dir.h"
@@ -210,6 +212,33 @@ TEST(RowPriority, AResumedRunEndsWithEqualBits) {
       EXPECT_NE(std::string(error.what()).find("priority is 0.25"), std::string::npos) << error.what();
     }
   }
+}
+
+// With NaN, the order of the priorities would be none, and the choice could read behind them.
+TEST(RowPriority, ProgressThatIsNoLengthIsRefused) {
+  for (const double wrong : {std::nan(""), -1.0}) {
+    const TempDir folder;
+    rotate(1, options_of(0.25, 2), folder.file("ck"));
+    const std::string path = folder.file("ck/part-2-0-of-1");
+    CheckpointArrays part = CheckpointArrays::parse(path, read_bytes(path), 2, 0, 1);
+    std::vector<double> progress = part.get<double>("progress");
+    progress[1] = wrong;
+    part.put<double>("progress", progress);
+    write_bytes(path, part.write(2, 0, 1));
+    EXPECT_THROW(rotate(1, options_of(0.25, 3), folder.file("ck")), Error) << wrong;
+  }
+}
+
+TEST(RowPriority, AChangeThatIsNotANumberCountsAsInfinite) {
+  MemoryBudget budget;
+  FactorBlock<double> w({0, 2}, 2, 1, budget);
+  w.values = {1, 1};
+  RowPriority<double> priority(0.5, w, budget);
+  priority.begin_epoch(0, 0, w);
+  w.values[1] = std::nan("");
+  priority.end_epoch(w);
+  EXPECT_EQ(priority.progress()[0], 0);
+  EXPECT_EQ(priority.progress()[1], std::numeric_limits<double>::infinity());
 }
 
 TEST(RowPriority, DrawsInProportionToTheProgress) {

@@ -23,10 +23,11 @@ using Json = nlohmann::json;
 
 constexpr const char* kManifestName = "job.json";
 constexpr const char* kPartPrefix = "part-";
-constexpr int kFormat = 2;                       // since which a manifest has a hash
-constexpr int kEarliestFormat = 1;               // that can be read
-constexpr int kDeepest = 3;                      // levels of the manifest
-constexpr uint64_t kMagic = 0x31424f4a474c5453;  // of a part
+constexpr int kFormat = 2;                        // since which a manifest has a hash
+constexpr int kEarliestFormat = 1;                // that can be read
+constexpr int kDeepest = 3;                       // levels of the manifest
+constexpr int64_t kMostSteps = int64_t{1} << 53;  // so that a resumed job can count on
+constexpr uint64_t kMagic = 0x31424f4a474c5453;   // of a part
 constexpr size_t kLongestMessage = 4096;
 constexpr const char* kHashName = "hash";  // of the manifest without its hash
 // The parts of older checkpoints are removed when a new one is whole.
@@ -213,7 +214,8 @@ std::optional<JobState> JobCheckpoint::read_manifest() const {
   } catch (const Json::exception&) {
     refuse(path, kDamaged);
   }
-  if (state.step < 0 || state.ranks < 1 || state.ranks > (1 << 20)) refuse(path, kDamaged);
+  if (state.step < 0 || state.step > kMostSteps || state.ranks < 1 || state.ranks > (1 << 20))
+    refuse(path, kDamaged);
   return state;
 }
 

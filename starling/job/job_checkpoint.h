@@ -55,7 +55,7 @@ class CheckpointArrays {
 
 // JobState is what `job.json` holds about a checkpoint.
 struct JobState {
-  int64_t step = 0;  // in the unit of the job, such as a sweep or an epoch
+  int64_t step = 0;  // from 0 to 2^53, in the unit of the job, such as a sweep or an epoch
   int ranks = 1;     // that wrote the parts
   // The scalars of the job, as text. Write fp64 values with "{:a}", which is exact.
   std::map<std::string, std::string> values;

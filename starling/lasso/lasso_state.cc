@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <system_error>
 
 #include "starling/base/error.h"
 
 namespace starling {
 namespace {
+
+constexpr int64_t kMostCount = int64_t{1} << 53;  // so that a resumed run can count on
 
 [[noreturn]] void refuse_state(const std::string& what) {
   throw Error(ErrorCode::kCheckpoint,
@@ -24,9 +28,10 @@ const std::string& value_of(const JobState& state, const std::string& name) {
 
 int64_t count_in(const JobState& state, const std::string& name) {
   const std::string& text = value_of(state, name);
-  char* end = nullptr;
-  const int64_t count = std::strtoll(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || count < 0) refuse_state("its value \"" + name + "\" is no count");
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 0 || count > kMostCount)
+    refuse_state("its value \"" + name + "\" is no count");
   return count;
 }
 
@@ -34,7 +39,7 @@ double number_in(const JobState& state, const std::string& name) {
   const std::string& text = value_of(state, name);
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !std::isfinite(number))
+  if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(number))
     refuse_state("its value \"" + name + "\" is no finite number");
   return number;
 }

@@ -498,7 +498,13 @@ TEST(Lasso, ADamagedCheckpointIsRefused) {
   EXPECT_THAT(refusal_of([](LassoState& s, auto&) { s.priorities.set(3, -1); }), HasSubstr("negative"));
   EXPECT_THAT(refusal_of([](LassoState& s, auto&) { s.residual.pop_back(); }), HasSubstr("wrong length"));
   EXPECT_THAT(refusal_of([](LassoState&, auto& v) { v["updates"] = "12x"; }), HasSubstr("updates"));
+  EXPECT_THAT(refusal_of([](LassoState&, auto& v) { v["updates"] = std::string("1\0x", 3); }),
+              HasSubstr("updates"));
+  EXPECT_THAT(refusal_of([](LassoState&, auto& v) { v["updates"] = "9223372036854775807"; }),
+              HasSubstr("updates"));
   EXPECT_THAT(refusal_of([](LassoState&, auto& v) { v["passes"] = "-1"; }), HasSubstr("passes"));
+  EXPECT_THAT(refusal_of([](LassoState&, auto& v) { v["mass"] = std::string("1\0x", 3); }),
+              HasSubstr("mass"));
   EXPECT_THAT(refusal_of([](LassoState&, auto& v) { v["mass"] = "nan"; }), HasSubstr("mass"));
   EXPECT_THAT(refusal_of([](LassoState&, auto& v) { v["l1"] = ""; }), HasSubstr("l1"));
   EXPECT_THAT(refusal_of([](LassoState&, auto& v) { v.erase("settled"); }), HasSubstr("settled"));

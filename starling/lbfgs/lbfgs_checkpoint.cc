@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -149,8 +149,11 @@ class ManifestReader {
   uint64_t hash(const std::string& name) {
     return parse<uint64_t>(name, [](const char* s, char** e) { return std::strtoull(s, e, 16); });
   }
+  // Returns a finite number.
   double number(const std::string& name) {
-    return parse<double>(name, [](const char* s, char** e) { return std::strtod(s, e); });
+    const double number = parse<double>(name, [](const char* s, char** e) { return std::strtod(s, e); });
+    if (!std::isfinite(number)) damaged(name);
+    return number;
   }
   [[noreturn]] void damaged(const std::string& name) const {
     refuse(path_, fmt::format("is damaged at \"{}\"; remove the folder to start anew", name));
@@ -186,13 +189,14 @@ std::vector<int> read_slots(ManifestReader& reader, int64_t memory) {
   const std::string slots = reader.value("slots");
   if (slots.size() < 2 || slots.front() != '[' || slots.back() != ']') reader.damaged("slots");
   std::vector<int> numbers;
+  std::vector<bool> seen(static_cast<size_t>(memory));
   std::istringstream words(slots.substr(1, slots.size() - 2));
   for (std::string word; words >> word;) {
     char* end = nullptr;
     const int64_t slot = std::strtoll(word.c_str(), &end, 10);
-    if (end != word.c_str() + word.size() || slot < 0 || slot >= memory ||
-        std::find(numbers.begin(), numbers.end(), slot) != numbers.end())
+    if (end != word.c_str() + word.size() || slot < 0 || slot >= memory || seen[static_cast<size_t>(slot)])
       reader.damaged("slots");
+    seen[static_cast<size_t>(slot)] = true;
     numbers.push_back(static_cast<int>(slot));
   }
   return numbers;
@@ -293,7 +297,7 @@ std::optional<LbfgsManifest> read_manifest(const std::string& folder) {
     return std::nullopt;
   }
   LbfgsManifest manifest;
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kMostPairs = 1 << 20, kMostRanks = 1 << 20;
+  constexpr int64_t kMost = int64_t{1} << 53, kMostPairs = 1 << 20, kMostRanks = 1 << 20;
   reader.begin();
   manifest.elements = reader.integer("elements", 0, kMost);
   const int64_t memory = reader.integer("memory", 1, kMostPairs);

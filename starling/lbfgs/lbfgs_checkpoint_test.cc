@@ -119,6 +119,10 @@ TEST(LbfgsManifest, NumbersThatNoRunWritesAreRefused) {
   for (const auto& [from, to] :
        std::vector<std::pair<std::string, std::string>>{{"evaluations 6", "evaluations -7"},
                                                         {"iteration 4", "iteration -1"},
+                                                        {"iteration 4", "iteration 9223372036854775807"},
+                                                        {"evaluations 6", "evaluations 9223372036854775807"},
+                                                        {"objective 0x1p-2", "objective nan"},
+                                                        {"largest_gradient 0x1p-3", "largest_gradient inf"},
                                                         {"exhausted 0", "exhausted 2"},
                                                         {"fruitless 1", "fruitless -1"},
                                                         {"[2 0 1]", "[2 2 2]"},

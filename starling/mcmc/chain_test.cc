@@ -13,7 +13,9 @@
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
 #include "starling/mcmc/diagnostics.h"
+#include "starling/mcmc/draws_checkpoint.h"
 #include "starling/mcmc/gaussian_posterior.h"
+#include "starling/testing/temp_dir.h"
 #include "starling/testing/thorough.h"
 
 namespace starling {
@@ -201,6 +203,40 @@ TEST(Chain, GoesOnFromItsStateBitByBit) {
       std::vector<double> damaged = chain->state();
       damaged[0] = number;  // the count of transitions
       EXPECT_THROW(chain->restore(damaged), Error) << number;
+    }
+    for (size_t i = 0; i < chain->state().size(); ++i) {
+      for (const double number : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+        std::vector<double> damaged = chain->state();
+        damaged[i] = number;
+        EXPECT_THROW(chain->restore(damaged), Error) << i;
+      }
+    }
+    std::vector<double> negative = chain->state();
+    // The first variance of HMC, or the adaptations of the random walk.
+    negative[sampler == Sampler::kHmc ? 10 : 12] = -1;
+    EXPECT_THROW(chain->restore(negative), Error);
+  }
+}
+
+// Missing draws would be filled up with zeros.
+TEST(DrawsCheckpoint, DrawsThatTheTransitionsDoNotMakeAreRefused) {
+  const GaussianPosterior posterior({.dimensions = 2, .samples = 50});
+  for (const int64_t numbers : {2, 3, 4, 6}) {
+    const TempDir dir;
+    McmcOptions options;
+    options.chain.warmup = 3;
+    options.checkpoint = dir.file("mcmc");
+    SubPosterior density(posterior, 0, 1);
+    const auto chain = make_chain(options.chain, density, {0, 0}, 5);
+    for (int i = 0; i < 5; ++i) chain->advance();
+    DrawsCheckpoint checkpoint(options, posterior, 0, 1);
+    PosteriorDraws draws{2, {}};
+    EXPECT_EQ(checkpoint.load(*chain, draws), -1);
+    checkpoint.save(5, *chain, {2, std::vector<double>(static_cast<size_t>(numbers), 0.5)});
+    if (numbers == 4) {
+      EXPECT_EQ(checkpoint.load(*chain, draws), 5);
+    } else {
+      EXPECT_THROW(checkpoint.load(*chain, draws), Error) << numbers;
     }
   }
 }

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 
 namespace starling {
@@ -33,6 +37,8 @@ JobCheckpointOptions checkpoint_options(const McmcOptions& options, const Poster
 DrawsCheckpoint::DrawsCheckpoint(const McmcOptions& options, const Posterior& posterior, int number,
                                  int count)
     : enabled_(!options.checkpoint.empty()),
+      warmup_(options.chain.warmup),
+      dimensions_(posterior.dimensions()),
       alone_(make_single_group()),
       checkpoint_(*alone_, checkpoint_options(options, posterior, number, count)) {}
 
@@ -42,6 +48,15 @@ int64_t DrawsCheckpoint::load(Chain& chain, PosteriorDraws& draws) {
   const CheckpointArrays arrays = checkpoint_.read(*state, 0);
   chain.restore(arrays.get<double>("chain"));
   draws.values = arrays.get<double>("draws");
+  const int64_t count = std::max<int64_t>(0, state->step - warmup_), numbers = std::ssize(draws.values);
+  const bool whole = numbers % dimensions_ == 0 && numbers / dimensions_ == count;
+  const bool finite = std::all_of(draws.values.begin(), draws.values.end(),
+                                  [](double number) { return std::isfinite(number); });
+  if (!whole || !finite || chain.report().draws != static_cast<double>(count))
+    throw Error(ErrorCode::kCheckpoint,
+                fmt::format("the checkpoint of {} transitions has other draws than these transitions make; "
+                            "remove the checkpoint to start anew",
+                            state->step));
   saved_ = state->step;
   return state->step;
 }

@@ -19,7 +19,8 @@ class DrawsCheckpoint {
   // Sub-posterior `number` of `count`.
   DrawsCheckpoint(const McmcOptions& options, const Posterior& posterior, int number, int count);
   // Reads the checkpoint into the chain and its draws. Returns the transitions that the chain has made, or -1
-  // if there is no checkpoint. Errors: those of JobCheckpoint.
+  // if there is no checkpoint. Errors: those of JobCheckpoint; Error(kCheckpoint) if the state or the draws
+  // do not belong to such a chain after so many transitions.
   int64_t load(Chain& chain, PosteriorDraws& draws);
   // Writes a checkpoint with all draws so far, unless the folder has that of these transitions. Without
   // McmcOptions::checkpoint it copies nothing. Errors: those of JobCheckpoint.
@@ -27,6 +28,8 @@ class DrawsCheckpoint {
 
  private:
   const bool enabled_;
+  const int64_t warmup_;          // transitions that give no draws
+  const int64_t dimensions_;      // numbers per draw
   std::unique_ptr<Group> alone_;  // a group of one rank, because a sub-posterior waits for no other one
   JobCheckpoint checkpoint_;
   int64_t saved_ = -1;  // transitions

@@ -104,7 +104,9 @@ void HmcChain::advance() {
   const double step = this->step();
   const double jitter = 0.5 + random_.uniform();
   const double wanted = std::round(jitter * options_.length / step);
-  const auto steps = static_cast<int64_t>(std::clamp(wanted, 1.0, static_cast<double>(most_steps())));
+  // A step size that is not finite gives NaN, which std::clamp() would return.
+  const auto most = static_cast<double>(most_steps());
+  const auto steps = static_cast<int64_t>(wanted >= 1 ? std::min(wanted, most) : 1);
   Proposal proposal = trajectory(step, steps);
   const bool accepts = random_.uniform() < proposal.acceptance;
   if (accepts) at_ = std::move(proposal.point);
@@ -151,10 +153,10 @@ void HmcChain::list(ChainState& state) {
   state.numbers(at_.x);
   state.numbers(at_.gradient);
   state.number(at_.log_density);
-  state.numbers(variances_);
-  for (double* number :
-       {&averaging_.mu, &averaging_.log_step, &averaging_.log_mean, &averaging_.error, &averaging_.count})
+  state.positive(variances_);
+  for (double* number : {&averaging_.mu, &averaging_.log_step, &averaging_.log_mean, &averaging_.error})
     state.number(*number);
+  state.counter(averaging_.count);
   spread_.list(state);
   state.end();
 }

@@ -93,7 +93,7 @@ void RandomWalkChain::list(ChainState& state) {
   state.number(log_density_);
   state.numbers(lower_.values);
   state.number(log_scale_);
-  state.number(adapted_);
+  state.counter(adapted_);
   spread_.list(state);
   state.end();
 }

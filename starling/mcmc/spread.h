@@ -45,7 +45,7 @@ class Spread {
   }
   // Writes or reads the state.
   void list(ChainState& state) {
-    state.number(count_);
+    state.counter(count_);
     state.numbers(mean_);
     state.numbers(products_);
   }

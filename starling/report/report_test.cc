@@ -276,6 +276,29 @@ TEST(Timeline, IsPlannedFromItsMeasuredTimes) {
   EXPECT_THROW(planned_step(torn), ConfigError);
 }
 
+// A picture of so many ranks would need all memory, and its axis would have no end.
+TEST(Timeline, NumbersThatNoStepHasAreRefused) {
+  const std::string path = testing::TempDir() + "timeline.json";
+  const auto refused = [&](const std::string& ranks, const std::string& micro_batches,
+                           const std::string& end) {
+    std::ofstream(path)
+        << R"({"schedule":"x","ranks":)" << ranks << R"(,"chunks":1,"micro_batches":)" << micro_batches
+        << R"(,"actions":[{"rank":0,"micro_batch":0,"chunk":0,"kind":"F","begin_s":0,"end_s":1},)"
+        << R"({"rank":0,"micro_batch":0,"chunk":0,"kind":"B","begin_s":1,"end_s":)" << end << "}]}";
+    try {
+      svg_of(read_timeline(path));
+    } catch (const ConfigError&) {
+      return true;
+    }
+    return false;
+  };
+  EXPECT_FALSE(refused("1", "1", "2"));
+  EXPECT_TRUE(refused("2147483647", "1", "2"));
+  EXPECT_TRUE(refused("1", "0", "2"));
+  EXPECT_TRUE(refused("1", "1", "1e308"));
+  EXPECT_TRUE(refused("1", "1", "-1"));
+}
+
 TEST(Timeline, IsDrawnPlannedAboveMeasured) {
   const std::string svg = svg_of(timeline_of("gpipe", 2, 4));
   EXPECT_TRUE(balanced(svg));

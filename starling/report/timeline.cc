@@ -6,15 +6,21 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "starling/base/error.h"
+#include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
+#include "starling/base/read_file.h"
 #include "starling/plan/schedule_check.h"
 
 namespace starling {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kDeepest = 3;           // levels of the file
+constexpr double kLongestStep = 1e9;  // seconds
 
 constexpr ActionKind kKinds[] = {ActionKind::kForward,        ActionKind::kBackward,
                                  ActionKind::kSendActivation, ActionKind::kRecvActivation,
@@ -96,11 +102,11 @@ void write_timeline(const std::string& path, const StepTimeline& timeline) {
 }
 
 StepTimeline read_timeline(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const OrderedJson json =
-      file ? OrderedJson::parse(file, nullptr, /*allow_exceptions=*/false) : OrderedJson();
+  const FileText file = read_file(path);
+  if (file.error != 0) no_timeline(path, std::generic_category().message(file.error));
   StepTimeline timeline;
   try {
+    const auto json = parse_shallow<OrderedJson>(file.text, kDeepest);
     timeline.schedule = json.at("schedule").get<std::string>();
     timeline.ranks = integer_of<int>(json.at("ranks"));
     timeline.chunks = integer_of<int>(json.at("chunks"));
@@ -117,11 +123,19 @@ StepTimeline read_timeline(const std::string& path) {
           timed.action.chunk >= timeline.chunks)
         no_timeline(path, fmt::format("it has {} ranks of {} chunks, and an action of rank {}, chunk {}",
                                       timeline.ranks, timeline.chunks, timed.rank, timed.action.chunk));
+      if (!(timed.begin >= 0 && timed.begin <= timed.end && timed.end <= kLongestStep))
+        no_timeline(path, fmt::format("an action lasts from {} to {} s", timed.begin, timed.end));
       timeline.actions.push_back(timed);
     }
   } catch (const OrderedJson::exception& error) {
     no_timeline(path, error.what());
   }
+  // Each rank has two actions or more for each chunk and micro-batch.
+  const auto actions = std::ssize(timeline.actions);
+  if (timeline.ranks < 1 || timeline.chunks < 1 || timeline.micro_batches < 1 ||
+      timeline.ranks > actions / timeline.chunks / timeline.micro_batches)
+    no_timeline(path, fmt::format("it has {} actions of {} ranks with {} chunks and {} micro-batches",
+                                  actions, timeline.ranks, timeline.chunks, timeline.micro_batches));
   return timeline;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "starling/report/line_chart.h"
 #include "starling/report/markup.h"
@@ -56,8 +57,8 @@ std::string panel(const std::string& name, const std::string& title, const std::
 std::string svg_of(const StepTimeline& measured) {
   const SimulatedStep planned = planned_step(measured);
   const double end = std::max(last_end(measured.actions), planned.makespan);
-  if (!(end > 0)) return "";
   const double scale = (kWidth - kLeft - kRight) / end;
+  if (!std::isfinite(scale)) return "";  // the step took no time
   const double height_of_panel = kHead + kRow * measured.ranks + 10, bottom = 2 * height_of_panel;
   std::string out = fmt::format(
       "<svg class=\"timeline\" viewBox=\"0 0 {:g} {:.0f}\" role=\"img\" aria-label=\"{}: planned and "

@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
 #include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
 #include "starling/base/read_file.h"
-#include "starling/spec/print.h"
 
 namespace starling {
 namespace fs = std::filesystem;
@@ -95,31 +93,11 @@ void write_ranks(const std::string& path, const CheckpointState& state) {
   write_safetensors(path, tensors, {{"owners", owners.dump()}});
 }
 
-std::string state_to_text(const CheckpointState& state) {
-  const json all = {{"step", state.step},       {"total_steps", state.total_steps},
-                    {"epoch", state.epoch},     {"batches", state.batches},
-                    {"seed", state.seed},       {"losses", state.losses},
-                    {"choices", state.choices}, {"config", spec_to_json(state.spec)}};
-  return all.dump(2) + "\n";
-}
-
-void state_from_json(const fs::path& path, const json& all, CheckpointState& state) {
-  state.step = integer_of<int64_t>(all.at("step"));
-  state.total_steps = integer_of<int64_t>(all.at("total_steps"));
-  state.epoch = integer_of<int64_t>(all.at("epoch"));
-  state.batches = integer_of<int64_t>(all.at("batches"));
-  state.seed = integer_of<uint64_t>(all.at("seed"));
-  for (const auto& loss : all.at("losses"))  // JSON has no NaN, so NaN is written as null
-    state.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
-  state.choices = all.at("choices").get<std::map<std::string, std::string>>();
-  state.spec = spec_from_json(all.at("config"), path.string());
-}
-
 void read_all(const fs::path& folder, CheckpointState& state) {
   const fs::path path = folder / "state.json";
   const FileText text = read_file(path.string());
   if (text.error != 0) fail(folder, fmt::format("cannot read state.json: {}", std::strerror(text.error)));
-  state_from_json(path, parse_shallow<json>(text.text, kDeepestJson), state);
+  static_cast<CheckpointScalars&>(state) = parse_checkpoint_scalars(path.string(), text.text);
   const TensorFile model = read_safetensors((folder / "model.safetensors").string());
   json slices = parse_shallow<json>(model.metadata.at("slices"), kDeepestJson);
   for (const auto& [name, value] : model.tensors) state.model[name] = with_slice(folder, name, value, slices);
@@ -146,7 +124,7 @@ fs::path write_checkpoint(const fs::path& run_dir, const CheckpointState& state,
   folder.add("model.safetensors", [&](const std::string& path) { write_model(path, state); });
   folder.add("optimizer.safetensors", [&](const std::string& path) { write_optimizer(path, state); });
   folder.add("ranks.safetensors", [&](const std::string& path) { write_ranks(path, state); });
-  folder.add_text("state.json", state_to_text(state));
+  folder.add_text("state.json", write_checkpoint_scalars(state));
   fs::path path = folder.commit(options.say);
   if (options.before) options.before("prune");
   try {

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "starling/nn/safetensors/safetensors.h"
-#include "starling/spec/run_spec.h"
 #include "starling/train/checkpoint_folder.h"
+#include "starling/train/checkpoint_scalars.h"
 
 namespace starling {
 
@@ -35,16 +35,8 @@ struct StoredTensor {
 };
 
 // The content of a checkpoint.
-struct CheckpointState {
-  int64_t step = 0;            // number of updates done
-  int64_t total_steps = 0;     // steps of the whole run, the length of the learning-rate schedule
-  int64_t epoch = 0;           // the epoch of the next batch
-  int64_t batches = 0;         // global batches used since the start (LoaderOptions::first_step)
-  uint64_t seed = 0;           // of the run
-  std::vector<double> losses;  // the last losses, from which train_loss is computed
-  std::map<std::string, std::string> choices;  // made by measurement; a resumed run takes them as they are
-  RunSpec spec;                                // the run's configuration
-  std::map<std::string, StoredTensor> model;   // by global name
+struct CheckpointState : CheckpointScalars {
+  std::map<std::string, StoredTensor> model;                             // by global name
   std::map<std::string, std::map<std::string, StoredTensor>> optimizer;  // [tensor's global name][state name]
   // What each rank holds for itself, by coordinate ("replica=1") and name: RNG states, buffers, residuals.
   std::map<std::string, TensorMap> ranks;

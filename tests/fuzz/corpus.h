@@ -40,6 +40,8 @@ std::string text_of(const std::vector<Byte>& bytes) {
 
 // Seeds of the parsers of files, in file_seeds.cc.
 void file_seeds(const std::filesystem::path& root);
+// Seeds of the readers of checkpoints, in checkpoint_seeds.cc.
+void checkpoint_seeds(const std::filesystem::path& root);
 // Seeds of the parsers of lines and messages, in text_seeds.cc.
 void text_seeds(const std::filesystem::path& root);
 

@@ -1,9 +1,12 @@
-// Parses any text as the argument of --hosts, as a hostfile, or as the lists of nodes and tasks that Slurm
-// sets. The parsers must refuse it with a ConfigError, or return hosts with names and at least one slot each.
+// Parses any text as the argument of --hosts, as a hostfile, as the lists of nodes and tasks that Slurm sets,
+// or as environment variables. The parsers must refuse it with a ConfigError, or return hosts with names and
+// at least one slot each, or the place of a process in its job.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "starling/base/error.h"
+#include "starling/launch/environment.h"
 #include "starling/launch/slurm.h"
 #include "starling/spec/hosts.h"
 #include "tests/fuzz/input.h"
@@ -40,13 +43,30 @@ void check_hosts(const std::vector<HostSlots>& hosts) {
   require_property(shared == processes);
 }
 
+// Reads variables that stand on a line each.
+void check_environment(std::string text) {
+  std::vector<const char*> variables = {text.c_str()};
+  for (char& c : text) {
+    if (c != '\n') continue;
+    c = '\0';
+    variables.push_back(&c + 1);
+  }
+  variables.push_back(nullptr);
+  const Environment read = read_environment(variables.data());
+  const ProcessIdentity& id = read.identity;
+  require_property(id.rank >= 0 && id.rank < id.world_size);
+  require_property(id.local_rank >= 0 && id.local_rank < id.local_world_size);
+  require_property(read.master_port >= 0 && read.master_port <= 65535);
+  require_property(read.key_fd == -1 || read.key_fd >= 3);
+}
+
 }  // namespace
 }  // namespace starling
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace starling;
   FuzzInput input(data, size);
-  const int kind = input.byte() % 4;
+  const int kind = input.byte() % 5;
   const std::string text = input.text(size);
   try {
     if (kind == 0) check_hosts(parse_hosts(text));
@@ -54,6 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (kind == 2) require_property(first_slurm_host(text).size() <= text.size() + 20);
     if (kind == 3)
       for (const int tasks : slurm_tasks_per_node(text)) require_property(tasks >= 0);
+    if (kind == 4) check_environment(text);
   } catch (const ConfigError&) {
   }
   return 0;

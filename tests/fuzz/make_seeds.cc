@@ -153,6 +153,7 @@ int main(int argc, char** argv) {
     served_seeds({root, "served"});
     file_seeds(root);
     text_seeds(root);
+    checkpoint_seeds(root);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "make_seeds: {}\n", error.what());

@@ -3,8 +3,12 @@
 
 #include "starling/base/error.h"
 #include "starling/comm/choice/tuning.h"
+#include "starling/comm/host/numa.h"
+#include "starling/comm/network/failure_notes.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/host_lines.h"
+#include "starling/net/ucx/ucx_offer.h"
+#include "starling/report/timeline.h"
 #include "starling/server/protocol.h"
 #include "starling/server/row_message.h"
 #include "starling/spec/config.h"
@@ -138,8 +142,13 @@ void event_seeds(Corpus corpus) {
              R"({"event":"error","code":"comm","message":"gone"})" + "\n");
 }
 
-// Inputs of ucx_fuzz.cc: security, then sizes, bytes and damages of each message.
+// Inputs of ucx_fuzz.cc: security, then sizes, bytes and damages of each message; or 3 and an offer.
 void ucx_seeds(Corpus corpus) {
+  UcxOffer offer{.connection = 3, .portion = 8192, .nonce = {}, .address = "address of a worker"};
+  for (const uint32_t portion : {8192U, 0U, 1U}) {
+    offer.portion = portion;
+    corpus.add(bytes_of({3}) + encode_offer(offer));
+  }
   const std::string none = bytes_of({4}) + "head" + bytes_of({6, 0}) + "bodies" + bytes_of({1, 0, 9, 0});
   for (const int security : {0, 1, 2}) {
     corpus.add(bytes_of({security}) + none + bytes_of({0, 4, 0, 0}) + none + bytes_of({0, 4, 0, 0}));
@@ -149,6 +158,11 @@ void ucx_seeds(Corpus corpus) {
   }
 }
 
+std::string file_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 }  // namespace
 
 void hosts_seeds(Corpus corpus) {
@@ -156,6 +170,22 @@ void hosts_seeds(Corpus corpus) {
   corpus.add(bytes_of({1}) + "# hosts\nnode-a slots=4\nnode-b slots=2 max_slots=8\nnode-c:3\n\n");
   corpus.add(bytes_of({2}) + "gpu[07-12,20],login");
   corpus.add(bytes_of({3}) + "2(x3),1,16(x2)");
+  corpus.add(bytes_of({4}) +
+             "STARLING_STORE=127.0.0.1:1\nRANK=1\nWORLD_SIZE=4\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\n"
+             "STARLING_KEY_FD=4\nSTARLING_JOB_ID=7\nOMP_NUM_THREADS=4,2\nCOLUMNS=80\n");
+  corpus.add(bytes_of({4}) +
+             "RANK=0\nWORLD_SIZE=2\nMASTER_ADDR=node-a\nMASTER_PORT=29500\nTERM=dumb\nCI=1\n");
+  corpus.add(bytes_of({4}) + "PMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALRANKID=0\nMPI_LOCALNRANKS=1\n");
+  corpus.add(bytes_of({4}) +
+             "SLURM_PROCID=1\nSLURM_STEP_NUM_TASKS=4\nSLURM_STEP_ID=0\nSLURM_LOCALID=1\n"
+             "SLURM_STEP_TASKS_PER_NODE=2(x2)\nSLURM_NODEID=0\nSLURM_STEP_NODELIST=gpu[1-2]\n"
+             "SLURM_JOB_ID=123\n");
+}
+
+void peers_seeds(Corpus corpus) {
+  corpus.add(bytes_of({0}) + failure_text({"rank 1 does not answer\nfor 4 s", 1, true}));
+  corpus.add(bytes_of({0}) + failure_text({"closed", -1, false}));
+  corpus.add(bytes_of({1}) + cpu_list_text({0, 1, 2, 3, 8, 10, 11}));
 }
 
 void schedule_seeds(Corpus corpus) {
@@ -163,6 +193,31 @@ void schedule_seeds(Corpus corpus) {
       "# two ranks\nschedule own\nranks 2\nmicro-batches 2\n"
       "rank 0: F0 SA0 F1 SA1\n  RG0 B0 RG1 B1\nrank 1: RA0 F0 B0 SG0 RA1 F1 B1 SG1\n");
   corpus.add("schedule one\nranks 1\nchunks 2\nmicro-batches 1\nrank 0: F0.0 F0.1 B0.1 B0.0\n");
+}
+
+void timeline_seeds(const std::filesystem::path& root) {
+  Corpus corpus(root, "timeline");
+  const std::string path = (root / "timeline.json").string();
+  StepTimeline timeline{.schedule = "gpipe", .ranks = 2, .chunks = 1, .micro_batches = 1, .actions = {}};
+  const auto add = [&](int rank, ActionKind kind, double begin) {
+    timeline.actions.push_back({rank, {.kind = kind}, begin, begin + 0.001});
+  };
+  add(0, ActionKind::kForward, 0);
+  add(0, ActionKind::kSendActivation, 0.001);
+  add(0, ActionKind::kRecvGradient, 0.004);
+  add(0, ActionKind::kBackward, 0.005);
+  add(1, ActionKind::kRecvActivation, 0.001);
+  add(1, ActionKind::kForward, 0.002);
+  add(1, ActionKind::kBackward, 0.003);
+  add(1, ActionKind::kSendGradient, 0.004);
+  write_timeline(path, timeline);
+  corpus.add(file_text(path));
+  timeline = {.schedule = "one", .ranks = 1, .chunks = 1, .micro_batches = 1, .actions = {}};
+  add(0, ActionKind::kForward, 0);
+  add(0, ActionKind::kBackward, 0.5);
+  write_timeline(path, timeline);
+  corpus.add(file_text(path));
+  std::filesystem::remove(path);
 }
 
 void graph_seeds(Corpus corpus) {
@@ -186,7 +241,9 @@ void text_seeds(const std::filesystem::path& root) {
   rows_seeds({root, "rows"});
   agent_seeds({root, "agent"});
   hosts_seeds({root, "hosts"});
+  peers_seeds({root, "peers"});
   schedule_seeds({root, "schedule"});
+  timeline_seeds(root);
   graph_seeds({root, "graph"});
   ratings_seeds({root, "ratings"});
   tuning_seeds({root, "tuning"});

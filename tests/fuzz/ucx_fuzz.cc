@@ -1,11 +1,13 @@
 // Receives messages in the form of UCX that are sealed with the right key and then damaged as the input says.
-// The receiver must return what was sent, or throw a CommError.
+// The receiver must return what was sent, or throw a CommError. Other inputs are offers of a peer, which must
+// be refused with a CommError or be equal when they are written again.
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "starling/base/error.h"
 #include "starling/net/ucx/ucx_message.h"
+#include "starling/net/ucx/ucx_offer.h"
 #include "tests/fuzz/input.h"
 
 namespace starling {
@@ -77,6 +79,16 @@ bool one_message(FuzzInput& input, DataSecurity security, UcxOutgoing& out, UcxI
   }
 }
 
+// Reads any bytes as the offer of a peer.
+void read_offer(const std::string& body) {
+  try {
+    const UcxOffer offer = decode_offer(std::as_bytes(std::span(body)), "peer");
+    require_property(offer.portion == 0 || offer.portion >= 4096);
+    require_property(!offer.address.empty() && encode_offer(offer) == body);
+  } catch (const CommError&) {
+  }
+}
+
 }  // namespace
 }  // namespace starling
 
@@ -86,7 +98,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ConnectionKeys keys;
   keys.sending.fill(std::byte{5});
   keys.receiving.fill(std::byte{5});
-  keys.security = static_cast<DataSecurity>(input.byte() % 3);
+  const int kind = input.byte() % 4;
+  if (kind == 3) {
+    read_offer(input.text(size));
+    return 0;
+  }
+  keys.security = static_cast<DataSecurity>(kind);
   UcxOutgoing out(keys);
   UcxIncoming in(keys);
   for (int i = 0; i < 4 && !input.empty(); ++i) {

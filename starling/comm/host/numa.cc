@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <numeric>
-#include <sstream>
+#include <string>
+#include <system_error>
 
 namespace starling {
 
@@ -32,14 +34,22 @@ std::vector<int> usable_processors() {
 std::vector<int> parse_cpu_list(const std::string& text) {
   constexpr int kMost = 1 << 16;
   std::vector<int> processors;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    int first = 0, last = 0;
-    const int numbers = std::sscanf(part.c_str(), "%d-%d", &first, &last);
-    if (numbers < 1) break;
-    if (numbers == 1) last = first;
-    if (first < 0 || last < first || last >= kMost) break;
+  const char* at = text.data();
+  const char* const text_end = at + text.size();
+  for (;; ++at) {
+    int first = 0;
+    const auto [end, error] = std::from_chars(at, text_end, first);
+    if (error != std::errc()) break;
+    int last = first;
+    at = end;
+    if (at != text_end && *at == '-') {
+      const auto [last_end, last_error] = std::from_chars(at + 1, text_end, last);
+      if (last_error != std::errc()) break;
+      at = last_end;
+    }
+    if (first < 0 || last < first || last >= kMost || std::ssize(processors) + last - first >= kMost) break;
     for (int c = first; c <= last; ++c) processors.push_back(c);
+    if (at == text_end || *at != ',') break;
   }
   return processors;
 }

@@ -17,7 +17,7 @@ std::vector<int> usable_processors();
 int numa_node_of(const std::vector<int>& processors, const std::string& nodes = "/sys/devices/system/node");
 
 // Parses a list of processors: "0-3,8" gives 0 1 2 3 8. Parsing ends at the first part that is not a number
-// or a range, or that has a number of 65536 or more.
+// or a range, that has a number of 65536 or more, or that would make the list longer than 65536.
 std::vector<int> parse_cpu_list(const std::string& text);
 
 // Writes a list of processors, ascending, as parse_cpu_list() reads it: 0 1 2 3 8 gives "0-3,8".

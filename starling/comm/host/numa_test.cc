@@ -27,6 +27,8 @@ TEST(Numa, CpuListsAsTheKernelWritesThem) {
   EXPECT_THAT(parse_cpu_list(""), IsEmpty());  // a node that has memory only
   EXPECT_THAT(parse_cpu_list("2,5-3,9"), ElementsAre(2));
   EXPECT_THAT(parse_cpu_list("0-99999999"), IsEmpty());
+  EXPECT_THAT(parse_cpu_list("4294967296"), IsEmpty());
+  EXPECT_EQ(parse_cpu_list("0-65535,0-65535,0-65535").size(), 65536U);
   EXPECT_EQ(cpu_list_text({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
   EXPECT_EQ(cpu_list_text({7}), "7");
   EXPECT_EQ(cpu_list_text({}), "");

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
+#include <system_error>
 #include <thread>
 
 #include "starling/base/error.h"
@@ -44,7 +45,10 @@ std::string failure_text(const Failure& failure) {
 std::optional<Failure> parse_failure(const std::string& text) {
   const size_t first = text.find('\n'), second = text.find('\n', first + 1);
   if (first == std::string::npos || second == std::string::npos) return std::nullopt;
-  return Failure{text.substr(second + 1), std::atoi(text.c_str()), text[first + 1] == '1'};
+  int culprit = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + first, culprit);
+  if (error != std::errc() || end != text.data() + first || culprit < -1) return std::nullopt;
+  return Failure{text.substr(second + 1), culprit, text[first + 1] == '1'};
 }
 
 void FailureNotes::leave(const Failure& failure) {

@@ -34,7 +34,9 @@ TEST(FailureNotes, FailuresAsTextAndBack) {
     EXPECT_EQ(back->culprit, 7);
     EXPECT_EQ(back->is_timeout, timeout);
   }
-  EXPECT_FALSE(parse_failure("7\n1"));
+  for (const char* text :
+       {"7\n1", "\n0\nwhy", "seven\n0\nwhy", "7x\n0\nwhy", "99999999999\n0\nwhy", "-2\n0\nwhy"})
+    EXPECT_FALSE(parse_failure(text)) << text;
 }
 
 }  // namespace

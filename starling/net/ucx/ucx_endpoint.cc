@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <tuple>
 #include <utility>
@@ -36,8 +35,6 @@ enum class Part : uint64_t { kFirst = 0, kRest = 1, kSeals = 2, kReceived = 3 };
 uint64_t tag_of(uint32_t connection, Part part, uint64_t number) {
   return uint64_t{connection} << 32 | static_cast<uint64_t>(part) << 30 | (number & 0x3fffffff);
 }
-
-constexpr size_t kLeastPortion = 4096;  // the smallest that a peer may announce
 
 size_t portions_of(const UcxPieces& rest, size_t portion) {
   const size_t all = rest.bytes();
@@ -505,30 +502,6 @@ UcxOffer make_ucx_offer(UcxProgress& progress) {
   offer.connection = progress.next_connection();
   offer.portion = static_cast<uint32_t>(progress.worker().portion());
   offer.address = progress.worker().address();
-  return offer;
-}
-
-std::string encode_offer(const UcxOffer& offer) {
-  std::array<std::byte, 8> numbers{};
-  store_le<uint32_t>(numbers.data(), offer.connection);
-  store_le<uint32_t>(numbers.data() + 4, offer.portion);
-  std::string text(reinterpret_cast<const char*>(numbers.data()), numbers.size());
-  text.append(reinterpret_cast<const char*>(offer.nonce.data()), offer.nonce.size());
-  return text + offer.address;
-}
-
-UcxOffer decode_offer(ConstBytes body, const std::string& from) {
-  UcxOffer offer;
-  constexpr size_t kNumbers = sizeof(offer.connection) + sizeof(offer.portion);
-  const size_t fixed = kNumbers + offer.nonce.size();
-  if (body.size() <= fixed) throw CommError(from + ": sent no UCX address");
-  offer.connection = load_le<uint32_t>(body.data());
-  offer.portion = load_le<uint32_t>(body.data() + sizeof(offer.connection));
-  if (offer.portion != 0 && offer.portion < kLeastPortion)
-    throw CommError(
-        fmt::format("{}: sends in portions of {} bytes, which are too small", from, offer.portion));
-  std::memcpy(offer.nonce.data(), body.data() + kNumbers, offer.nonce.size());
-  offer.address.assign(reinterpret_cast<const char*>(body.data()) + fixed, body.size() - fixed);
   return offer;
 }
 

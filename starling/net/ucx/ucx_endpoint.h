@@ -33,23 +33,12 @@
 #include "starling/net/endpoint.h"
 #include "starling/net/security/handshake.h"
 #include "starling/net/ucx/progress.h"
+#include "starling/net/ucx/ucx_offer.h"
 
 namespace starling {
 
-// UcxOffer is what each side tells the other over TCP.
-struct UcxOffer {
-  uint32_t connection = 0;  // the connection's number in the worker of the side that sends the offer
-  uint32_t portion = 0;     // the size in which this side sends the rest of a message (UcxWorker::portion)
-  Digest nonce{};
-  std::string address;  // of this side's worker
-};
-
 // Returns a new offer of this side.
 UcxOffer make_ucx_offer(UcxProgress& progress);
-// Returns an offer as the body of a control message.
-std::string encode_offer(const UcxOffer& offer);
-// Returns the offer in a control message. Errors: CommError that names `from`.
-UcxOffer decode_offer(ConstBytes body, const std::string& from);
 
 // Returns the keys of the connection, from a secret that only both sides have (Endpoint::shared_secret of the
 // TCP connection) and the nonces of both sides. `first` is true on exactly one side.
