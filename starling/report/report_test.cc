@@ -256,7 +256,7 @@ TEST(Timeline, IsPlannedFromItsMeasuredTimes) {
   const SimulatedStep planned = planned_step(measured);
   EXPECT_NEAR(planned.bubble, 1.0 / 9, 1e-9);  // stages alike: the formula
   EXPECT_GT(idle_share(measured), planned.bubble);
-  const std::string path = testing::TempDir() + "timeline.json";
+  const std::string path = testing::TempDir() + "planned-timeline.json";
   write_timeline(path, measured);
   const StepTimeline read = read_timeline(path);
   ASSERT_EQ(read.actions.size(), measured.actions.size());
