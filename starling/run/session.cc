@@ -254,15 +254,16 @@ void Session::begin_run_folder() {
   environment_.run_dir = run_folder_of(spec_, environment_);
   make_run_folder(environment_.run_dir);
   incarnation_ = new_incarnation();
-  lock_.take([this] { return take_lock(); });
+  lock_.take([this] { return take_lock(/*takes_over=*/false); });
   require_startable(spec_);  // an error leaves the files of an earlier run where they are
   set_aside_ = set_aside_earlier_files(environment_.run_dir, spec_.run.resume);
 }
 
 // Takes the lock of the run folder. If another process has it or takes it later, this rank asks all ranks to
 // stop.
-std::unique_ptr<RunLock> Session::take_lock() {
+std::unique_ptr<RunLock> Session::take_lock(bool takes_over) {
   RunLockOptions options;
+  options.takes_over = takes_over;
   options.say = warn_on_stderr;
   options.replaced = [this] { stop_.raise(); };
   try {
@@ -421,7 +422,7 @@ bool Session::lead() {
   if (takes_over) environment_.run_dir = run_folder_of(spec_, environment_);
   run_dir_ = environment_.run_dir;
   if (takes_over) {
-    const std::string why = lock_.try_take([this] { return take_lock(); });
+    const std::string why = lock_.try_take([this] { return take_lock(/*takes_over=*/true); });
     if (!why.empty()) {
       warn_on_stderr(why +
                      ". Training continues, but no events are stored. This rank tries to write the lock "

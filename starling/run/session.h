@@ -79,7 +79,7 @@ class Session {
  private:
   std::string folder_from_rank_0();
   void begin_run_folder();
-  std::unique_ptr<RunLock> take_lock();
+  std::unique_ptr<RunLock> take_lock(bool takes_over);
   void open_recorder();
   void open_sinks();
   std::vector<std::unique_ptr<EventSink>> leaders_sinks();

@@ -43,9 +43,15 @@ void LeadersLock::require() {
   const std::lock_guard taking(taking_);
   if (const std::shared_ptr<RunLock> had = lock()) return had->require();
   if (!wanted()) return;
-  std::shared_ptr<RunLock> taken = take_();
-  const std::lock_guard guard(mutex_);
-  lock_ = std::move(taken);
+  if (refused_) std::rethrow_exception(refused_);
+  try {
+    std::shared_ptr<RunLock> taken = take_();
+    const std::lock_guard guard(mutex_);
+    lock_ = std::move(taken);
+  } catch (const ConfigError&) {
+    refused_ = std::current_exception();
+    throw;
+  }
 }
 
 int64_t LeadersLock::epoch() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,7 +30,8 @@ class LeadersLock {
   // Returns true if this process has the lock, and false if another process has taken it or it was never had.
   bool held() const;
   // Makes sure that this process has the lock, and takes it if it was wanted and never had. Does nothing if
-  // it was never wanted. Errors: those of RunLock and of RunLock::require().
+  // it was never wanted. Errors: those of RunLock and of RunLock::require(). A ConfigError is final: later
+  // calls throw it again at once.
   void require();
   // Returns the epoch of the lock, or 0 without a lock.
   int64_t epoch() const;
@@ -37,8 +39,9 @@ class LeadersLock {
  private:
   std::shared_ptr<RunLock> lock() const;
 
-  std::mutex taking_;         // held while the lock is taken, which may last for seconds
-  mutable std::mutex mutex_;  // protects what follows
+  std::mutex taking_;           // held while the lock is taken, which may last for seconds
+  std::exception_ptr refused_;  // by `taking_`
+  mutable std::mutex mutex_;    // protects what follows
   Take take_;
   std::shared_ptr<RunLock> lock_;
 };

@@ -77,6 +77,60 @@ TEST(LeadersLock, AnotherRunThatHasTheLockIsAnErrorAtOnceAndLater) {
   EXPECT_FALSE(lock.held());
 }
 
+// While the lock could not be written, another run has used the folder and ended.
+TEST(LeadersLock, AFolderThatAnotherRunHasUsedIsNotTakenOver) {
+  const TempDir run;
+  int attempts = 0;
+  const auto survivor = [&] {
+    ++attempts;
+    RunLockOptions options;
+    options.takes_over = true;
+    return std::make_unique<RunLock>(run.path(), "mine", options);
+  };
+  LeadersLock().take(taker(run));  // the leader that is lost
+  LeadersLock lock;
+  {
+    const FileSizeLimit full(10);
+    EXPECT_NE(lock.try_take(survivor), "");
+  }
+  LeadersLock().take(taker(run, "other"));
+  for (int times = 0; times < 2; ++times)
+    EXPECT_THAT(error_of([&] { lock.require(); }), HasSubstr("for another run since the leading rank"));
+  EXPECT_EQ(attempts, 2) << "a refusal is final";
+  EXPECT_FALSE(lock.held());
+  EXPECT_TRUE(std::filesystem::exists(run.path() / "lock" / "epoch-000002"));
+  EXPECT_FALSE(std::filesystem::exists(run.path() / "lock" / "epoch-000003"));
+}
+
+TEST(LeadersLock, TheFormerLeaderOfTheRunIsReplaced) {
+  const TempDir run;
+  LeadersLock leader, survivor;
+  leader.take(taker(run));
+  survivor.take([&] {
+    RunLockOptions options;
+    options.takes_over = true;
+    return std::make_unique<RunLock>(run.path(), "mine", options);
+  });
+  EXPECT_TRUE(survivor.held());
+  EXPECT_FALSE(leader.held());
+}
+
+TEST(LeadersLock, AHolderThatCannotBeReadMayBeAnotherRunAndIsTriedAgain) {
+  const TempDir run;
+  const std::filesystem::path file = run.path() / "lock" / "epoch-000001";
+  std::filesystem::create_directories(file);
+  LeadersLock survivor;
+  EXPECT_THAT(survivor.try_take([&] {
+    RunLockOptions options;
+    options.takes_over = true;
+    return std::make_unique<RunLock>(run.path(), "mine", options);
+  }),
+              HasSubstr("cannot be read"));
+  std::filesystem::remove(file);
+  survivor.require();
+  EXPECT_TRUE(survivor.held());
+}
+
 TEST(LeadersLock, ALockThatAnotherTookOverIsNotTakenBack) {
   const TempDir run;
   LeadersLock former, next;

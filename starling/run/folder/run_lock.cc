@@ -198,6 +198,20 @@ class SignsOfLife {
                   folder.parent_path().string(), holder.pid, holder.host, holder.epoch, folder.string()));
 }
 
+// Throws unless the holder had the incarnation.
+void require_same_run(const fs::path& folder, const Holder& holder, const std::string& incarnation) {
+  if (holder.token == kUnreadable)
+    throw Error(ErrorCode::kCheckpoint,
+                fmt::format("{}: cannot be read, so it is unknown whether another run has used the folder",
+                            epoch_file(folder, holder.epoch).string()));
+  if (holder.incarnation == incarnation) return;
+  throw ConfigError("--run-dir",
+                    fmt::format("process {} on {} has used {} for another run since the leading rank of this "
+                                "run was lost (epoch {}). This run writes nothing more; give each run a "
+                                "--run-dir of its own",
+                                holder.pid, holder.host, folder.parent_path().string(), holder.epoch));
+}
+
 }  // namespace
 
 std::string new_incarnation() {
@@ -245,6 +259,7 @@ int64_t RunLock::await_free() {
   for (bool said = false;; std::this_thread::sleep_for(kPoll)) {
     const std::optional<Holder> other = highest_holder(folder_);
     if (!other) return 0;
+    if (options_.takes_over) require_same_run(folder_, *other, incarnation_);
     if (other->token.empty() || other->incarnation == incarnation_) return other->epoch;
     const bool patient = SteadyClock::now() - begin < options_.grace;
     if (!pids.empty() && other->pids == pids) {

@@ -24,7 +24,10 @@ struct RunLockOptions {
   std::chrono::milliseconds beat{1'000};  // period of the signs of life
   std::chrono::milliseconds silence{
       15'000};  // a holder on another host that shows no sign of life for so long counts as dead
-  std::chrono::milliseconds grace{5'000};                 // time that a living holder gets to end
+  std::chrono::milliseconds grace{5'000};  // time that a living holder gets to end
+  // Whether the holder was the former leader of this run. The lock is refused if the last holder was another
+  // start of a run, also if that has ended, because the files in the folder are then not those of this run.
+  bool takes_over = false;
   std::function<void(const std::string& text)> say = {};  // receives why the constructor waits
   std::function<void()> replaced = {};  // called once, on a thread, if another process takes the lock
 };
@@ -36,7 +39,8 @@ class RunLock {
   // that has ended is replaced at once if it ran on this host. If it ran elsewhere, the constructor waits
   // until it has shown no sign of life for options.silence. A holder of an equal incarnation is always
   // replaced: it is this run's former leader. Errors: ConfigError that names the holder and the remedy if the
-  // holder lives; Error (kCheckpoint) if the files cannot be written.
+  // holder lives, or by options.takes_over; Error (kCheckpoint) if the files cannot be written, or if
+  // options.takes_over and the last holder's file cannot be read.
   RunLock(const std::filesystem::path& run_dir, std::string incarnation, RunLockOptions options = {});
   // Releases the lock if this process still holds it.
   ~RunLock();
