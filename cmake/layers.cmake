@@ -22,8 +22,10 @@ starling_torch_free(nn layers/bias_gelu_kernels layers/causal_softmax layers/ima
 starling_torch_free(grid halo_plan rank_grid)
 starling_torch_free(parallel meetings all_reduce/host_reducer all_reduce/network_reducer all_reduce/weight_sum
   replica/flat_layout replica/replica_hash)
-starling_torch_free(train checkpoint_folder checkpoint_lineage checkpoint_scalars checkpoint_writer rank_gather step_times store_gather)
-starling_torch_free(run checked_config folder/earlier_files folder/resume_command folder/leaders_lock folder/run_lock folder/gather_timeline
+starling_torch_free(train checkpoint_folder checkpoint_lineage checkpoint_scalars checkpoint_writer
+  rank_gather step_times store_gather)
+starling_torch_free(run checked_config folder/earlier_files folder/resume_command folder/leaders_lock
+  folder/run_lock folder/gather_timeline
   folder/tuning_file freed_memory message/command_page message/diagnosis message/dry_run message/help
   message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups ranks/wait_together
   stop_signal thread_waiting)

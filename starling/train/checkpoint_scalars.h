@@ -24,9 +24,9 @@ struct CheckpointScalars {
 
 // Returns the text of state.json.
 std::string write_checkpoint_scalars(const CheckpointScalars& state);
-// Reads the text of state.json. path: for messages. Errors: nlohmann::json::exception if the text is no JSON,
-// lacks a value, or has a value out of range; ConfigError if the configuration has a key or a value that this
-// program does not know.
+// Reads the text of state.json. path: for messages.
+// Errors: nlohmann::json::exception if the text is no JSON, lacks a value, or has a value out of range.
+// ConfigError if this program does not know a key or a value of the configuration.
 CheckpointScalars parse_checkpoint_scalars(const std::string& path, const std::string& text);
 
 }  // namespace starling

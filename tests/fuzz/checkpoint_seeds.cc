@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 
+#include "starling/base/read_file.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/lbfgs/lbfgs_checkpoint.h"
 #include "starling/train/checkpoint_scalars.h"
@@ -13,11 +14,6 @@
 namespace starling {
 namespace {
 
-std::string content_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 // Inputs of job_fuzz.cc: `job.json`, or a part without its hash.
 void job_seeds(Corpus corpus) {
   const JobFolder folder;
@@ -25,13 +21,13 @@ void job_seeds(Corpus corpus) {
   CheckpointArrays arrays;
   arrays.put<int64_t>("topics", std::array{int64_t{1}, int64_t{2}, int64_t{3}});
   arrays.put<uint16_t>("begin", std::array{uint16_t{4}, uint16_t{5}});
-  JobCheckpoint(group, {.folder = folder.path(), .job = "topics", .problem = {{"topics", "100"}}})
+  JobCheckpoint(group, {.folder = folder.path().string(), .job = "topics", .problem = {{"topics", "100"}}})
       .save(7, arrays, {{"loss", "0x1p-3"}, {"count", "12"}});
-  corpus.add(bytes_of({0}) + content_of(folder.path() + "/job.json"));
+  corpus.add(bytes_of({0}) + read_file(folder.path().string() + "/job.json").text);
   corpus.add(bytes_of({0}) + R"({"format":1,"job":"topics","problem":{},"ranks":1,"step":3,"values":{}})");
   corpus.add(bytes_of({0}) + R"({"format":1,"job":"topics","problem":{"topics":"100"},"ranks":1,)"
                              R"("step":9223372036854775807,"values":{"a":"b"}})");  // found
-  const std::string part = content_of(folder.path() + "/part-7-0-of-1");
+  const std::string part = read_file(folder.path().string() + "/part-7-0-of-1").text;
   corpus.add(bytes_of({1}) + part.substr(0, part.size() - 8));
   corpus.add(bytes_of({2}) + part);
 }
@@ -119,8 +115,8 @@ void lbfgs_seeds(Corpus corpus) {
                     .least_gradient = 0.01,
                     .slots = {2, 0, 1},
                     .started = true};
-  write_manifest(folder.path(), manifest);
-  std::string text = content_of(folder.path() + "/lbfgs.txt");
+  write_manifest(folder.path().string(), manifest);
+  std::string text = read_file(folder.path().string() + "/lbfgs.txt").text;
   corpus.add(bytes_of({0}) + text);
   text.resize(text.rfind("hash "));
   corpus.add(bytes_of({1}) + text);

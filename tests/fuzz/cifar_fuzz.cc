@@ -1,36 +1,16 @@
 // Reads any bytes as the batches and the names of classes of CIFAR-10 or CIFAR-100. The reader must refuse
 // them with a DataError, or return labels within range and pixels for each.
-#include <stdlib.h>
-
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "starling/base/error.h"
 #include "starling/data/formats/cifar.h"
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/memory_folder.h"
 
 namespace starling {
 namespace {
-
-void write(const std::filesystem::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
-// A folder of this process. It is removed when the process ends normally.
-struct Folder {
-  Folder() {
-    std::string pattern = std::filesystem::exists("/dev/shm") ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
-    require_property(::mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::filesystem::path path;
-};
 
 void check(const ImageStore& images) {
   std::vector<uint8_t> pixels(images.shape().bytes());
@@ -45,25 +25,25 @@ void check(const ImageStore& images) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace starling;
-  static const Folder folders[2];
+  static const MemoryFolder folders[2];
   FuzzInput input(data, size);
   const bool hundred = input.byte() % 2 == 1;
-  const std::filesystem::path& folder = folders[hundred ? 1 : 0].path;
+  const MemoryFolder& folder = folders[hundred ? 1 : 0];
   const std::string names = input.text(input.byte());
   const std::string records = input.text(size);
   if (hundred) {
-    write(folder / "fine_label_names.txt", names);
-    write(folder / "train.bin", records);
+    folder.write("fine_label_names.txt", names);
+    folder.write("train.bin", records);
   } else {
-    write(folder / "batches.meta.txt", names);
-    for (const char* part : {"1", "2", "3", "4", "5"}) {
-      if (*part == '1' || !std::filesystem::exists(folder / ("data_batch_" + std::string(part) + ".bin")))
-        write(folder / ("data_batch_" + std::string(part) + ".bin"),
-              *part == '1' ? records : std::string(3073, '\3'));
+    folder.write("batches.meta.txt", names);
+    for (const char part : {'1', '2', '3', '4', '5'}) {
+      const std::string name = std::string("data_batch_") + part + ".bin";
+      if (part == '1' || !std::filesystem::exists(folder.path() / name))
+        folder.write(name, part == '1' ? records : std::string(3073, '\3'));
     }
   }
   try {
-    const ImageParts parts = open_cifar(folder.string());
+    const ImageParts parts = open_cifar(folder.path().string());
     require_property(parts.train != nullptr && parts.test == nullptr);
     check(*parts.train);
   } catch (const DataError&) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "starling/base/read_file.h"
 #include "starling/comm/recorder/flight_recorder.h"
 #include "starling/compress/compressed_file.h"
 #include "starling/data/formats/idx.h"
@@ -20,11 +21,6 @@
 
 namespace starling {
 namespace {
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::string gzipped(const std::string& bytes) {
   z_stream stream{};
@@ -132,7 +128,7 @@ void idx_seeds(const std::filesystem::path& root, const std::filesystem::path& f
   write_idx_images(folder / "images", {4, 3, std::vector<uint8_t>(24, 7)});
   write_idx_labels(folder / "labels", {1, 2, 3});
   for (const int kind : {0, 1}) {
-    const std::string file = read_file(folder / (kind == 0 ? "images" : "labels"));
+    const std::string file = read_file((folder / (kind == 0 ? "images" : "labels")).string()).text;
     corpus.add(bytes_of({kind}) + file);
     corpus.add(bytes_of({kind}) + gzipped(file));
   }
@@ -256,7 +252,7 @@ void recorder_seeds(const std::filesystem::path& root, const std::filesystem::pa
           {.kind = CollectiveKind::kAllReduce, .bytes = 64, .sequence = static_cast<uint64_t>(2 + rank)});
       recorder.begin_wait(world, 1 - rank, 3, 5);
     }
-    const std::string file = read_file(path);
+    const std::string file = read_file(path.string()).text;
     const size_t names = offsetof(RecorderHeader, names);
     both += bytes_of({0, 120}) + file.substr(8, 128) + bytes_of({16}) + file.substr(names, 16);
     for (int at = 1; at <= 3; ++at)

@@ -6,6 +6,7 @@
 
 #include "starling/base/byte_hash.h"
 #include "starling/base/error.h"
+#include "starling/base/json_depth.h"
 #include "starling/job/job_checkpoint.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/job_folder.h"
@@ -15,7 +16,7 @@ namespace starling {
 namespace {
 
 JobCheckpointOptions options_of(const JobFolder& folder) {
-  return {.folder = folder.path(), .job = "topics", .problem = {{"topics", "100"}}};
+  return {.folder = folder.path().string(), .job = "topics", .problem = {{"topics", "100"}}};
 }
 
 void read_manifest(const JobFolder& folder, const std::string& text) {

@@ -1,42 +1,26 @@
 // Reads any bytes as lbfgs.txt or as a rank's part of a checkpoint of L-BFGS. The readers must refuse them
 // with an Error, or return a state that is equal after writing and reading. Most inputs get the right hash.
 #include <fmt/format.h>
-#include <stdlib.h>
 
-#include <bit>
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <span>
 #include <string>
 
 #include "starling/base/byte_hash.h"
 #include "starling/base/error.h"
-#include "starling/base/keyed_random.h"
+#include "starling/base/read_file.h"
 #include "starling/lbfgs/lbfgs_checkpoint.h"
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/memory_folder.h"
 
 namespace starling {
 namespace {
 
 constexpr int kMemory = 2;
 constexpr int64_t kElements = 5;
-
-// A folder in memory. It is removed when the process ends normally.
-struct Folder {
-  Folder() {
-    std::string pattern = std::filesystem::exists("/dev/shm") ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
-    require_property(::mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  void write(const std::string& name, const std::string& content) const {
-    std::ofstream(path + "/" + name, std::ios::binary) << content;
-  }
-  std::string path;
-};
+constexpr VectorId kSaved[] = {kPoint, kGradient, s_of(0), y_of(0), s_of(1), y_of(1)};
 
 bool is_equal(const LbfgsManifest& a, const LbfgsManifest& b) {
   const MinimizeState &s = a.state, &t = b.state;
@@ -48,10 +32,10 @@ bool is_equal(const LbfgsManifest& a, const LbfgsManifest& b) {
          s.started == t.started;
 }
 
-void read_text(const Folder& folder, const std::string& text) {
+void read_text(const MemoryFolder& folder, const std::string& text) {
   folder.write("lbfgs.txt", text);
   try {
-    const auto read = read_manifest(folder.path);
+    const auto read = read_manifest(folder.path().string());
     require_property(read.has_value());
     const MinimizeState& state = read->state;
     require_property(read->elements >= 0 && read->ranks >= 1 && read->memory >= 1);
@@ -59,8 +43,8 @@ void read_text(const Folder& folder, const std::string& text) {
     require_property(state.evaluations >= 0 && state.evaluations <= int64_t{1} << 53);
     require_property(std::ssize(state.slots) <= read->memory);
     for (const int slot : state.slots) require_property(slot >= 0 && slot < read->memory);
-    write_manifest(folder.path, *read);
-    const auto again = read_manifest(folder.path);
+    write_manifest(folder.path().string(), *read);
+    const auto again = read_manifest(folder.path().string());
     require_property(again && is_equal(*again, *read));
   } catch (const Error& error) {
     require_property(error.code() == ErrorCode::kCheckpoint);
@@ -69,44 +53,37 @@ void read_text(const Folder& folder, const std::string& text) {
 
 // Reads parts that the input fills. The heads, the lengths and the hashes are right unless the input damages
 // them.
-void read_parts(FuzzInput& input, const Folder& folder) {
+void read_parts(FuzzInput& input, const MemoryFolder& folder) {
   const int ranks = 1 + input.byte() % 3;
   const int cut = input.byte();
   for (int rank = 0; rank < ranks; ++rank) {
-    const CheckpointPlace place{folder.path, 3, ranks, rank};
-    const VectorSlice slice = slice_of_shard(kElements, ranks, rank);
-    const auto numbers = static_cast<size_t>((2 + 2 * kMemory) * slice.size());
-    std::string bytes = input.text(8 * numbers);
-    bytes.resize(8 * numbers);
-    uint64_t hash = kGolden;
-    for (size_t i = 0; i < numbers; ++i) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytes.data() + 8 * i, 8);
-      hash = mix64(hash + kGolden + word);
+    const CheckpointPlace place{folder.path().string(), 3, ranks, rank};
+    VectorShard shard(kElements, ranks, rank, kMemory);
+    for (const VectorId id : kSaved) {
+      const auto values = std::as_writable_bytes(shard.vector(id));
+      const std::string bytes = input.text(values.size());
+      std::memcpy(values.data(), bytes.data(), bytes.size());
     }
-    const uint64_t head[] = {0x31304246474c5453,
-                             3,
-                             kElements,
-                             static_cast<uint64_t>(slice.begin),
-                             static_cast<uint64_t>(slice.end),
-                             kMemory};
-    std::string file(reinterpret_cast<const char*>(head), sizeof(head));
-    file += bytes;
-    file.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
-    if (cut >= 250 && !file.empty()) file.resize(file.size() - std::min<size_t>(file.size(), input.byte()));
-    if (cut >= 240 && cut < 250 && !file.empty()) file[input.byte() % file.size()] ^= 1;
-    std::ofstream(place.file(), std::ios::binary) << file;
+    write_checkpoint_part(place, shard, kMemory);
+    if (cut < 240) continue;
+    std::string file = read_file(place.file()).text;
+    if (cut >= 250) {
+      file.resize(file.size() - std::min<size_t>(file.size(), input.byte()));
+    } else {
+      file[input.byte() % file.size()] ^= 1;
+    }
+    folder.write(std::filesystem::path(place.file()).filename().string(), file);
   }
   const int own_ranks = 1 + input.byte() % 3, own = input.byte() % own_ranks;
   VectorShard shard(kElements, own_ranks, own, kMemory);
   try {
-    read_checkpoint_parts(folder.path, 3, ranks, shard, kElements, kMemory);
+    read_checkpoint_parts(folder.path().string(), 3, ranks, shard, kElements, kMemory);
     // The parts of one rank are equal after writing and reading.
     if (own_ranks > 1) return;
-    write_checkpoint_part({folder.path, 3, 1, 0}, shard, kMemory);
+    write_checkpoint_part({folder.path().string(), 3, 1, 0}, shard, kMemory);
     VectorShard again(kElements, 1, 0, kMemory);
-    read_checkpoint_parts(folder.path, 3, 1, again, kElements, kMemory);
-    for (VectorId id = kFirstPair; id < s_of(kMemory); ++id)
+    read_checkpoint_parts(folder.path().string(), 3, 1, again, kElements, kMemory);
+    for (const VectorId id : kSaved)
       require_property(std::memcmp(again.vector(id).data(), shard.vector(id).data(), 8 * kElements) == 0);
   } catch (const Error& error) {
     require_property(error.code() == ErrorCode::kCheckpoint && cut >= 240);
@@ -118,7 +95,7 @@ void read_parts(FuzzInput& input, const Folder& folder) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace starling;
-  static const Folder folder;
+  static const MemoryFolder folder;
   FuzzInput input(data, size);
   const int kind = input.byte() % 3;
   if (kind == 2) {

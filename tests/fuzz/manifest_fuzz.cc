@@ -2,41 +2,31 @@
 // files that are in the folder with the size and the hash that the manifest gives. A text that is JSON is
 // read a second time with the right hash of the manifest, without which the reader refuses version 2 early.
 #include <fmt/format.h>
-#include <stdlib.h>
 #include <xxhash.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "starling/base/json_depth.h"
 #include "starling/train/checkpoint_folder.h"
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/memory_folder.h"
 
 namespace starling {
 namespace {
 
-// A folder with two files of a checkpoint. It is removed when the process ends normally.
-struct Checkpoint {
+// A folder with two files of a checkpoint.
+struct Checkpoint : MemoryFolder {
   Checkpoint() {
-    std::string pattern = std::filesystem::exists("/dev/shm") ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
-    require_property(::mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-    std::ofstream(path / "state.json") << "{}\n";
-    std::ofstream(path / "model.safetensors") << "model";
+    write("state.json", "{}\n");
+    write("model.safetensors", "model");
   }
-  ~Checkpoint() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::filesystem::path path;
 };
 
 void read_manifest(const Checkpoint& checkpoint, const std::string& text, bool right_hash) {
-  std::ofstream(checkpoint.path / "manifest.json", std::ios::binary) << text;
-  const CheckpointCheck sizes = check_checkpoint(checkpoint.path, false);
-  const CheckpointCheck hashes = check_checkpoint(checkpoint.path, true);
+  checkpoint.write("manifest.json", text);
+  const CheckpointCheck sizes = check_checkpoint(checkpoint.path(), false);
+  const CheckpointCheck hashes = check_checkpoint(checkpoint.path(), true);
   require_property(sizes.whole() || !hashes.whole());
   require_property(sizes.version == hashes.version && sizes.newer == hashes.newer);
   require_property(!sizes.newer || sizes.damage.empty());

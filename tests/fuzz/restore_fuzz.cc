@@ -37,7 +37,7 @@ constexpr std::array kValues = {"l1",         "bound",      "updates", "passes",
 // The files of one kind of job. They are written once by the job itself, and then replaced for each input.
 struct Job {
   explicit Job(const std::function<void(const std::string& folder)>& save) {
-    save(folder.path());
+    save(folder.path().string());
     manifest = folder.manifest();
   }
   // Replaces the checkpoint: its step, its ranks and, for each array or scalar, a name and a content.
@@ -99,7 +99,7 @@ void resume_topics(FuzzInput& input) {
     TopicCheckpoint(options, parts).save(1, documents);
   });
   job.replace(input);
-  options.checkpoint = job.folder.path();
+  options.checkpoint = job.folder.path().string();
   Documents documents(corpus, 3);
   TopicCheckpoint checkpoint(options, parts);
   require_property(checkpoint.resume(documents) >= 0);
@@ -131,7 +131,7 @@ void resume_lasso(FuzzInput& input) {
     job = std::make_unique<Job>([&](const std::string& folder) { solve(folder, schedule, 3); });
   }
   job->replace(input);
-  const LassoResult result = solve(job->folder.path(), schedule, 12);
+  const LassoResult result = solve(job->folder.path().string(), schedule, 12);
   require_property(result.weights.size() == 3);
 }
 
@@ -174,7 +174,7 @@ void resume_chain(FuzzInput& input, Sampler sampler) {
     });
   }
   jobs[index]->replace(input);
-  options.checkpoint = jobs[index]->folder.path();
+  options.checkpoint = jobs[index]->folder.path().string();
   each([&](Chain& chain, DrawsCheckpoint& checkpoint) {
     PosteriorDraws draws{2, {}};
     const int64_t transitions = checkpoint.load(chain, draws);
@@ -219,7 +219,7 @@ void resume_factors(FuzzInput& input, FactorForm form) {
     });
   }
   job->replace(input);
-  parts.checkpoint = job->folder.path();
+  parts.checkpoint = job->folder.path().string();
   FactorCheckpoint<T> checkpoint(options, parts, form, stripe);
   require_property(checkpoint.resume(factors, &priority.progress()) >= 0);
   priority.begin_epoch(0, 1, factors.w);
