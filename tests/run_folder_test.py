@@ -66,6 +66,34 @@ class RunFolder(ProgramTest):
         self.assertEqual(self.folders(), ["step-000010", "step-000020"])
         self.assertTrue(os.path.exists(self.path("run/checkpoints.1/step-000060/manifest.json")))
 
+    def test_checkpoints_that_cannot_be_read_are_not_called_damaged(self):
+        self.first_run()
+        before = self.folders()
+        for name in before:
+            manifest = self.path(f"run/checkpoints/{name}/manifest.json")
+            os.rename(manifest, manifest + ".kept")
+            os.mkdir(manifest)  # read(2) fails, as on a disk with an error
+        _, err = self.train(*RUN, "--steps", 5, status=5)
+        self.assertIn("Start again when the files can be read", err)
+        for word in ("damaged", "never", "unchanged"):
+            self.assertNotIn(word, err)
+        self.assertEqual(self.folders(), before)
+        for command in ("ls", "verify"):
+            events, _ = self.run_program("ckpt", command, self.path("run"), "--json", status=0 if command == "ls" else 5)
+            problems = [e["problem"] for e in events if e["event"] == "checkpoint"]
+            self.assertEqual(len(problems), 2)
+            for problem in problems:
+                self.assertIn("cannot be read now: Is a directory", problem)
+                self.assertNotIn("damaged", problem)
+        _, err = self.run_program("ckpt", "export", self.path("run"), self.path("x.pt"), status=5)
+        self.assertIn("cannot be read now", err)
+        for name in before:
+            manifest = self.path(f"run/checkpoints/{name}/manifest.json")
+            os.rmdir(manifest)
+            os.rename(manifest + ".kept", manifest)
+        events, _ = self.train(*RUN, "--steps", 62)
+        self.assertEqual(next(e for e in events if "first_step" in e)["first_step"], 60)
+
     def test_a_run_below_a_damaged_checkpoint_keeps_its_own(self):
         whole, _ = self.first_run()
         flip(self.folder(60))

@@ -23,6 +23,13 @@ namespace {
                     "give a folder such as runs/NAME or runs/NAME/checkpoints/step-000100");
 }
 
+[[noreturn]] void refuse_passed(const fs::path& path, const std::vector<PassedCheckpoint>& passed) {
+  throw Error(
+      ErrorCode::kCheckpoint,
+      fmt::format("{}. {} has no whole checkpoint. `starling ckpt verify {}` shows what is wrong with each",
+                  passed.front().text, path.string(), path.string()));
+}
+
 bool is_checkpoint(const fs::path& path) {
   return fs::exists(path / "manifest.json") || fs::exists(path / "state.json");
 }
@@ -49,7 +56,9 @@ int64_t step_of(const fs::path& folder) {
 // Returns the folder of the checkpoint at `path`.
 fs::path folder_at(const fs::path& path) {
   if (is_checkpoint(path)) return path;
-  const auto newest = newest_whole(path, nullptr);
+  std::vector<PassedCheckpoint> passed;
+  const auto newest = newest_whole(path, &passed);
+  if (!newest && !passed.empty()) refuse_passed(path, passed);
   if (!newest) refuse(path);
   return newest->path;
 }

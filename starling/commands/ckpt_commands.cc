@@ -15,9 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 std::string state_of(const CheckpointEntry& entry, bool hashes) {
-  if (entry.check.newer)
-    return fmt::format("written by a newer Starling (format version {})", entry.check.version);
-  if (!entry.check.whole()) return "damaged: " + entry.check.damage;
+  if (!entry.check.whole()) return entry.check.problem();
   return hashes ? "whole, all hashes match" : "complete";
 }
 

@@ -33,6 +33,13 @@ constexpr char kSeparator = '/';  // stands between a tensor's name and its stat
                   folder.string(), check.version, newest_checkpoint_version()));
 }
 
+[[noreturn]] void refuse_unreadable(const std::string& why) {
+  throw Error(ErrorCode::kCheckpoint,
+              fmt::format("{}. The checkpoint may be whole. Start again when the file can be read, or give "
+                          "another checkpoint by --resume PATH",
+                          why));
+}
+
 json slice_to_json(const std::string& name, const StoredTensor& tensor) {
   const auto shape = tensor.value.sizes().vec();
   return {{"name", name},
@@ -136,13 +143,13 @@ fs::path write_checkpoint(const fs::path& run_dir, const CheckpointState& state,
   return path;
 }
 
-std::optional<CheckpointFolder> newest_whole(const fs::path& run_dir, std::vector<std::string>* warnings) {
+std::optional<CheckpointFolder> newest_whole(const fs::path& run_dir, std::vector<PassedCheckpoint>* passed) {
   for (auto& folder : list_checkpoints(run_dir)) {
     const CheckpointCheck check = check_checkpoint(folder.path);
     if (check.newer) refuse_newer(folder.path, check);
     if (check.whole()) return folder;
-    if (warnings != nullptr)
-      warnings->push_back(fmt::format("{}: not a whole checkpoint ({})", folder.path.string(), check.damage));
+    if (passed != nullptr)
+      passed->push_back({fmt::format("{}: {}", folder.path.string(), check.problem()), check.unreadable});
   }
   return std::nullopt;
 }
@@ -150,7 +157,8 @@ std::optional<CheckpointFolder> newest_whole(const fs::path& run_dir, std::vecto
 CheckpointState read_checkpoint(const fs::path& folder) {
   const CheckpointCheck check = check_checkpoint(folder);
   if (check.newer) refuse_newer(folder, check);
-  if (!check.whole()) fail(folder, "not a whole checkpoint (" + check.damage + ")");
+  if (check.unreadable) refuse_unreadable(check.damage);
+  if (!check.whole()) fail(folder, check.problem());
   CheckpointState state;
   state.lineage = check.lineage;
   try {

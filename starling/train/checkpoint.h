@@ -58,16 +58,23 @@ struct CheckpointOptions {
 std::filesystem::path write_checkpoint(const std::filesystem::path& run_dir, const CheckpointState& state,
                                        const CheckpointOptions& options = {});
 
+// A checkpoint that newest_whole() did not take.
+struct PassedCheckpoint {
+  std::string text;         // its path and why it cannot be used
+  bool unreadable = false;  // a file cannot be read now; the checkpoint may be whole
+};
+
 // Returns the newest checkpoint in run_dir all of whose files match their hashes. Returns nothing if there is
-// none. Adds one message to `warnings`, which may be null, for each newer checkpoint that is torn or damaged.
-// Errors: Error (kCheckpoint) if the newest checkpoint that is not damaged has a newer format version.
+// none. Adds each newer checkpoint, which is torn, is damaged or cannot be read now, to `passed`, which may
+// be null. Errors: Error (kCheckpoint) if the newest checkpoint that is not damaged has a newer format
+// version.
 std::optional<CheckpointFolder> newest_whole(const std::filesystem::path& run_dir,
-                                             std::vector<std::string>* warnings);
+                                             std::vector<PassedCheckpoint>* passed);
 
 // Reads a checkpoint. The tensors are views of the mapped files. On a file system that does not keep deleted
 // files open, copy them before the folder may be removed. Errors: Error (kCheckpoint) that names the folder
-// and the problem if the checkpoint is torn, damaged or malformed, or has a newer format version. ConfigError
-// if its configuration has a key or a value that this program does not know.
+// and the problem if the checkpoint is torn, damaged or malformed, cannot be read now, or has a newer format
+// version. ConfigError if its configuration has a key or a value that this program does not know.
 CheckpointState read_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace starling

@@ -28,6 +28,7 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kWriting = ".writing-";
 constexpr std::string_view kOld = ".old-";
+constexpr std::string_view kReplaced = ".replaced-";
 constexpr std::string_view kDamaged = "damaged-";
 constexpr std::string_view kAside = "aside-";
 constexpr std::string_view kPrune = "prune";
@@ -40,6 +41,11 @@ constexpr int64_t kVersion = 2;
   throw Error(ErrorCode::kCheckpoint,
               fmt::format("{}: cannot {}: {}; {}checkpoints written before are unchanged", path.string(),
                           what, std::strerror(error), full ? "free space or give another folder; " : ""));
+}
+
+[[noreturn]] void fail_reading(const fs::path& path, int error) {
+  throw Error(ErrorCode::kCheckpoint,
+              fmt::format("{}: cannot be read now: {}", path.string(), std::strerror(error)));
 }
 
 void sync_folder(const fs::path& path) {
@@ -63,12 +69,12 @@ std::string hash_of(const fs::path& path) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(state.get());
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) fail(path, "read", errno);
+  if (!fd.valid()) fail_reading(path, errno);
   std::vector<char> buffer(size_t{1} << 20);
   for (;;) {
     const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path, "read", errno);
+    if (n < 0) fail_reading(path, errno);
     if (n == 0) break;
     XXH3_128bits_update(state.get(), buffer.data(), static_cast<size_t>(n));
   }
@@ -76,18 +82,27 @@ std::string hash_of(const fs::path& path) {
 }
 
 // Renames `from` to `to`. If `to` exists, it gets the name of `from`. This is one atomic step if the file
-// system supports it.
-void exchange(const fs::path& from, const fs::path& to) {
+// system supports it. Otherwise `to` is called .replaced-NAME meanwhile, and remove_leftovers() gives it its
+// name back if the process ends there.
+void exchange(const fs::path& from, const fs::path& to, const IoStep& before) {
   if (!fs::exists(to)) {
     if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "rename the new folder to it", errno);
     return;
   }
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS) fail(to, "replace it by the new folder", errno);
-  const fs::path aside = to.parent_path() / (std::string(kOld) + to.filename().string());
-  if (::rename(to.c_str(), aside.c_str()) != 0 || ::rename(from.c_str(), to.c_str()) != 0 ||
-      ::rename(aside.c_str(), from.c_str()) != 0)
-    fail(to, "replace it by the new folder", errno);
+  const fs::path aside = to.parent_path() / (std::string(kReplaced) + to.filename().string());
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);
+  if (::rename(to.c_str(), aside.c_str()) != 0) fail(to, "replace it by the new folder", errno);
+  try {
+    if (before) before("replace");
+    if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "replace it by the new folder", errno);
+  } catch (...) {
+    ::rename(aside.c_str(), to.c_str());
+    throw;
+  }
+  ::rename(aside.c_str(), from.c_str());  // remove_leftovers() removes it otherwise
 }
 
 bool begins_with(const std::string& name, std::string_view prefix) {
@@ -121,7 +136,7 @@ std::string damage_of_file(const fs::path& folder, const std::string& name, cons
   std::error_code error;
   const auto size = fs::file_size(folder / name, error);
   if (is_missing(error.value())) return fmt::format("{} is missing", name);
-  if (error) fail(folder / name, "read", error.value());
+  if (error) fail_reading(folder / name, error.value());
   if (size != integer_of<uint64_t>(entry.at("bytes")))
     return fmt::format("{} has {} bytes, the manifest says {}", name, size,
                        integer_of<uint64_t>(entry.at("bytes")));
@@ -171,9 +186,7 @@ void rename_foreign(const fs::path& folder, const Say& say) {
 
 void rename_unreadable(const fs::path& folder, const std::string& why, const Say& say) {
   const fs::path to = rename_with(kAside, folder);
-  if (say)
-    say(fmt::format("{} was renamed to {}, because it cannot be read ({})", folder.string(),
-                    to.filename().string(), why));
+  if (say) say(fmt::format("{} was renamed to {}: {}", folder.string(), to.filename().string(), why));
 }
 
 // Returns the epoch in the name of a temporary folder, .writing-step-000100-EPOCH-PID, or 0 if there is none.
@@ -229,7 +242,7 @@ CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
     return check;
   }
   try {
-    if (file.error != 0) fail(folder / kManifest, "read", file.error);
+    if (file.error != 0) fail_reading(folder / kManifest, file.error);
     const auto manifest = parse_shallow<nlohmann::json>(file.text, kDeepestJson);
     check.damage = damage_of_manifest(manifest, check);
     if (!check.damage.empty() || check.newer) return check;
@@ -245,6 +258,11 @@ CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
     check.unreadable = true;
   }
   return check;
+}
+
+std::string CheckpointCheck::problem() const {
+  if (newer) return fmt::format("written by a newer Starling (format version {})", version);
+  return unreadable || damage.empty() ? damage : "damaged: " + damage;
 }
 
 int64_t newest_checkpoint_version() {
@@ -265,13 +283,23 @@ void set_aside_above(const fs::path& run_dir, int64_t step, const Say& say) {
 }
 
 void remove_leftovers(const fs::path& run_dir, const IoStep& before, int64_t epoch) {
-  std::vector<fs::path> left;
+  std::vector<fs::path> left, replaced;
   std::error_code error;
   for (fs::directory_iterator it(run_dir / "checkpoints", error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
     const bool writing = begins_with(name, kWriting) && epoch_of_writer(name) <= epoch;
     if (writing || begins_with(name, kOld)) left.push_back(it->path());
+    if (begins_with(name, kReplaced)) replaced.push_back(it->path());
+  }
+  for (const auto& path : replaced) {
+    const fs::path to = path.parent_path() / path.filename().string().substr(kReplaced.size());
+    if (before) before(kPrune);
+    if (fs::exists(to)) {
+      remove_folder(path);
+    } else if (::rename(path.c_str(), to.c_str()) != 0) {
+      fail(to, "give it its name back", errno);
+    }
   }
   for (const auto& path : left) {
     if (before) before(kPrune);
@@ -346,7 +374,7 @@ fs::path CheckpointFolderWriter::commit(const Say& say) {
     const fs::path path = temporary_ / name;
     std::error_code error;
     const uint64_t bytes = fs::file_size(path, error);
-    if (error) fail(path, "read", error.value());
+    if (error) fail_reading(path, error.value());
     manifest["files"][name] = {{"bytes", bytes}, {"xxh3", hash_of(path)}};
   }
   manifest[kManifestHash] = hash_of_manifest(manifest);
@@ -362,7 +390,7 @@ fs::path CheckpointFolderWriter::commit(const Say& say) {
     else if (other && !lineage_.holds(there.lineage, step_))
       rename_foreign(final_, say);
   }
-  exchange(temporary_, final_);
+  exchange(temporary_, final_, before_);
   sync_folder(final_.parent_path());
   remove_folder(temporary_);  // the folder that had the name before, if there was one
   temporary_.clear();

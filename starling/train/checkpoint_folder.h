@@ -26,7 +26,9 @@
 namespace starling {
 
 // A function that is called before each step of writing, with the step's name ("model.safetensors",
-// "manifest.json", "rename", "prune"). Tests end the process or throw in it. May be empty.
+// "manifest.json", "rename", "replace", "prune"). "replace" comes only on file systems that cannot exchange
+// two folders, while the replaced folder has no name of a checkpoint. Tests end the process or throw in it.
+// May be empty.
 using IoStep = std::function<void(std::string_view step)>;
 
 // A checkpoint's step and folder.
@@ -54,6 +56,9 @@ struct CheckpointCheck {
   int64_t version = 0;      // its format version, 0 if the manifest cannot be read
   Lineage lineage;          // empty if unknown
   bool whole() const { return damage.empty() && !newer; }
+  // Returns why it cannot be used, in words that tell damage from what cannot be read now. Empty if it is
+  // whole.
+  std::string problem() const;
 };
 
 // Checks a checkpoint. If `hashes` is false, the function compares only the sizes of its files.
@@ -77,7 +82,8 @@ void set_aside_above(const std::filesystem::path& run_dir, int64_t step, const S
 // deleting. A writer that was only suspended fails when it continues. Only the holder of the run folder's
 // lock may call this function. `before` is called before each removal, with the step "prune". It throws if
 // another process has taken the lock, and nothing more is removed then. Temporary folders of a writer with a
-// higher epoch of the lock than `epoch` stay: that writer is a later holder.
+// higher epoch of the lock than `epoch` stay: that writer is a later holder. A checkpoint that a killed
+// writer was replacing gets its name back. Errors: Error (kCheckpoint) if it cannot be renamed.
 void remove_leftovers(const std::filesystem::path& run_dir, const IoStep& before = {},
                       int64_t epoch = std::numeric_limits<int64_t>::max());
 

@@ -4,13 +4,19 @@
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstddef>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -66,8 +72,8 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.equal(b);
 }
 
-int64_t newest_step(const fs::path& run, std::vector<std::string>* warnings = nullptr) {
-  const auto found = newest_whole(run, warnings);
+int64_t newest_step(const fs::path& run, std::vector<PassedCheckpoint>* passed = nullptr) {
+  const auto found = newest_whole(run, passed);
   return found ? found->step : -1;
 }
 
@@ -187,8 +193,7 @@ TEST(Checkpoint, ANewerFormatIsRefused) {
   newer["version"] = newest_checkpoint_version() + 1;
   newer.erase("manifest_xxh3");  // checkpoint_folder_test.cc has the case of a hash
   write_bytes(manifest, newer.dump());
-  std::vector<std::string> warnings;
-  EXPECT_THAT(error_of([&] { newest_whole(run.path(), &warnings); }),
+  EXPECT_THAT(error_of([&] { newest_whole(run.path(), nullptr); }),
               HasSubstr("the checkpoint is newer than this Starling"));
   EXPECT_THAT(error_of([&] { read_checkpoint(checkpoint_path(run.path(), 20)); }), HasSubstr("newer"));
   write_checkpoint(run.path(), state_at(30), keeping(1));
@@ -225,9 +230,9 @@ TEST(Checkpoint, WritingAStepAgainReplacesIt) {
 
 TEST(Checkpoint, NoFolderIsNoCheckpoint) {
   const TempDir run;
-  std::vector<std::string> warnings;
-  EXPECT_EQ(newest_step(run.path() / "absent", &warnings), -1);
-  EXPECT_TRUE(warnings.empty());
+  std::vector<PassedCheckpoint> passed;
+  EXPECT_EQ(newest_step(run.path() / "absent", &passed), -1);
+  EXPECT_TRUE(passed.empty());
 }
 
 // Damages one file of the newest checkpoint in three ways. The checkpoint before must be found, and the
@@ -240,12 +245,13 @@ class TornCheckpoint : public testing::TestWithParam<std::string> {
     file_ = checkpoint_path(run_.path(), 20) / GetParam();
     ASSERT_TRUE(fs::exists(file_));
   }
-  void expect_skipped() {
-    std::vector<std::string> warnings;
-    EXPECT_EQ(newest_step(run_.path(), &warnings), 10);
-    ASSERT_EQ(warnings.size(), 1u);
-    EXPECT_THAT(warnings[0], testing::AllOf(HasSubstr("step-000020"), HasSubstr("not a whole checkpoint"),
-                                            HasSubstr(GetParam())));
+  void expect_skipped(const std::string& why = "damaged: ", bool unreadable = false) {
+    std::vector<PassedCheckpoint> passed;
+    EXPECT_EQ(newest_step(run_.path(), &passed), 10);
+    ASSERT_EQ(passed.size(), 1u);
+    EXPECT_THAT(passed[0].text,
+                testing::AllOf(HasSubstr("step-000020"), HasSubstr(why), HasSubstr(GetParam())));
+    EXPECT_EQ(passed[0].unreadable, unreadable);
     EXPECT_THROW(read_checkpoint(checkpoint_path(run_.path(), 20)), Error);
     EXPECT_EQ(read_checkpoint(checkpoint_path(run_.path(), 10)).step, 10);
   }
@@ -269,17 +275,17 @@ TEST_P(TornCheckpoint, OneBitFlipped) {
   const size_t at = manifest ? bytes.find("xxh3\": \"") + 8 : bytes.size() - 1;  // in a hash
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   std::ofstream(file_, std::ios::binary) << bytes;  // in place, as a bad disk would
-  std::vector<std::string> warnings;
-  EXPECT_EQ(newest_step(run_.path(), &warnings), 10);
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0], HasSubstr("does not have the manifest's hash"));
+  std::vector<PassedCheckpoint> passed;
+  EXPECT_EQ(newest_step(run_.path(), &passed), 10);
+  ASSERT_EQ(passed.size(), 1u);
+  EXPECT_THAT(passed[0].text, HasSubstr("does not have the manifest's hash"));
 }
 
 // A folder in the file's place lets read(2) fail, as a disk with an error does.
 TEST_P(TornCheckpoint, Unreadable) {
   fs::remove(file_);
   fs::create_directory(file_);
-  expect_skipped();
+  expect_skipped("cannot be read now", true);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryFile, TornCheckpoint,
@@ -324,12 +330,65 @@ TEST(Checkpoint, KilledAtAnyStepLeavesAWholeOne) {
                 }),
                 -SIGKILL);
       const bool renamed = std::string(at) == "prune";
-      std::vector<std::string> warnings;
-      ASSERT_EQ(newest_step(run.path(), &warnings), renamed || again ? 20 : 10) << at;
-      EXPECT_TRUE(warnings.empty()) << warnings[0];
+      std::vector<PassedCheckpoint> passed;
+      ASSERT_EQ(newest_step(run.path(), &passed), renamed || again ? 20 : 10) << at;
+      EXPECT_TRUE(passed.empty()) << passed[0].text;
       write_checkpoint(run.path(), state_at(30), keeping(1));  // the leftovers are removed too
       EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000030")) << at;
     }
+}
+
+// From now on, this process cannot exchange two folders in one step, as on NFS.
+void refuse_to_exchange() {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter = {static_cast<unsigned short>(std::size(code)), code};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    ::_exit(98);
+}
+
+// Writes step 20 anew in a process that cannot exchange folders. Returns the exit status of the process.
+int replace_by_renames(const fs::path& run, const IoStep& before) {
+  return in_child([&] {
+    refuse_to_exchange();
+    CheckpointState state = state_at(20);
+    state.seed = 5;
+    write_checkpoint(run, state, keeping(2, before));
+    return 0;
+  });
+}
+
+TEST(Checkpoint, IsReplacedWhereFoldersCannotBeExchanged) {
+  const TempDir run;
+  write_checkpoint(run.path(), state_at(20), keeping(2));
+  ASSERT_EQ(replace_by_renames(run.path(), {}), 0);
+  EXPECT_EQ(read_checkpoint(checkpoint_path(run.path(), 20)).seed, 5u);
+  EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000020"));
+}
+
+// The former checkpoint has no name of a checkpoint while the new one takes its place. It is not lost then.
+TEST(Checkpoint, TheReplacedOneGetsItsNameBack) {
+  for (const bool killed : {true, false}) {
+    const TempDir run;
+    write_checkpoint(run.path(), state_at(20), keeping(2));
+    ASSERT_EQ(replace_by_renames(run.path(),
+                                 [&](std::string_view step) {
+                                   if (step != "replace") return;
+                                   if (killed) ::raise(SIGKILL);
+                                   throw Error(ErrorCode::kCheckpoint, "as if");
+                                 }),
+              killed ? -SIGKILL : 42);
+    EXPECT_EQ(newest_step(run.path()), killed ? -1 : 20);
+    remove_leftovers(run.path());
+    EXPECT_EQ(newest_step(run.path()), 20);
+    EXPECT_NE(read_checkpoint(checkpoint_path(run.path(), 20)).seed, 5u);
+    EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000020"));
+  }
 }
 
 // A holder that was suspended while it pruned is not the holder any more.
@@ -364,7 +423,17 @@ TEST(Checkpoint, OneThatCannotBeReadKeepsItsName) {
   const CheckpointCheck check = check_checkpoint(manifest.parent_path());
   EXPECT_THAT(check.damage, testing::AllOf(HasSubstr(manifest.string()), HasSubstr("symbolic links")));
   EXPECT_TRUE(check.unreadable);
+  EXPECT_THAT(check.problem(),
+              testing::AllOf(HasSubstr("cannot be read now"), testing::Not(HasSubstr("damaged")),
+                             testing::Not(HasSubstr("unchanged"))));
+  std::vector<PassedCheckpoint> passed;
+  EXPECT_EQ(newest_step(run.path(), &passed), -1);
+  ASSERT_EQ(passed.size(), 1u);
+  EXPECT_TRUE(passed[0].unreadable);
+  EXPECT_THAT(error_of([&] { read_checkpoint(manifest.parent_path()); }),
+              testing::AllOf(HasSubstr("may be whole"), testing::Not(HasSubstr("never"))));
   write_checkpoint(run.path(), state_at(20), keeping(1));
+  EXPECT_EQ(newest_step(run.path()), 20);
   EXPECT_THAT(steps_in(run.path()), testing::ElementsAre(20, 10));
   fs::rename(run.path() / "manifest", manifest);
   EXPECT_TRUE(check_checkpoint(manifest.parent_path()).whole());

@@ -63,12 +63,22 @@ void require_folder_of(const std::string& file) {
                                             resume));
 }
 
-[[noreturn]] void refuse_damaged(const fs::path& folder, const std::vector<std::string>& damaged) {
+// Refuses a folder that has checkpoints, none of which can be used. Those that cannot be read now may be
+// whole, so the remedy is not to start anew.
+[[noreturn]] void refuse_all(const fs::path& folder, const std::vector<PassedCheckpoint>& passed) {
+  std::vector<std::string> texts;
+  bool unreadable = false;
+  for (const PassedCheckpoint& checkpoint : passed) {
+    texts.push_back(checkpoint.text);
+    unreadable = unreadable || checkpoint.unreadable;
+  }
   throw Error(
       ErrorCode::kCheckpoint,
-      fmt::format("{}: every checkpoint is damaged, and nothing was changed. Restore one from a copy, "
-                  "give another one by --resume PATH, or --resume never to start anew at step 0. {}",
-                  folder.string(), fmt::join(damaged, ". ")));
+      fmt::format("{}: {}, and nothing was changed. {}, or give another checkpoint by --resume PATH{}. {}",
+                  folder.string(),
+                  unreadable ? "no checkpoint can be read as a whole" : "every checkpoint is damaged",
+                  unreadable ? "Start again when the files can be read" : "Restore one from a copy",
+                  unreadable ? "" : ". --resume never starts anew at step 0", fmt::join(texts, ". ")));
 }
 
 // Carries out this rank's work. If `together` is true, all ranks of the group wait for each other's work.
@@ -98,9 +108,9 @@ void require_startable(const RunSpec& spec) {
   if (resume == "auto" || resume == "never") return;
   fs::path folder = resume;
   if (!fs::exists(folder / "manifest.json")) {
-    std::vector<std::string> damaged;
-    const std::optional<CheckpointFolder> found = newest_whole(resume, &damaged);
-    if (!found && !damaged.empty()) refuse_damaged(resume, damaged);
+    std::vector<PassedCheckpoint> passed;
+    const std::optional<CheckpointFolder> found = newest_whole(resume, &passed);
+    if (!found && !passed.empty()) refuse_all(resume, passed);
     if (!found) refuse_empty(resume);
     folder = found->path;
   }
@@ -149,16 +159,16 @@ fs::path RunFolder::find_checkpoint() const {
   if (own && (path_.empty() || !fs::exists(path_))) return {};
   if (!own && fs::exists(fs::path(resume) / "manifest.json")) return resume;
   const fs::path folder = own ? path_ : fs::path(resume);
-  std::vector<std::string> damaged;
-  const std::optional<CheckpointFolder> found = newest_whole(folder, &damaged);
+  std::vector<PassedCheckpoint> passed;
+  const std::optional<CheckpointFolder> found = newest_whole(folder, &passed);
   if (found) {
     const bool renamed = !path_.empty() && is_inside_run(path_, found->path);  // set_aside_above() reports it
-    for (const std::string& text : damaged) {
-      if (!renamed) warn(environment_, text + "; trying the checkpoint before it");
+    for (const PassedCheckpoint& checkpoint : passed) {
+      if (!renamed) warn(environment_, checkpoint.text + "; trying the checkpoint before it");
     }
     return found->path;
   }
-  if (!damaged.empty()) refuse_damaged(folder, damaged);
+  if (!passed.empty()) refuse_all(folder, passed);
   if (own) return {};
   refuse_empty(resume);
 }

@@ -47,10 +47,16 @@ RunWeights weights_of_checkpoint(const fs::path& folder, int64_t step) {
 }
 
 RunWeights weights_in(const fs::path& folder) {
-  const std::optional<CheckpointFolder> newest = newest_whole(folder, nullptr);
+  std::vector<PassedCheckpoint> passed;
+  const std::optional<CheckpointFolder> newest = newest_whole(folder, &passed);
   const fs::path file = folder / kWeightsFile;
   if (!fs::exists(file)) {
     if (newest) return weights_of_checkpoint(newest->path, newest->step);
+    if (!passed.empty())
+      throw Error(ErrorCode::kCheckpoint,
+                  fmt::format("{}. {} has neither {} nor a whole checkpoint. Give the "
+                              "folder of another run, or --init FILE",
+                              passed.front().text, folder.string(), kWeightsFile));
     throw ConfigError(
         kWhere,
         fmt::format("{} holds no weights: neither {} nor a whole checkpoint. Give the folder of a run "
