@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <string>
 
 namespace starling {
 
@@ -11,5 +12,9 @@ namespace starling {
 inline uint64_t physical_memory() {
   return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
+
+// Returns the bytes of an entry of /proc/meminfo, such as "MemAvailable". Returns the number of an entry
+// without a unit, and 0 if the entry is missing.
+uint64_t meminfo(const std::string& name);
 
 }  // namespace starling

@@ -1,13 +1,16 @@
 // The compressed all-reduce with codecs that a program may add and that Starling has not: codecs of which
 // messages are added or collected, but differ in length or leave values out.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 
 #include "starling/base/error.h"
 #include "starling/codec/codec_reference.h"
+#include "starling/codec/coded_reduce_scatter.h"
 #include "starling/codec/compressed_all_reduce.h"
 #include "starling/codec/message_bytes.h"
 #include "starling/spec/extensions.h"
@@ -18,7 +21,7 @@ namespace {
 
 // Sends the values up to the last one that is not 0, without loss.
 template <Combining kCombining>
-class Trimmed final : public Codec {
+class Trimmed : public Codec {
  public:
   std::string name() const override { return "trimmed"; }
   bool fixed_rate() const override { return false; }
@@ -126,6 +129,43 @@ void expect_masked() {
 TEST(AddedCodecs, TheMomentumOfSentValuesIsMasked) {
   expect_masked<Combining::kMerged>();
   expect_masked<Combining::kCollected>();
+}
+
+// Its rate depends on the shapes, which no codec may do.
+class RateOfShapes final : public Trimmed<Combining::kAdded> {
+ public:
+  explicit RateOfShapes(bool fixed) : fixed_(fixed) {}
+  bool fixed_rate() const override { return fixed_; }
+
+ private:
+  const bool fixed_;
+};
+
+// The whole range has two tensors, and each part has rows of one. All ranks refuse the codec by its name.
+TEST(AddedCodecs, ARateThatDependsOnTheShapesIsRefused) {
+  CodecSpec spec;
+  spec.kind = CodecKind::kAdded;
+  spec.added = std::make_shared<AddedCodec>(
+      AddedCodec{{.name = "added"},
+                 [](const CodecSpec&, const std::vector<TensorShape>& shapes) -> std::unique_ptr<Codec> {
+                   return std::make_unique<RateOfShapes>(shapes.size() == 1);
+                 }});
+  const std::vector<TensorShape> shapes = {{2, 50, 0}, {2, 50, 0}};
+  std::atomic<int> refused = 0;
+  run_on_memory(4, false, [&](Group& group) {
+    for (const bool reduce_scatter : {false, true}) {
+      try {
+        if (reduce_scatter)
+          CodedReduceScatter(group, spec, shapes, 200, 0);
+        else
+          CompressedAllReduce(group, spec, shapes, 200);
+      } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("codec trimmed: fixed_rate() differs"));
+        ++refused;
+      }
+    }
+  });
+  EXPECT_EQ(refused, 8);
 }
 
 }  // namespace

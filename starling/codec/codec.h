@@ -64,7 +64,9 @@ class Codec {
 
   // Returns the name that configurations and tables use, for example "int8".
   virtual std::string name() const = 0;
-  // Returns whether every message of `count` values has exactly encoded_bytes(count) bytes.
+  // Returns whether every message of `count` values has exactly encoded_bytes(count) bytes. fixed_rate(),
+  // elementwise() and combining() must not depend on the shapes of the tensors: ranks encode parts of the
+  // range, and all must call the same collectives.
   virtual bool fixed_rate() const = 0;
   // Returns the number of bytes of a message of `count` values. It is exact if fixed_rate(), and otherwise
   // the upper bound.

@@ -61,6 +61,7 @@ CodedReduceScatter::CodedReduceScatter(Group& group, const CodecSpec& spec,
   for (size_t r = 0; r < ranks(); ++r) {
     own.seed = seed_of(r);
     parts_.push_back(make_codec(own, shapes_between(shapes, r * share_, (r + 1) * share_)));
+    require_same_decisions(*example, *parts_.back());
   }
   if (spec.error_feedback) feedback_.emplace(count);
   if (example->combining() != Combining::kVoted) return;

@@ -96,6 +96,7 @@ void CompressedAllReduce::make_parts(const CodecSpec& spec, const std::vector<Te
   for (int r = 0; r < group_.size(); ++r) {
     const size_t begin = part_begin(count_, group_.size(), r), end = part_begin(count_, group_.size(), r + 1);
     parts_.push_back({begin, end, make_codec(spec, shapes_between(shapes, begin, end))});
+    require_same_decisions(*whole_, *parts_.back().codec);
     longest_part_ = std::max(longest_part_, end - begin);
   }
 }

@@ -49,6 +49,18 @@ void check_announced(const Codec& codec, int rank, const std::string& host, size
                   rank);
 }
 
+void require_same_decisions(const Codec& whole, const Codec& part) {
+  const char* function = nullptr;
+  if (part.combining() != whole.combining()) function = "combining()";
+  if (part.fixed_rate() != whole.fixed_rate()) function = "fixed_rate()";
+  if (part.elementwise() != whole.elementwise()) function = "elementwise()";
+  if (function == nullptr) return;
+  throw ConfigError("exchange.codec",
+                    fmt::format("codec {}: {} differs between the whole range and a part of it; it must not "
+                                "depend on the shapes of the tensors",
+                                whole.name(), function));
+}
+
 std::vector<size_t> exchange_lengths(Group& group, const Codec& codec, size_t count,
                                      std::span<const size_t> sent) {
   const std::vector<uint64_t> out(sent.begin(), sent.end());

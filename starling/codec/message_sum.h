@@ -25,6 +25,12 @@ void decode_from(int rank, const Codec& codec, std::span<const std::byte> messag
 // can be.
 void check_announced(const Codec& codec, int rank, const std::string& host, size_t bytes, size_t count);
 
+// Checks that the codec of a part decides as `whole`, the codec of the whole range, does: combining(),
+// fixed_rate() and elementwise() must not depend on the shapes. Otherwise ranks would call different
+// collectives. Errors: ConfigError that names the codec and the function. If all ranks check all parts, all
+// of them throw.
+void require_same_decisions(const Codec& whole, const Codec& part);
+
 // Returns the lengths of all ranks' messages of `count` values for this rank, of which `codec` is the codec.
 // sent[r]: the length of this rank's message for rank r. Collective. Errors: those of check_announced();
 // CommError.

@@ -27,17 +27,6 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-uint64_t meminfo(const std::string& name) {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  uint64_t kilobytes = 0;
-  std::string rest;
-  while (file >> key >> kilobytes && std::getline(file, rest)) {
-    if (key == name + ":") return rest.find("kB") != std::string::npos ? kilobytes * 1024 : kilobytes;
-  }
-  return 0;
-}
-
 }  // namespace doctor
 
 DoctorReport examine() {

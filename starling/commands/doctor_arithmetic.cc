@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "starling/base/physical_memory.h"
 #include "starling/commands/doctor_parts.h"
 #include "starling/run/choice/gemm_measurement.h"
 #include "starling/telemetry/text_style.h"

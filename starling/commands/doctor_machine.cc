@@ -24,6 +24,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "starling/base/physical_memory.h"
 #include "starling/base/unique_fd.h"
 #include "starling/commands/cpu_topology.h"
 #include "starling/commands/doctor_parts.h"

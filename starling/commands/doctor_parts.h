@@ -35,7 +35,5 @@ Findings examine_limits();
 
 // Returns the first line of a file. Empty if the file cannot be read.
 std::string first_line(const std::string& path);
-// Returns the bytes of an entry of /proc/meminfo, such as "MemAvailable". 0 if the entry is missing.
-uint64_t meminfo(const std::string& name);
 
 }  // namespace starling::doctor

@@ -126,7 +126,7 @@ struct RunResult {
   double exposed_comm_s = 0;                   // see RankTimes
   double data_wait_s = 0;                      // see RankTimes
   uint64_t bytes_sent = 0;                     // by all ranks
-  std::vector<double> peak_rss_mb;             // one value per rank
+  std::vector<double> peak_rss_mb;             // of each rank that is left, in the order of rank_times
   bool interrupted = false;                    // a signal or Run::request_stop() ended the run early
   int signal = 0;                              // the signal that interrupted the run, if it is known
   bool stopped = false;                        // the program's callback or SIGUSR2 ended the run early

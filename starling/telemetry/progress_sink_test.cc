@@ -226,6 +226,20 @@ TEST(Summary, SharesAddUpAndUnmeasuredRowsAreAbsent) {
   EXPECT_THAT(text, HasSubstr("61,706 parameters, 2 ranks"));
 }
 
+// A lost rank has no memory in the list, and the ranks that are left keep their numbers.
+TEST(Summary, PeakMemoryNamesTheRanksThatAreLeft) {
+  RunResult r;
+  r.ranks = 3;
+  r.lost_ranks = {0};
+  r.peak_rss_mb = {310, 312};
+  r.rank_times = {{1, 0, 0, 0}, {2, 0, 0, 0}};
+  EXPECT_THAT(summary(r, false), HasSubstr("rank 1: 310 MB, rank 2: 312 MB"));
+  r.ranks = 6;
+  r.peak_rss_mb = {310, 312, 311, 310, 309};
+  r.rank_times = {{1, 0, 0, 0}, {2, 0, 0, 0}, {3, 0, 0, 0}, {4, 0, 0, 0}, {5, 0, 0, 0}};
+  EXPECT_THAT(summary(r, false), HasSubstr("309 MB to 312 MB per rank, most on rank 2"));
+}
+
 TEST(Summary, OneRankWaitsForNoRankAndAResumedRunSaysWhatIsNew) {
   RunResult r;
   r.steps = 300;

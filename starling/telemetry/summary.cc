@@ -21,16 +21,23 @@ std::string where_time_went(const RunResult& r) {
                      percent(r.data_wait_s / wall), percent((wall - known) / wall));
 }
 
-std::string memory_text(const std::vector<double>& mb) {
+std::string memory_text(const RunResult& result) {
+  const std::vector<double>& mb = result.peak_rss_mb;
+  // The ranks keep their first numbers if one is lost, and the list has only those that are left.
+  const auto rank = [&](size_t i) {
+    return result.rank_times.size() == mb.size() ? result.rank_times[i].rank : static_cast<int64_t>(i);
+  };
   const auto text = [](double value) { return bytes_text(static_cast<uint64_t>(value * 1e6)); };
   if (mb.size() == 1) return text(mb[0]);
   if (mb.size() <= 4) {
     std::string all;
-    for (size_t r = 0; r < mb.size(); ++r) all += fmt::format("{}rank {}: {}", r ? ", " : "", r, text(mb[r]));
+    for (size_t i = 0; i < mb.size(); ++i)
+      all += fmt::format("{}rank {}: {}", i ? ", " : "", rank(i), text(mb[i]));
     return all;
   }
   const auto [least, most] = std::minmax_element(mb.begin(), mb.end());
-  return fmt::format("{} to {} per rank, most on rank {}", text(*least), text(*most), most - mb.begin());
+  return fmt::format("{} to {} per rank, most on rank {}", text(*least), text(*most),
+                     rank(static_cast<size_t>(most - mb.begin())));
 }
 
 // Returns the samples of each rank in a step, or nothing if all ranks have equally many.
@@ -89,7 +96,7 @@ std::string summary(const RunResult& r, bool color) {
   row("wall time", duration(r.wall_s) + since);
   row("time spent", where_time_went(r));
   if (r.ranks > 1) row("bytes sent", bytes_text(r.bytes_sent) + " by all ranks" + since);
-  if (!r.peak_rss_mb.empty()) row("peak memory", memory_text(r.peak_rss_mb));
+  if (!r.peak_rss_mb.empty()) row("peak memory", memory_text(r));
   return out;
 }
 

@@ -67,6 +67,7 @@ namespace {
 
 constexpr uint64_t kMaxMember = uint64_t{256} << 20;
 constexpr uint64_t kTarBlock = 512;
+constexpr uint64_t kLookAfter = uint64_t{16} << 20;  // unpacked bytes between two looks at the memory left
 constexpr size_t kHead = 16;  // the bytes that are kept of a packed member that is no image
 
 struct Free {
@@ -120,8 +121,13 @@ uint64_t memory_for_images() {
   return bytes / 2;
 }
 
-Archive::Archive(const std::string& path, bool (*wanted)(const std::string& name), uint64_t memory)
-    : path_(path), memory_(memory) {
+uint64_t memory_to_leave() {
+  return memory_for_images() / 8;
+}
+
+Archive::Archive(const std::string& path, bool (*wanted)(const std::string& name), uint64_t memory,
+                 uint64_t leave)
+    : path_(path), memory_(memory), leave_(leave) {
   map_file();
   try {
     index(wanted);
@@ -179,11 +185,20 @@ void Archive::index(bool (*wanted)(const std::string& name)) {
 
 void Archive::take_memory(uint64_t bytes, const Member& member) {
   taken_ += bytes;
-  if (taken_ <= memory_) return;
-  throw DataError(
-      fmt::format("{}: offset {}: the unpacked images need more than the {} bytes of memory that a "
-                  "rank may use for them; unpack the archive into a folder and name the folder",
-                  path_, member.offset, memory_));
+  if (taken_ > memory_) {
+    throw DataError(
+        fmt::format("{}: offset {}: the unpacked images need more than the {} bytes of memory that a "
+                    "rank may use for them; unpack the archive into a folder and name the folder",
+                    path_, member.offset, memory_));
+  }
+  if (taken_ - looked_ < kLookAfter) return;
+  looked_ = taken_;
+  const uint64_t available = meminfo("MemAvailable");
+  if (available == 0 || available >= leave_) return;  // 0: the kernel does not say
+  throw DataError(fmt::format(
+      "{}: offset {}: the machine has only {} bytes of memory left after {} bytes of unpacked images; "
+      "unpack the archive into a folder and name the folder, or start fewer ranks on this machine",
+      path_, member.offset, available, taken_));
 }
 
 std::span<const uint8_t> Archive::content(::archive* reader, TarSource& source, const Member& member) {

@@ -19,6 +19,10 @@ class TarSource;  // of archive.cc
 // Returns the most bytes of unpacked images that a rank keeps by default: half of the machine's memory.
 uint64_t memory_for_images();
 
+// Returns how many bytes of memory the machine must have available for everything else while a rank unpacks
+// images. All ranks of a machine unpack at the same time, and each looks at what is left.
+uint64_t memory_to_leave();
+
 // An opened archive. Thread-safe after construction: it does not change.
 class Archive {
  public:
@@ -33,9 +37,10 @@ class Archive {
   // nor PNG, only its first 16 bytes are kept, which ImageDecoder refuses. `memory` is the most bytes of
   // names and of compressed members that are kept. Errors: DataError that names the archive and the offset if
   // the archive is missing, damaged, cut or not a tar. An archive without its end mark is cut, and bytes
-  // other than zeros after the end mark are damage. DataError also if the archive needs more than `memory`.
+  // other than zeros after the end mark are damage. DataError also if the archive needs more than `memory`,
+  // or if the machine has less than `leave` bytes of memory available while the archive is unpacked.
   Archive(const std::string& path, bool (*wanted)(const std::string& name),
-          uint64_t memory = memory_for_images());
+          uint64_t memory = memory_for_images(), uint64_t leave = memory_to_leave());
   ~Archive();
   Archive(const Archive&) = delete;
   Archive& operator=(const Archive&) = delete;
@@ -52,11 +57,12 @@ class Archive {
   void index(bool (*wanted)(const std::string& name));
   // Returns the content of the member at which `reader` stands. `source` gives `reader` its bytes.
   std::span<const uint8_t> content(::archive* reader, TarSource& source, const Member& member);
-  // Counts `bytes` of memory that `member` needs.
+  // Counts `bytes` of memory that `member` needs, and looks at what the machine has left.
   void take_memory(uint64_t bytes, const Member& member);
 
   std::string path_;
-  uint64_t memory_ = 0, taken_ = 0;
+  uint64_t memory_ = 0, leave_ = 0;
+  uint64_t taken_ = 0, looked_ = 0;  // looked_: taken_ at the last look
   std::span<const uint8_t> map_;
   std::deque<std::vector<uint8_t>> unpacked_;
   std::vector<Member> members_;

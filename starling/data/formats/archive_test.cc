@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 
 #include "starling/data/formats/image_codec.h"
 #include "starling/data/testing/files.h"
@@ -81,9 +82,10 @@ void expect_whole(const std::string& path, Files files) {
   }
 }
 
-std::string error_of(const Scratch& dir, const std::string& bytes, uint64_t memory = memory_for_images()) {
+std::string error_of(const Scratch& dir, const std::string& bytes, uint64_t memory = memory_for_images(),
+                     uint64_t leave = memory_to_leave()) {
   const std::string path = dir.write("tried.tar", bytes);
-  return message_of([&] { Archive(path, any, memory); });
+  return message_of([&] { Archive(path, any, memory, leave); });
 }
 
 TEST(Archive, ReadsWholeArchivesOfLibarchive) {
@@ -208,6 +210,19 @@ TEST(Archive, UnpackedImagesMustFitInMemory) {
   Files names;
   for (int i = 0; i < 40; ++i) names.emplace_back(fmt::format("{}{}", std::string(90, 'n'), i), "");
   EXPECT_THAT(error_of(dir, tar_of(dir, "ustar", "gzip", names), 4096), HasSubstr("of memory"));
+}
+
+// Several ranks of a machine unpack at the same time, and none may take what the others need.
+TEST(Archive, UnpackingLeavesMemoryForOthers) {
+  const Scratch dir;
+  const std::string image = images(false)[0].second.substr(0, 16) + std::string(20 << 20, '\0');
+  const std::string packed = tar_of(dir, "ustar", "gzip", {{"cat/1.png", image}});
+  const uint64_t all = std::numeric_limits<uint64_t>::max();
+  EXPECT_THAT(error_of(dir, packed, all, all),
+              AllOf(HasSubstr("tried.tar: offset 0: the machine has only "),
+                    HasSubstr(" bytes of memory left"), HasSubstr("start fewer ranks on this machine")));
+  EXPECT_EQ(error_of(dir, packed, all, 0), "");
+  EXPECT_EQ(error_of(dir, tar_of(dir, "ustar", "", {{"cat/1.png", image}}), all, all), "");  // read in place
 }
 
 TEST(Archive, OnlyTheHeadOfAPackedMemberThatIsNoImageIsKept) {
