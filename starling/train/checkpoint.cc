@@ -148,8 +148,8 @@ std::optional<CheckpointFolder> newest_whole(const fs::path& run_dir, std::vecto
     const CheckpointCheck check = check_checkpoint(folder.path);
     if (check.newer) refuse_newer(folder.path, check);
     if (check.whole()) return folder;
-    if (passed != nullptr)
-      passed->push_back({fmt::format("{}: {}", folder.path.string(), check.problem()), check.unreadable});
+    const std::string where = check.unreadable ? "" : folder.path.string() + ": ";  // `damage` has the path
+    if (passed != nullptr) passed->push_back({where + check.problem(), check.unreadable});
   }
   return std::nullopt;
 }
