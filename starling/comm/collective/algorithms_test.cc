@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -286,6 +287,37 @@ TEST_P(Algorithms, AllGather) {
       if (even) expect_cost(traces, cost_of(CollectiveKind::kAllGather, algorithm, p, bytes), 0);
       EXPECT_EQ(total_bytes(traces), (p - 1) * bytes);
     }
+  }
+}
+
+// Long parts of an all-gather are passed on in segments, all steps at once. Short and empty parts go between
+// them in one message each.
+TEST_P(LongRings, PartsArePassedOnInSegments) {
+  const size_t sizes[] = {3 * kRingSegmentBytes + 100, 0, 1000};
+  std::vector<size_t> starts = {0}, segments;
+  for (int r = 0; r < p; ++r) {
+    starts.push_back(starts.back() + sizes[r % 3]);
+    segments.push_back(r % 3 == 0 ? 3 : 1);
+  }
+  Buffer expected(starts.back());
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<std::byte>(i * 7 + i / 4096);
+  const Traces traces = ranks.run([&](RemoteTeam& team) {
+    Buffer out(starts.back());
+    std::vector<Bytes> parts;
+    for (int r = 0; r < p; ++r) parts.emplace_back(out.data() + starts[r], starts[r + 1] - starts[r]);
+    const Bytes own = parts[team.me()];
+    std::copy_n(expected.begin() + starts[team.me()], own.size(), own.begin());
+    ring_all_gather(team, parts);
+    EXPECT_TRUE(equal_bytes(out, expected)) << "rank " << team.me();
+  });
+  EXPECT_EQ(total_bytes(traces), (p - 1) * static_cast<double>(starts.back()));
+  const size_t all = std::accumulate(segments.begin(), segments.end(), size_t{0});
+  for (int r = 0; r < p; ++r) {
+    size_t messages = 0;
+    for (const auto& step : traces[r].steps) messages += step.sent.size();
+    // A rank sends all parts but that of the rank after it. Two ranks pass nothing on.
+    EXPECT_EQ(messages, p == 2 ? 1 : all - segments[(r + 1) % p]) << "rank " << r;
+    EXPECT_EQ(traces[r].steps.size(), 1u);
   }
 }
 

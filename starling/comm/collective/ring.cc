@@ -42,6 +42,26 @@ void pass_segments(RemoteTeam& team, const std::vector<Bytes>& parts, const Elem
   });
 }
 
+// Runs all steps of an all-gather at once. Each part has a number of segments of its own.
+void pass_parts(RemoteTeam& team, std::span<const Bytes> parts) {
+  const int p = team.size();
+  const auto segments_of = [&](int part) {
+    return divide(parts[part].data(), parts[part].size(), DataType::kUint8, ring_segments({&parts[part], 1}));
+  };
+  std::vector<Bytes> arriving;
+  size_t to_pass = 0;  // the segments of the last step stay here
+  for (int step = 0; step + 1 < p; ++step) {
+    to_pass = arriving.size();
+    const std::vector<Bytes> segments = segments_of(team.position(-step - 1));
+    arriving.insert(arriving.end(), segments.begin(), segments.end());
+  }
+  for (const Bytes own : segments_of(team.me())) team.send(team.position(1), own.data(), own.size());
+  for (const Bytes segment : arriving) team.recv(team.position(-1), segment.data(), segment.size());
+  team.move([&](size_t i) {
+    if (i < to_pass) team.send(team.position(1), arriving[i].data(), arriving[i].size());
+  });
+}
+
 }  // namespace
 
 int ring_segments(std::span<const Bytes> parts) {
@@ -72,6 +92,7 @@ void ring_reduce_scatter(RemoteTeam& team, std::span<const ConstBytes> parts, vo
 }
 
 void ring_all_gather(RemoteTeam& team, std::span<const Bytes> parts) {
+  if (team.size() > 2 && ring_segments(parts) > 1) return pass_parts(team, parts);
   for (int step = 0; step + 1 < team.size(); ++step) {
     const Bytes out = parts[team.position(-step)];
     const Bytes in = parts[team.position(-step - 1)];

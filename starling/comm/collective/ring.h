@@ -11,12 +11,13 @@
 // Use it for large tensors, and on networks that suffer if many ranks send to one rank. No all-reduce sends
 // fewer bytes, and a rank has one partner each way at a time.
 //
-// An all-reduce cuts parts of at least 2 kRingSegmentBytes into k segments, at most 64. A rank passes each
-// segment on as soon as it has added its values, so no link waits for an addition. Each segment takes
-// 2 (p - 1) messages, and all segments take 2 (p - 1) k. α counts the messages of one segment only.
-// The sum of a part begins with the rank after its owner. All ranks get the same bits, but the order is not
-// rank order. 16-bit floats are rounded at every rank.
-// Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
+// An all-reduce and an all-gather among more than two ranks cut parts of at least 2 kRingSegmentBytes into k
+// segments, at most 64. A rank passes each segment on as soon as it has arrived and its values are added. So
+// no link waits for an addition or for the end of a part. Each segment of an all-reduce takes 2 (p - 1)
+// messages, and all segments take 2 (p - 1) k. An all-gather takes half of that. α counts the messages of one
+// segment only. The sum of a part begins with the rank after its owner. All ranks get the same bits, but the
+// order is not rank order. 16-bit floats are rounded at every rank. Patarasuk and Yuan, Bandwidth optimal
+// all-reduce algorithms for clusters of workstations, 2009.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,8 @@ void ring_all_gather(RemoteTeam& team, std::span<const Bytes> parts);
 
 constexpr size_t kRingSegmentBytes = size_t{512} << 10;  // the least size of a segment
 
-// Returns the number of segments of each part in an all-reduce. The longest part determines it.
+// Returns the number of segments of each part in an all-reduce. The longest part determines it. In an
+// all-gather, each part has a number of its own.
 int ring_segments(std::span<const Bytes> parts);
 
 // Reduces `count` elements in place.
