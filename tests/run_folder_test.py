@@ -87,6 +87,13 @@ class RunFolder(ProgramTest):
                 self.assertNotIn("damaged", problem)
         _, err = self.run_program("ckpt", "export", self.path("run"), self.path("x.pt"), status=5)
         self.assertIn("cannot be read now", err)
+        manifest = self.path(f"run/checkpoints/{before[0]}/manifest.json")
+        os.rename(manifest, manifest + ".folder")
+        os.rename(manifest + ".kept", manifest)
+        _, err = self.run_program("ckpt", "export", self.path("run"), self.path("x.pt"))
+        self.assertRegex(err, f"warning: .*step-000060.*cannot be read now.*taking the checkpoint of step {int(before[0][5:])}")
+        os.rename(manifest, manifest + ".kept")
+        os.rename(manifest + ".folder", manifest)
         for name in before:
             manifest = self.path(f"run/checkpoints/{name}/manifest.json")
             os.rmdir(manifest)

@@ -10,6 +10,7 @@
 
 #include "starling/base/error.h"
 #include "starling/parallel/replica/averaged_weights.h"
+#include "starling/run/folder/run_weights.h"
 #include "starling/telemetry/text_style.h"
 #include "starling/train/checkpoint.h"
 
@@ -31,7 +32,7 @@ namespace {
 }
 
 bool is_checkpoint(const fs::path& path) {
-  return fs::exists(path / "manifest.json") || fs::exists(path / "state.json");
+  return may_exist(path / "manifest.json") || may_exist(path / "state.json");
 }
 
 uint64_t bytes_in(const fs::path& folder) {
@@ -57,7 +58,7 @@ int64_t step_of(const fs::path& folder) {
 fs::path folder_at(const fs::path& path) {
   if (is_checkpoint(path)) return path;
   std::vector<PassedCheckpoint> passed;
-  const auto newest = newest_whole(path, &passed);
+  const auto newest = newest_or_warn(path, passed);
   if (!newest && !passed.empty()) refuse_passed(path, passed);
   if (!newest) refuse(path);
   return newest->path;

@@ -66,6 +66,20 @@ void check_text(const JobRecord& job) {
                                         printable(variable.substr(0, variable.find('=')))));
 }
 
+// Reads a row. Throws Error (kCheckpoint) that names the row if a text of it is not the JSON that was
+// written.
+template <typename Read>
+auto read_row(const std::string& name, const Read& read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kCheckpoint,
+                fmt::format("the queue's file is damaged: {} cannot be read ({}); restore the file from a "
+                            "copy, or start a new queue in another folder",
+                            name, error.what()));
+  }
+}
+
 std::vector<HostSlots> hosts_of_text(const std::string& text) {
   std::vector<HostSlots> hosts;
   for (const auto& host : nlohmann::json::parse(text))
@@ -106,7 +120,8 @@ JobRecord job_of(const Statement& row) {
 
 std::vector<JobRecord> jobs_of(Statement rows) {
   std::vector<JobRecord> jobs;
-  while (rows.next()) jobs.push_back(job_of(rows));
+  while (rows.next())
+    jobs.push_back(read_row(fmt::format("job {}", rows.integer(0)), [&] { return job_of(rows); }));
   return jobs;
 }
 
@@ -223,12 +238,14 @@ QueueSettings QueueStore::settings() {
   Statement rows = db_.query("SELECT name, value FROM setting");
   while (rows.next()) {
     const std::string name = rows.text(0), value = rows.text(1);
-    const auto json = nlohmann::json::parse(value);
-    if (name == "hosts") settings.hosts = hosts_of_text(value);
-    if (name == "half_life_s") settings.half_life_s = json.get<double>();
-    if (name != "users") continue;
-    for (const auto& [user, numbers] : json.items())
-      settings.users[user] = {numbers.at(0).get<double>(), integer_of<int>(numbers.at(1))};
+    read_row("the setting " + name, [&] {
+      const auto json = nlohmann::json::parse(value);
+      if (name == "hosts") settings.hosts = hosts_of_text(value);
+      if (name == "half_life_s") settings.half_life_s = json.get<double>();
+      if (name != "users") return;
+      for (const auto& [user, numbers] : json.items())
+        settings.users[user] = {numbers.at(0).get<double>(), integer_of<int>(numbers.at(1))};
+    });
   }
   return settings;
 }
@@ -298,7 +315,7 @@ std::vector<JobRecord> QueueStore::all(bool ended) {
 std::optional<JobRecord> QueueStore::job(int64_t id) {
   Statement row = db_.query("SELECT * FROM job WHERE id=?", id);
   if (!row.next()) return std::nullopt;
-  return job_of(row);
+  return read_row(fmt::format("job {}", id), [&] { return job_of(row); });
 }
 
 std::vector<JobTransition> QueueStore::log(int64_t id) {

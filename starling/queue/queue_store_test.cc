@@ -13,6 +13,7 @@
 #include "starling/base/error.h"
 #include "starling/queue/keeper.h"
 #include "starling/queue/queue_folder.h"
+#include "starling/telemetry/database.h"
 #include "starling/testing/error_of.h"
 #include "starling/testing/temp_dir.h"
 
@@ -42,6 +43,16 @@ class QueueStoreTest : public testing::Test {
   TempDir dir_;
   QueueStore store_;
 };
+
+TEST_F(QueueStoreTest, ARowThatIsNoJsonIsNamed) {
+  const int64_t id = store_.submit(small_job(), 100);
+  Database file(dir_.file("q.sqlite"), false);
+  file.run_script("UPDATE job SET hosts='{'");
+  EXPECT_THAT(error_of([&] { store_.job(id); }),
+              HasSubstr("the queue's file is damaged: job 1 cannot be read"));
+  file.run_script("UPDATE setting SET value='[' WHERE name='users'");
+  EXPECT_THAT(error_of([&] { store_.settings(); }), HasSubstr("the setting users cannot be read"));
+}
 
 TEST_F(QueueStoreTest, KeepsAJobOverAReopening) {
   const int64_t id = store_.submit(small_job(), 100);

@@ -263,7 +263,7 @@ void Session::begin_run_folder() {
 // stop.
 std::unique_ptr<RunLock> Session::take_lock(bool takes_over) {
   RunLockOptions options;
-  options.takes_over = takes_over;
+  if (takes_over) options.known_epoch = known_epoch_;
   options.say = warn_on_stderr;
   options.replaced = [this] { stop_.raise(); };
   try {
@@ -408,7 +408,10 @@ void Session::open_sinks() {
   }
   sink_ = std::make_unique<FanoutSink>(std::move(sinks));
   // If the launcher chose the folder, every rank knows it, in case the rank has to lead.
-  if (keep_ && server_ < 0 && !environment_.run_dir.empty()) run_dir_ = environment_.run_dir;
+  if (keep_ && server_ < 0 && !environment_.run_dir.empty()) {
+    run_dir_ = environment_.run_dir;
+    known_epoch_ = highest_lock_epoch(run_dir_);
+  }
   if (group_->rank() == 0 && server_ < 0) lead();
   if (!set_aside_.empty()) sink_->emit(Message{Severity::kInfo, 0, set_aside_});
 }
@@ -422,6 +425,7 @@ bool Session::lead() {
   if (takes_over) environment_.run_dir = run_folder_of(spec_, environment_);
   run_dir_ = environment_.run_dir;
   if (takes_over) {
+    if (!known_epoch_) known_epoch_ = highest_lock_epoch(run_dir_);
     const std::string why = lock_.try_take([this] { return take_lock(/*takes_over=*/true); });
     if (!why.empty()) {
       warn_on_stderr(why +

@@ -112,7 +112,8 @@ class Session {
   std::unique_ptr<Group> group_;
   LocalCores local_cores_;
   std::unique_ptr<StepBoard> board_;
-  LeadersLock lock_;  // before what writes into the run folder
+  std::optional<int64_t> known_epoch_;  // of the run folder's lock when the run began
+  LeadersLock lock_;                    // before what writes into the run folder
   std::atomic<bool> leads_{false};
   std::unique_ptr<FanoutSink> sink_;
   std::string run_dir_;

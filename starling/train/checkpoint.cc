@@ -103,7 +103,8 @@ void write_ranks(const std::string& path, const CheckpointState& state) {
 void read_all(const fs::path& folder, CheckpointState& state) {
   const fs::path path = folder / "state.json";
   const FileText text = read_file(path.string());
-  if (text.error != 0) fail(folder, fmt::format("cannot read state.json: {}", std::strerror(text.error)));
+  if (text.error != 0)
+    refuse_unreadable(fmt::format("{}: cannot be read now: {}", path.string(), std::strerror(text.error)));
   static_cast<CheckpointScalars&>(state) = parse_checkpoint_scalars(path.string(), text.text);
   const TensorFile model = read_safetensors((folder / "model.safetensors").string());
   json slices = parse_shallow<json>(model.metadata.at("slices"), kDeepestJson);

@@ -204,6 +204,11 @@ fs::path checkpoint_path(const fs::path& run_dir, int64_t step) {
   return run_dir / "checkpoints" / fmt::format("{}{:06}", kPrefix, step);
 }
 
+bool may_exist(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) || (error && !is_missing(error.value()));
+}
+
 std::vector<CheckpointFolder> list_checkpoints(const fs::path& run_dir) {
   std::vector<CheckpointFolder> found;
   std::error_code error;
@@ -216,6 +221,7 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& run_dir) {
     const auto parsed = std::from_chars(name.data() + kPrefix.size(), last, step);
     if (parsed.ec == std::errc() && parsed.ptr == last && step >= 0) found.push_back({step, it->path()});
   }
+  if (error && !is_missing(error.value())) fail_reading(run_dir / "checkpoints", error.value());
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return found;
 }
@@ -295,10 +301,11 @@ void remove_leftovers(const fs::path& run_dir, const IoStep& before, int64_t epo
   for (const auto& path : replaced) {
     const fs::path to = path.parent_path() / path.filename().string().substr(kReplaced.size());
     if (before) before(kPrune);
-    if (fs::exists(to)) {
+    if (may_exist(to)) {
       remove_folder(path);
-    } else if (::rename(path.c_str(), to.c_str()) != 0) {
-      fail(to, "give it its name back", errno);
+    } else if (::rename(path.c_str(), to.c_str()) != 0 && errno != ENOENT && errno != EEXIST &&
+               errno != ENOTEMPTY) {  // a former holder that was suspended may have given it a name meanwhile
+      fail(path, fmt::format("rename it back to {}", to.filename().string()), errno);
     }
   }
   for (const auto& path : left) {

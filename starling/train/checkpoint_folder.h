@@ -40,8 +40,11 @@ struct CheckpointFolder {
 // Returns the path of the checkpoint of `step`.
 std::filesystem::path checkpoint_path(const std::filesystem::path& run_dir, int64_t step);
 
+// Returns true if there is something at the path, and also if that cannot be told now.
+bool may_exist(const std::filesystem::path& path);
+
 // Returns the folders under run_dir/checkpoints that have a checkpoint's name, newest first, whether whole or
-// not.
+// not. Errors: Error (kCheckpoint) if the folder is there, but cannot be listed now.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_dir);
 
 // Returns the names of the folders under run_dir/checkpoints that were checkpoints and were renamed to

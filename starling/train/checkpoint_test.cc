@@ -391,6 +391,23 @@ TEST(Checkpoint, TheReplacedOneGetsItsNameBack) {
   }
 }
 
+// Both are there if the writer is killed after the new one has the name.
+TEST(Checkpoint, AReplacedOneIsRemovedBesideTheNewOne) {
+  const TempDir run;
+  const fs::path folder = write_checkpoint(run.path(), state_at(20), keeping(2));
+  fs::copy(folder, folder.parent_path() / ".replaced-step-000020");
+  remove_leftovers(run.path());
+  EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000020"));
+}
+
+TEST(Checkpoint, AFolderThatCannotBeListedIsNotEmpty) {
+  const TempDir run;
+  fs::create_symlink("checkpoints", run.path() / "checkpoints");  // opendir() fails with ELOOP
+  EXPECT_THAT(error_of([&] { list_checkpoints(run.path()); }), HasSubstr("checkpoints: cannot be read now"));
+  EXPECT_TRUE(may_exist(run.path() / "checkpoints"));
+  EXPECT_FALSE(may_exist(run.path() / "none"));
+}
+
 // A holder that was suspended while it pruned is not the holder any more.
 TEST(Checkpoint, AFormerHolderRemovesNothingOfALaterOne) {
   const TempDir run;

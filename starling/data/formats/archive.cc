@@ -122,7 +122,7 @@ uint64_t memory_for_images() {
 }
 
 uint64_t memory_to_leave() {
-  return memory_for_images() / 8;
+  return std::min(memory_for_images() / 8, uint64_t{1} << 30);
 }
 
 Archive::Archive(const std::string& path, bool (*wanted)(const std::string& name), uint64_t memory,
@@ -196,7 +196,7 @@ void Archive::take_memory(uint64_t bytes, const Member& member) {
   const uint64_t available = meminfo("MemAvailable");
   if (available == 0 || available >= leave_) return;  // 0: the kernel does not say
   throw DataError(fmt::format(
-      "{}: offset {}: the machine has only {} bytes of memory left after {} bytes of unpacked images; "
+      "{}: offset {}: the machine has only {} bytes of memory left after {} bytes of names and images; "
       "unpack the archive into a folder and name the folder, or start fewer ranks on this machine",
       path_, member.offset, available, taken_));
 }

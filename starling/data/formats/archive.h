@@ -20,7 +20,7 @@ class TarSource;  // of archive.cc
 uint64_t memory_for_images();
 
 // Returns how many bytes of memory the machine must have available for everything else while a rank unpacks
-// images. All ranks of a machine unpack at the same time, and each looks at what is left.
+// images: 1 GiB at most. All ranks of a machine unpack at the same time, and each looks at what is left.
 uint64_t memory_to_leave();
 
 // An opened archive. Thread-safe after construction: it does not change.

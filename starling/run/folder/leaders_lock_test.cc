@@ -84,7 +84,7 @@ TEST(LeadersLock, AFolderThatAnotherRunHasUsedIsNotTakenOver) {
   const auto survivor = [&] {
     ++attempts;
     RunLockOptions options;
-    options.takes_over = true;
+    options.known_epoch = 1;
     return std::make_unique<RunLock>(run.path(), "mine", options);
   };
   LeadersLock().take(taker(run));  // the leader that is lost
@@ -95,7 +95,7 @@ TEST(LeadersLock, AFolderThatAnotherRunHasUsedIsNotTakenOver) {
   }
   LeadersLock().take(taker(run, "other"));
   for (int times = 0; times < 2; ++times)
-    EXPECT_THAT(error_of([&] { lock.require(); }), HasSubstr("for another run since the leading rank"));
+    EXPECT_THAT(error_of([&] { lock.require(); }), HasSubstr("for another run since this run began"));
   EXPECT_EQ(attempts, 2) << "a refusal is final";
   EXPECT_FALSE(lock.held());
   EXPECT_TRUE(std::filesystem::exists(run.path() / "lock" / "epoch-000002"));
@@ -108,11 +108,26 @@ TEST(LeadersLock, TheFormerLeaderOfTheRunIsReplaced) {
   leader.take(taker(run));
   survivor.take([&] {
     RunLockOptions options;
-    options.takes_over = true;
+    options.known_epoch = 0;
     return std::make_unique<RunLock>(run.path(), "mine", options);
   });
   EXPECT_TRUE(survivor.held());
   EXPECT_FALSE(leader.held());
+}
+
+// The folder of this rank is on another disk than that of the leader. The launcher or an earlier run has left
+// its lock here, before this run began.
+TEST(LeadersLock, AHolderFromBeforeTheRunIsReplaced) {
+  const TempDir run;
+  EXPECT_EQ(highest_lock_epoch(run.path()), 0);
+  LeadersLock().take(taker(run, "launcher"));
+  RunLockOptions options;
+  options.known_epoch = highest_lock_epoch(run.path());
+  EXPECT_EQ(options.known_epoch, 1);
+  LeadersLock survivor;
+  EXPECT_EQ(survivor.try_take([&] { return std::make_unique<RunLock>(run.path(), "mine", options); }), "");
+  EXPECT_TRUE(survivor.held());
+  EXPECT_EQ(survivor.epoch(), 2);
 }
 
 TEST(LeadersLock, AHolderThatCannotBeReadMayBeAnotherRunAndIsTriedAgain) {
@@ -122,7 +137,7 @@ TEST(LeadersLock, AHolderThatCannotBeReadMayBeAnotherRunAndIsTriedAgain) {
   LeadersLock survivor;
   EXPECT_THAT(survivor.try_take([&] {
     RunLockOptions options;
-    options.takes_over = true;
+    options.known_epoch = 0;
     return std::make_unique<RunLock>(run.path(), "mine", options);
   }),
               HasSubstr("cannot be read"));

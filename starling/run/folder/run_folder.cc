@@ -107,7 +107,7 @@ void require_startable(const RunSpec& spec) {
   const std::string& resume = spec.run.resume;
   if (resume == "auto" || resume == "never") return;
   fs::path folder = resume;
-  if (!fs::exists(folder / "manifest.json")) {
+  if (!may_exist(folder / "manifest.json")) {
     std::vector<PassedCheckpoint> passed;
     const std::optional<CheckpointFolder> found = newest_whole(resume, &passed);
     if (!found && !passed.empty()) refuse_all(resume, passed);
@@ -157,14 +157,15 @@ fs::path RunFolder::find_checkpoint() const {
   }
   const bool own = resume == "auto";
   if (own && (path_.empty() || !fs::exists(path_))) return {};
-  if (!own && fs::exists(fs::path(resume) / "manifest.json")) return resume;
+  if (!own && may_exist(fs::path(resume) / "manifest.json")) return resume;
   const fs::path folder = own ? path_ : fs::path(resume);
   std::vector<PassedCheckpoint> passed;
   const std::optional<CheckpointFolder> found = newest_whole(folder, &passed);
   if (found) {
     const bool renamed = !path_.empty() && is_inside_run(path_, found->path);  // set_aside_above() reports it
     for (const PassedCheckpoint& checkpoint : passed) {
-      if (!renamed) warn(environment_, checkpoint.text + "; trying the checkpoint before it");
+      if (!renamed || checkpoint.unreadable)
+        warn(environment_, checkpoint.text + "; trying the checkpoint before it");
     }
     return found->path;
   }

@@ -202,17 +202,23 @@ class SignsOfLife {
 void require_same_run(const fs::path& folder, const Holder& holder, const std::string& incarnation) {
   if (holder.token == kUnreadable)
     throw Error(ErrorCode::kCheckpoint,
-                fmt::format("{}: cannot be read, so it is unknown whether another run has used the folder",
+                fmt::format("{}: cannot be read, so it is unknown whether another run has used the folder; "
+                            "delete the file if no other run has",
                             epoch_file(folder, holder.epoch).string()));
   if (holder.incarnation == incarnation) return;
   throw ConfigError("--run-dir",
-                    fmt::format("process {} on {} has used {} for another run since the leading rank of this "
-                                "run was lost (epoch {}). This run writes nothing more; give each run a "
+                    fmt::format("process {} on {} has used {} for another run since this run began "
+                                "(epoch {}). This run writes nothing more; give each run a "
                                 "--run-dir of its own",
                                 holder.pid, holder.host, folder.parent_path().string(), holder.epoch));
 }
 
 }  // namespace
+
+int64_t highest_lock_epoch(const fs::path& run_dir) {
+  const std::vector<int64_t> epochs = epochs_in(run_dir / "lock");
+  return epochs.empty() ? 0 : epochs.back();
+}
 
 std::string new_incarnation() {
   std::random_device device;
@@ -259,7 +265,8 @@ int64_t RunLock::await_free() {
   for (bool said = false;; std::this_thread::sleep_for(kPoll)) {
     const std::optional<Holder> other = highest_holder(folder_);
     if (!other) return 0;
-    if (options_.takes_over) require_same_run(folder_, *other, incarnation_);
+    if (options_.known_epoch && other->epoch > *options_.known_epoch)
+      require_same_run(folder_, *other, incarnation_);
     if (other->token.empty() || other->incarnation == incarnation_) return other->epoch;
     const bool patient = SteadyClock::now() - begin < options_.grace;
     if (!pids.empty() && other->pids == pids) {

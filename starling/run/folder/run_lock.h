@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -25,9 +26,10 @@ struct RunLockOptions {
   std::chrono::milliseconds silence{
       15'000};  // a holder on another host that shows no sign of life for so long counts as dead
   std::chrono::milliseconds grace{5'000};  // time that a living holder gets to end
-  // Whether the holder was the former leader of this run. The lock is refused if the last holder was another
-  // start of a run, also if that has ended, because the files in the folder are then not those of this run.
-  bool takes_over = false;
+  // For a rank that leads because the former leader was lost: highest_lock_epoch() when the run began. The
+  // lock is refused if a holder of a higher epoch was another start of a run, also if that has ended, because
+  // the files in the folder are then not those of this run.
+  std::optional<int64_t> known_epoch = {};
   std::function<void(const std::string& text)> say = {};  // receives why the constructor waits
   std::function<void()> replaced = {};  // called once, on a thread, if another process takes the lock
 };
@@ -39,8 +41,8 @@ class RunLock {
   // that has ended is replaced at once if it ran on this host. If it ran elsewhere, the constructor waits
   // until it has shown no sign of life for options.silence. A holder of an equal incarnation is always
   // replaced: it is this run's former leader. Errors: ConfigError that names the holder and the remedy if the
-  // holder lives, or by options.takes_over; Error (kCheckpoint) if the files cannot be written, or if
-  // options.takes_over and the last holder's file cannot be read.
+  // holder lives, or by options.known_epoch; Error (kCheckpoint) if the files cannot be written, or if the
+  // file of a holder above options.known_epoch cannot be read.
   RunLock(const std::filesystem::path& run_dir, std::string incarnation, RunLockOptions options = {});
   // Releases the lock if this process still holds it.
   ~RunLock();
@@ -68,6 +70,9 @@ class RunLock {
   bool ending_ = false;
   std::thread thread_;
 };
+
+// Returns the highest epoch of a lock in the run folder, or 0 if there is none.
+int64_t highest_lock_epoch(const std::filesystem::path& run_dir);
 
 // Returns a new random name for one start of a run: 32 hexadecimal digits.
 std::string new_incarnation();

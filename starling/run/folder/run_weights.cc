@@ -11,7 +11,8 @@
 #include "starling/base/error.h"
 #include "starling/nn/safetensors/safetensors.h"
 #include "starling/spec/schema.h"
-#include "starling/train/checkpoint.h"
+#include "starling/telemetry/output.h"
+#include "starling/telemetry/text_style.h"
 
 namespace starling {
 namespace {
@@ -48,7 +49,7 @@ RunWeights weights_of_checkpoint(const fs::path& folder, int64_t step) {
 
 RunWeights weights_in(const fs::path& folder) {
   std::vector<PassedCheckpoint> passed;
-  const std::optional<CheckpointFolder> newest = newest_whole(folder, &passed);
+  const std::optional<CheckpointFolder> newest = newest_or_warn(folder, passed);
   const fs::path file = folder / kWeightsFile;
   if (!fs::exists(file)) {
     if (newest) return weights_of_checkpoint(newest->path, newest->step);
@@ -85,12 +86,22 @@ RunWeights weights_in(const fs::path& folder) {
 
 }  // namespace
 
+std::optional<CheckpointFolder> newest_or_warn(const fs::path& run_dir,
+                                               std::vector<PassedCheckpoint>& passed) {
+  std::optional<CheckpointFolder> newest = newest_whole(run_dir, &passed);
+  if (!newest) return newest;
+  for (const PassedCheckpoint& checkpoint : passed)
+    FdOutput(2).write(fmt::format("starling: warning: {}; taking the checkpoint of step {}\n",
+                                  printable(checkpoint.text), newest->step));
+  return newest;
+}
+
 RunWeights find_run_weights(const std::string& folder) {
   if (!fs::is_directory(folder))
     throw ConfigError(kWhere,
                       fmt::format("{} is no folder. Give a run folder or one of its checkpoints", folder));
   RunWeights weights =
-      fs::exists(fs::path(folder) / "manifest.json") ? weights_of_checkpoint(folder, 0) : weights_in(folder);
+      may_exist(fs::path(folder) / "manifest.json") ? weights_of_checkpoint(folder, 0) : weights_in(folder);
   if (weights.spec.model.name == kUserModel)
     throw ConfigError(kWhere,
                       fmt::format("{} is the run of a program of your own, whose model is not known here. "

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "starling/spec/config.h"
 #include "starling/spec/run_spec.h"
+#include "starling/train/checkpoint.h"
 
 namespace starling {
 
@@ -22,6 +26,11 @@ struct RunWeights {
   int64_t step = 0;        // number of updates that made the weights
   std::string vocabulary;  // of a text model: the characters in the order of their ids; empty if unknown
 };
+
+// Calls newest_whole(), and warns on standard error of each newer checkpoint that is not taken. Warns of
+// nothing if none is whole. Errors: those of newest_whole().
+std::optional<CheckpointFolder> newest_or_warn(const std::filesystem::path& run_dir,
+                                               std::vector<PassedCheckpoint>& passed);
 
 // Returns the newest weights in `folder`: a run folder, whose model.safetensors or newest whole checkpoint
 // has the most updates, or one checkpoint. Errors: ConfigError for a folder without weights or configuration,
