@@ -15,9 +15,12 @@
 // segments, at most 64. A rank passes each segment on as soon as it has arrived and its values are added. So
 // no link waits for an addition or for the end of a part. Each segment of an all-reduce takes 2 (p - 1)
 // messages, and all segments take 2 (p - 1) k. An all-gather takes half of that. α counts the messages of one
-// segment only. The sum of a part begins with the rank after its owner. All ranks get the same bits, but the
-// order is not rank order. 16-bit floats are rounded at every rank. Patarasuk and Yuan, Bandwidth optimal
-// all-reduce algorithms for clusters of workstations, 2009.
+// segment only.
+//
+// The sum of a part begins with the rank after its owner. All ranks get the same bits, but the order is not
+// rank order. 16-bit floats are rounded at every rank.
+//
+// Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 #pragma once
 
 #include <cstddef>

@@ -26,9 +26,9 @@ struct RunLockOptions {
   std::chrono::milliseconds silence{
       15'000};  // a holder on another host that shows no sign of life for so long counts as dead
   std::chrono::milliseconds grace{5'000};  // time that a living holder gets to end
-  // For a rank that leads because the former leader was lost: highest_lock_epoch() when the run began. The
-  // lock is refused if a holder of a higher epoch was another start of a run, also if that has ended, because
-  // the files in the folder are then not those of this run.
+  // For a rank that leads because the former leader was lost: highest_lock_epoch() when the run began. If a
+  // holder of a higher epoch was another start of a run, the files in the folder are not those of this run.
+  // The lock is then refused, also if that run has ended.
   std::optional<int64_t> known_epoch = {};
   std::function<void(const std::string& text)> say = {};  // receives why the constructor waits
   std::function<void()> replaced = {};  // called once, on a thread, if another process takes the lock
