@@ -216,6 +216,30 @@ class FullDisk:
         self.assertEqual(len(errors), 1, err)
         self.assertRegex(errors[0], r"cannot write the lock of the run folder: No space left.*free space")
 
+    def test_ranks_whose_leader_is_lost_leave_the_folder_to_a_run_that_has_used_it_meanwhile(self):
+        saved = os.path.join(self.disk, "weights.safetensors")
+        process = self.train_on_disk("-n", 3, "--global-batch", 24, "--on-failure", "continue", "--steps", STEPS,
+                                     "--set", "checkpoint.every=20", "--save", saved)
+        self.lose_the_leader(process, 5)
+        while not any(e["event"] == "checkpoint" and "cannot write the lock" in (e.get("error") or "")
+                      for e in self.output_so_far(process)):
+            self.assertIsNone(process.poll())
+        survivors = [pid for rank, pid in ranks_of(process.pid).items() if rank > 0]
+        for pid in survivors:
+            os.kill(pid, signal.SIGSTOP)
+        os.remove(os.path.join(self.disk, "filler"))
+        self.run_program("train", "--json", "--run-dir", self.folder, *SMALL, "--steps", 10, "--resume", "never")
+        other = pathlib.Path(self.folder, "model.safetensors").read_bytes()
+        for pid in survivors:
+            os.kill(pid, signal.SIGCONT)
+        out, err = self.rest_of(process)
+        self.assertEqual(process.returncode, 5, err)
+        self.assertRegex(err, "has used .* for another run since this run began")
+        self.assertEqual(pathlib.Path(self.folder, "model.safetensors").read_bytes(), other)
+        self.assertEqual(self.whole_checkpoints(), [])  # the other run writes none
+        # What this run has trained is not lost.
+        self.assertTrue(os.path.exists(saved))
+
     def check_end_after_loss(self, process):
         _, out, err = self.ended(process, timeout=400)
         self.assertEqual(process.returncode, 5, err)  # the trained weights are missing

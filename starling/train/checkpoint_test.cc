@@ -338,6 +338,8 @@ TEST(Checkpoint, KilledAtAnyStepLeavesAWholeOne) {
     }
 }
 
+constexpr int kNoSeccomp = 98;  // the exit status of a process that may not have a filter
+
 // From now on, this process cannot exchange two folders in one step, as on NFS.
 void refuse_to_exchange() {
   sock_filter code[] = {
@@ -349,7 +351,7 @@ void refuse_to_exchange() {
   const sock_fprog filter = {static_cast<unsigned short>(std::size(code)), code};
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
       ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
-    ::_exit(98);
+    ::_exit(kNoSeccomp);
 }
 
 // Writes step 20 anew in a process that cannot exchange folders. Returns the exit status of the process.
@@ -366,7 +368,9 @@ int replace_by_renames(const fs::path& run, const IoStep& before) {
 TEST(Checkpoint, IsReplacedWhereFoldersCannotBeExchanged) {
   const TempDir run;
   write_checkpoint(run.path(), state_at(20), keeping(2));
-  ASSERT_EQ(replace_by_renames(run.path(), {}), 0);
+  const int status = replace_by_renames(run.path(), {});
+  if (status == kNoSeccomp) GTEST_SKIP() << "seccomp filters are not permitted here";
+  ASSERT_EQ(status, 0);
   EXPECT_EQ(read_checkpoint(checkpoint_path(run.path(), 20)).seed, 5u);
   EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000020"));
 }
@@ -376,13 +380,13 @@ TEST(Checkpoint, TheReplacedOneGetsItsNameBack) {
   for (const bool killed : {true, false}) {
     const TempDir run;
     write_checkpoint(run.path(), state_at(20), keeping(2));
-    ASSERT_EQ(replace_by_renames(run.path(),
-                                 [&](std::string_view step) {
-                                   if (step != "replace") return;
-                                   if (killed) ::raise(SIGKILL);
-                                   throw Error(ErrorCode::kCheckpoint, "as if");
-                                 }),
-              killed ? -SIGKILL : 42);
+    const int status = replace_by_renames(run.path(), [&](std::string_view step) {
+      if (step != "replace") return;
+      if (killed) ::raise(SIGKILL);
+      throw Error(ErrorCode::kCheckpoint, "as if");
+    });
+    if (status == kNoSeccomp) GTEST_SKIP() << "seccomp filters are not permitted here";
+    ASSERT_EQ(status, killed ? -SIGKILL : 42);
     EXPECT_EQ(newest_step(run.path()), killed ? -1 : 20);
     remove_leftovers(run.path());
     EXPECT_EQ(newest_step(run.path()), 20);

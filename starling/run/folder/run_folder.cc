@@ -282,11 +282,20 @@ void RunFolder::write_weights_files(const StrategyState& weights, bool keeps,
       return false;
     }
   };
+  bool refused = false;  // because another run has used the folder: no rank of this run holds its lock
   const bool holds = attempt([&] {
-    if (require_lock_) require_lock_();
+    try {
+      if (require_lock_) require_lock_();
+    } catch (const ConfigError&) {
+      refused = true;
+      throw;
+    }
   });
+  const fs::path save = spec_.train.save;
+  const auto elsewhere = [&] { return !is_inside_run(path_, fs::absolute(save).parent_path()); };
+  if (!save.empty() && (holds || (refused && elsewhere())))
+    attempt([&] { write_weights(save.string(), tensors); });
   if (!holds) return;
-  if (!spec_.train.save.empty()) attempt([&] { write_weights(spec_.train.save, tensors); });
   if (keeps && !path_.empty()) attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
 }
 
