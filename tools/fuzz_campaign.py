@@ -42,7 +42,7 @@ KEPT = ROOT / "tests/fuzz/corpus"
 HEAD = "target\tinputs\tseconds\tedges\n"
 ASAN_OPTIONS = ("detect_stack_use_after_return=0:quarantine_size_mb=1:malloc_context_size=0:"
                 "max_malloc_fill_size=0")
-BOUNDS = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1"]
+BOUNDS = ["-timeout=60", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1"]
 
 
 class TargetFailed(Exception):
