@@ -398,6 +398,25 @@ TEST_P(LongRings, LongPartsGoInSteps) {
   expect_cost(exchanged, cost_of(CollectiveKind::kAllToAll, Algorithm::kPairwise, p, 1.0 * bytes * p), 0);
 }
 
+// Blocks of any length, in any mixture, arrive.
+TEST_P(LongRings, UnevenBlocksAreExchanged) {
+  const size_t lengths[] = {0, 8, kPacedBytes - 8, kPacedBytes, 8 * kPacedBytes + 4};
+  const auto length = [&](int from, int to) { return lengths[(from * 7 + to * 3 + from * to) % 5]; };
+  const auto value = [](int from, int to) { return static_cast<std::byte>(from * 16 + to); };
+  ranks.run([&](RemoteTeam& team) {
+    const int me = team.me();
+    std::vector<Buffer> in(p), out(p);
+    for (int i = 0; i < p; ++i) {
+      in[i].assign(length(me, i), value(me, i));
+      out[i].resize(length(i, me));
+    }
+    pairwise_all_to_all(team, std::vector<ConstBytes>(in.begin(), in.end()),
+                        std::vector<Bytes>(out.begin(), out.end()), std::vector<bool>(p, false));
+    for (int i = 0; i < p; ++i)
+      ASSERT_TRUE(i == me || out[i] == Buffer(length(i, me), value(i, me))) << i << " to " << me;
+  });
+}
+
 // Exchanges among 3 ranks, in which rank 0 sends `sent` bytes to rank 2, which expects `expected` bytes.
 // Other blocks are empty. Returns the error of rank 2.
 std::string error_of_unequal_splits(size_t sent, size_t expected) {
