@@ -208,9 +208,12 @@ class FullDisk:
         self.assertTrue(os.path.exists(os.path.join(self.folder, "model.safetensors")))
 
     def test_ranks_whose_leader_is_lost_end_with_the_result_without_room(self):
-        process = self.train_on_disk("-n", 3, "--global-batch", 24, "--on-failure", "continue", "--steps", STEPS)
+        saved = self.path("weights.safetensors")  # on a disk with room
+        process = self.train_on_disk("-n", 3, "--global-batch", 24, "--on-failure", "continue", "--steps", STEPS, "--save", saved)
         self.lose_the_leader(process, 5)
         events, err = self.check_end_after_loss(process)
+        self.assertTrue(os.path.exists(saved))
+        self.assertIn(f"the weights after step {STEPS} were written to {saved}", [e.get("text") for e in events])
         self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], STEPS)
         errors = [line for line in err.splitlines() if "error: " in line]
         self.assertEqual(len(errors), 1, err)
@@ -219,7 +222,7 @@ class FullDisk:
     def test_ranks_whose_leader_is_lost_leave_the_folder_to_a_run_that_has_used_it_meanwhile(self):
         saved = os.path.join(self.disk, "weights.safetensors")
         process = self.train_on_disk("-n", 3, "--global-batch", 24, "--on-failure", "continue", "--steps", STEPS,
-                                     "--set", "checkpoint.every=20", "--save", saved)
+                                     "--set", "checkpoint.every=20", "--set", "comm.timeout_s=300", "--save", saved)
         self.lose_the_leader(process, 5)
         while not any(e["event"] == "checkpoint" and "cannot write the lock" in (e.get("error") or "")
                       for e in self.output_so_far(process)):
@@ -228,17 +231,42 @@ class FullDisk:
         for pid in survivors:
             os.kill(pid, signal.SIGSTOP)
         os.remove(os.path.join(self.disk, "filler"))
-        self.run_program("train", "--json", "--run-dir", self.folder, *SMALL, "--steps", 10, "--resume", "never")
-        other = pathlib.Path(self.folder, "model.safetensors").read_bytes()
+        self.run_program("train", "--json", "--run-dir", self.folder, *SMALL, "--steps", 10, "--resume", "never", "--save", saved)
+        other = {path: path.read_bytes() for path in (pathlib.Path(self.folder, "model.safetensors"),
+                                                      pathlib.Path(self.folder, "result.json"), pathlib.Path(saved))}
         for pid in survivors:
             os.kill(pid, signal.SIGCONT)
         out, err = self.rest_of(process)
         self.assertEqual(process.returncode, 5, err)
         self.assertRegex(err, "has used .* for another run since this run began")
-        self.assertEqual(pathlib.Path(self.folder, "model.safetensors").read_bytes(), other)
+        for path, content in other.items():
+            self.assertEqual(path.read_bytes(), content, path)
         self.assertEqual(self.whole_checkpoints(), [])  # the other run writes none
-        # What this run has trained is not lost.
-        self.assertTrue(os.path.exists(saved))
+        # What this run has trained is not lost, and has a name of its own.
+        own = [name for name in os.listdir(self.disk) if re.fullmatch(r"weights\.[0-9a-f]{8}\.safetensors", name)]
+        self.assertEqual(len(own), 1)
+        self.assertRegex(out, f"the weights after step [0-9]+ were written to .*{own[0]}")
+
+    def test_ranks_that_find_another_run_when_their_leader_is_lost_keep_their_weights(self):
+        saved = self.path("weights.safetensors")
+        process = self.train_on_disk("-n", 3, "--global-batch", 24, "--on-failure", "continue", "--steps", STEPS,
+                                     "--set", "comm.timeout_s=300", "--save", saved)
+        wait_for_step(self.folder, 5)
+        ranks = ranks_of(process.pid)
+        survivors = [pid for rank, pid in ranks.items() if rank > 0]
+        for pid in survivors:
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(ranks[0], signal.SIGKILL)
+        self.run_program("train", "--json", "--run-dir", self.folder, *SMALL, "--steps", 10, "--resume", "never", "--save", saved)
+        other = {path: path.read_bytes() for path in (pathlib.Path(self.folder, "model.safetensors"), pathlib.Path(saved))}
+        for pid in survivors:
+            os.kill(pid, signal.SIGCONT)
+        out, err = self.rest_of(process)
+        self.assertEqual(process.returncode, 5, err)
+        self.assertRegex(err, "has used .* for another run since this run began")
+        self.assertRegex(out, r"the weights after step [0-9]+ were written to .*weights\.[0-9a-f]{8}\.safetensors")
+        for path, content in other.items():
+            self.assertEqual(path.read_bytes(), content, path)
 
     def check_end_after_loss(self, process):
         _, out, err = self.ended(process, timeout=400)

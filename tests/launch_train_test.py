@@ -3,6 +3,7 @@
 The hosts are network namespaces.
 """
 import os
+import pathlib
 import re
 import signal
 import time
@@ -10,7 +11,7 @@ import time
 from exchanges_test import FLAT
 from hosts_test import ADDRESS
 from launched import CHILD, LaunchedOnHosts
-from program import BUILD, SMALL, distance, events_of, main, recorded_events, result_of, wait_for_step
+from program import BUILD, SMALL, STARLING, distance, events_of, main, recorded_events, result_of, wait_for_step
 
 OWN = str(BUILD / "tests" / "own_program")
 
@@ -49,6 +50,30 @@ class Launch(LaunchedOnHosts):
         process.terminate()
         out = self.ends(process, 128 + signal.SIGTERM, r"warning: rank 0 \(host0\) was killed by signal 9 .*\. 1 rank continues")
         self.assertEqual(result_of(events_of(out))["lost_ranks"], [0])
+
+    def test_a_rank_with_a_disk_of_its_own_leads_and_sets_an_earlier_run_aside(self):
+        os.mkdir(self.path("disk"))
+        folder = self.path("disk/run")
+        earlier = f"{STARLING} train --json --run-dir {folder} {' '.join(map(str, SMALL))} --steps 3 </dev/null >/dev/null 2>&1"
+        with_own_disk = (f'mount -t tmpfs starling-test {self.path("disk")} && {earlier} && cp -r {folder} {self.path("earlier")}; ({{}}); '
+                         f'status=$?; cp -r {folder} {self.path("later")}; exit $status')
+        reach = self.script("reach", f"""case $1 in
+  host0) exec ip netns exec {self.hosts.names[0]} sh -c "$2" ;;
+  *) exec ip netns exec {self.hosts.names[1]} sh -c '{with_own_disk.format('eval "$0"')}' "$2" ;;
+esac
+""")
+        steps = 1500
+        process = self.start("launch", "--hosts", "host0,host1", "--launch-command", reach, "--net-security", "auth",
+                             *self.training("--run-dir", folder, "--steps", steps, "--on-failure", "continue"), env=self.env)
+        wait_for_step(folder, 5)
+        os.kill(self.pid_of(0), signal.SIGKILL)
+        self.ends(process, 0, "files of an earlier run in .* were renamed to")
+        earlier, later = pathlib.Path(self.path("earlier")), pathlib.Path(self.path("later"))
+        for name, renamed in (("model.safetensors", "model.1.safetensors"), ("config.toml", "config.1.toml"),
+                              ("events.jsonl", "events.1.jsonl"), ("result.json", "result.1.json")):
+            self.assertEqual((earlier / name).read_bytes(), (later / renamed).read_bytes(), name)
+        self.assertIn(f"steps = {steps}", (later / "config.toml").read_text(encoding="utf-8"))
+        self.assertNotEqual((earlier / "model.safetensors").read_bytes(), (later / "model.safetensors").read_bytes())
 
     def test_a_users_program_passes_its_own_arguments_to_other_hosts(self):
         self.run_program("--hosts", "host0,host1", "--launch-command", self.reach(), "--steps", 4, "--global-batch", 8, "--threads", 1,

@@ -92,6 +92,13 @@ class RunFolder(ProgramTest):
         os.rename(manifest + ".kept", manifest)
         _, err = self.run_program("ckpt", "export", self.path("run"), self.path("x.pt"))
         self.assertRegex(err, f"warning: .*step-000060.*cannot be read now.*taking the checkpoint of step {int(before[0][5:])}")
+        # Evaluation takes model.safetensors, which has all 60 updates.
+        _, err = self.run_program("eval", self.path("run"), "--json")
+        self.assertNotIn("taking", err)
+        os.rename(self.path("run/checkpoints/step-000060"), self.path("run/checkpoints/step-000070"))
+        _, err = self.run_program("eval", self.path("run"), "--json")
+        self.assertRegex(err, "warning: .*step-000070.*cannot be read now.*taking model.safetensors of step 60")
+        os.rename(self.path("run/checkpoints/step-000070"), self.path("run/checkpoints/step-000060"))
         os.rename(manifest, manifest + ".kept")
         os.rename(manifest + ".folder", manifest)
         for name in before:

@@ -263,17 +263,28 @@ void Session::begin_run_folder() {
 // stop.
 std::unique_ptr<RunLock> Session::take_lock(bool takes_over) {
   RunLockOptions options;
-  if (takes_over) options.known_epoch = known_epoch_;
+  if (takes_over) options.known = known_holder_;
   options.say = warn_on_stderr;
   options.replaced = [this] { stop_.raise(); };
   try {
     auto lock = std::make_unique<RunLock>(environment_.run_dir, incarnation_, options);
     remove_leftovers(environment_.run_dir);
+    if (takes_over) set_aside_files_before(lock->former());
     return lock;
   } catch (const ConfigError&) {
     stop_.raise();
     throw;
   }
+}
+
+// Sets aside what an earlier run has left in the run folder. The folder of a rank that begins to lead may be
+// on another disk than that of the first leader. The last holder of its lock then was not this run.
+void Session::set_aside_files_before(const LockHolder& former) {
+  if (former.epoch > 0 && former.incarnation != incarnation_) has_other_files_ = true;
+  if (!has_other_files_) return;
+  const std::string text = set_aside_earlier_files(environment_.run_dir, "never");
+  has_other_files_ = false;
+  if (!text.empty()) warn_on_stderr(text);
 }
 
 // Returns the folder of the run, which rank 0 names when it has the folder's lock. Rank 0 also removes an
@@ -410,7 +421,10 @@ void Session::open_sinks() {
   // If the launcher chose the folder, every rank knows it, in case the rank has to lead.
   if (keep_ && server_ < 0 && !environment_.run_dir.empty()) {
     run_dir_ = environment_.run_dir;
-    known_epoch_ = highest_lock_epoch(run_dir_);
+    try {
+      known_holder_ = last_lock_holder(run_dir_);
+    } catch (const Error&) {  // only a holder of this run is known then
+    }
   }
   if (group_->rank() == 0 && server_ < 0) lead();
   if (!set_aside_.empty()) sink_->emit(Message{Severity::kInfo, 0, set_aside_});
@@ -425,8 +439,12 @@ bool Session::lead() {
   if (takes_over) environment_.run_dir = run_folder_of(spec_, environment_);
   run_dir_ = environment_.run_dir;
   if (takes_over) {
-    if (!known_epoch_) known_epoch_ = highest_lock_epoch(run_dir_);
-    const std::string why = lock_.try_take([this] { return take_lock(/*takes_over=*/true); });
+    std::string why;
+    try {
+      why = lock_.try_take([this] { return take_lock(/*takes_over=*/true); });
+    } catch (const ConfigError&) {  // take_lock() has asked all ranks to stop, and finish() reports the error
+      return true;
+    }
     if (!why.empty()) {
       warn_on_stderr(why +
                      ". Training continues, but no events are stored. This rank tries to write the lock "

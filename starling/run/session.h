@@ -80,6 +80,7 @@ class Session {
   std::string folder_from_rank_0();
   void begin_run_folder();
   std::unique_ptr<RunLock> take_lock(bool takes_over);
+  void set_aside_files_before(const LockHolder& former);
   void open_recorder();
   void open_sinks();
   std::vector<std::unique_ptr<EventSink>> leaders_sinks();
@@ -112,8 +113,9 @@ class Session {
   std::unique_ptr<Group> group_;
   LocalCores local_cores_;
   std::unique_ptr<StepBoard> board_;
-  std::optional<int64_t> known_epoch_;  // of the run folder's lock when the run began
-  LeadersLock lock_;                    // before what writes into the run folder
+  LockHolder known_holder_;       // of the run folder's lock when the run began
+  bool has_other_files_ = false;  // the run folder has files of another run, which this rank sets aside
+  LeadersLock lock_;              // before what writes into the run folder
   std::atomic<bool> leads_{false};
   std::unique_ptr<FanoutSink> sink_;
   std::string run_dir_;

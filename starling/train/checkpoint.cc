@@ -35,8 +35,8 @@ constexpr char kSeparator = '/';  // stands between a tensor's name and its stat
 
 [[noreturn]] void refuse_unreadable(const std::string& why) {
   throw Error(ErrorCode::kCheckpoint,
-              fmt::format("{}. The checkpoint may be whole. Start again when the file can be read, or give "
-                          "another checkpoint by --resume PATH",
+              fmt::format("{}. The checkpoint may be whole. Repeat the command when the file can be read, or "
+                          "give another checkpoint",
                           why));
 }
 
@@ -150,7 +150,7 @@ std::optional<CheckpointFolder> newest_whole(const fs::path& run_dir, std::vecto
     if (check.newer) refuse_newer(folder.path, check);
     if (check.whole()) return folder;
     const std::string where = check.unreadable ? "" : folder.path.string() + ": ";  // `damage` has the path
-    if (passed != nullptr) passed->push_back({where + check.problem(), check.unreadable});
+    if (passed != nullptr) passed->push_back({where + check.problem(), folder.step, check.unreadable});
   }
   return std::nullopt;
 }

@@ -60,7 +60,8 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& run_dir, con
 
 // A checkpoint that newest_whole() did not take.
 struct PassedCheckpoint {
-  std::string text;         // its path and why it cannot be used
+  std::string text;  // its path and why it cannot be used
+  int64_t step = 0;
   bool unreadable = false;  // a file cannot be read now; the checkpoint may be whole
 };
 

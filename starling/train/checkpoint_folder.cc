@@ -301,9 +301,11 @@ void remove_leftovers(const fs::path& run_dir, const IoStep& before, int64_t epo
   for (const auto& path : replaced) {
     const fs::path to = path.parent_path() / path.filename().string().substr(kReplaced.size());
     if (before) before(kPrune);
-    if (may_exist(to)) {
+    std::error_code unknown;
+    if (fs::exists(to, unknown)) {
       remove_folder(path);
-    } else if (::rename(path.c_str(), to.c_str()) != 0 && errno != ENOENT && errno != EEXIST &&
+    } else if (!may_exist(to) && ::rename(path.c_str(), to.c_str()) != 0 && errno != ENOENT &&
+               errno != EEXIST &&
                errno != ENOTEMPTY) {  // a former holder that was suspended may have given it a name meanwhile
       fail(path, fmt::format("rename it back to {}", to.filename().string()), errno);
     }

@@ -404,6 +404,18 @@ TEST(Checkpoint, AReplacedOneIsRemovedBesideTheNewOne) {
   EXPECT_THAT(names_in(run.path() / "checkpoints"), testing::ElementsAre("step-000020"));
 }
 
+TEST(Checkpoint, AReplacedOneStaysIfNobodyKnowsWhetherTheNewOneIsThere) {
+  const TempDir run;
+  const fs::path folder = write_checkpoint(run.path(), state_at(20), keeping(2));
+  fs::rename(folder, folder.parent_path() / ".replaced-step-000020");
+  fs::create_symlink(folder.filename(), folder);  // stat() fails with ELOOP
+  remove_leftovers(run.path());
+  EXPECT_TRUE(fs::exists(folder.parent_path() / ".replaced-step-000020"));
+  fs::remove(folder);
+  remove_leftovers(run.path());
+  EXPECT_EQ(newest_step(run.path()), 20);
+}
+
 TEST(Checkpoint, AFolderThatCannotBeListedIsNotEmpty) {
   const TempDir run;
   fs::create_symlink("checkpoints", run.path() / "checkpoints");  // opendir() fails with ELOOP

@@ -67,6 +67,17 @@ bool is_inside_run(const fs::path& run_dir, const fs::path& path) {
   return inner == run || inner == checkpoints || inner.parent_path() == checkpoints;
 }
 
+bool is_below_run(const fs::path& run_dir, const fs::path& path) {
+  std::error_code error;
+  fs::path inner = fs::absolute(path, error);
+  if (!error) inner = fs::weakly_canonical(inner, error);
+  if (error) return true;  // unknown
+  for (; !is_inside_run(run_dir, inner); inner = inner.parent_path()) {
+    if (!inner.has_relative_path()) return false;
+  }
+  return true;
+}
+
 std::string set_aside_earlier_files(const fs::path& run_dir, const std::string& resume) {
   if (continues(run_dir, resume)) return "";
   std::vector<RunFile> found;

@@ -21,4 +21,7 @@ std::string set_aside_earlier_files(const std::filesystem::path& run_dir, const 
 // of checkpoints may be a symbolic link.
 bool is_inside_run(const std::filesystem::path& run_dir, const std::filesystem::path& path);
 
+// Returns true if `path` is the run folder, its folder of checkpoints, or anything below one of them.
+bool is_below_run(const std::filesystem::path& run_dir, const std::filesystem::path& path);
+
 }  // namespace starling

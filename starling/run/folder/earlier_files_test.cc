@@ -78,6 +78,10 @@ TEST(EarlierFiles, StayIfTheCheckpointsAreBehindALink) {
     EXPECT_EQ(set_aside_earlier_files(run.path(), path.string()), "") << path;
   }
   EXPECT_FALSE(is_inside_run(run.path(), disk.path().parent_path()));
+  for (const fs::path& path : {run.path(), run.path() / "log" / "new" / "x", disk.path() / "x"})
+    EXPECT_TRUE(is_below_run(run.path(), path)) << path;
+  EXPECT_FALSE(is_below_run(run.path(), disk.path().parent_path() / "x"));
+  EXPECT_FALSE(is_below_run(run.path(), run.path() / ".." / "x"));
 }
 
 TEST(EarlierFiles, AnEmptyFolderOfCheckpointsStays) {

@@ -84,7 +84,7 @@ TEST(LeadersLock, AFolderThatAnotherRunHasUsedIsNotTakenOver) {
   const auto survivor = [&] {
     ++attempts;
     RunLockOptions options;
-    options.known_epoch = 1;
+    options.known = LockHolder{1, "mine"};
     return std::make_unique<RunLock>(run.path(), "mine", options);
   };
   LeadersLock().take(taker(run));  // the leader that is lost
@@ -108,7 +108,7 @@ TEST(LeadersLock, TheFormerLeaderOfTheRunIsReplaced) {
   leader.take(taker(run));
   survivor.take([&] {
     RunLockOptions options;
-    options.known_epoch = 0;
+    options.known.emplace();
     return std::make_unique<RunLock>(run.path(), "mine", options);
   });
   EXPECT_TRUE(survivor.held());
@@ -119,15 +119,53 @@ TEST(LeadersLock, TheFormerLeaderOfTheRunIsReplaced) {
 // its lock here, before this run began.
 TEST(LeadersLock, AHolderFromBeforeTheRunIsReplaced) {
   const TempDir run;
-  EXPECT_EQ(highest_lock_epoch(run.path()), 0);
+  EXPECT_EQ(last_lock_holder(run.path()), LockHolder{});
   LeadersLock().take(taker(run, "launcher"));
+  const LockHolder launcher{1, "launcher"};
+  EXPECT_EQ(last_lock_holder(run.path()), launcher);
   RunLockOptions options;
-  options.known_epoch = highest_lock_epoch(run.path());
-  EXPECT_EQ(options.known_epoch, 1);
-  LeadersLock survivor;
-  EXPECT_EQ(survivor.try_take([&] { return std::make_unique<RunLock>(run.path(), "mine", options); }), "");
+  options.known = launcher;
+  const RunLock survivor(run.path(), "mine", options);
   EXPECT_TRUE(survivor.held());
   EXPECT_EQ(survivor.epoch(), 2);
+  EXPECT_EQ(survivor.former(), launcher);
+}
+
+// A user has deleted the folder, and another run has used it since. Its epochs begin at 1 again.
+TEST(LeadersLock, AHolderOfAKnownEpochMayBeOfAnotherRun) {
+  const TempDir run;
+  RunLockOptions options;
+  options.known = LockHolder{1, "launcher"};
+  LeadersLock().take(taker(run, "other"));
+  EXPECT_THROW(RunLock(run.path(), "mine", options), ConfigError);
+  EXPECT_EQ(last_lock_holder(run.path()), (LockHolder{1, "other"}));
+}
+
+TEST(LeadersLock, AFolderOfLocksThatCannotBeListedIsNotFree) {
+  const TempDir run;
+  LeadersLock lock;
+  lock.take(taker(run));
+  std::filesystem::rename(run.path() / "lock", run.path() / "kept");
+  std::filesystem::create_symlink("lock", run.path() / "lock");  // opendir() fails with ELOOP
+  EXPECT_THAT(error_of([&] { last_lock_holder(run.path()); }), HasSubstr("lock: cannot be read now"));
+  EXPECT_TRUE(lock.held());
+  EXPECT_NO_THROW(lock.require());
+}
+
+TEST(LeadersLock, TheErrorTellsAnotherRunFromAnotherRank) {
+  for (const bool same : {true, false}) {
+    const TempDir run;
+    RunLock former(run.path(), "mine");
+    std::filesystem::remove_all(run.path() / "lock");
+    const RunLock next(run.path(), same ? "mine" : "other");
+    try {
+      former.require();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("does not hold the run folder any more"));
+      EXPECT_EQ(error.code(), same ? ErrorCode::kCheckpoint : ErrorCode::kConfig);
+    }
+  }
 }
 
 TEST(LeadersLock, AHolderThatCannotBeReadMayBeAnotherRunAndIsTriedAgain) {
@@ -137,7 +175,7 @@ TEST(LeadersLock, AHolderThatCannotBeReadMayBeAnotherRunAndIsTriedAgain) {
   LeadersLock survivor;
   EXPECT_THAT(survivor.try_take([&] {
     RunLockOptions options;
-    options.known_epoch = 0;
+    options.known.emplace();
     return std::make_unique<RunLock>(run.path(), "mine", options);
   }),
               HasSubstr("cannot be read"));

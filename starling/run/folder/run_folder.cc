@@ -230,8 +230,9 @@ void RunFolder::write(const CheckpointState& checkpoint) {
 
 // Writes config.toml, for people and for `starling eval`. Training does not depend on it, so a failure is a
 // warning.
-void RunFolder::write_configuration() const {
+void RunFolder::write_configuration() {
   if (path_.empty() || !environment_.leads()) return;
+  configured_ = true;
   std::error_code ignored;
   fs::remove(path_ / kResultFile, ignored);  // of an earlier start of this run
   try {
@@ -266,37 +267,64 @@ void RunFolder::write_record(const std::function<void()>& write) const {
   }
 }
 
-// Writes train.save, and model.safetensors if the run `keeps` it.
+// Runs `write`. An error is what finish() will throw. Returns whether there was none.
+bool RunFolder::attempt(const std::function<void()>& write) {
+  try {
+    write();
+    return true;
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    if (unwritten_.find(what) == std::string::npos) unwritten_ += (unwritten_.empty() ? "" : ". ") + what;
+    return false;
+  }
+}
+
+// Returns who holds the lock of the run folder at the end of the run. An error is what finish() will throw.
+RunFolder::Holding RunFolder::holding() {
+  Holding holding = Holding::kThisRank;
+  attempt([&] {
+    try {
+      if (require_lock_) require_lock_();
+    } catch (const ConfigError&) {
+      holding = Holding::kOtherRun;
+      throw;
+    } catch (const Error&) {
+      // A rank that never had the lock could not write it, and no other rank of this run leads.
+      holding = lock_epoch_() == 0 ? Holding::kNobody : Holding::kOtherRank;
+      throw;
+    }
+  });
+  return holding;
+}
+
+// Writes train.save. A rank that does not hold the lock writes it only outside the run folder. If another run
+// has used the folder, that run may have written a file of the same name, which is left.
+void RunFolder::save_weights(Holding holding, int64_t step, const TensorMap& tensors) {
+  fs::path file = spec_.train.save;
+  if (file.empty() || holding == Holding::kOtherRank) return;
+  if (holding != Holding::kThisRank && is_below_run(path_, file)) return;
+  if (holding == Holding::kOtherRun)
+    file.replace_filename(fmt::format("{}.{}{}", file.stem().string(),
+                                      environment_.kept.incarnation.substr(0, 8), file.extension().string()));
+  attempt([&] {
+    write_weights(file.string(), tensors);
+    if (holding != Holding::kThisRank)
+      warn(environment_, fmt::format("the weights after step {} were written to {}", step, file.string()));
+  });
+}
+
+// Writes train.save, and model.safetensors if the run `keeps` it. Each file is tried, in case only one of the
+// two disks is full.
 void RunFolder::write_weights_files(const StrategyState& weights, bool keeps,
                                     const std::map<std::string, std::string>& metadata) {
   TensorMap tensors = weights.parameters;
   tensors.insert(weights.buffers.begin(), weights.buffers.end());
-  // Each file is tried, in case only one of the two disks is full.
-  const auto attempt = [&](const auto& write) {
-    try {
-      write();
-      return true;
-    } catch (const Error& error) {
-      const std::string what = error.what();
-      if (unwritten_.find(what) == std::string::npos) unwritten_ += (unwritten_.empty() ? "" : ". ") + what;
-      return false;
-    }
-  };
-  bool refused = false;  // because another run has used the folder: no rank of this run holds its lock
-  const bool holds = attempt([&] {
-    try {
-      if (require_lock_) require_lock_();
-    } catch (const ConfigError&) {
-      refused = true;
-      throw;
-    }
-  });
-  const fs::path save = spec_.train.save;
-  const auto elsewhere = [&] { return !is_inside_run(path_, fs::absolute(save).parent_path()); };
-  if (!save.empty() && (holds || (refused && elsewhere())))
-    attempt([&] { write_weights(save.string(), tensors); });
-  if (!holds) return;
-  if (keeps && !path_.empty()) attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
+  const Holding held_by = holding();
+  save_weights(held_by, weights.step, tensors);
+  if (held_by != Holding::kThisRank || !keeps || path_.empty()) return;
+  // The folder of a rank that has begun to lead may be on another disk than that of the first leader.
+  if (!configured_) attempt([&] { write_text(path_ / kConfigFile, spec_to_toml(spec_)); });
+  attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
 }
 
 void RunFolder::finish(const std::function<StrategyState()>& make_state, bool interrupted, bool together,
@@ -308,7 +336,10 @@ void RunFolder::finish(const std::function<StrategyState()>& make_state, bool in
   if (keeps || !spec_.train.save.empty()) weights = make_state();
   carry_out(environment_.group, together, [&] {
     writer_.wait();
-    if (weights && environment_.leads()) write_weights_files(*weights, keeps, metadata);
+    if (!environment_.leads()) return;
+    if (weights) return write_weights_files(*weights, keeps, metadata);
+    // Without weights to write, only another run's use of the folder is an error.
+    if (unwritten_.empty() && holding() != Holding::kOtherRun) unwritten_.clear();
   });
   if (!unwritten_.empty()) throw Error(ErrorCode::kCheckpoint, unwritten_);
 }

@@ -69,8 +69,10 @@ class RunFolder {
   // only the leading rank waits.
   //
   // Errors on the rank that writes: Error (kCheckpoint) that names the path, for example if the disk is full.
-  // The error of the run's last checkpoint is thrown, too, after the weights are written. Nothing is written
-  // if another process has taken over the run folder.
+  // The error of the run's last checkpoint is thrown, too, after the weights are written. A rank that does
+  // not hold the lock of the run folder writes nothing into it. It still writes train.save if the file is
+  // outside the folder and no other rank of this run leads. If another run has used the folder, the name of
+  // the file gets the first 8 digits of the incarnation, as in weights.0123abcd.safetensors.
   void finish(const std::function<StrategyState()>& state, bool interrupted, bool together,
               const std::map<std::string, std::string>& metadata);
   // Reports the result as an event, and writes result.json and, if there is one, timeline.json. If a file
@@ -81,12 +83,17 @@ class RunFolder {
   bool saved(int64_t step) const { return saved_ == step; }
 
  private:
+  enum class Holding { kThisRank, kNobody, kOtherRank, kOtherRun };
+
   std::filesystem::path find_checkpoint() const;
-  void write_configuration() const;
+  void write_configuration();
   void write_result(const RunResult& result) const;
   void write_timeline(const StepTimeline& timeline) const;
   void write_record(const std::function<void()>& write) const;
   void write(const CheckpointState& checkpoint);
+  bool attempt(const std::function<void()>& write);
+  Holding holding();
+  void save_weights(Holding holding, int64_t step, const TensorMap& tensors);
   void write_weights_files(const StrategyState& weights, bool keeps,
                            const std::map<std::string, std::string>& metadata);
 
@@ -96,7 +103,8 @@ class RunFolder {
   std::optional<CheckpointState> resumed_;
   std::filesystem::path found_;  // the folder of this checkpoint
   bool begun_ = false;
-  int64_t saved_ = -1;  // step of the last written checkpoint; the writer's thread owns it until it ends
+  bool configured_ = false;  // this rank has written config.toml, or tried to
+  int64_t saved_ = -1;       // step of the last written checkpoint; the writer's thread owns it until it ends
   std::string
       unwritten_;    // why the last checkpoint or weights are missing, or empty. It has the owner of saved_.
   Lineage lineage_;  // of the checkpoints that this start writes; its epoch is that of the lock

@@ -79,7 +79,7 @@ fs::path epoch_file(const fs::path& folder, int64_t epoch) {
   return folder / fmt::format("{}{:06}", kEpochPrefix, epoch);
 }
 
-// Returns the epochs that have a file, ascending.
+// Returns the epochs that have a file, ascending. Errors: Error (kCheckpoint) if the folder cannot be listed.
 std::vector<int64_t> epochs_in(const fs::path& folder) {
   std::vector<int64_t> epochs;
   std::error_code error;
@@ -91,6 +91,11 @@ std::vector<int64_t> epochs_in(const fs::path& folder) {
     const auto parsed = std::from_chars(name.data() + kEpochPrefix.size(), last, epoch);
     if (parsed.ec == std::errc() && parsed.ptr == last) epochs.push_back(epoch);
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Error(ErrorCode::kCheckpoint,
+                fmt::format("{}: cannot be read now: {}; start again when it can be read, or give another "
+                            "folder by --run-dir",
+                            folder.string(), error.message()));
   std::sort(epochs.begin(), epochs.end());
   return epochs;
 }
@@ -208,16 +213,16 @@ void require_same_run(const fs::path& folder, const Holder& holder, const std::s
   if (holder.incarnation == incarnation) return;
   throw ConfigError("--run-dir",
                     fmt::format("process {} on {} has used {} for another run since this run began "
-                                "(epoch {}). This run writes nothing more; give each run a "
+                                "(epoch {}). This run writes nothing more into the folder; give each run a "
                                 "--run-dir of its own",
                                 holder.pid, holder.host, folder.parent_path().string(), holder.epoch));
 }
 
 }  // namespace
 
-int64_t highest_lock_epoch(const fs::path& run_dir) {
-  const std::vector<int64_t> epochs = epochs_in(run_dir / "lock");
-  return epochs.empty() ? 0 : epochs.back();
+LockHolder last_lock_holder(const fs::path& run_dir) {
+  const std::optional<Holder> holder = highest_holder(run_dir / "lock");
+  return holder ? LockHolder{holder->epoch, holder->incarnation} : LockHolder{};
 }
 
 std::string new_incarnation() {
@@ -257,26 +262,26 @@ RunLock::~RunLock() {
   }
 }
 
-// Waits until no living process holds the lock. Returns the highest epoch so far.
-int64_t RunLock::await_free() {
+// Waits until no living process holds the lock, and notes the last holder.
+void RunLock::await_free() {
   const auto begin = SteadyClock::now();
   const std::string pids = pid_space();
   SignsOfLife signs;
   for (bool said = false;; std::this_thread::sleep_for(kPoll)) {
     const std::optional<Holder> other = highest_holder(folder_);
-    if (!other) return 0;
-    if (options_.known_epoch && other->epoch > *options_.known_epoch)
-      require_same_run(folder_, *other, incarnation_);
-    if (other->token.empty() || other->incarnation == incarnation_) return other->epoch;
+    former_ = other ? LockHolder{other->epoch, other->incarnation} : LockHolder{};
+    if (!other) return;
+    if (options_.known && *options_.known != former_) require_same_run(folder_, *other, incarnation_);
+    if (other->token.empty() || other->incarnation == incarnation_) return;
     const bool patient = SteadyClock::now() - begin < options_.grace;
     if (!pids.empty() && other->pids == pids) {
       const ProcessState process = state_of_process(other->pid);
-      if (!process.lives || (process.started != 0 && process.started != other->started)) return other->epoch;
+      if (!process.lives || (process.started != 0 && process.started != other->started)) return;
       if (!patient) refuse_folder(folder_, *other);
       continue;
     }
     signs.look(folder_, other->epoch);
-    if (signs.silence() >= options_.silence) return other->epoch;
+    if (signs.silence() >= options_.silence) return;
     if (signs.seen() && !patient) refuse_folder(folder_, *other);
     if (!said && options_.say)
       options_.say(
@@ -291,8 +296,9 @@ int64_t RunLock::await_free() {
 void RunLock::take() {
   for (;;) {
     const ProcessState self = state_of_process(::getpid());
-    const Holder own{await_free() + 1, host_name(),  pid_space(), ::getpid(),
-                     self.started,     incarnation_, token_};
+    await_free();
+    const Holder own{former_.epoch + 1, host_name(),  pid_space(), ::getpid(),
+                     self.started,      incarnation_, token_};
     if (!create_epoch(folder_, own)) continue;
     epoch_ = own.epoch;
     // Another process may have taken higher epochs since this one looked, and removed the file of this one.
@@ -305,7 +311,12 @@ void RunLock::take() {
 }
 
 bool RunLock::held() const {
-  const std::optional<Holder> holder = highest_holder(folder_);
+  std::optional<Holder> holder;
+  try {
+    holder = highest_holder(folder_);
+  } catch (const Error&) {  // what cannot be listed now shows no other holder
+    return true;
+  }
   // The file of this epoch is this process's own, unless the user has deleted the folder and another run has
   // made it anew. The other run then has any epoch, a lower one included.
   return !holder || (holder->epoch == epoch_ && (holder->token == token_ || holder->token == kUnreadable));
@@ -314,11 +325,12 @@ bool RunLock::held() const {
 void RunLock::require() const {
   if (held()) return;
   const Holder holder = highest_holder(folder_).value_or(Holder{});
-  throw Error(
-      ErrorCode::kCheckpoint,
-      fmt::format("{}: this process does not hold the run folder any more: process {} on {} took it "
-                  "over (epoch {}, and this process had {}). It stops writing; the other process goes on",
-                  folder_.parent_path().string(), holder.pid, holder.host, holder.epoch, epoch_));
+  const std::string text = fmt::format(
+      "{}: this process does not hold the run folder any more: process {} on {} took it "
+      "over (epoch {}, and this process had {}). It stops writing; the other process goes on",
+      folder_.parent_path().string(), holder.pid, holder.host, holder.epoch, epoch_);
+  if (holder.incarnation != incarnation_) throw ConfigError("", text);
+  throw Error(ErrorCode::kCheckpoint, text);
 }
 
 void RunLock::beat() {

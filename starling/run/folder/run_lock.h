@@ -21,15 +21,22 @@
 namespace starling {
 
 // How a lock is taken and held.
+// Names a holder of a lock.
+struct LockHolder {
+  int64_t epoch = 0;        // 0: there is none
+  std::string incarnation;  // empty if the file of the holder could not be read
+  bool operator==(const LockHolder&) const = default;
+};
+
 struct RunLockOptions {
   std::chrono::milliseconds beat{1'000};  // period of the signs of life
   std::chrono::milliseconds silence{
       15'000};  // a holder on another host that shows no sign of life for so long counts as dead
   std::chrono::milliseconds grace{5'000};  // time that a living holder gets to end
-  // For a rank that leads because the former leader was lost: highest_lock_epoch() when the run began. If a
-  // holder of a higher epoch was another start of a run, the files in the folder are not those of this run.
-  // The lock is then refused, also if that run has ended.
-  std::optional<int64_t> known_epoch = {};
+  // For a rank that leads because the former leader was lost: last_lock_holder() when the run began. If the
+  // last holder is neither that one nor this start of the run, the files in the folder are not those of this
+  // run. The lock is then refused, also if the other run has ended.
+  std::optional<LockHolder> known = {};
   std::function<void(const std::string& text)> say = {};  // receives why the constructor waits
   std::function<void()> replaced = {};  // called once, on a thread, if another process takes the lock
 };
@@ -41,8 +48,8 @@ class RunLock {
   // that has ended is replaced at once if it ran on this host. If it ran elsewhere, the constructor waits
   // until it has shown no sign of life for options.silence. A holder of an equal incarnation is always
   // replaced: it is this run's former leader. Errors: ConfigError that names the holder and the remedy if the
-  // holder lives, or by options.known_epoch; Error (kCheckpoint) if the files cannot be written, or if the
-  // file of a holder above options.known_epoch cannot be read.
+  // holder lives, or by options.known; Error (kCheckpoint) if the files cannot be listed or written, or if
+  // the file of a holder that may not be options.known cannot be read.
   RunLock(const std::filesystem::path& run_dir, std::string incarnation, RunLockOptions options = {});
   // Releases the lock if this process still holds it.
   ~RunLock();
@@ -50,13 +57,16 @@ class RunLock {
   RunLock& operator=(const RunLock&) = delete;
 
   int64_t epoch() const { return epoch_; }
+  // Returns the holder that this one has replaced. Its epoch is 0 if there was none.
+  const LockHolder& former() const { return former_; }
   // Reads the folder and returns true unless another process has taken the lock.
   bool held() const;
-  // Throws Error (kCheckpoint) that names the new holder if another process has taken the lock.
+  // Throws an error that names the new holder if another process has taken the lock: ConfigError if it
+  // belongs to another start of a run, and Error (kCheckpoint) if it is another rank of this one.
   void require() const;
 
  private:
-  int64_t await_free();
+  void await_free();
   void take();
   void beat();
 
@@ -64,6 +74,7 @@ class RunLock {
   const std::string incarnation_;
   const RunLockOptions options_;
   const std::string token_;
+  LockHolder former_;
   int64_t epoch_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -71,8 +82,9 @@ class RunLock {
   std::thread thread_;
 };
 
-// Returns the highest epoch of a lock in the run folder, or 0 if there is none.
-int64_t highest_lock_epoch(const std::filesystem::path& run_dir);
+// Returns the holder of the highest epoch in the run folder. Errors: Error (kCheckpoint) if the folder of the
+// locks cannot be listed.
+LockHolder last_lock_holder(const std::filesystem::path& run_dir);
 
 // Returns a new random name for one start of a run: 32 hexadecimal digits.
 std::string new_incarnation();

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "starling/base/error.h"
 #include "starling/nn/safetensors/safetensors.h"
@@ -20,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWhere = "RUN_DIR";
+constexpr std::string_view kTheCheckpoint = "the checkpoint";
 
 int64_t step_of(const std::map<std::string, std::string>& metadata) {
   int64_t step = 0;
@@ -47,12 +49,25 @@ RunWeights weights_of_checkpoint(const fs::path& folder, int64_t step) {
   return weights;
 }
 
+// Warns on standard error of each checkpoint that is newer than what is taken, which has `step` updates.
+void warn_of_newer(const std::vector<PassedCheckpoint>& passed, int64_t step, std::string_view taken) {
+  for (const PassedCheckpoint& checkpoint : passed) {
+    if (checkpoint.step > step)
+      FdOutput(2).write(fmt::format("starling: warning: {}; taking {} of step {}\n",
+                                    printable(checkpoint.text), taken, step));
+  }
+}
+
 RunWeights weights_in(const fs::path& folder) {
   std::vector<PassedCheckpoint> passed;
-  const std::optional<CheckpointFolder> newest = newest_or_warn(folder, passed);
+  const std::optional<CheckpointFolder> newest = newest_whole(folder, &passed);
+  const auto of_newest = [&] {
+    warn_of_newer(passed, newest->step, kTheCheckpoint);
+    return weights_of_checkpoint(newest->path, newest->step);
+  };
   const fs::path file = folder / kWeightsFile;
   if (!fs::exists(file)) {
-    if (newest) return weights_of_checkpoint(newest->path, newest->step);
+    if (newest) return of_newest();
     if (!passed.empty())
       throw Error(ErrorCode::kCheckpoint,
                   fmt::format("{}. {} has neither {} nor a whole checkpoint. Give the "
@@ -71,10 +86,11 @@ RunWeights weights_in(const fs::path& folder) {
   if (const auto it = metadata.find("vocabulary"); it != metadata.end()) weights.vocabulary = it->second;
   if (newest && newest->step > weights.step) {  // a resumed run that has not ended
     const std::string vocabulary = weights.vocabulary;
-    weights = weights_of_checkpoint(newest->path, newest->step);
+    weights = of_newest();
     weights.vocabulary = vocabulary;
     return weights;
   }
+  warn_of_newer(passed, weights.step, kWeightsFile);
   const std::optional<RunSpec> spec = configuration_in(folder);
   if (!spec && !newest)
     throw ConfigError(kWhere, fmt::format("{} has no {}. Give the configuration by flags and the weights by "
@@ -89,10 +105,7 @@ RunWeights weights_in(const fs::path& folder) {
 std::optional<CheckpointFolder> newest_or_warn(const fs::path& run_dir,
                                                std::vector<PassedCheckpoint>& passed) {
   std::optional<CheckpointFolder> newest = newest_whole(run_dir, &passed);
-  if (!newest) return newest;
-  for (const PassedCheckpoint& checkpoint : passed)
-    FdOutput(2).write(fmt::format("starling: warning: {}; taking the checkpoint of step {}\n",
-                                  printable(checkpoint.text), newest->step));
+  if (newest) warn_of_newer(passed, newest->step, kTheCheckpoint);
   return newest;
 }
 
