@@ -369,7 +369,7 @@ TEST(ShardOfKey, SpreadsKeysEvenly) {
   for (const int shards : {1, 2, 3, 8}) {
     std::vector<int> count(static_cast<size_t>(shards));
     for (int64_t key = -4000; key < 4000; ++key) ++count[static_cast<size_t>(shard_of_key(8 * key, shards))];
-    for (const int c : count) EXPECT_NEAR(c, 8000 / shards, 4 * 90);  // four standard deviations of √8000
+    for (const int c : count) EXPECT_NEAR(c, 8000.0 / shards, 4 * 90);  // four standard deviations of √8000
   }
 }
 
