@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import time
 
 from exchanges_test import FLAT
@@ -51,29 +52,50 @@ class Launch(LaunchedOnHosts):
         out = self.ends(process, 128 + signal.SIGTERM, r"warning: rank 0 \(host0\) was killed by signal 9 .*\. 1 rank continues")
         self.assertEqual(result_of(events_of(out))["lost_ranks"], [0])
 
+    def led_on_another_disk(self, prepare, *words):
+        """Trains on two hosts. On host1, the folder disk is a disk of its own, where the command `prepare` runs first.
+
+        Rank 0 is killed. When host1 has ended, its run folder is copied to later. Returns standard error.
+        """
+        with_own_disk = (f'mount -t tmpfs starling-test {self.path("disk")} && {prepare}; (eval "$0"); '
+                         f'status=$?; cp -r {self.path("disk/run")} {self.path("later")}; exit $status')
+        reach = self.script("reach", f"""case $1 in
+  host0) exec ip netns exec {self.hosts.names[0]} sh -c "$2" ;;
+  *) exec ip netns exec {self.hosts.names[1]} sh -c '{with_own_disk}' "$2" ;;
+esac
+""")
+        process = self.start("launch", "--hosts", "host0,host1", "--launch-command", reach, "--net-security", "auth",
+                             *self.training("--run-dir", self.path("disk/run"), "--on-failure", "continue", *words), env=self.env)
+        wait_for_step(self.path("disk/run"), 25)
+        os.kill(self.pid_of(0), signal.SIGKILL)
+        _, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+        return err
+
     def test_a_rank_with_a_disk_of_its_own_leads_and_sets_an_earlier_run_aside(self):
         os.mkdir(self.path("disk"))
         folder = self.path("disk/run")
-        earlier = f"{STARLING} train --json --run-dir {folder} {' '.join(map(str, SMALL))} --steps 3 </dev/null >/dev/null 2>&1"
-        with_own_disk = (f'mount -t tmpfs starling-test {self.path("disk")} && {earlier} && cp -r {folder} {self.path("earlier")}; ({{}}); '
-                         f'status=$?; cp -r {folder} {self.path("later")}; exit $status')
-        reach = self.script("reach", f"""case $1 in
-  host0) exec ip netns exec {self.hosts.names[0]} sh -c "$2" ;;
-  *) exec ip netns exec {self.hosts.names[1]} sh -c '{with_own_disk.format('eval "$0"')}' "$2" ;;
-esac
-""")
-        steps = 1500
-        process = self.start("launch", "--hosts", "host0,host1", "--launch-command", reach, "--net-security", "auth",
-                             *self.training("--run-dir", folder, "--steps", steps, "--on-failure", "continue"), env=self.env)
-        wait_for_step(folder, 5)
-        os.kill(self.pid_of(0), signal.SIGKILL)
-        self.ends(process, 0, "files of an earlier run in .* were renamed to")
+        prepare = (f"{STARLING} train --json --run-dir {folder} {' '.join(map(str, SMALL))} --steps 3 </dev/null >/dev/null 2>&1 && "
+                   f"cp -r {folder} {self.path('earlier')}")
+        err = self.led_on_another_disk(prepare, "--steps", 1500)
+        self.assertRegex(err, "files of an earlier run in .* were renamed to")
         earlier, later = pathlib.Path(self.path("earlier")), pathlib.Path(self.path("later"))
         for name, renamed in (("model.safetensors", "model.1.safetensors"), ("config.toml", "config.1.toml"),
                               ("events.jsonl", "events.1.jsonl"), ("result.json", "result.1.json")):
             self.assertEqual((earlier / name).read_bytes(), (later / renamed).read_bytes(), name)
-        self.assertIn(f"steps = {steps}", (later / "config.toml").read_text(encoding="utf-8"))
+        self.assertIn("steps = 1500", (later / "config.toml").read_text(encoding="utf-8"))
         self.assertNotEqual((earlier / "model.safetensors").read_bytes(), (later / "model.safetensors").read_bytes())
+
+    def test_a_rank_with_a_disk_of_its_own_keeps_what_the_run_continues(self):
+        folder, copy = self.path("disk/run"), self.path("copy")
+        self.run_program(*self.training("--run-dir", folder, "--steps", 20, "--set", "checkpoint.every=10"), env=self.env)
+        subprocess.run(["cp", "-r", folder, copy], check=True)
+        err = self.led_on_another_disk(f"cp -r {copy} {folder}", "--steps", 1500, "--resume", "auto", "--set",
+                                       "checkpoint.every=1000", "--set", "checkpoint.keep=5")
+        self.assertNotIn("were renamed to", err)
+        names = os.listdir(self.path("later"))
+        self.assertEqual([name for name in names if ".1" in name], [])
+        self.assertIn("step-000020", os.listdir(self.path("later/checkpoints")))
 
     def test_a_users_program_passes_its_own_arguments_to_other_hosts(self):
         self.run_program("--hosts", "host0,host1", "--launch-command", self.reach(), "--steps", 4, "--global-batch", 8, "--threads", 1,

@@ -266,10 +266,11 @@ std::unique_ptr<RunLock> Session::take_lock(bool takes_over) {
   if (takes_over) options.known = known_holder_;
   options.say = warn_on_stderr;
   options.replaced = [this] { stop_.raise(); };
+  if (takes_over) note_other_files();
   try {
     auto lock = std::make_unique<RunLock>(environment_.run_dir, incarnation_, options);
+    if (takes_over) set_aside_other_files();
     remove_leftovers(environment_.run_dir);
-    if (takes_over) set_aside_files_before(lock->former());
     return lock;
   } catch (const ConfigError&) {
     stop_.raise();
@@ -277,12 +278,19 @@ std::unique_ptr<RunLock> Session::take_lock(bool takes_over) {
   }
 }
 
-// Sets aside what an earlier run has left in the run folder. The folder of a rank that begins to lead may be
-// on another disk than that of the first leader. The last holder of its lock then was not this run.
-void Session::set_aside_files_before(const LockHolder& former) {
-  if (former.epoch > 0 && former.incarnation != incarnation_) has_other_files_ = true;
+// Finds out whether the run folder may have files of another run. The folder of a rank that begins to lead
+// may be on another disk than that of the first leader. The last holder of its lock then was not this run.
+void Session::note_other_files() {
+  const LockHolder last = last_lock_holder(environment_.run_dir);
+  const bool other = last.epoch > 0 && !last.incarnation.empty() && last.incarnation != incarnation_;
+  has_other_files_ = has_other_files_ || other;
+}
+
+// Sets aside what another run has left in the run folder. Files that this run continues stay.
+void Session::set_aside_other_files() {
   if (!has_other_files_) return;
-  const std::string text = set_aside_earlier_files(environment_.run_dir, "never");
+  const std::string text =
+      set_aside_earlier_files(environment_.run_dir, continued_.empty() ? "never" : continued_);
   has_other_files_ = false;
   if (!text.empty()) warn_on_stderr(text);
 }
@@ -423,6 +431,7 @@ void Session::open_sinks() {
     run_dir_ = environment_.run_dir;
     try {
       known_holder_ = last_lock_holder(run_dir_);
+      if (known_holder_.lives) known_holder_ = {};
     } catch (const Error&) {  // only a holder of this run is known then
     }
   }
@@ -565,6 +574,7 @@ RunEnvironment Session::run_environment() {
   environment.kept.incarnation = incarnation_;
   environment.kept.lock_epoch = [this] { return lock_.epoch(); };
   environment.kept.require_lock = [this] { lock_.require(); };
+  environment.kept.note_continued = [this](const std::string& checkpoint) { continued_ = checkpoint; };
   environment.membership.ranks = membership_.ranks;
   environment.membership.is_leader = [this] { return leads_.load(); };
   environment.membership.lead = [this] { return lead(); };

@@ -80,7 +80,8 @@ class Session {
   std::string folder_from_rank_0();
   void begin_run_folder();
   std::unique_ptr<RunLock> take_lock(bool takes_over);
-  void set_aside_files_before(const LockHolder& former);
+  void note_other_files();
+  void set_aside_other_files();
   void open_recorder();
   void open_sinks();
   std::vector<std::unique_ptr<EventSink>> leaders_sinks();
@@ -114,6 +115,7 @@ class Session {
   LocalCores local_cores_;
   std::unique_ptr<StepBoard> board_;
   LockHolder known_holder_;       // of the run folder's lock when the run began
+  std::string continued_;         // the checkpoint that the run continues; empty if there is none
   bool has_other_files_ = false;  // the run folder has files of another run, which this rank sets aside
   LeadersLock lock_;              // before what writes into the run folder
   std::atomic<bool> leads_{false};

@@ -86,7 +86,7 @@ std::string set_aside_earlier_files(const fs::path& run_dir, const std::string& 
   }
   if (found.empty()) return "";
   int number = 1;
-  const auto taken = [&](const RunFile& file) { return fs::exists(aside(run_dir, file, number)); };
+  const auto taken = [&](const RunFile& file) { return may_exist(aside(run_dir, file, number)); };
   while (std::any_of(std::begin(kRunFiles), std::end(kRunFiles), taken) || taken(kConfiguration)) ++number;
   std::vector<std::string> names;
   for (const RunFile& file : found) {
@@ -100,7 +100,7 @@ std::string set_aside_earlier_files(const fs::path& run_dir, const std::string& 
     names.push_back(to.filename().string());
   }
   const fs::path config = present(run_dir, kConfiguration);
-  if (std::error_code error; fs::exists(config)) {
+  if (std::error_code error; fs::exists(config, error)) {
     fs::copy_file(config, aside(run_dir, kConfiguration, number), error);
     if (!error) names.push_back(aside(run_dir, kConfiguration, number).filename().string());
   }

@@ -123,12 +123,13 @@ TEST(LeadersLock, AHolderFromBeforeTheRunIsReplaced) {
   LeadersLock().take(taker(run, "launcher"));
   const LockHolder launcher{1, "launcher"};
   EXPECT_EQ(last_lock_holder(run.path()), launcher);
+  EXPECT_FALSE(last_lock_holder(run.path()).lives);
   RunLockOptions options;
   options.known = launcher;
   const RunLock survivor(run.path(), "mine", options);
   EXPECT_TRUE(survivor.held());
   EXPECT_EQ(survivor.epoch(), 2);
-  EXPECT_EQ(survivor.former(), launcher);
+  EXPECT_TRUE(last_lock_holder(run.path()).lives);
 }
 
 // A user has deleted the folder, and another run has used it since. Its epochs begin at 1 again.

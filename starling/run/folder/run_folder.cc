@@ -13,7 +13,9 @@
 #include "starling/base/atomic_file.h"
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
+#include "starling/nn/safetensors/safetensors_index.h"
 #include "starling/run/folder/earlier_files.h"
+#include "starling/run/folder/run_lock.h"
 #include "starling/run/folder/run_weights.h"
 #include "starling/run/ranks/broadcast_text.h"
 #include "starling/run/ranks/wait_together.h"
@@ -35,6 +37,14 @@ void write_text(const fs::path& path, const std::string& text) {
 
 void warn(const RunEnvironment& environment, const std::string& text) {
   environment.process.sink.emit(Message{Severity::kWarning, environment.group.rank(), text});
+}
+
+// Puts `part` into the name of a file of weights, before its end: weights.PART.safetensors.
+fs::path with_part_of_name(const fs::path& file, const std::string& part) {
+  const std::string name = file.filename().string();
+  const size_t end = name.ends_with(kSafetensorsIndexEnd) ? name.size() - kSafetensorsIndexEnd.size()
+                                                          : file.stem().string().size();
+  return file.parent_path() / (name.substr(0, end) + "." + part + name.substr(end));
 }
 
 // Renames the checkpoints of an earlier run. Otherwise they would count as checkpoints of the new run.
@@ -136,6 +146,7 @@ RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
   }
   if (found.empty()) return;
   found_ = found;
+  if (environment.kept.note_continued) environment.kept.note_continued(found);
   lineage_ = continued(resumed_->lineage, resumed_->step, environment.kept.incarnation, 0);
   if (environment.group.rank() != 0) return;
   environment.process.sink.emit(
@@ -200,6 +211,20 @@ void RunFolder::save_checkpoint(CheckpointState checkpoint, bool last) {
                    step, writer_.step()));
 }
 
+// Prepares the folder of a rank that has begun to lead, which may be on another disk than that of the first
+// leader. Call it with the lock. It may run on the writer's thread.
+void RunFolder::begin_to_lead(int64_t step) {
+  if (configured_) return;
+  const auto say = [this](const std::string& text) { sink_.emit(Message{Severity::kWarning, -1, text}); };
+  try {
+    write_text(path_ / kConfigFile, spec_to_toml(spec_));
+  } catch (const Error& error) {  // training does not depend on it
+    say(error.what());
+  }
+  set_aside_above(path_, step, say);
+  configured_ = true;
+}
+
 // Runs on the writer's thread.
 void RunFolder::write(const CheckpointState& checkpoint) {
   CheckpointDone done;
@@ -211,6 +236,7 @@ void RunFolder::write(const CheckpointState& checkpoint) {
     options.lineage = lineage_;
     if (require_lock_) require_lock_();  // may give this process the lock, and so the epoch
     if (lock_epoch_) options.lineage.epoch = lock_epoch_();
+    begin_to_lead(done.step);
     options.before = [this](std::string_view) {
       if (require_lock_) require_lock_();
     };
@@ -288,9 +314,12 @@ RunFolder::Holding RunFolder::holding() {
     } catch (const ConfigError&) {
       holding = Holding::kOtherRun;
       throw;
+    } catch (const LockNotWritten&) {
+      holding = Holding::kNobody;
+      throw;
     } catch (const Error&) {
-      // A rank that never had the lock could not write it, and no other rank of this run leads.
-      holding = lock_epoch_() == 0 ? Holding::kNobody : Holding::kOtherRank;
+      // A rank that never had the lock does not know whether another run has used the folder.
+      holding = lock_epoch_() == 0 ? Holding::kOtherRun : Holding::kOtherRank;
       throw;
     }
   });
@@ -299,17 +328,16 @@ RunFolder::Holding RunFolder::holding() {
 
 // Writes train.save. A rank that does not hold the lock writes it only outside the run folder. If another run
 // has used the folder, that run may have written a file of the same name, which is left.
-void RunFolder::save_weights(Holding holding, int64_t step, const TensorMap& tensors) {
+void RunFolder::save_weights(Holding holding, const TensorMap& tensors) {
   fs::path file = spec_.train.save;
   if (file.empty() || holding == Holding::kOtherRank) return;
   if (holding != Holding::kThisRank && is_below_run(path_, file)) return;
   if (holding == Holding::kOtherRun)
-    file.replace_filename(fmt::format("{}.{}{}", file.stem().string(),
-                                      environment_.kept.incarnation.substr(0, 8), file.extension().string()));
+    file = with_part_of_name(file, environment_.kept.incarnation.substr(0, 8));
   attempt([&] {
     write_weights(file.string(), tensors);
     if (holding != Holding::kThisRank)
-      warn(environment_, fmt::format("the weights after step {} were written to {}", step, file.string()));
+      warn(environment_, fmt::format("the trained weights were written to {}", file.string()));
   });
 }
 
@@ -320,10 +348,9 @@ void RunFolder::write_weights_files(const StrategyState& weights, bool keeps,
   TensorMap tensors = weights.parameters;
   tensors.insert(weights.buffers.begin(), weights.buffers.end());
   const Holding held_by = holding();
-  save_weights(held_by, weights.step, tensors);
+  save_weights(held_by, tensors);
   if (held_by != Holding::kThisRank || !keeps || path_.empty()) return;
-  // The folder of a rank that has begun to lead may be on another disk than that of the first leader.
-  if (!configured_) attempt([&] { write_text(path_ / kConfigFile, spec_to_toml(spec_)); });
+  attempt([&] { begin_to_lead(weights.step); });
   attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
 }
 

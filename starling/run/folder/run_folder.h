@@ -93,7 +93,8 @@ class RunFolder {
   void write(const CheckpointState& checkpoint);
   bool attempt(const std::function<void()>& write);
   Holding holding();
-  void save_weights(Holding holding, int64_t step, const TensorMap& tensors);
+  void save_weights(Holding holding, const TensorMap& tensors);
+  void begin_to_lead(int64_t step);
   void write_weights_files(const StrategyState& weights, bool keeps,
                            const std::map<std::string, std::string>& metadata);
 

@@ -93,9 +93,7 @@ std::vector<int64_t> epochs_in(const fs::path& folder) {
   }
   if (error && error != std::errc::no_such_file_or_directory)
     throw Error(ErrorCode::kCheckpoint,
-                fmt::format("{}: cannot be read now: {}; start again when it can be read, or give another "
-                            "folder by --run-dir",
-                            folder.string(), error.message()));
+                fmt::format("{}: cannot be read now: {}", folder.string(), error.message()));
   std::sort(epochs.begin(), epochs.end());
   return epochs;
 }
@@ -133,9 +131,10 @@ std::optional<Holder> highest_holder(const fs::path& folder) {
 }
 
 [[noreturn]] void fail_to_lock(const fs::path& path, int error) {
-  throw Error(ErrorCode::kCheckpoint, fmt::format("{}: cannot write the lock of the run folder: {}; free "
-                                                  "space, or give another folder by --run-dir",
-                                                  path.string(), std::strerror(error)));
+  throw LockNotWritten(
+      fmt::format("{}: cannot write the lock of the run folder: {}; free space, or give "
+                  "another folder by --run-dir",
+                  path.string(), std::strerror(error)));
 }
 
 // Writes a new file whose name only this process uses, and returns its path.
@@ -203,6 +202,12 @@ class SignsOfLife {
                   folder.parent_path().string(), holder.pid, holder.host, holder.epoch, folder.string()));
 }
 
+// Returns true if the holder, which is a process of this host, still runs.
+bool lives(const Holder& holder) {
+  const ProcessState process = state_of_process(holder.pid);
+  return process.lives && (process.started == 0 || process.started == holder.started);
+}
+
 // Throws unless the holder had the incarnation.
 void require_same_run(const fs::path& folder, const Holder& holder, const std::string& incarnation) {
   if (holder.token == kUnreadable)
@@ -222,7 +227,9 @@ void require_same_run(const fs::path& folder, const Holder& holder, const std::s
 
 LockHolder last_lock_holder(const fs::path& run_dir) {
   const std::optional<Holder> holder = highest_holder(run_dir / "lock");
-  return holder ? LockHolder{holder->epoch, holder->incarnation} : LockHolder{};
+  if (!holder) return {};
+  return {holder->epoch, holder->incarnation,
+          !holder->token.empty() && holder->pids == pid_space() && lives(*holder)};
 }
 
 std::string new_incarnation() {
@@ -275,8 +282,7 @@ void RunLock::await_free() {
     if (other->token.empty() || other->incarnation == incarnation_) return;
     const bool patient = SteadyClock::now() - begin < options_.grace;
     if (!pids.empty() && other->pids == pids) {
-      const ProcessState process = state_of_process(other->pid);
-      if (!process.lives || (process.started != 0 && process.started != other->started)) return;
+      if (!lives(*other)) return;
       if (!patient) refuse_folder(folder_, *other);
       continue;
     }
@@ -327,7 +333,8 @@ void RunLock::require() const {
   const Holder holder = highest_holder(folder_).value_or(Holder{});
   const std::string text = fmt::format(
       "{}: this process does not hold the run folder any more: process {} on {} took it "
-      "over (epoch {}, and this process had {}). It stops writing; the other process goes on",
+      "over (epoch {}, and this process had {}). It writes nothing more into the folder; the other process "
+      "goes on",
       folder_.parent_path().string(), holder.pid, holder.host, holder.epoch, epoch_);
   if (holder.incarnation != incarnation_) throw ConfigError("", text);
   throw Error(ErrorCode::kCheckpoint, text);

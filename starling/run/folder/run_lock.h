@@ -18,24 +18,36 @@
 #include <string>
 #include <thread>
 
+#include "starling/base/error.h"
+
 namespace starling {
 
-// How a lock is taken and held.
 // Names a holder of a lock.
 struct LockHolder {
   int64_t epoch = 0;        // 0: there is none
   std::string incarnation;  // empty if the file of the holder could not be read
-  bool operator==(const LockHolder&) const = default;
+  bool lives = false;       // it is a process of this host that runs and has not released the lock
+  // Compares what names the holder.
+  bool operator==(const LockHolder& other) const {
+    return epoch == other.epoch && incarnation == other.incarnation;
+  }
 };
 
+// The lock could not be written, for example because the disk is full. No other run has used the folder.
+class LockNotWritten : public Error {
+ public:
+  explicit LockNotWritten(const std::string& message) : Error(ErrorCode::kCheckpoint, message) {}
+};
+
+// How a lock is taken and held.
 struct RunLockOptions {
   std::chrono::milliseconds beat{1'000};  // period of the signs of life
   std::chrono::milliseconds silence{
       15'000};  // a holder on another host that shows no sign of life for so long counts as dead
   std::chrono::milliseconds grace{5'000};  // time that a living holder gets to end
-  // For a rank that leads because the former leader was lost: last_lock_holder() when the run began. If the
-  // last holder is neither that one nor this start of the run, the files in the folder are not those of this
-  // run. The lock is then refused, also if the other run has ended.
+  // For a rank that leads because the former leader was lost: last_lock_holder() when the run began, or none
+  // if that one lived. If the last holder is neither that one nor this start of the run, the files in the
+  // folder are not those of this run. The lock is then refused, also if the other run has ended.
   std::optional<LockHolder> known = {};
   std::function<void(const std::string& text)> say = {};  // receives why the constructor waits
   std::function<void()> replaced = {};  // called once, on a thread, if another process takes the lock
@@ -57,8 +69,6 @@ class RunLock {
   RunLock& operator=(const RunLock&) = delete;
 
   int64_t epoch() const { return epoch_; }
-  // Returns the holder that this one has replaced. Its epoch is 0 if there was none.
-  const LockHolder& former() const { return former_; }
   // Reads the folder and returns true unless another process has taken the lock.
   bool held() const;
   // Throws an error that names the new holder if another process has taken the lock: ConfigError if it
