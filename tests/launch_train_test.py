@@ -53,9 +53,9 @@ class Launch(LaunchedOnHosts):
         self.assertEqual(result_of(events_of(out))["lost_ranks"], [0])
 
     def led_on_another_disk(self, prepare, *words):
-        """Trains on two hosts. On host1, the folder disk is a disk of its own, where the command `prepare` runs first.
+        """Trains on two hosts and kills rank 0.
 
-        Rank 0 is killed. When host1 has ended, its run folder is copied to later. Returns standard error.
+        On host1, the folder disk is a disk of its own, where the command `prepare` runs first. When host1 has ended, its run folder is copied to later. Returns standard error.
         """
         with_own_disk = (f'mount -t tmpfs starling-test {self.path("disk")} && {prepare}; (eval "$0"); '
                          f'status=$?; cp -r {self.path("disk/run")} {self.path("later")}; exit $status')
@@ -88,7 +88,7 @@ esac
 
     def test_a_rank_with_a_disk_of_its_own_keeps_what_the_run_continues(self):
         folder, copy = self.path("disk/run"), self.path("copy")
-        self.run_program(*self.training("--run-dir", folder, "--steps", 20, "--set", "checkpoint.every=10"), env=self.env)
+        self.run_program(*self.training("-n", 2, "--run-dir", folder, "--steps", 20, "--set", "checkpoint.every=10"), env=self.env)
         subprocess.run(["cp", "-r", folder, copy], check=True)
         err = self.led_on_another_disk(f"cp -r {copy} {folder}", "--steps", 1500, "--resume", "auto", "--set",
                                        "checkpoint.every=1000", "--set", "checkpoint.keep=5")
