@@ -53,9 +53,10 @@ class Launch(LaunchedOnHosts):
         self.assertEqual(result_of(events_of(out))["lost_ranks"], [0])
 
     def led_on_another_disk(self, prepare, *words):
-        """Trains on two hosts and kills rank 0.
+        """Trains on two hosts and kills rank 0. Returns standard error.
 
-        On host1, the folder disk is a disk of its own, where the command `prepare` runs first. When host1 has ended, its run folder is copied to later. Returns standard error.
+        On host1, the folder disk is a disk of its own, where the command `prepare` runs first. When host1 has
+        ended, its run folder is copied to later.
         """
         with_own_disk = (f'mount -t tmpfs starling-test {self.path("disk")} && {prepare}; (eval "$0"); '
                          f'status=$?; cp -r {self.path("disk/run")} {self.path("later")}; exit $status')

@@ -42,6 +42,7 @@ KEPT = ROOT / "tests/fuzz/corpus"
 HEAD = "target\tinputs\tseconds\tedges\n"
 ASAN_OPTIONS = ("detect_stack_use_after_return=0:quarantine_size_mb=1:malloc_context_size=0:"
                 "max_malloc_fill_size=0")
+# The timeout is of the wall clock, and a part of low priority may wait for others.
 BOUNDS = ["-timeout=60", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1"]
 
 

@@ -269,25 +269,25 @@ RunLock::~RunLock() {
   }
 }
 
-// Waits until no living process holds the lock, and notes the last holder.
-void RunLock::await_free() {
+// Waits until no living process holds the lock. Returns the highest epoch so far.
+int64_t RunLock::await_free() {
   const auto begin = SteadyClock::now();
   const std::string pids = pid_space();
   SignsOfLife signs;
   for (bool said = false;; std::this_thread::sleep_for(kPoll)) {
     const std::optional<Holder> other = highest_holder(folder_);
-    former_ = other ? LockHolder{other->epoch, other->incarnation} : LockHolder{};
-    if (!other) return;
-    if (options_.known && *options_.known != former_) require_same_run(folder_, *other, incarnation_);
-    if (other->token.empty() || other->incarnation == incarnation_) return;
+    if (!other) return 0;
+    if (options_.known && *options_.known != LockHolder{other->epoch, other->incarnation})
+      require_same_run(folder_, *other, incarnation_);
+    if (other->token.empty() || other->incarnation == incarnation_) return other->epoch;
     const bool patient = SteadyClock::now() - begin < options_.grace;
     if (!pids.empty() && other->pids == pids) {
-      if (!lives(*other)) return;
+      if (!lives(*other)) return other->epoch;
       if (!patient) refuse_folder(folder_, *other);
       continue;
     }
     signs.look(folder_, other->epoch);
-    if (signs.silence() >= options_.silence) return;
+    if (signs.silence() >= options_.silence) return other->epoch;
     if (signs.seen() && !patient) refuse_folder(folder_, *other);
     if (!said && options_.say)
       options_.say(
@@ -302,9 +302,8 @@ void RunLock::await_free() {
 void RunLock::take() {
   for (;;) {
     const ProcessState self = state_of_process(::getpid());
-    await_free();
-    const Holder own{former_.epoch + 1, host_name(),  pid_space(), ::getpid(),
-                     self.started,      incarnation_, token_};
+    const Holder own{await_free() + 1, host_name(),  pid_space(), ::getpid(),
+                     self.started,     incarnation_, token_};
     if (!create_epoch(folder_, own)) continue;
     epoch_ = own.epoch;
     // Another process may have taken higher epochs since this one looked, and removed the file of this one.

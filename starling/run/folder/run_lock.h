@@ -71,12 +71,12 @@ class RunLock {
   int64_t epoch() const { return epoch_; }
   // Reads the folder and returns true unless another process has taken the lock.
   bool held() const;
-  // Throws an error that names the new holder if another process has taken the lock: ConfigError if it
-  // belongs to another start of a run, and Error (kCheckpoint) if it is another rank of this one.
+  // Throws an error that names the new holder if another process has taken the lock. It is a ConfigError if
+  // the holder belongs to another start of a run. It is an Error (kCheckpoint) for another rank of this one.
   void require() const;
 
  private:
-  void await_free();
+  int64_t await_free();
   void take();
   void beat();
 
@@ -84,7 +84,6 @@ class RunLock {
   const std::string incarnation_;
   const RunLockOptions options_;
   const std::string token_;
-  LockHolder former_;
   int64_t epoch_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;
