@@ -21,7 +21,7 @@ constexpr char kSeparator = '/';  // stands between a tensor's name and its stat
 
 [[noreturn]] void fail(const fs::path& folder, const std::string& what) {
   throw Error(ErrorCode::kCheckpoint,
-              fmt::format("{}: {}; give another checkpoint by --resume PATH, or --resume never to start anew",
+              fmt::format("{}: {}; give another checkpoint. A run starts anew by --resume never",
                           folder.string(), what));
 }
 
@@ -29,7 +29,7 @@ constexpr char kSeparator = '/';  // stands between a tensor's name and its stat
   throw Error(
       ErrorCode::kCheckpoint,
       fmt::format("{}: the checkpoint is newer than this Starling: it has format version {}, and this "
-                  "Starling reads 1 to {}; resume with the newer Starling, or start anew by --resume never",
+                  "Starling reads 1 to {}; use the newer Starling. A run starts anew by --resume never",
                   folder.string(), check.version, newest_checkpoint_version()));
 }
 

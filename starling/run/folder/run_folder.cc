@@ -155,9 +155,13 @@ RunFolder::RunFolder(const RunSpec& spec, const RunEnvironment& environment)
 
 void RunFolder::begin() {
   if (std::exchange(begun_, true)) return;
-  write_configuration();
-  if (environment_.group.rank() != 0 || path_.empty() || !resumed_ || !is_inside_run(path_, found_)) return;
-  set_aside_above(path_, resumed_->step, [this](const std::string& text) { warn(environment_, text); });
+  if (path_.empty() || !environment_.leads()) return;
+  const Say say = [this](const std::string& text) { warn(environment_, text); };
+  std::error_code ignored;
+  fs::remove(path_ / kResultFile, ignored);  // of an earlier start of this run
+  write_configuration(say);
+  configured_ = true;
+  if (resumed_ && is_inside_run(path_, found_)) set_aside_above(path_, resumed_->step, say);
 }
 
 fs::path RunFolder::find_checkpoint() const {
@@ -215,12 +219,8 @@ void RunFolder::save_checkpoint(CheckpointState checkpoint, bool last) {
 // leader. Call it with the lock. It may run on the writer's thread.
 void RunFolder::begin_to_lead(int64_t step) {
   if (configured_) return;
-  const auto say = [this](const std::string& text) { sink_.emit(Message{Severity::kWarning, -1, text}); };
-  try {
-    write_text(path_ / kConfigFile, spec_to_toml(spec_));
-  } catch (const Error& error) {  // training does not depend on it
-    say(error.what());
-  }
+  const Say say = [this](const std::string& text) { sink_.emit(Message{Severity::kWarning, -1, text}); };
+  write_configuration(say);
   set_aside_above(path_, step, say);
   configured_ = true;
 }
@@ -254,17 +254,13 @@ void RunFolder::write(const CheckpointState& checkpoint) {
   sink_.emit(done);
 }
 
-// Writes config.toml, for people and for `starling eval`. Training does not depend on it, so a failure is a
-// warning.
-void RunFolder::write_configuration() {
-  if (path_.empty() || !environment_.leads()) return;
-  configured_ = true;
-  std::error_code ignored;
-  fs::remove(path_ / kResultFile, ignored);  // of an earlier start of this run
+// Writes config.toml, for people and for `starling eval`. Training does not depend on it, so `say` is given
+// the error of a failure.
+void RunFolder::write_configuration(const Say& say) const {
   try {
     write_text(path_ / kConfigFile, spec_to_toml(spec_));
   } catch (const Error& error) {
-    warn(environment_, error.what());
+    say(error.what());
   }
 }
 

@@ -86,7 +86,7 @@ class RunFolder {
   enum class Holding { kThisRank, kNobody, kOtherRank, kOtherRun };
 
   std::filesystem::path find_checkpoint() const;
-  void write_configuration();
+  void write_configuration(const Say& say) const;
   void write_result(const RunResult& result) const;
   void write_timeline(const StepTimeline& timeline) const;
   void write_record(const std::function<void()>& write) const;
@@ -104,7 +104,7 @@ class RunFolder {
   std::optional<CheckpointState> resumed_;
   std::filesystem::path found_;  // the folder of this checkpoint
   bool begun_ = false;
-  bool configured_ = false;  // this rank has written config.toml, or tried to
+  bool configured_ = false;  // this rank has prepared the folder, as the first leading rank or a later one
   int64_t saved_ = -1;       // step of the last written checkpoint; the writer's thread owns it until it ends
   std::string
       unwritten_;    // why the last checkpoint or weights are missing, or empty. It has the owner of saved_.

@@ -1,0 +1,125 @@
+#include "starling/run/folder/run_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "starling/base/clock.h"
+#include "starling/base/error.h"
+#include "starling/comm/bootstrap.h"
+#include "starling/run/folder/run_lock.h"
+#include "starling/run/folder/run_weights.h"
+#include "starling/testing/error_of.h"
+#include "starling/testing/temp_dir.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+constexpr const char* kStart = "0123abcdef";  // names the start of the run
+constexpr const char* kRefusal = "the lock is refused";
+
+class MessageSink final : public EventSink {
+ public:
+  void emit(const Event& event) override {
+    if (const auto* message = std::get_if<Message>(&event)) texts.push_back(message->text);
+  }
+  std::vector<std::string> texts;
+};
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+// What a run leaves at its end.
+struct RunEnd {
+  std::string error;                 // of RunFolder::finish(); empty if there was none
+  std::vector<std::string> run;      // the files in the run folder
+  std::vector<std::string> outside;  // the files in the folder of train.save
+  std::vector<std::string> said;
+};
+
+// Ends a run whose rank has the lock with `epoch` (0: it has not). `require` is RunLock::require().
+RunEnd end_run(int64_t epoch, const std::function<void()>& require, bool save_inside = false) {
+  const TempDir run, outside;
+  const SystemClock clock;
+  const std::atomic<bool> stop{false};
+  const auto group = make_single_group();
+  MessageSink sink;
+  RunEnvironment environment{*group, {}, {sink, clock, stop}};
+  environment.kept.folder = run.path();
+  environment.kept.incarnation = kStart;
+  environment.kept.lock_epoch = [epoch] { return epoch; };
+  environment.kept.require_lock = require;
+  RunSpec spec;
+  spec.train.save = (save_inside ? run : outside).path() / "weights.safetensors";
+  RunFolder folder(spec, environment);
+  RunEnd end;
+  end.error = error_of([&] {
+    folder.finish(
+        [] {
+          StrategyState state;
+          state.parameters["weight"] = torch::ones({2});
+          return state;
+        },
+        /*interrupted=*/false, /*together=*/true, {});
+  });
+  end.run = names_in(run.path());
+  end.outside = names_in(outside.path());
+  end.said = sink.texts;
+  return end;
+}
+
+TEST(RunFolder, TheHolderOfTheLockWritesAllWeights) {
+  const RunEnd end = end_run(1, [] {});
+  EXPECT_EQ(end.error, "");
+  EXPECT_THAT(end.run, UnorderedElementsAre(kConfigFile, kWeightsFile));
+  EXPECT_THAT(end.outside, UnorderedElementsAre("weights.safetensors"));
+  EXPECT_THAT(end.said, IsEmpty());
+}
+
+TEST(RunFolder, AFolderThatAnotherRankHoldsGetsNothing) {
+  const RunEnd end = end_run(1, [] { throw Error(ErrorCode::kCheckpoint, kRefusal); });
+  EXPECT_THAT(end.error, HasSubstr(kRefusal));
+  EXPECT_THAT(end.run, IsEmpty());
+  EXPECT_THAT(end.outside, IsEmpty());  // the other rank writes the file
+}
+
+TEST(RunFolder, AFolderThatAnotherRunUsesGetsNothing) {
+  const auto refuse = [] { throw ConfigError("--run-dir", kRefusal); };
+  const RunEnd end = end_run(1, refuse);
+  EXPECT_THAT(end.error, HasSubstr(kRefusal));
+  EXPECT_THAT(end.run, IsEmpty());
+  EXPECT_THAT(end.outside, UnorderedElementsAre("weights.0123abcd.safetensors"));
+  EXPECT_THAT(end_run(1, refuse, /*save_inside=*/true).run, IsEmpty());
+}
+
+TEST(RunFolder, ARankThatNeverHadTheLockLeavesTheFileOfAnother) {
+  const RunEnd end = end_run(0, [] { throw Error(ErrorCode::kCheckpoint, kRefusal); });
+  EXPECT_THAT(end.error, HasSubstr(kRefusal));
+  EXPECT_THAT(end.run, IsEmpty());
+  EXPECT_THAT(end.outside, UnorderedElementsAre("weights.0123abcd.safetensors"));
+}
+
+TEST(RunFolder, WeightsAreSavedIfTheLockCannotBeWritten) {
+  const auto refuse = [] { throw LockNotWritten(kRefusal); };
+  const RunEnd end = end_run(0, refuse);
+  EXPECT_THAT(end.error, HasSubstr(kRefusal));
+  EXPECT_THAT(end.run, IsEmpty());
+  EXPECT_THAT(end.outside, UnorderedElementsAre("weights.safetensors"));
+  EXPECT_THAT(end.said, testing::ElementsAre(HasSubstr("the trained weights were written to")));
+  EXPECT_THAT(end_run(0, refuse, /*save_inside=*/true).run, IsEmpty());
+}
+
+}  // namespace
+}  // namespace starling
