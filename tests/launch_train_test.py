@@ -91,12 +91,15 @@ esac
         folder, copy = self.path("disk/run"), self.path("copy")
         self.run_program(*self.training("-n", 2, "--run-dir", folder, "--steps", 20, "--set", "checkpoint.every=10"), env=self.env)
         subprocess.run(["cp", "-r", folder, copy], check=True)
-        err = self.led_on_another_disk(f"cp -r {copy} {folder}", "--steps", 1500, "--resume", "auto", "--set",
+        of_another_run = f"cp -r {copy}/checkpoints/step-000020 {folder}/checkpoints/step-000022"
+        err = self.led_on_another_disk(f"cp -r {copy} {folder} && {of_another_run}", "--steps", 1500, "--resume", "auto", "--set",
                                        "checkpoint.every=1000", "--set", "checkpoint.keep=5")
         self.assertNotIn("were renamed to", err)
+        self.assertIn("step-000022 was written by another run or start and was renamed to aside-step-000022", err)
         names = os.listdir(self.path("later"))
         self.assertEqual([name for name in names if ".1" in name], [])
-        self.assertIn("step-000020", os.listdir(self.path("later/checkpoints")))
+        self.assertEqual(sorted(os.listdir(self.path("later/checkpoints"))),
+                         ["aside-step-000022", "step-000010", "step-000020", "step-001000", "step-001500"])
 
     def test_a_users_program_passes_its_own_arguments_to_other_hosts(self):
         self.run_program("--hosts", "host0,host1", "--launch-command", self.reach(), "--steps", 4, "--global-batch", 8, "--threads", 1,

@@ -279,7 +279,7 @@ std::unique_ptr<RunLock> Session::take_lock(bool takes_over) {
 }
 
 // Finds out whether the run folder may have files of another run. The folder of a rank that begins to lead
-// may be on another disk than that of the first leader. The last holder of its lock then was not this run.
+// may be on another disk than that of the first leader. The last holder of its lock then is an earlier run.
 void Session::note_other_files() {
   const LockHolder last = last_lock_holder(environment_.run_dir);
   const bool other = last.epoch > 0 && !last.incarnation.empty() && last.incarnation != incarnation_;

@@ -485,6 +485,7 @@ void Generation::leave() {
 // whole model since leave(). All others must have called consensus(), and this call is collective among them.
 StrategyState Generation::final_state() {
   StrategyState state = one_by_one_ ? shown(strategy_.evaluated()) : strategy_.state();
+  if (one_by_one_) state.step = run_.progress_.result.steps;
   require_finite(state.parameters, environment_.world_rank(), state.step);
   state = with_frozen(std::move(state));
   return spec_.optimizer.ema_decay > 0 ? with_averaged_weights(std::move(state)) : state;

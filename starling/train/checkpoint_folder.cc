@@ -165,7 +165,8 @@ std::string damage_of_manifest(const nlohmann::json& manifest, CheckpointCheck& 
 fs::path rename_with(std::string_view prefix, const fs::path& folder) {
   const std::string name = std::string(prefix) + folder.filename().string();
   fs::path to = folder.parent_path() / name;
-  for (int i = 2; fs::exists(to); ++i) to = folder.parent_path() / fmt::format("{}.{}", name, i);
+  std::error_code unknown;  // the renaming then fails, because a folder that holds files is never replaced
+  for (int i = 2; fs::exists(to, unknown); ++i) to = folder.parent_path() / fmt::format("{}.{}", name, i);
   if (::rename(folder.c_str(), to.c_str()) != 0) fail(folder, "rename it", errno);
   return to;
 }
@@ -285,6 +286,14 @@ void set_aside_above(const fs::path& run_dir, int64_t step, const Say& say) {
       rename_unreadable(folder.path, check.damage, say);
     else
       rename_damaged(folder.path, check.damage, say);
+  }
+}
+
+void set_aside_foreign(const fs::path& run_dir, int64_t step, const Lineage& own, const Say& say) {
+  for (const auto& folder : list_checkpoints(run_dir)) {
+    if (folder.step <= step) return;
+    const CheckpointCheck check = check_checkpoint(folder.path, /*hashes=*/false);
+    if (check.damage.empty() && !own.holds(check.lineage, folder.step)) rename_foreign(folder.path, say);
   }
 }
 

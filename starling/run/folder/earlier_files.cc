@@ -57,6 +57,17 @@ bool is_left(const fs::path& path) {
   return fs::exists(path, error) && !(fs::is_directory(path, error) && fs::is_empty(path, error));
 }
 
+// Returns true if there is such a file. Errors: Error (kCheckpoint) if that cannot be told.
+bool is_taken(const fs::path& path) {
+  std::error_code error;
+  const bool there = fs::exists(path, error);
+  if (error)
+    throw Error(ErrorCode::kCheckpoint,
+                fmt::format("{}: cannot tell whether it exists: {}; give another folder by --run-dir",
+                            path.string(), error.message()));
+  return there;
+}
+
 }  // namespace
 
 bool is_inside_run(const fs::path& run_dir, const fs::path& path) {
@@ -86,7 +97,7 @@ std::string set_aside_earlier_files(const fs::path& run_dir, const std::string& 
   }
   if (found.empty()) return "";
   int number = 1;
-  const auto taken = [&](const RunFile& file) { return may_exist(aside(run_dir, file, number)); };
+  const auto taken = [&](const RunFile& file) { return is_taken(aside(run_dir, file, number)); };
   while (std::any_of(std::begin(kRunFiles), std::end(kRunFiles), taken) || taken(kConfiguration)) ++number;
   std::vector<std::string> names;
   for (const RunFile& file : found) {

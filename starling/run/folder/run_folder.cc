@@ -216,13 +216,17 @@ void RunFolder::save_checkpoint(CheckpointState checkpoint, bool last) {
 }
 
 // Prepares the folder of a rank that has begun to lead, which may be on another disk than that of the first
-// leader. Call it with the lock. It may run on the writer's thread.
-void RunFolder::begin_to_lead(int64_t step) {
-  if (configured_) return;
+// leader. Call it with the lock. It may run on the writer's thread. Training does not depend on it, so a
+// failure is a warning.
+void RunFolder::begin_to_lead() {
+  if (std::exchange(configured_, true)) return;
   const Say say = [this](const std::string& text) { sink_.emit(Message{Severity::kWarning, -1, text}); };
   write_configuration(say);
-  set_aside_above(path_, step, say);
-  configured_ = true;
+  try {
+    set_aside_foreign(path_, first_step(), lineage_, say);
+  } catch (const Error& error) {
+    say(error.what());
+  }
 }
 
 // Runs on the writer's thread.
@@ -236,7 +240,7 @@ void RunFolder::write(const CheckpointState& checkpoint) {
     options.lineage = lineage_;
     if (require_lock_) require_lock_();  // may give this process the lock, and so the epoch
     if (lock_epoch_) options.lineage.epoch = lock_epoch_();
-    begin_to_lead(done.step);
+    begin_to_lead();
     options.before = [this](std::string_view) {
       if (require_lock_) require_lock_();
     };
@@ -323,7 +327,7 @@ RunFolder::Holding RunFolder::holding() {
 }
 
 // Writes train.save. A rank that does not hold the lock writes it only outside the run folder. If another run
-// has used the folder, that run may have written a file of the same name, which is left.
+// has used the folder, or if that is not known, a file of the same name may be of that run, and is left.
 void RunFolder::save_weights(Holding holding, const TensorMap& tensors) {
   fs::path file = spec_.train.save;
   if (file.empty() || holding == Holding::kOtherRank) return;
@@ -346,8 +350,8 @@ void RunFolder::write_weights_files(const StrategyState& weights, bool keeps,
   const Holding held_by = holding();
   save_weights(held_by, tensors);
   if (held_by != Holding::kThisRank || !keeps || path_.empty()) return;
-  attempt([&] { begin_to_lead(weights.step); });
   attempt([&] { write_safetensors(path_ / kWeightsFile, tensors, metadata); });
+  begin_to_lead();
 }
 
 void RunFolder::finish(const std::function<StrategyState()>& make_state, bool interrupted, bool together,
@@ -361,7 +365,7 @@ void RunFolder::finish(const std::function<StrategyState()>& make_state, bool in
     writer_.wait();
     if (!environment_.leads()) return;
     if (weights) return write_weights_files(*weights, keeps, metadata);
-    // Without weights to write, only another run's use of the folder is an error.
+    // Without weights to write, an error is only that another run has used the folder, or may have.
     if (unwritten_.empty() && holding() != Holding::kOtherRun) unwritten_.clear();
   });
   if (!unwritten_.empty()) throw Error(ErrorCode::kCheckpoint, unwritten_);

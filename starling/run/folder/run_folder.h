@@ -71,8 +71,9 @@ class RunFolder {
   // Errors on the rank that writes: Error (kCheckpoint) that names the path, for example if the disk is full.
   // The error of the run's last checkpoint is thrown, too, after the weights are written. A rank that does
   // not hold the lock of the run folder writes nothing into it. It still writes train.save if the file is
-  // outside the folder and no other rank of this run leads. If another run has used the folder, the name of
-  // the file gets the first 8 digits of the incarnation, as in weights.0123abcd.safetensors.
+  // outside the folder and no other rank of this run leads. If another run has used the folder, or if that is
+  // not known, the name of the file gets the first 8 digits of the incarnation, as in
+  // weights.0123abcd.safetensors.
   void finish(const std::function<StrategyState()>& state, bool interrupted, bool together,
               const std::map<std::string, std::string>& metadata);
   // Reports the result as an event, and writes result.json and, if there is one, timeline.json. If a file
@@ -94,7 +95,7 @@ class RunFolder {
   bool attempt(const std::function<void()>& write);
   Holding holding();
   void save_weights(Holding holding, const TensorMap& tensors);
-  void begin_to_lead(int64_t step);
+  void begin_to_lead();
   void write_weights_files(const StrategyState& weights, bool keeps,
                            const std::map<std::string, std::string>& metadata);
 

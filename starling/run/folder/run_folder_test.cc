@@ -46,11 +46,25 @@ struct RunEnd {
   std::string error;                 // of RunFolder::finish(); empty if there was none
   std::vector<std::string> run;      // the files in the run folder
   std::vector<std::string> outside;  // the files in the folder of train.save
+  std::vector<std::string> checkpoints;
   std::vector<std::string> said;
 };
 
-// Ends a run whose rank has the lock with `epoch` (0: it has not). `require` is RunLock::require().
-RunEnd end_run(int64_t epoch, const std::function<void()>& require, bool save_inside = false) {
+void leave_checkpoint(const fs::path& run, int64_t step, const std::string& incarnation) {
+  CheckpointState checkpoint;
+  checkpoint.step = step;
+  checkpoint.model["weight"] = {torch::ones({2}), {}, {}};
+  CheckpointOptions options;
+  options.keep = 9;
+  options.lineage = {incarnation, incarnation, 1, {}};
+  write_checkpoint(run, checkpoint, options);
+}
+
+// Ends a run whose rank has the lock with `epoch` (0: it has not). `require` is RunLock::require(). `prepare`
+// is given the run folder when the run has begun.
+RunEnd end_run(int64_t epoch, const std::function<void()>& require,
+               const std::string& saved = "weights.safetensors",
+               const std::function<void(const fs::path& run)>& prepare = {}) {
   const TempDir run, outside;
   const SystemClock clock;
   const std::atomic<bool> stop{false};
@@ -62,8 +76,9 @@ RunEnd end_run(int64_t epoch, const std::function<void()>& require, bool save_in
   environment.kept.lock_epoch = [epoch] { return epoch; };
   environment.kept.require_lock = require;
   RunSpec spec;
-  spec.train.save = (save_inside ? run : outside).path() / "weights.safetensors";
+  spec.train.save = saved.empty() ? run.path() / "weights.safetensors" : outside.path() / saved;
   RunFolder folder(spec, environment);
+  if (prepare) prepare(run.path());
   RunEnd end;
   end.error = error_of([&] {
     folder.finish(
@@ -75,6 +90,7 @@ RunEnd end_run(int64_t epoch, const std::function<void()>& require, bool save_in
         /*interrupted=*/false, /*together=*/true, {});
   });
   end.run = names_in(run.path());
+  if (fs::exists(run.path() / "checkpoints")) end.checkpoints = names_in(run.path() / "checkpoints");
   end.outside = names_in(outside.path());
   end.said = sink.texts;
   return end;
@@ -86,6 +102,21 @@ TEST(RunFolder, TheHolderOfTheLockWritesAllWeights) {
   EXPECT_THAT(end.run, UnorderedElementsAre(kConfigFile, kWeightsFile));
   EXPECT_THAT(end.outside, UnorderedElementsAre("weights.safetensors"));
   EXPECT_THAT(end.said, IsEmpty());
+}
+
+// The rank leads because the former leader was lost after the last checkpoint.
+TEST(RunFolder, ANewLeaderSetsCheckpointsOfOtherRunsAside) {
+  const RunEnd end = end_run(
+      2, [] {}, "weights.safetensors",
+      [](const fs::path& run) {
+        leave_checkpoint(run, 10, kStart);
+        leave_checkpoint(run, 20, "another");
+        leave_checkpoint(run, 30, kStart);
+      });
+  EXPECT_EQ(end.error, "");
+  EXPECT_THAT(end.run, UnorderedElementsAre(kConfigFile, kWeightsFile, "checkpoints"));
+  EXPECT_THAT(end.checkpoints, UnorderedElementsAre("step-000010", "aside-step-000020", "step-000030"));
+  EXPECT_THAT(end.said, testing::ElementsAre(HasSubstr("step-000020 was written by another run or start")));
 }
 
 TEST(RunFolder, AFolderThatAnotherRankHoldsGetsNothing) {
@@ -101,7 +132,10 @@ TEST(RunFolder, AFolderThatAnotherRunUsesGetsNothing) {
   EXPECT_THAT(end.error, HasSubstr(kRefusal));
   EXPECT_THAT(end.run, IsEmpty());
   EXPECT_THAT(end.outside, UnorderedElementsAre("weights.0123abcd.safetensors"));
-  EXPECT_THAT(end_run(1, refuse, /*save_inside=*/true).run, IsEmpty());
+  EXPECT_THAT(end_run(1, refuse, /*saved=*/"").run, IsEmpty());
+  EXPECT_THAT(end_run(1, refuse, "w.pt").outside, UnorderedElementsAre("w.0123abcd.pt"));
+  EXPECT_THAT(end_run(1, refuse, "w.safetensors.index.json").outside,
+              testing::Contains("w.0123abcd.safetensors.index.json"));
 }
 
 TEST(RunFolder, ARankThatNeverHadTheLockLeavesTheFileOfAnother) {
@@ -118,7 +152,7 @@ TEST(RunFolder, WeightsAreSavedIfTheLockCannotBeWritten) {
   EXPECT_THAT(end.run, IsEmpty());
   EXPECT_THAT(end.outside, UnorderedElementsAre("weights.safetensors"));
   EXPECT_THAT(end.said, testing::ElementsAre(HasSubstr("the trained weights were written to")));
-  EXPECT_THAT(end_run(0, refuse, /*save_inside=*/true).run, IsEmpty());
+  EXPECT_THAT(end_run(0, refuse, /*saved=*/"").run, IsEmpty());
 }
 
 }  // namespace

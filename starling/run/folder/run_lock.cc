@@ -93,7 +93,8 @@ std::vector<int64_t> epochs_in(const fs::path& folder) {
   }
   if (error && error != std::errc::no_such_file_or_directory)
     throw Error(ErrorCode::kCheckpoint,
-                fmt::format("{}: cannot be read now: {}", folder.string(), error.message()));
+                fmt::format("{}: cannot be read: {}; make it readable, or give another folder by --run-dir",
+                            folder.string(), error.message()));
   std::sort(epochs.begin(), epochs.end());
   return epochs;
 }
@@ -228,8 +229,9 @@ void require_same_run(const fs::path& folder, const Holder& holder, const std::s
 LockHolder last_lock_holder(const fs::path& run_dir) {
   const std::optional<Holder> holder = highest_holder(run_dir / "lock");
   if (!holder) return {};
-  return {holder->epoch, holder->incarnation,
-          !holder->token.empty() && holder->pids == pid_space() && lives(*holder)};
+  const std::string pids = pid_space();
+  const bool visible = !holder->token.empty() && !pids.empty() && holder->pids == pids;
+  return {holder->epoch, holder->incarnation, visible && lives(*holder)};
 }
 
 std::string new_incarnation() {
