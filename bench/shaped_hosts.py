@@ -32,6 +32,19 @@ def shape(hosts, mbit, burst_kb=64):
                                 f"{burst_kb:.0f}kb", "latency", "100ms"], check=True)
 
 
+def set_congestion_control(hosts, algorithm):
+    """Makes all TCP connections between the hosts use the algorithm, for example "cubic".
+
+    If it is empty, they use the machine's.
+    """
+    if not algorithm:
+        return
+    for name in hosts.names:
+        found = subprocess.run(["ip", "-n", name, "route", "show", "dev", "eth0", "scope", "link"], capture_output=True, text=True, check=True)
+        for route in found.stdout.splitlines():
+            subprocess.run(["ip", "-n", name, "route", "replace", *route.split(), "dev", "eth0", "scope", "link", "congctl", algorithm], check=True)
+
+
 def goodput(hosts, mbit):
     """Returns the bytes per second of one stream from host 0 to host 1."""
     size = int(mbit * 1e6 / 8 * 3)

@@ -116,6 +116,17 @@ void check_shared_memory(Findings& out) {
   }
 }
 
+// The measurements are in docs/benchmarks.md, "Codecs on a slow network".
+void check_congestion_control(Findings& out) {
+  const std::string name = first_line("/proc/sys/net/ipv4/tcp_congestion_control");
+  if (name.empty()) return;
+  out.text("congestion_control", "congestion control", name);
+  if (!name.starts_with("bbr")) return;
+  out.problems.push_back(
+      {"TCP uses the congestion control bbr; all-reduce among several hosts is faster with cubic",
+       "on every host: sysctl -w net.ipv4.tcp_congestion_control=cubic", false});
+}
+
 }  // namespace
 
 Findings examine_cpu() {
@@ -219,6 +230,7 @@ Findings examine_network() {
       text += fmt::format("{}{} Mbit/s", text.empty() ? "" : ", ", speed);
     out.text("interface_" + name, name, text.empty() ? "no address" : text);
   }
+  check_congestion_control(out);
   const int rdma = entries_of("/sys/class/infiniband");
   out.number("rdma_devices", "RDMA devices", rdma, fmt::format("{}", rdma));
   if (!reachable) {

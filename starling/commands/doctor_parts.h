@@ -28,7 +28,7 @@ Findings examine_memory();
 // Measures matrix products by MKL and oneDNN in fp32 (with oneDNN's error) and in bf16, and the memory
 // bandwidth.
 Findings examine_arithmetic();
-// Examines interfaces, addresses and RDMA devices.
+// Examines interfaces, addresses, the congestion control of TCP, and RDMA devices.
 Findings examine_network();
 // Examines resource limits, ptrace and pidfd.
 Findings examine_limits();

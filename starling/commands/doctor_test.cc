@@ -34,6 +34,7 @@ TEST(Doctor, MeasuresThisMachineAndLeavesTheSettingsAlone) {
   EXPECT_GT(json["memory"]["total_bytes"].get<double>(), 0);
   EXPECT_THAT(json["build"]["libtorch"].get<std::string>(), HasSubstr("2."));
   EXPECT_TRUE(json["network"].contains("interface_lo"));
+  EXPECT_TRUE(json["network"].contains("congestion_control"));
   EXPECT_TRUE(json["limits"].contains("open_files"));
 }
 
