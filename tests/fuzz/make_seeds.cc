@@ -53,6 +53,8 @@ void handshake_seeds(Corpus corpus) {
   corpus.add(bytes_of({2, 7, 0, 0, 0, 0}));
   corpus.add(bytes_of({2, 7, 2, 2, 1, 0, 0, 0, 0, 0, 0, 0}));
   corpus.add(bytes_of({2, 90, 0, 0, 0, 0, 1, 12, 0, 2, 0}));
+  corpus.add(bytes_of({2, 116, 0, 1, 1, 0, 1, 15, 0, 2, 0}));  // the version in a record's header
+  corpus.add(bytes_of({2, 90, 0, 0, 0, 0, 0, 0, 1, 15, 0, 2, 0}));
   corpus.add(bytes_of({2, 90, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 4, 0}));
   corpus.add(bytes_of({3}) + encode_claim({"fuzz", DataSecurity::kAuth, parties}));
 }
