@@ -30,6 +30,15 @@ void leave_files(const fs::path& run, bool checkpoint) {
   if (checkpoint) fs::create_directories(run / "checkpoints" / "step-000010");
 }
 
+TEST(EarlierFiles, ANameThatCannotBeLookedUpIsAnError) {
+  const TempDir run;
+  leave_files(run.path(), false);
+  fs::create_symlink("run.1.sqlite", run.path() / "run.1.sqlite");  // stat() fails with ELOOP
+  EXPECT_THAT(error_of([&] { set_aside_earlier_files(run.path(), "auto"); }),
+              HasSubstr("run.1.sqlite: cannot tell whether it exists"));
+  EXPECT_TRUE(fs::exists(run.path() / "events.jsonl"));
+}
+
 TEST(EarlierFiles, GetOneNumber) {
   const TempDir run;
   EXPECT_EQ(set_aside_earlier_files(run.path(), "auto"), "");
