@@ -35,14 +35,18 @@ def shape(hosts, mbit, burst_kb=64):
 def set_congestion_control(hosts, algorithm):
     """Makes all TCP connections between the hosts use the algorithm, for example "cubic".
 
-    If it is empty, they use the machine's.
+    If it is empty, they use that of their network namespaces. Returns the algorithm that they use.
     """
     if not algorithm:
-        return
+        words = hosts.command(0, ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"])
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     for name in hosts.names:
         found = subprocess.run(["ip", "-n", name, "route", "show", "dev", "eth0", "scope", "link"], capture_output=True, text=True, check=True)
+        if not found.stdout.strip():
+            raise SystemExit(f"{name} has no route on eth0 whose congestion control could be set")
         for route in found.stdout.splitlines():
             subprocess.run(["ip", "-n", name, "route", "replace", *route.split(), "dev", "eth0", "scope", "link", "congctl", algorithm], check=True)
+    return algorithm
 
 
 def goodput(hosts, mbit):

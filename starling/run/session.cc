@@ -279,7 +279,8 @@ std::unique_ptr<RunLock> Session::take_lock(bool takes_over) {
 }
 
 // Finds out whether the run folder may have files of another run. The folder of a rank that begins to lead
-// may be on another disk than that of the first leader. The last holder of its lock then is an earlier run.
+// may be on another disk than that of the first leader. If the last holder of its lock is not this run, it is
+// an earlier one.
 void Session::note_other_files() {
   const LockHolder last = last_lock_holder(environment_.run_dir);
   const bool other = last.epoch > 0 && !last.incarnation.empty() && last.incarnation != incarnation_;
@@ -429,11 +430,7 @@ void Session::open_sinks() {
   // If the launcher chose the folder, every rank knows it, in case the rank has to lead.
   if (keep_ && server_ < 0 && !environment_.run_dir.empty()) {
     run_dir_ = environment_.run_dir;
-    try {
-      known_holder_ = last_lock_holder(run_dir_);
-      if (known_holder_.lives) known_holder_ = {};
-    } catch (const Error&) {  // only a holder of this run is known then
-    }
+    known_holder_ = ended_lock_holder(run_dir_);
   }
   if (group_->rank() == 0 && server_ < 0) lead();
   if (!set_aside_.empty()) sink_->emit(Message{Severity::kInfo, 0, set_aside_});

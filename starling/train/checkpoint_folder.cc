@@ -289,11 +289,15 @@ void set_aside_above(const fs::path& run_dir, int64_t step, const Say& say) {
   }
 }
 
-void set_aside_foreign(const fs::path& run_dir, int64_t step, const Lineage& own, const Say& say) {
+void set_aside_foreign(const fs::path& run_dir, int64_t step, const Lineage& own, const Say& say,
+                       const IoStep& before) {
   for (const auto& folder : list_checkpoints(run_dir)) {
     if (folder.step <= step) return;
     const CheckpointCheck check = check_checkpoint(folder.path, /*hashes=*/false);
-    if (check.damage.empty() && !own.holds(check.lineage, folder.step)) rename_foreign(folder.path, say);
+    const bool hidden = !check.damage.empty() && check.lineage.incarnation.empty();
+    if (hidden || own.holds(check.lineage, folder.step)) continue;
+    if (before) before("aside");
+    rename_foreign(folder.path, say);
   }
 }
 

@@ -82,10 +82,12 @@ constexpr int kDeepestJson = 8;
 void set_aside_above(const std::filesystem::path& run_dir, int64_t step, const Say& say);
 
 // Renames the checkpoints above `step` that are not of the lineage `own` to aside-step-N, because the run of
-// that lineage continued `step`. Says each new name. Checkpoints whose lineage cannot be read stay as they
-// are. Errors: Error (kCheckpoint).
-void set_aside_foreign(const std::filesystem::path& run_dir, int64_t step, const Lineage& own,
-                       const Say& say);
+// that lineage continued `step`. Says each new name. Checkpoints that are damaged or cannot be read now stay
+// as they are if that hides their lineage. `before` is called before each renaming, with the step "aside". It
+// throws if another process has taken the lock, and nothing more is renamed then. Errors: Error
+// (kCheckpoint).
+void set_aside_foreign(const std::filesystem::path& run_dir, int64_t step, const Lineage& own, const Say& say,
+                       const IoStep& before = {});
 
 // Removes the folders that killed writers have left behind: temporary ones, and those that they were
 // deleting. A writer that was only suspended fails when it continues. Only the holder of the run folder's

@@ -190,13 +190,16 @@ TEST(Checkpoint, WhatIsOfAnotherLineageIsSetAside) {
   own.lineage = continued(other.lineage, 20, "b", 2);
   for (const int64_t step : {10, 20, 30}) write_checkpoint(run.path(), state_at(step), other);
   for (const int64_t step : {25, 40, 50}) write_checkpoint(run.path(), state_at(step), own);
-  flip(checkpoint_path(run.path(), 50) / "manifest.json");  // whose it is cannot be read
+  write_checkpoint(run.path(), state_at(60), other);
+  flip(checkpoint_path(run.path(), 50) / "manifest.json");     // whose it is cannot be read
+  fs::remove(checkpoint_path(run.path(), 60) / "state.json");  // damaged, but whose it is can be read
   std::vector<std::string> said;
   set_aside_foreign(run.path(), 20, own.lineage, [&](const std::string& text) { said.push_back(text); });
   EXPECT_THAT(names_in(run.path() / "checkpoints"),
               testing::UnorderedElementsAre("step-000010", "step-000020", "step-000025", "aside-step-000030",
-                                            "step-000040", "step-000050"));
-  EXPECT_THAT(said, testing::ElementsAre(HasSubstr("step-000030 was written by another run or start")));
+                                            "step-000040", "step-000050", "aside-step-000060"));
+  EXPECT_THAT(said, testing::ElementsAre(HasSubstr("step-000060 was written by another run or start"),
+                                         HasSubstr("step-000030 was written by another run or start")));
 }
 
 // A version that this program does not know is an error. It is never skipped or renamed as damage.

@@ -123,13 +123,14 @@ TEST(LeadersLock, AHolderFromBeforeTheRunIsReplaced) {
   LeadersLock().take(taker(run, "launcher"));
   const LockHolder launcher{1, "launcher"};
   EXPECT_EQ(last_lock_holder(run.path()), launcher);
-  EXPECT_FALSE(last_lock_holder(run.path()).lives);
+  EXPECT_EQ(ended_lock_holder(run.path()), launcher);
   RunLockOptions options;
   options.known = launcher;
   const RunLock survivor(run.path(), "mine", options);
   EXPECT_TRUE(survivor.held());
   EXPECT_EQ(survivor.epoch(), 2);
-  EXPECT_TRUE(last_lock_holder(run.path()).lives);
+  EXPECT_EQ(last_lock_holder(run.path()), (LockHolder{2, "mine"}));
+  EXPECT_EQ(ended_lock_holder(run.path()), LockHolder{});  // it may write into the folder after the look
 }
 
 // A user has deleted the folder, and another run has used it since. Its epochs begin at 1 again.
@@ -149,6 +150,7 @@ TEST(LeadersLock, AFolderOfLocksThatCannotBeListedIsNotFree) {
   std::filesystem::rename(run.path() / "lock", run.path() / "kept");
   std::filesystem::create_symlink("lock", run.path() / "lock");  // opendir() fails with ELOOP
   EXPECT_THAT(error_of([&] { last_lock_holder(run.path()); }), HasSubstr("lock: cannot be read: "));
+  EXPECT_EQ(ended_lock_holder(run.path()), LockHolder{});
   EXPECT_TRUE(lock.held());
   EXPECT_NO_THROW(lock.require());
 }

@@ -159,8 +159,7 @@ void RunFolder::begin() {
   const Say say = [this](const std::string& text) { warn(environment_, text); };
   std::error_code ignored;
   fs::remove(path_ / kResultFile, ignored);  // of an earlier start of this run
-  write_configuration(say);
-  configured_ = true;
+  configured_ = write_configuration(say);
   if (resumed_ && is_inside_run(path_, found_)) set_aside_above(path_, resumed_->step, say);
 }
 
@@ -217,16 +216,27 @@ void RunFolder::save_checkpoint(CheckpointState checkpoint, bool last) {
 
 // Prepares the folder of a rank that has begun to lead, which may be on another disk than that of the first
 // leader. Call it with the lock. It may run on the writer's thread. Training does not depend on it, so a
-// failure is a warning.
+// failure is a warning, and the next call tries again.
 void RunFolder::begin_to_lead() {
-  if (std::exchange(configured_, true)) return;
+  if (configured_) return;
   const Say say = [this](const std::string& text) { sink_.emit(Message{Severity::kWarning, -1, text}); };
-  write_configuration(say);
   try {
-    set_aside_foreign(path_, first_step(), lineage_, say);
+    if (require_lock_) require_lock_();
+    configured_ = write_configuration(say);
+    set_aside_foreign(path_, first_step(), lineage_, say, lock_asked());
   } catch (const Error& error) {
-    say(error.what());
+    configured_ = false;
+    say(fmt::format(
+        "{}. Not all checkpoints of other runs in {} were renamed, and --resume auto may take one",
+        error.what(), path_.string()));
   }
+}
+
+// Returns what asks before each removal and renaming whether this process still holds the lock.
+IoStep RunFolder::lock_asked() const {
+  return [this](std::string_view) {
+    if (require_lock_) require_lock_();
+  };
 }
 
 // Runs on the writer's thread.
@@ -241,9 +251,7 @@ void RunFolder::write(const CheckpointState& checkpoint) {
     if (require_lock_) require_lock_();  // may give this process the lock, and so the epoch
     if (lock_epoch_) options.lineage.epoch = lock_epoch_();
     begin_to_lead();
-    options.before = [this](std::string_view) {
-      if (require_lock_) require_lock_();
-    };
+    options.before = lock_asked();
     options.say = [this](const std::string& text) { sink_.emit(Message{Severity::kWarning, -1, text}); };
     done.path = write_checkpoint(path_, checkpoint, options).string();
     saved_ = done.step;
@@ -259,12 +267,14 @@ void RunFolder::write(const CheckpointState& checkpoint) {
 }
 
 // Writes config.toml, for people and for `starling eval`. Training does not depend on it, so `say` is given
-// the error of a failure.
-void RunFolder::write_configuration(const Say& say) const {
+// the error of a failure. Returns whether there was none.
+bool RunFolder::write_configuration(const Say& say) const {
   try {
     write_text(path_ / kConfigFile, spec_to_toml(spec_));
+    return true;
   } catch (const Error& error) {
     say(error.what());
+    return false;
   }
 }
 

@@ -87,7 +87,7 @@ class RunFolder {
   enum class Holding { kThisRank, kNobody, kOtherRank, kOtherRun };
 
   std::filesystem::path find_checkpoint() const;
-  void write_configuration(const Say& say) const;
+  bool write_configuration(const Say& say) const;
   void write_result(const RunResult& result) const;
   void write_timeline(const StepTimeline& timeline) const;
   void write_record(const std::function<void()>& write) const;
@@ -96,6 +96,7 @@ class RunFolder {
   Holding holding();
   void save_weights(Holding holding, const TensorMap& tensors);
   void begin_to_lead();
+  IoStep lock_asked() const;
   void write_weights_files(const StrategyState& weights, bool keeps,
                            const std::map<std::string, std::string>& metadata);
 

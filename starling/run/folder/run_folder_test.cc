@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "starling/base/clock.h"
@@ -30,9 +33,13 @@ constexpr const char* kRefusal = "the lock is refused";
 class MessageSink final : public EventSink {
  public:
   void emit(const Event& event) override {
-    if (const auto* message = std::get_if<Message>(&event)) texts.push_back(message->text);
+    const auto* message = std::get_if<Message>(&event);
+    if (message == nullptr) return;
+    texts.push_back(message->text);
+    if (hear) hear(message->text);
   }
   std::vector<std::string> texts;
+  std::function<void(const std::string& text)> hear;
 };
 
 std::vector<std::string> names_in(const fs::path& folder) {
@@ -61,10 +68,10 @@ void leave_checkpoint(const fs::path& run, int64_t step, const std::string& inca
 }
 
 // Ends a run whose rank has the lock with `epoch` (0: it has not). `require` is RunLock::require(). `prepare`
-// is given the run folder when the run has begun.
+// is given the run and its folder when the run has begun.
 RunEnd end_run(int64_t epoch, const std::function<void()>& require,
                const std::string& saved = "weights.safetensors",
-               const std::function<void(const fs::path& run)>& prepare = {}) {
+               const std::function<void(RunFolder& folder, const fs::path& run)>& prepare = {}) {
   const TempDir run, outside;
   const SystemClock clock;
   const std::atomic<bool> stop{false};
@@ -78,8 +85,12 @@ RunEnd end_run(int64_t epoch, const std::function<void()>& require,
   RunSpec spec;
   spec.train.save = saved.empty() ? run.path() / "weights.safetensors" : outside.path() / saved;
   RunFolder folder(spec, environment);
-  if (prepare) prepare(run.path());
+  if (prepare) prepare(folder, run.path());
   RunEnd end;
+  sink.hear = [&](const std::string& text) {
+    const bool renamed = text.find("written by another run") != std::string::npos;
+    EXPECT_TRUE(!renamed || fs::exists(run.path() / kWeightsFile)) << "the weights come first";
+  };
   end.error = error_of([&] {
     folder.finish(
         [] {
@@ -108,7 +119,7 @@ TEST(RunFolder, TheHolderOfTheLockWritesAllWeights) {
 TEST(RunFolder, ANewLeaderSetsCheckpointsOfOtherRunsAside) {
   const RunEnd end = end_run(
       2, [] {}, "weights.safetensors",
-      [](const fs::path& run) {
+      [](RunFolder&, const fs::path& run) {
         leave_checkpoint(run, 10, kStart);
         leave_checkpoint(run, 20, "another");
         leave_checkpoint(run, 30, kStart);
@@ -117,6 +128,48 @@ TEST(RunFolder, ANewLeaderSetsCheckpointsOfOtherRunsAside) {
   EXPECT_THAT(end.run, UnorderedElementsAre(kConfigFile, kWeightsFile, "checkpoints"));
   EXPECT_THAT(end.checkpoints, UnorderedElementsAre("step-000010", "aside-step-000020", "step-000030"));
   EXPECT_THAT(end.said, testing::ElementsAre(HasSubstr("step-000020 was written by another run or start")));
+}
+
+// Another process takes the lock while the new leader writes the weights. The last look at the lock is that
+// before the renaming.
+TEST(RunFolder, ALeaderThatHasLostTheLockRenamesNothing) {
+  for (const int looks : {1, 2}) {
+    int left = looks;
+    const RunEnd end = end_run(
+        2,
+        [&left] {
+          if (left-- <= 0) throw ConfigError("--run-dir", kRefusal);
+        },
+        "weights.safetensors", [](RunFolder&, const fs::path& run) { leave_checkpoint(run, 20, "another"); });
+    EXPECT_EQ(end.error, "");
+    EXPECT_THAT(end.checkpoints, UnorderedElementsAre("step-000020"));
+    EXPECT_EQ(std::ranges::count(end.run, kConfigFile), looks - 1);
+    EXPECT_THAT(end.said, testing::ElementsAre(HasSubstr(kRefusal)));
+  }
+}
+
+// The new leader cannot write config.toml or read the folder of checkpoints when it begins to lead.
+TEST(RunFolder, ANewLeaderTriesAgainToPrepareTheFolder) {
+  const RunEnd end = end_run(
+      2, [] {}, "weights.safetensors",
+      [](RunFolder& folder, const fs::path& run) {
+        leave_checkpoint(run, 20, "another");
+        fs::create_directories(run / kConfigFile / "folder");
+        fs::create_directory_symlink("aside-step-000020", run / "checkpoints" / "aside-step-000020");
+        CheckpointState checkpoint;
+        checkpoint.step = 10;
+        checkpoint.model["weight"] = {torch::ones({2}), {}, {}};
+        folder.save_checkpoint(checkpoint, /*last=*/true);
+        while (!folder.ready_to_save()) std::this_thread::yield();
+        EXPECT_TRUE(fs::exists(checkpoint_path(run, 10)));
+        fs::remove_all(run / kConfigFile);
+        fs::remove(run / "checkpoints" / "aside-step-000020");
+      });
+  EXPECT_EQ(end.error, "");
+  EXPECT_THAT(end.run, UnorderedElementsAre(kConfigFile, kWeightsFile, "checkpoints"));
+  EXPECT_THAT(end.checkpoints, UnorderedElementsAre("step-000010", "aside-step-000020"));
+  EXPECT_THAT(end.said, testing::ElementsAre(HasSubstr(kConfigFile), HasSubstr("rename it"),
+                                             HasSubstr("step-000020 was written by another run or start")));
 }
 
 TEST(RunFolder, AFolderThatAnotherRankHoldsGetsNothing) {

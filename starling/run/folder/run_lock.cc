@@ -93,8 +93,7 @@ std::vector<int64_t> epochs_in(const fs::path& folder) {
   }
   if (error && error != std::errc::no_such_file_or_directory)
     throw Error(ErrorCode::kCheckpoint,
-                fmt::format("{}: cannot be read: {}; make it readable, or give another folder by --run-dir",
-                            folder.string(), error.message()));
+                fmt::format("{}: cannot be read: {}; make it readable", folder.string(), error.message()));
   std::sort(epochs.begin(), epochs.end());
   return epochs;
 }
@@ -232,6 +231,15 @@ LockHolder last_lock_holder(const fs::path& run_dir) {
   const std::string pids = pid_space();
   const bool visible = !holder->token.empty() && !pids.empty() && holder->pids == pids;
   return {holder->epoch, holder->incarnation, visible && lives(*holder)};
+}
+
+LockHolder ended_lock_holder(const fs::path& run_dir) {
+  try {
+    LockHolder holder = last_lock_holder(run_dir);
+    return holder.lives ? LockHolder{} : holder;
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 std::string new_incarnation() {

@@ -34,7 +34,7 @@ struct LockHolder {
 };
 
 // The lock could not be written, for example because the disk is full. As far as the folder could be read, no
-// other run has used it.
+// other run has used it since RunLockOptions::known.
 class LockNotWritten : public Error {
  public:
   explicit LockNotWritten(const std::string& message) : Error(ErrorCode::kCheckpoint, message) {}
@@ -46,10 +46,10 @@ struct RunLockOptions {
   std::chrono::milliseconds silence{
       15'000};  // a holder on another host that shows no sign of life for so long counts as dead
   std::chrono::milliseconds grace{5'000};  // time that a living holder gets to end
-  // For a rank that leads because the former leader was lost: last_lock_holder() when the run began. If that
-  // holder lived, it is LockHolder{}, which no holder equals. If the last holder is neither this one nor this
-  // start of the run, the files in the folder are not those of this run. The lock is then refused, also if
-  // the other run has ended. Without a value, a holder of any run that has ended is replaced.
+  // For a rank that leads because the former leader was lost: ended_lock_holder() when the run began. If the
+  // last holder is neither this one nor this start of the run, the files in the folder are not those of this
+  // run. The lock is then refused, also if the other run has ended. Without a value, a holder of any run that
+  // has ended is replaced.
   std::optional<LockHolder> known = {};
   std::function<void(const std::string& text)> say = {};  // receives why the constructor waits
   std::function<void()> replaced = {};  // called once, on a thread, if another process takes the lock
@@ -96,6 +96,10 @@ class RunLock {
 // Returns the holder of the highest epoch in the run folder. Errors: Error (kCheckpoint) if the folder of the
 // locks cannot be listed.
 LockHolder last_lock_holder(const std::filesystem::path& run_dir);
+
+// Returns last_lock_holder(), or LockHolder{}, which no holder equals, if that one lives or the folder of the
+// locks cannot be listed.
+LockHolder ended_lock_holder(const std::filesystem::path& run_dir);
 
 // Returns a new random name for one start of a run: 32 hexadecimal digits.
 std::string new_incarnation();
