@@ -8,6 +8,7 @@ the program after they have ended the running parts, which do not count. When it
 after the last whole part, also on another machine.
 
   tests/fuzz/campaign.tsv       What each target has had so far: inputs, seconds of a core, edges.
+  docs/reference/fuzzing.md     The same figures, in the table of the targets.
   tests/fuzz/corpus/*.tar.xz    The smallest set of inputs that reaches all edges of a target. It is written
                                 when the target has reached its goal, and when the program ends before.
                                 tools/fuzz begins with it.
@@ -39,6 +40,7 @@ WORK = ROOT / "build/fuzz/campaign"
 ARTIFACTS = ROOT / "build/fuzz/artifacts"
 RECORD = ROOT / "tests/fuzz/campaign.tsv"
 KEPT = ROOT / "tests/fuzz/corpus"
+PAGE = ROOT / "docs/reference/fuzzing.md"
 HEAD = "target\tinputs\tseconds\tedges\n"
 ASAN_OPTIONS = ("detect_stack_use_after_return=0:quarantine_size_mb=1:malloc_context_size=0:"
                 "max_malloc_fill_size=0")
@@ -63,6 +65,18 @@ def write_record(record):
     new = RECORD.with_suffix(".new")
     new.write_text(text)
     new.replace(RECORD)
+    write_page(record)
+
+
+def write_page(record):
+    """Puts the record into the page's table. A row has the target, what it parses, and the three figures."""
+    def row(found):
+        inputs, seconds, edges = record.get(found[2], [0, 0, 0])
+        return f"{found[1]} {inputs:,} | {seconds:,.0f} | {edges:,} |"
+    text = PAGE.read_text("utf-8")
+    written = re.sub(r"^(\| `(\w+)` \|[^|\n]*\|) [\d,]+ \| [\d,]+ \| [\d,]+ \|$", row, text, flags=re.M)
+    if written != text:
+        PAGE.write_text(written, "utf-8")
 
 
 def plain(info):

@@ -123,8 +123,8 @@ void check_congestion_control(Findings& out) {
   out.text("congestion_control", "congestion control", name);
   if (!name.starts_with("bbr")) return;
   out.problems.push_back(
-      {"TCP uses the congestion control bbr; all-reduce among several hosts is faster with cubic",
-       "on every host: sysctl -w net.ipv4.tcp_congestion_control=cubic", false});
+      {"TCP uses the congestion control bbr; long messages among several hosts may take less time with cubic",
+       "on every host of a local network: sysctl -w net.ipv4.tcp_congestion_control=cubic", false});
 }
 
 }  // namespace
