@@ -25,7 +25,7 @@ starling_torch_free(parallel meetings all_reduce/host_reducer all_reduce/network
 starling_torch_free(train checkpoint_folder checkpoint_lineage checkpoint_scalars checkpoint_writer
   rank_gather step_times store_gather)
 starling_torch_free(run checked_config folder/earlier_files folder/resume_command folder/leaders_lock
-  folder/run_lock folder/gather_timeline
+  folder/gather_timeline
   folder/tuning_file freed_memory message/command_page message/diagnosis message/dry_run message/help
   message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups ranks/wait_together
   stop_signal thread_waiting)
@@ -83,7 +83,7 @@ starling_layer(codec     DEPS comm spec)
 starling_layer(job       SERIAL DEPS comm)
 starling_layer(factor    DEPS server comm job)
 starling_layer(server    DEPS codec optim comm job)
-starling_layer(lbfgs     DEPS comm spec)
+starling_layer(lbfgs     DEPS comm spec job)
 starling_layer(mcmc      DEPS job lbfgs comm)
 # The sums over samples are vectorized for each instruction set, with equal IEEE operations in all of them.
 set_source_files_properties(starling/lasso/column_kernels.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON

@@ -1,5 +1,6 @@
 """`starling ckpt`: lists, verifies, compares and exports the checkpoints of real runs."""
 import json
+import os
 import pathlib
 import shutil
 
@@ -74,8 +75,25 @@ class Checkpoints(ProgramTest):
             self.assertEqual(result_of(events)["equal"], len(tensors_of(run + "/checkpoints/step-000004/model.safetensors")))
             _, err = self.run_program("ckpt", "export", run, out, status=2)
             self.assertIn("exists; give another name, or --force", err)
+        for file in ("model", "model.bin"):
+            _, err = self.run_program("ckpt", "export", run, self.path(file), status=2)
+            self.assertIn("must end in .safetensors, in .pt", err)
+            self.assertFalse(os.path.exists(self.path(file)))
+        for file in ("model.safetensors", "model.pt"):
+            out = self.path(file)
             self.run_program("ckpt", "export", run + "/checkpoints/step-000002", out, "--force")
             self.run_program("ckpt", "diff", run, out, status=1)
+
+    def test_an_evaluation_that_is_not_finite_ends_with_its_status(self):
+        file = pathlib.Path(self.trained("run") + "/model.safetensors")
+        weights = bytearray(file.read_bytes())
+        weights[-4:] = b"\x00\x00\xc0\x7f"  # NaN in the last tensor
+        file = pathlib.Path(self.path("nan.safetensors"))
+        file.write_bytes(weights)
+        for more in ([], ["-n", "2"]):
+            events, err = self.run_program("eval", "--json", *SMALL, *more, "--init", file, status=6)
+            self.assertIsNone(result_of([e for e in events if e["event"] == "result"])["test_loss"])
+            self.assertIn("the test loss is not finite", err)
 
     def test_averaged_weights_are_evaluated_saved_and_exported(self):
         run, averaged, trained = self.path("run"), self.path("averaged.safetensors"), self.path("trained.safetensors")

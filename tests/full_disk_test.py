@@ -217,7 +217,7 @@ class FullDisk:
         self.assertEqual(next(e for e in events if e["event"] == "result")["steps"], STEPS)
         errors = [line for line in err.splitlines() if "error: " in line]
         self.assertEqual(len(errors), 1, err)
-        self.assertRegex(errors[0], r"cannot write the lock of the run folder: No space left.*free space")
+        self.assertRegex(errors[0], r"cannot write the lock of the folder: No space left.*free space")
 
     def test_ranks_whose_leader_is_lost_leave_the_folder_to_a_run_that_has_used_it_meanwhile(self):
         saved = os.path.join(self.disk, "weights.safetensors")

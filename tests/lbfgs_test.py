@@ -135,6 +135,22 @@ class Lbfgs(ProgramTest):
                     self.assertEqual(result_of(rest)["resumed_from"], result["iterations"])
                     self.assertFalse(result_of(rest)["interrupted"])
 
+    # Each run would remove parts that the other one's manifest names.
+    def test_a_second_run_in_the_folder_of_checkpoints_is_refused(self):
+        folder = self.path("ck")
+        for ranks in (1, 2):
+            process = self.start("lbfgs", "--json", "-n", ranks, *SMALL, "--emulate", "compute=1s", "--checkpoint", folder, "--checkpoint-every",
+                                 1, piped=True)
+            self.assertIn('"iteration"', process.stdout.readline())
+            _, err = self.run_program("lbfgs", "-n", 2, *SMALL, "--checkpoint", folder, status=2)
+            self.assertRegex(err, r"--checkpoint: .*/ck is in use by process \d+ on .*; give another --checkpoint")
+            process.send_signal(signal.SIGINT)
+            _, shown, _ = self.ended(process)
+            self.assertEqual(process.returncode, 130)
+            saved = result_of([e for e in events_of(shown) if e["event"] == "result"])["iterations"]
+            rest, _ = self.run_program("lbfgs", "--json", "-n", 2, *SMALL, "--checkpoint", folder, "--iterations", saved + 1)
+            self.assertEqual(result_of(rest)["resumed_from"], saved)
+
     def test_ctrl_c_in_the_comparison_shows_no_times(self):
         process = self.start("lbfgs", "-n", 2, *SMALL, "--compare-portions", "--emulate", "compute=1s", "--iterations", 1, piped=True)
         while "What a slow rank costs" not in process.stdout.readline():

@@ -95,6 +95,8 @@ class Mcmc(ProgramTest):
                 words = [*first, *LONG, "--checkpoint-every", 5000, "--save-draws", out]
                 process = self.start(*words, piped=True)
                 self.wait_for_a_checkpoint(process, folder)
+                _, err = self.run_program(*first, "--draws", 500, status=2)
+                self.assertRegex(err, rf"--checkpoint: .*/ck{ranks} is in use by process \d+ on ")
                 process.send_signal(signal.SIGINT)
                 _, shown, _ = self.ended(process)
                 self.assertEqual(process.returncode, 130)

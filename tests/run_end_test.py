@@ -270,6 +270,17 @@ class Interruption(Runs):
             self.assertEqual(process.returncode, 143, err)
             self.assertTrue(result_of(events_of(out))["interrupted"])
 
+    def test_the_status_is_that_of_the_signal_to_a_rank(self):
+        for number in (signal.SIGINT, signal.SIGHUP):
+            for rank in (0, 1):
+                shutil.rmtree(self.path("run"), ignore_errors=True)
+                process = self.endless("-n", "2")
+                os.kill(ranks_of(process.pid)[rank], number)
+                _, out, err = self.ended(process)
+                self.assertEqual(process.returncode, 128 + number, err)
+                self.assertTrue(result_of(events_of(out))["interrupted"])
+                self.assertNotIn("error", err)
+
     def test_a_users_program_ends_with_the_status(self):
         for ranks in (1, 2):
             shutil.rmtree(self.path("run"), ignore_errors=True)

@@ -236,6 +236,20 @@ class RunFolder(ProgramTest):
             self.assertIn("Interrupted. The state is saved", out)
             self.assertEqual(sum(e["event"] == "run" for e in recorded_events(self.path("run"))), 1)
 
+    def test_a_folder_of_checkpoints_that_is_not_there_now_is_an_error(self):
+        self.train(*RUN, "--steps", 20)
+        checkpoints = pathlib.Path(self.path("run/checkpoints"))
+        checkpoints.rename(self.path("drive"))
+        checkpoints.symlink_to(self.path("mount"))
+        files = sorted({*os.listdir(self.path("run")), "log"})
+        for more in ([], ["-n", "2"]):
+            _, err = self.train(*RUN, "--steps", 40, *more, status=5)
+            self.assertRegex(err, "run/checkpoints: is a link to .*/mount, which is not there now; mount its drive")
+            self.assertEqual(sorted({*os.listdir(self.path("run")), "log"}), files)
+        os.rename(self.path("drive"), self.path("mount"))
+        events, _ = self.run_program("train", "--json", "--run-dir", self.path("run"), *RUN, "--steps", 40)
+        self.assertEqual(result_of(events)["first_step"], 20)
+
     # Here the other process takes the lock between the launcher's look at it and rank 0's.
     def test_ranks_open_no_recorder_before_rank_0_has_the_lock(self):
         self.train(*RUN, "-n", "2", "--steps", 20)
@@ -310,7 +324,7 @@ class RunFolder(ProgramTest):
         pathlib.Path(self.path(f"run/lock/epoch-{other['epoch']:06d}")).write_text(json.dumps(other))
         _, _, err = self.ended(process)  # the run notices it within a second
         self.assertEqual(process.returncode, 5, err)
-        self.assertEqual(len(re.findall("does not hold the run folder any more: process 1 on elsewhere", err)), 1, err)
+        self.assertEqual(len(re.findall("does not hold the folder any more: process 1 on elsewhere", err)), 1, err)
         self.assertEqual(saved.read_bytes(), b"of the other process")
         for name in ("result.json", "model.safetensors"):
             self.assertFalse(os.path.exists(self.path(f"run/{name}")))

@@ -3,9 +3,9 @@
   fuzz_campaign.py [--inputs N] [--seconds S] [--part P] [TARGET ...]
 
 tools/fuzz --campaign builds the targets and calls this program. Each target gets N inputs (20,000,000) or S
-seconds of a core (3,600), whichever it reaches first. A part takes P seconds (120). Ctrl-C and SIGTERM end
-the program after they have ended the running parts, which do not count. When it is called again, it goes on
-after the last whole part, also on another machine.
+seconds of a core (3,600), whichever it reaches first. A part takes P seconds (120), or less if its target
+needs less. Ctrl-C and SIGTERM end the program after they have ended the running parts, which do not count.
+When it is called again, it goes on after the last whole part, also on another machine.
 
   tests/fuzz/campaign.tsv       What each target has had so far: inputs, seconds of a core, edges.
   docs/reference/fuzzing.md     The same figures, in the table of the targets.
@@ -142,8 +142,11 @@ class Campaign:
     def run_part(self, target):
         """Runs one part and adds it to the record."""
         first = sum(1 for _ in (WORK / target).iterdir())  # what the fuzzer repeats is not counted
+        done = self.record.get(target, [0, 0.0])
+        runs = first + self.options.inputs - done[0] + 1
+        seconds = min(self.options.part, int(self.options.seconds - done[1]) + 1)
         text, seconds = self.execute(WORK / f"{target}.log", [
-            PROGRAMS / f"{target}_fuzz", f"-max_total_time={self.options.part}", *BOUNDS,
+            PROGRAMS / f"{target}_fuzz", f"-max_total_time={seconds}", f"-runs={runs}", *BOUNDS,
             f"-artifact_prefix={ARTIFACTS}/{target}-", WORK / target])
         inputs = re.search(r"number_of_executed_units: *(\d+)", text)
         edges = re.findall(r"cov: (\d+)", text)

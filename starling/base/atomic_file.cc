@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "starling/base/error.h"
 
@@ -36,6 +38,16 @@ int create_beside(const std::string& path, std::string& name) {
 }
 
 }  // namespace
+
+void make_checkpoint_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw Error(
+        ErrorCode::kCheckpoint,
+        fmt::format("{}: the folder cannot be made: {}; give a folder that this user may make and write",
+                    folder, error.message()));
+}
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   struct stat info;

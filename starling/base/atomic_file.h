@@ -32,4 +32,7 @@ class AtomicFile {
   UniqueFd fd_;
 };
 
+// Makes the folder of checkpoints, and the folders around it, if there is none. Errors: Error(kCheckpoint).
+void make_checkpoint_folder(const std::string& folder);
+
 }  // namespace starling

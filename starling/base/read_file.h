@@ -2,17 +2,28 @@
 // network file system reports an error, and they do not say which error it was.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace starling {
 
 // The content of a file, or the reason why it cannot be read.
 struct FileText {
+  static constexpr int kNotRegular = -1;
+
+  // Returns the error as text, for example "No such file or directory".
+  std::string reason() const;
+
   std::string text;  // empty if there is an error
-  int error = 0;     // errno of the failed call (ENOENT, EACCES, EIO, EISDIR, …), or 0
+  int error = 0;     // errno of the failed call (ENOENT, EACCES, EIO, EISDIR, EFBIG, …), kNotRegular, or 0
 };
 
-// Reads a whole file into memory. The function throws nothing but std::bad_alloc.
+// Reads a whole regular file into memory. Does not wait for a pipe that has the name of a file. The function
+// throws nothing but std::bad_alloc.
 FileText read_file(const std::string& path);
+
+// Like read_file(), but reads anything up to the size, for example a pipe of the shell: -c <(command). Waits
+// for its writer. Gives EFBIG for more bytes, which a device may have without end.
+FileText read_file_or_pipe(const std::string& path, size_t most_bytes = size_t{64} << 20);
 
 }  // namespace starling

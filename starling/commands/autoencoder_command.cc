@@ -227,6 +227,7 @@ std::string step_words(const GridAutoencoderStep& step, int64_t steps) {
 
 std::string result_words(const GridAutoencoderResult& result, int64_t peak) {
   std::string text;
+  if (result.resumed_from >= 0) text = fmt::format("resumed after step {}\n", result.resumed_from);
   for (const GridAutoencoderStep& last : result.layers)
     text +=
         fmt::format("layer {}: {:.2f} % of the images' squares are not reconstructed, sparseness {:.3f}\n",

@@ -188,6 +188,13 @@ CheckpointDifference compare_checkpoints(const fs::path& a, const fs::path& b) {
 }
 
 int64_t export_checkpoint(const fs::path& path, const fs::path& file, const ExportOptions& options) {
+  const std::string ending = file.extension().string();
+  if (ending != ".safetensors" && ending != ".pt" && ending != ".pth" &&
+      !file.string().ends_with(".safetensors.index.json"))
+    throw ConfigError(
+        file.string(),
+        "must end in .safetensors, in .pt or .pth for torch.load, or in .safetensors.index.json "
+        "for several files");
   if (!options.force && fs::exists(file))
     throw ConfigError(file.string(), "exists; give another name, or --force");
   TensorMap tensors;

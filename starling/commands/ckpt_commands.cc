@@ -54,7 +54,7 @@ int ckpt_diff_command(const std::string& a, const std::string& b, const CommandO
   const CheckpointDifference result = compare_checkpoints(a, b);
   for (const TensorDifference& d : result.different) {
     if (!options.json) {
-      print_line(fmt::format("{}: {}", d.name, d.text));
+      print_line(printable(fmt::format("{}: {}", d.name, d.text)));
       continue;
     }
     ordered_json line = {{"event", "difference"}, {"tensor", d.name}, {"text", d.text}};

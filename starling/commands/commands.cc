@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "starling/base/error.h"
@@ -207,6 +208,11 @@ int eval_command(const RunSpec& spec, int64_t step, const CommandOptions& option
     session.sink().emit(done);
     session.sink().flush();
     if (options.json && session.group().rank() == 0) print_line(result_of(own, done));
+    if (!std::isfinite(done.loss))
+      throw Error(
+          ErrorCode::kNumeric,
+          "the test loss is not finite; give the weights of a run that has not diverged, and test data "
+          "whose numbers are finite");
     return 0;
   });
 }

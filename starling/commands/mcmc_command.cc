@@ -149,14 +149,18 @@ std::string parameters_text(const Moments& found, const Moments* exact) {
 
 std::string mcmc_result_text(const McmcResult& result, const McmcOptions& how, const Moments* exact) {
   double r_hat = 0, size = 1e300, draws = 0, accepted = 0, diverged = 0;
+  int64_t resumed_from = -1;
   for (const SubPosteriorResult& part : result.sub_posteriors) {
+    resumed_from = std::max(resumed_from, part.resumed_from);
     r_hat = std::max(r_hat, part.largest_r_hat);
     size = std::min(size, part.smallest_size);
     draws += part.chain.draws;
     accepted += part.chain.accepted;
     diverged += part.chain.diverged;
   }
-  std::string text = fmt::format(
+  std::string text =
+      resumed_from < 0 ? "" : fmt::format("resumed after transition {} of the chains\n", resumed_from);
+  text += fmt::format(
       "sampling took {:.2f} s and sent {} bytes; comparing settings sent {} bytes, and gathering draws {} "
       "bytes\nchains: acceptance {:.2f}, largest R-hat {:.3f}, fewest effective draws {:.0f} of {}\n",
       result.sampling_s, result.bytes.sampling, result.bytes.start, result.bytes.gathering, accepted / draws,

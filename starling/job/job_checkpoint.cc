@@ -80,8 +80,7 @@ class Reader {
 std::optional<std::string> content_of(const std::string& path) {
   FileText file = read_file(path);
   if (file.error == ENOENT) return std::nullopt;
-  if (file.error != 0)
-    refuse(path, "cannot be opened or read: " + std::generic_category().message(file.error));
+  if (file.error != 0) refuse(path, "cannot be opened or read: " + file.reason());
   return std::move(file.text);
 }
 
@@ -232,12 +231,9 @@ std::optional<JobState> JobCheckpoint::find() {
   std::optional<JobState> found;
   std::string text;
   agree_on_success(group_, [&] {
-    std::error_code error;
-    std::filesystem::create_directories(options_.folder, error);
-    if (error)
-      refuse(options_.folder,
-             fmt::format("the folder cannot be made: {}; give a folder that this user may make and write",
-                         error.message()));
+    make_checkpoint_folder(options_.folder);
+    if (group_.rank() == 0 && options_.locks && !lock_)
+      lock_ = lock_checkpoints(options_.folder, {kPartPrefix, "job.json."});
     const AtomicFile probe(fmt::format("{}/probe-{}", options_.folder, group_.rank()));  // leaves no trace
     if (group_.rank() != 0) return;
     found = read_manifest();
@@ -267,6 +263,9 @@ void JobCheckpoint::save(int64_t step, const CheckpointArrays& arrays,
                          const std::map<std::string, std::string>& values) {
   if (options_.folder.empty()) return;
   const int rank = group_.rank(), ranks = group_.size();
+  agree_on_success(group_, [&] {
+    if (lock_) lock_->require();  // before any rank replaces a part
+  });
   agree_on_success(group_,
                    [&] { write_whole(part_path(step, rank, ranks), arrays.write(step, rank, ranks)); });
   agree_on_success(group_, [&] {

@@ -2,6 +2,9 @@
 // rank writes a part of its own, so that no array passes another rank. Then rank 0 writes `job.json`, which
 // names the step, the problem and the scalars. The checkpoint before stays until the new one is whole, and is
 // removed then. Hashes show damage of a part or of `job.json`. Numbers have the byte order of the machine.
+//
+// Rank 0 holds the lock of its folder (folder_lock.h), so that a second run does not remove what the first
+// one needs. If a rank of another host has a folder of its own, that folder has no lock.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +20,7 @@
 #include <vector>
 
 #include "starling/comm/group.h"
+#include "starling/job/folder_lock.h"
 
 namespace starling {
 
@@ -67,6 +72,8 @@ struct JobCheckpointOptions {
   // What a resumed run must have in common with the run that wrote the checkpoint: the settings and a hash of
   // the data.
   std::map<std::string, std::string> problem;
+  bool locks =
+      true;  // find() takes the lock of the folder; false: the caller holds that of a folder around it
 };
 
 // JobCheckpoint reads and writes the checkpoints of a job. Every function is a collective over the group,
@@ -76,16 +83,17 @@ class JobCheckpoint {
   // The group must outlive this object.
   JobCheckpoint(Group& group, JobCheckpointOptions options);
 
+  // Takes the lock of the folder (JobCheckpointOptions::locks) and holds it as long as this object lives.
   // Shows that the folder takes files. Returns the newest checkpoint, or nothing if the folder has none.
-  // Errors: ConfigError if the checkpoint is of another job or problem; Error(kCheckpoint) if `job.json` is
-  // damaged or missing beside parts, or if the folder takes no files.
+  // Errors: ConfigError if another run holds the lock, or if the checkpoint is of another job or problem;
+  // Error(kCheckpoint) if `job.json` is damaged or missing beside parts, or if the folder takes no files.
   std::optional<JobState> find();
   // Reads the part of one rank. Ranks of other hosts need a shared folder, or their own parts. Errors:
   // Error(kCheckpoint) that names the file.
   CheckpointArrays read(const JobState& state, int rank) const;
   // Writes a checkpoint of a step, and removes the parts of this rank that belong to no checkpoint which may
   // still be needed. values: JobState::values, which only count on rank 0. Errors: Error(kCheckpoint), for
-  // example on a full disk; the checkpoint before stays.
+  // example on a full disk, and ConfigError if another run has taken the lock. The checkpoint before stays.
   void save(int64_t step, const CheckpointArrays& arrays, const std::map<std::string, std::string>& values);
 
  private:
@@ -96,7 +104,8 @@ class JobCheckpoint {
 
   Group& group_;
   const JobCheckpointOptions options_;
-  int64_t last_ = -1;  // the step of the newest whole checkpoint of as many ranks
+  std::unique_ptr<FolderLock> lock_;  // of rank 0 after find()
+  int64_t last_ = -1;                 // the step of the newest whole checkpoint of as many ranks
 };
 
 // Calls `work` on every rank. If it throws an Error on a rank, all ranks throw an Error of that code and with

@@ -1,6 +1,7 @@
 // Saves and resumes jobs on other numbers of ranks, and damages what they saved.
 #include "starling/job/job_checkpoint.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -63,6 +64,7 @@ void save_steps(int ranks, const JobCheckpointOptions& options, int64_t first, i
 std::set<std::string> names_in(const std::string& folder) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename());
+  names.erase("lock");
   return names;
 }
 
@@ -274,6 +276,53 @@ TEST(JobCheckpoint, ADamagedPartIsRefused) {
     std::filesystem::remove(path);
     EXPECT_THROW(checkpoint.read(*state, 0), Error);
   });
+}
+
+// A second run would remove parts that the first one's manifest names.
+TEST(JobCheckpoint, ASecondRunInTheFolderIsRefused) {
+  const TempDir dir;
+  const JobCheckpointOptions options{dir.path(), "topics", kProblem};
+  with_checkpoints(1, options, [&](Group& group, JobCheckpoint& checkpoint) {
+    checkpoint.find();
+    save_step(group, checkpoint, 1);
+    const std::string fault = fault_of_find(options, ErrorCode::kConfig);
+    EXPECT_THAT(fault, HasSubstr("--checkpoint: "));
+    EXPECT_THAT(fault, HasSubstr(fmt::format("is in use by process {}", ::getpid())));
+    save_step(group, checkpoint, 2);
+  });
+  save_steps(2, options, 3, 3);  // the lock has been released
+}
+
+TEST(JobCheckpoint, ARunThatHasLostItsLockWritesNothing) {
+  const TempDir dir;
+  const JobCheckpointOptions options{dir.path(), "topics", kProblem};
+  with_checkpoints(2, options, [&](Group& group, JobCheckpoint& checkpoint) {
+    checkpoint.find();
+    save_step(group, checkpoint, 1);
+    if (group.rank() == 0)
+      std::ofstream(dir.file("lock/epoch-000010"))
+          << R"({"host":"elsewhere","pids":"","pid":1,"started":0,"incarnation":"i","token":"t"})";
+    try {
+      save_step(group, checkpoint, 2);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kConfig);
+      EXPECT_THAT(error.what(), HasSubstr("does not hold the folder any more: process 1 on elsewhere"));
+    }
+    EXPECT_FALSE(std::filesystem::exists(dir.file("part-2-0-of-2")));
+    EXPECT_FALSE(std::filesystem::exists(dir.file("part-2-1-of-2")));
+  });
+}
+
+TEST(JobCheckpoint, TemporaryFilesOfAKilledRunAreRemoved) {
+  const TempDir dir;
+  const JobCheckpointOptions options{dir.path(), "topics", kProblem};
+  save_steps(2, options, 1, 1);
+  for (const char* name : {"part-2-1-of-2.123-0.tmp", "job.json.123-0.tmp", "own.tmp"})
+    std::ofstream(dir.file(name)) << "x";
+  with_checkpoints(2, options, [](Group&, JobCheckpoint& checkpoint) { checkpoint.find(); });
+  EXPECT_EQ(names_in(dir.path()),
+            (std::set<std::string>{"job.json", "own.tmp", "part-1-0-of-2", "part-1-1-of-2"}));
 }
 
 // Without this, the other ranks would wait for the one that has failed.

@@ -25,8 +25,8 @@
 namespace starling {
 namespace {
 
-// The status of a rank that ends regularly after an interruption of its run. The launcher forwards every
-// signal that interrupts as SIGTERM.
+// The status of a rank that ends regularly after an interruption of its run, unless the rank itself got
+// another signal. The launcher forwards every signal that interrupts as SIGTERM.
 constexpr int kInterruptedStatus = 128 + SIGTERM;
 // The status of a job that lost a rank. It is also the status of a communication error.
 constexpr int kLostStatus = 4;
@@ -38,6 +38,11 @@ struct Rank {
   std::string stuck;         // why the other ranks gave the rank up; empty: they did not
   int status = 0;            // the exit status, or 128 + signal, as in a shell
   bool ended = false;
+
+  // Returns true if the rank ended regularly after an interruption.
+  bool interrupted_in_order() const {
+    return interrupted && (status == kInterruptedStatus || status == 128 + SIGINT || status == 128 + SIGHUP);
+  }
 };
 
 std::unique_ptr<Ranks> make_ranks(const LaunchOptions& options, SignalWatch& signals) {
@@ -319,7 +324,7 @@ void Launch::on_end(int r, RankEnd end) {
   // fault, either.
   const bool ours = end.signalled && ((killed_ && end.number == SIGKILL) ||
                                       ((terminated_ || interrupted_by_ != 0) && end.number == SIGTERM));
-  const bool in_order = !end.signalled && rank.interrupted && rank.status == kInterruptedStatus;
+  const bool in_order = !end.signalled && rank.interrupted_in_order();
   if (rank.status == 0 || ours || in_order || (!end.signalled && interrupted_by_ != 0)) return;
   Fault fault;
   fault.rank = r;
@@ -406,16 +411,16 @@ int Launch::result() const {
     return status >= 2 && status <= 6 ? status : 1;
   }
   if (killed_ && interrupted_by_ != 0) return 128 + interrupted_by_;
-  int status = 0;
-  bool interrupted = false;
+  int failed = 0, interrupted = 0;  // statuses
   for (const Rank& rank : ranks_) {
     if (rank.lost) continue;
-    const bool in_order = rank.interrupted && rank.status == kInterruptedStatus;
-    interrupted = interrupted || in_order;
-    if (!in_order) status = std::max(status, rank.status);
+    if (!rank.interrupted_in_order())
+      failed = std::max(failed, rank.status);
+    else if (interrupted == 0 || interrupted == kInterruptedStatus)  // the signal that a rank got is known
+      interrupted = rank.status;
   }
-  if (status != 0 || !interrupted) return status;
-  return interrupted_by_ != 0 ? 128 + interrupted_by_ : kInterruptedStatus;
+  if (failed != 0 || interrupted == 0) return failed;
+  return interrupted_by_ != 0 ? 128 + interrupted_by_ : interrupted;
 }
 
 }  // namespace

@@ -43,18 +43,8 @@ struct PartHead {
   throw Error(ErrorCode::kCheckpoint, fmt::format("{}: {}", path, what));
 }
 
-// Makes a folder unless it exists.
-void make_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    refuse(folder,
-           fmt::format("the folder cannot be made: {}; give a folder that this user may make and write",
-                       error.message()));
-}
-
 void write_whole(const std::string& folder, const std::string& name, const std::string& bytes) {
-  make_folder(folder);  // ranks of another host may not share the folder of rank 0 yet
+  make_checkpoint_folder(folder);  // ranks of another host may not share the folder of rank 0 yet
   AtomicFile file(folder + "/" + name);
   file.write(bytes.data(), bytes.size());
   file.commit();
@@ -113,8 +103,7 @@ class ManifestReader {
   explicit ManifestReader(const std::string& path) : path_(path) {
     FileText file = read_file(path);
     exists_ = file.error != ENOENT;
-    if (exists_ && file.error != 0)
-      refuse(path, "cannot be opened or read: " + std::generic_category().message(file.error));
+    if (exists_ && file.error != 0) refuse(path, "cannot be opened or read: " + file.reason());
     text_ = std::move(file.text);
   }
   bool exists() const { return exists_; }
@@ -223,7 +212,7 @@ std::string CheckpointPlace::file() const {
 }
 
 void prepare_checkpoint_folder(const std::string& folder) {
-  make_folder(folder);
+  make_checkpoint_folder(folder);
   const AtomicFile probe(folder + "/" + kManifestName);  // is removed without a trace
 }
 

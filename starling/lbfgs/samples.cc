@@ -116,7 +116,8 @@ class CsvReader {
           "{}: line {}: column {} {}. The file has {} between its numbers, and a point in a number",
           table_.name, number_, numbers_.size() + 1,
           field.empty() ? "is empty"
-                        : fmt::format("has \"{}\", which is no finite number", field.substr(0, 60)),
+                        : fmt::format("has \"{}\", which is no finite number",
+                                      field.substr(0, std::min<size_t>(60, field.find('\0')))),
           name_of(separator_)));
     }
   }

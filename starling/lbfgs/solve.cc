@@ -7,9 +7,11 @@
 #include <bit>
 #include <cmath>
 #include <exception>
+#include <memory>
 #include <optional>
 
 #include "starling/base/error.h"
+#include "starling/job/folder_lock.h"
 #include "starling/lbfgs/coordinator.h"
 #include "starling/lbfgs/lbfgs_checkpoint.h"
 #include "starling/lbfgs/logistic.h"
@@ -123,10 +125,12 @@ class Checkpoints {
     manifest_.ranks = parts.group.size();
   }
 
-  // Reads the checkpoint, if there is one. Returns its iteration or -1. Shows that the folder takes files.
+  // Takes the lock of the folder, and shows that the folder takes files. Reads the checkpoint, if there is
+  // one. Returns its iteration or -1.
   int64_t load(MinimizeState& state) {
     if (folder_.empty()) return -1;
     prepare_checkpoint_folder(folder_);
+    lock_ = lock_checkpoints(folder_, {"lbfgs-", "lbfgs.txt."});
     const auto found = read_manifest(folder_);
     if (!found) return -1;
     require_equal(*found, manifest_, folder_);
@@ -140,6 +144,7 @@ class Checkpoints {
   void save(const MinimizeState& state) {
     const MinimizeState& last = manifest_.state;
     if (folder_.empty() || (saved_ == state.iterations && last.evaluations == state.evaluations)) return;
+    if (lock_) lock_->require();
     if (saved_ != state.iterations) coordinator_.save(state.iterations);
     manifest_.state = state;
     write_manifest(folder_, manifest_);
@@ -148,6 +153,7 @@ class Checkpoints {
 
  private:
   const std::string& folder_;
+  std::unique_ptr<FolderLock> lock_;  // after load()
   Coordinator& coordinator_;
   LbfgsManifest manifest_;
   int64_t saved_ = -1;  // the iteration of the last checkpoint of as many ranks

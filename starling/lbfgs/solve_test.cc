@@ -355,9 +355,9 @@ TEST(Solve, ResumesWithEqualBits) {
   EXPECT_EQ(rest.first.state.iterations, whole.first.state.iterations);
   EXPECT_EQ(rest.first.state.evaluations, whole.first.state.evaluations);
   EXPECT_EQ(rest.first.evaluations, whole.first.evaluations - begun.first.evaluations);
-  // The parts of the last two checkpoints stay, and lbfgs.txt.
+  // The parts of the last two checkpoints stay, lbfgs.txt and the folder of the lock.
   const std::filesystem::directory_iterator files(options.checkpoint);
-  EXPECT_EQ(std::distance(begin(files), end(files)), 2 * 3 + 1);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2 * 3 + 2);
   // A run that has converged does nothing more.
   EXPECT_EQ(solve(3, options, table).first.evaluations, 0);
   // Another number of ranks reads the parts, too.

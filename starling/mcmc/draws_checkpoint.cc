@@ -15,6 +15,7 @@ JobCheckpointOptions checkpoint_options(const McmcOptions& options, const Poster
                                         int count) {
   JobCheckpointOptions job;
   job.job = "mcmc";
+  job.locks = false;  // one lock is enough for all sub-posteriors
   if (!options.checkpoint.empty())
     job.folder = fmt::format("{}/sub-posterior-{}-of-{}", options.checkpoint, number, count);
   const ChainOptions& chain = options.chain;

@@ -11,9 +11,11 @@
 #include <thread>
 #include <utility>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
 #include "starling/comm/message_tags.h"
+#include "starling/job/folder_lock.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/mcmc/diagnostics.h"
 #include "starling/mcmc/draws_checkpoint.h"
@@ -199,11 +201,17 @@ void compare_settings(const McmcOptions& options, const McmcParts& parts) {
                       rank));
 }
 
-std::vector<std::unique_ptr<Task>> make_tasks(const McmcOptions& options, const McmcParts& parts) {
+// Makes the tasks of this rank. Rank 0 takes the lock of the folder of all checkpoints.
+std::vector<std::unique_ptr<Task>> make_tasks(const McmcOptions& options, const McmcParts& parts,
+                                              std::unique_ptr<FolderLock>& lock) {
   const int count = sub_posteriors_of(options, parts.group.size());
   const Share share = share_of(count, parts.group.size(), parts.group.rank());
   std::vector<std::unique_ptr<Task>> tasks;
   agree_on_success(parts.group, [&] {
+    if (parts.group.rank() == 0 && !options.checkpoint.empty()) {
+      make_checkpoint_folder(options.checkpoint);
+      lock = lock_checkpoints(options.checkpoint, {});
+    }
     for (int number = share.first; number < share.last; ++number)
       tasks.push_back(std::make_unique<Task>(options, parts.posterior, number, count));
   });
@@ -249,7 +257,8 @@ McmcResult sample_posterior(const McmcOptions& options, const McmcParts& parts) 
                       fmt::format("{} samples; return 0 or more", parts.posterior.samples()));
   const uint64_t before = group.traffic().sent();
   compare_settings(options, parts);
-  auto tasks = make_tasks(options, parts);
+  std::unique_ptr<FolderLock> lock;  // until the end
+  auto tasks = make_tasks(options, parts, lock);
   const TrafficCount ready = group.traffic();
   const Nanoseconds begin = parts.clock.now();
   SamplingEnd end;

@@ -160,10 +160,9 @@ std::string placement_file_text(const PlacementGraph& graph) {
 }
 
 std::string read_placement_text(const std::string& path) {
-  FileText file = read_file(path);
+  FileText file = read_file_or_pipe(path, size_t{1} << 30);
   if (file.error != 0)
-    throw ConfigError(
-        path, fmt::format("cannot be read: {}; give the name of a JSON file", std::strerror(file.error)));
+    throw ConfigError(path, fmt::format("cannot be read: {}; give the name of a JSON file", file.reason()));
   return std::move(file.text);
 }
 

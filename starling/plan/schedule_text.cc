@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <fstream>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include "starling/base/error.h"
+#include "starling/base/read_file.h"
 
 namespace starling {
 namespace {
@@ -172,16 +171,17 @@ class Parser {
 }  // namespace
 
 Schedule parse_schedule(std::string_view text, const std::string& source) {
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    throw ConfigError(source, fmt::format("has a zero byte at offset {}; give a text file", zero));
   return Parser(text, source).parse();
 }
 
 Schedule read_schedule(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
+  const FileText file = read_file_or_pipe(path);
+  if (file.error != 0)
     throw ConfigError("--schedule",
-                      fmt::format("cannot read the schedule file \"{}\": no such file, or empty", path));
-  return parse_schedule(text.str(), path);
+                      fmt::format("cannot read the schedule file \"{}\": {}", path, file.reason()));
+  return parse_schedule(file.text, path);
 }
 
 std::string print_schedule(const Schedule& s) {

@@ -103,7 +103,7 @@ void write_timeline(const std::string& path, const StepTimeline& timeline) {
 
 StepTimeline read_timeline(const std::string& path) {
   const FileText file = read_file(path);
-  if (file.error != 0) no_timeline(path, std::generic_category().message(file.error));
+  if (file.error != 0) no_timeline(path, file.reason());
   StepTimeline timeline;
   try {
     const auto json = parse_shallow<OrderedJson>(file.text, kDeepest);

@@ -16,11 +16,11 @@
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
 #include "starling/base/unique_fd.h"
+#include "starling/job/folder_lock.h"
 #include "starling/launch/fault.h"
 #include "starling/launch/launch_rendezvous.h"
 #include "starling/launch/launcher.h"
 #include "starling/launch/remote_command.h"
-#include "starling/run/folder/run_lock.h"
 #include "starling/run/message/diagnosis.h"
 #include "starling/run/message/exit_status.h"
 #include "starling/run/message/plain_error.h"
@@ -84,11 +84,11 @@ LaunchOptions launch_options(const RunSpec& spec, const RankProgram& program,
 }
 
 // Waits until no other run uses the folder, before the ranks' logs and recordings in it are replaced. Rank 0
-// then takes the lock for itself. Errors: those of RunLock.
+// then takes the lock for itself. Errors: those of FolderLock.
 void require_free_folder(const std::string& run_dir) {
-  RunLockOptions options;
+  FolderLockOptions options;
   options.say = [](const std::string& text) { FdOutput(2).write("starling: warning: " + text + "\n"); };
-  const RunLock free(run_dir, new_incarnation(), options);
+  const FolderLock free(run_dir, new_incarnation(), options);
 }
 
 }  // namespace
@@ -189,8 +189,8 @@ int work_in_session(const RunSpec& spec, const Environment& environment, const R
 
 int interrupted_status(const Environment& environment, const RunResult& result) {
   const Error interrupted(ErrorCode::kInterrupted, "a signal interrupted the run, which ends in order");
-  if (report_fatal(environment, interrupted) || result.signal == 0) return 128 + SIGTERM;
-  return 128 + result.signal;
+  report_fatal(environment, interrupted);
+  return 128 + (result.signal != 0 ? result.signal : SIGTERM);
 }
 
 int interrupted_status(Session& session) {

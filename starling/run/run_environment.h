@@ -25,7 +25,7 @@ struct KeptRun {
   std::string folder;         // the run folder; empty if nothing is kept
   ResumeHint resume = {};     // what an interrupted run tells the user, if its state is saved
   std::string incarnation{};  // names this start of the run, equal on all ranks; empty if nothing is kept
-  // The lock on the run folder (run/folder/run_lock.h). lock_epoch() returns its epoch, or 0 on a rank that
+  // The lock on the run folder (job/folder_lock.h). lock_epoch() returns its epoch, or 0 on a rank that
   // does not hold it. require_lock() throws the errors of LeadersLock::require(). note_continued() tells the
   // run which checkpoint it continues. All are empty if there is no run around the training.
   std::function<int64_t()> lock_epoch = {};

@@ -261,14 +261,14 @@ void Session::begin_run_folder() {
 
 // Takes the lock of the run folder. If another process has it or takes it later, this rank asks all ranks to
 // stop.
-std::unique_ptr<RunLock> Session::take_lock(bool takes_over) {
-  RunLockOptions options;
+std::unique_ptr<FolderLock> Session::take_lock(bool takes_over) {
+  FolderLockOptions options;
   if (takes_over) options.known = known_holder_;
   options.say = warn_on_stderr;
   options.replaced = [this] { stop_.raise(); };
   if (takes_over) note_other_files();
   try {
-    auto lock = std::make_unique<RunLock>(environment_.run_dir, incarnation_, options);
+    auto lock = std::make_unique<FolderLock>(environment_.run_dir, incarnation_, options);
     if (takes_over) set_aside_other_files();
     remove_leftovers(environment_.run_dir);
     return lock;

@@ -79,7 +79,7 @@ class Session {
  private:
   std::string folder_from_rank_0();
   void begin_run_folder();
-  std::unique_ptr<RunLock> take_lock(bool takes_over);
+  std::unique_ptr<FolderLock> take_lock(bool takes_over);
   void note_other_files();
   void set_aside_other_files();
   void open_recorder();

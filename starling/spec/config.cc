@@ -32,6 +32,68 @@ std::string position(const std::string& name, const toml::source_position& at) {
   return fmt::format("{}:{}:{}", name, at.line, at.column);
 }
 
+// toml++ limits how deep lists and inline tables are nested, but not how many parts a dotted key has. Each
+// part is a table in the one before, and tens of thousands of them overflow the stack.
+constexpr int kMostDots = 100;
+constexpr const char* kTooManyDots =
+    "a line has more than 100 dots outside of texts and decimal numbers, and the longest key of Starling has "
+    "two";
+
+// Returns the position behind the TOML string that begins at `at`. A string that lacks its end goes to the
+// end of its line, or of the text if it has three quotes.
+size_t end_of_string(std::string_view text, size_t at) {
+  const char quote = text[at];
+  const std::string three(3, quote);
+  const bool escapes = quote == '"', many_lines = text.substr(at, 3) == three;
+  for (size_t i = at + (many_lines ? 3 : 1); i < text.size(); ++i) {
+    if (text[i] == '\n' && !many_lines) return i;
+    if (escapes && text[i] == '\\' && text.substr(i + 1, 1) != "\n") {
+      ++i;
+    } else if (!many_lines && text[i] == quote) {
+      return i + 1;
+    } else if (many_lines && text.substr(i, 3) == three) {
+      const size_t end = std::min(text.find_first_not_of(quote, i), text.size());
+      return std::min(end, i + 5);  // two quotes may stand before the three that end it
+    }
+  }
+  return text.size();
+}
+
+// Returns the first line that has more than kMostDots dots. A key does not go on in the next line. Dots in
+// strings, in comments, after a dot and of decimal numbers in lists do not count.
+std::optional<int> line_of_many_dots(std::string_view text) {
+  int line = 1, dots = 0, own = 0;  // own: of the token
+  bool number = true;               // the token has no other characters than a decimal number
+  char last = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '#') {
+      i = std::min(text.find('\n', i), text.size()) - 1;
+    } else if (c == '"' || c == '\'') {
+      const size_t end = end_of_string(text, i);
+      line += static_cast<int>(std::count(text.begin() + i, text.begin() + end, '\n'));
+      i = end - 1;
+      number = false;
+      last = c;
+    } else if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) {
+      if (c == '\n') {
+        ++line;
+        dots = 0;
+      }
+      number = true;
+      own = 0;
+      last = 0;
+    } else if (c != ' ' && c != '\t') {
+      number = number && std::string_view("0123456789eE+-_.").find(c) != std::string_view::npos;
+      if (c == '.' && last != '.') ++own;
+      last = c;
+    }
+    if (own > 0 && (!number || own > 1)) dots += std::exchange(own, 0);
+    if (dots > kMostDots) return line;
+  }
+  return std::nullopt;
+}
+
 // Found is a value in a file, or a misplaced table, with its dotted key.
 struct Found {
   std::string key;
@@ -132,6 +194,7 @@ void store_text(Config& config, const SchemaEntry& entry, const std::string& tex
     return;
   }
   std::optional<toml::table> table;
+  if (line_of_many_dots(text)) throw ConfigError(where, kTooManyDots);
   try {
     table = toml::parse("v = " + text);
   } catch (const toml::parse_error&) {
@@ -143,6 +206,8 @@ void store_text(Config& config, const SchemaEntry& entry, const std::string& tex
 }
 
 toml::table parse_file(std::string_view text, const std::string& name) {
+  if (const std::optional<int> line = line_of_many_dots(text))
+    throw ConfigError(fmt::format("{}:{}", name, *line), kTooManyDots);
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
@@ -183,8 +248,8 @@ std::string text_of_file(const std::string& path) {
   const auto refuse = [&path](const std::string& reason) {
     throw ConfigError(path, fmt::format("the configuration cannot be read: {}", reason));
   };
-  FileText file = read_file(path);
-  if (file.error != 0) refuse(file.error == EISDIR ? "it is a folder" : std::strerror(file.error));
+  FileText file = read_file_or_pipe(path);
+  if (file.error != 0) refuse(file.error == EISDIR ? "it is a folder" : file.reason());
   return std::move(file.text);
 }
 

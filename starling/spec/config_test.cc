@@ -126,6 +126,34 @@ TEST(ConfigToml, ReportsTheFirstMistakeOfAFile) {
               StartsWith("run.toml:2:1: unknown key train.zz"));
 }
 
+// Each part of a key is a table in the one before. Tens of thousands of them overflow the stack of the
+// parser.
+TEST(ConfigToml, RefusesKeysOfManyParts) {
+  std::string key = "a";
+  for (int i = 0; i < 100'000; ++i) key += i % 2 == 0 ? ".1" : " . \",\"";
+  for (const std::string& text : {key + " = 1", "[" + key + "]", "[runs.x]\n" + key + " = 1"}) {
+    Config config;
+    const std::string error = error_of([&] { apply_toml(config, "\n" + text, "f.toml"); });
+    EXPECT_THAT(error, AllOf(HasSubstr("f.toml:"), HasSubstr("more than 100 dots"))) << text.substr(0, 20);
+  }
+  Config config;
+  EXPECT_THAT(error_of([&] { apply_set(config, "model.widths={" + key + "=1}"); }),
+              HasSubstr("more than 100 dots"));
+  const std::string strings = R"(v = [ "\"#", 'a\', """x"""", '''
+x''''', "", {)";
+  EXPECT_THAT(error_of([&] { apply_toml(config, strings + key + " = 1}]", "f.toml"); }),
+              HasSubstr("f.toml:2: a line has more than 100 dots"));
+  std::string hosts = "10.0.0.1:8";
+  for (int i = 0; i < 100; ++i) hosts += ",node.cluster.example.com:8";
+  apply_toml(config, "# " + hosts + "\nlaunch.hosts = \"" + hosts + "\" # " + hosts, "f.toml");
+  EXPECT_EQ(config.spec.launch.hosts, hosts);
+  apply_set(config, "launch.hosts='" + hosts + "'");
+  std::string list = "[optimizer]\nbetas = [0.5";
+  for (int i = 0; i < 200; ++i) list += ", 0.25";
+  EXPECT_THAT(error_of([&] { apply_toml(config, list + "]  # ....", "f.toml"); }),
+              testing::Not(HasSubstr("dots")));
+}
+
 TEST(ConfigToml, PlacesSyntaxErrorsAndDuplicates) {
   EXPECT_THAT(toml_error("[train]\nranks = \n"), StartsWith("run.toml:2:9: not TOML: "));
   EXPECT_THAT(toml_error("[train]\nranks = 2\nranks = 3\n"), StartsWith("run.toml:3:"));

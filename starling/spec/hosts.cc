@@ -85,6 +85,8 @@ std::vector<HostSlots> parse_hosts(std::string_view text) {
 }
 
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& path) {
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    throw ConfigError(path, fmt::format("has a zero byte at offset {}; give a text file", zero));
   std::vector<HostSlots> hosts;
   std::istringstream lines{std::string(text)};
   std::string line;
@@ -115,10 +117,9 @@ std::vector<HostSlots> hosts_of(const LaunchSpec& spec) {
   if (spec.hostfile.empty()) return spec.hosts.empty() ? std::vector<HostSlots>{} : parse_hosts(spec.hosts);
   if (!spec.hosts.empty())
     throw ConfigError("launch.hosts", "both --hosts and --hostfile name hosts. Leave out one of them");
-  const FileText file = read_file(spec.hostfile);
+  const FileText file = read_file_or_pipe(spec.hostfile);
   if (file.error != 0)
-    throw ConfigError("launch.hostfile",
-                      fmt::format("cannot read {}: {}", spec.hostfile, std::strerror(file.error)));
+    throw ConfigError("launch.hostfile", fmt::format("cannot read {}: {}", spec.hostfile, file.reason()));
   return parse_hostfile(file.text, spec.hostfile);
 }
 

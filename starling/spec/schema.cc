@@ -55,7 +55,8 @@ void check_word(const SchemaEntry& entry, const std::string& word, const std::st
 
 template <class T>
 void check_each(const SchemaEntry& entry, const std::vector<T>& values, const std::string& where) {
-  for (const T& value : values) check_range(entry, static_cast<double>(value), to_toml(Value(values)), where);
+  const std::string shown = to_toml(Value(values));
+  for (const T& value : values) check_range(entry, static_cast<double>(value), shown, where);
 }
 
 double as_number(const SchemaEntry& entry, const Value& value, const std::string& where) {

@@ -48,7 +48,13 @@ TEST(NetworkNamespaces, HostsReachEachOtherUntilUnpluggedAndAreRemoved) {
 [[noreturn]] void die_with_namespaces(int number) {
   try {
     const NetworkNamespaces hosts(1);
-    (void)run(hosts.command(0, {"sleep", "1000", "&"}));
+    const auto sleeper = hosts.command(0, {"sleep", "1000", ">/dev/null", "2>&1", "&"});
+    (void)run(sleeper);
+    // A process that enters after the keeper has looked would stay. sleeper[3] is the namespace.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (run({"ip", "netns", "pids", sleeper[3], "| grep -q ."}) != 0) {
+      if (std::chrono::steady_clock::now() > limit) ::_exit(1);
+    }
     ::signal(number, SIG_DFL);  // a background job of a shell ignores SIGINT
     ::raise(number);
   } catch (const std::exception& error) {

@@ -104,7 +104,7 @@ void read_all(const fs::path& folder, CheckpointState& state) {
   const fs::path path = folder / "state.json";
   const FileText text = read_file(path.string());
   if (text.error != 0)
-    refuse_unreadable(fmt::format("{}: cannot be read now: {}", path.string(), std::strerror(text.error)));
+    refuse_unreadable(fmt::format("{}: cannot be read now: {}", path.string(), text.reason()));
   static_cast<CheckpointScalars&>(state) = parse_checkpoint_scalars(path.string(), text.text);
   const TensorFile model = read_safetensors((folder / "model.safetensors").string());
   json slices = parse_shallow<json>(model.metadata.at("slices"), kDeepestJson);

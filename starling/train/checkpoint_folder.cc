@@ -48,6 +48,18 @@ constexpr int64_t kVersion = 2;
               fmt::format("{}: cannot be read now: {}", path.string(), std::strerror(error)));
 }
 
+// Throws if the path is a link to what does not exist now, such as a folder on a drive that is not mounted.
+void refuse_broken_link(const fs::path& path) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(path, error);
+  if (error) return;
+  throw Error(
+      ErrorCode::kCheckpoint,
+      fmt::format("{}: is a link to {}, which is not there now; mount its drive, make that folder, or "
+                  "remove the link to start anew",
+                  path.string(), target.string()));
+}
+
 void sync_folder(const fs::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid() || ::fsync(fd.get()) != 0) fail(path, "write the folder to the disk", errno);
@@ -223,6 +235,7 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& run_dir) {
     if (parsed.ec == std::errc() && parsed.ptr == last && step >= 0) found.push_back({step, it->path()});
   }
   if (error && !is_missing(error.value())) fail_reading(run_dir / "checkpoints", error.value());
+  if (error) refuse_broken_link(run_dir / "checkpoints");
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return found;
 }
@@ -249,6 +262,10 @@ CheckpointCheck check_checkpoint(const fs::path& folder, bool hashes) {
     return check;
   }
   try {
+    if (file.error == FileText::kNotRegular) {
+      check.damage = "manifest.json is not a regular file";
+      return check;
+    }
     if (file.error != 0) fail_reading(folder / kManifest, file.error);
     const auto manifest = parse_shallow<nlohmann::json>(file.text, kDeepestJson);
     check.damage = damage_of_manifest(manifest, check);

@@ -8,7 +8,7 @@
 //   - A writer deletes only whole checkpoints of its own lineage. It renames a damaged checkpoint to
 //     damaged-step-000100 and one of another lineage that is in its way to aside-step-000100.
 //
-// One process at a time writes in a run folder: the holder of its lock (run/folder/run_lock.h). Any process
+// One process at a time writes in a run folder: the holder of its lock (job/folder_lock.h). Any process
 // may read. The manifest has a format version. This program reads the versions 1 and 2 and writes version 2,
 // which adds the lineage and a hash of the manifest itself.
 #pragma once
@@ -44,7 +44,8 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& run_dir, int6
 bool may_exist(const std::filesystem::path& path);
 
 // Returns the folders under run_dir/checkpoints that have a checkpoint's name, newest first, whether whole or
-// not. Errors: Error (kCheckpoint) if the folder is there, but cannot be listed now.
+// not. Errors: Error (kCheckpoint) if the folder is there, but cannot be listed now, or if it is a link to a
+// folder that is not there.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_dir);
 
 // Returns the names of the folders under run_dir/checkpoints that were checkpoints and were renamed to

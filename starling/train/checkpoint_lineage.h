@@ -17,9 +17,9 @@ struct Ancestor {
 
 // Identifies the writer of a checkpoint. Format version 1 has no lineage: all members are then empty.
 struct Lineage {
-  std::string run;          // the run: the incarnation that began at step 0
-  std::string incarnation;  // one start of the run, also after its leader has changed
-  int64_t epoch = 0;        // the epoch of the writer's lock on its run folder (run/folder/run_lock.h)
+  std::string run;                  // the run: the incarnation that began at step 0
+  std::string incarnation;          // one start of the run, also after its leader has changed
+  int64_t epoch = 0;                // the epoch of the writer's lock on its run folder (job/folder_lock.h)
   std::vector<Ancestor> ancestors;  // oldest first; the last one is the parent
 
   // Returns true if this start, or an ancestor before it was left, wrote the checkpoint of `step` with the

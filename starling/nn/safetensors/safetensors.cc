@@ -29,7 +29,7 @@ namespace {
 class Mapping {
  public:
   explicit Mapping(const std::string& path) {
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat info;
     if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
       throw DataError(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));

@@ -6,7 +6,7 @@
 
 namespace starling {
 
-std::shared_ptr<RunLock> LeadersLock::lock() const {
+std::shared_ptr<FolderLock> LeadersLock::lock() const {
   const std::lock_guard guard(mutex_);
   return lock_;
 }
@@ -35,17 +35,17 @@ bool LeadersLock::wanted() const {
 }
 
 bool LeadersLock::held() const {
-  const std::shared_ptr<RunLock> had = lock();
+  const std::shared_ptr<FolderLock> had = lock();
   return had && had->held();
 }
 
 void LeadersLock::require() {
   const std::lock_guard taking(taking_);
-  if (const std::shared_ptr<RunLock> had = lock()) return had->require();
+  if (const std::shared_ptr<FolderLock> had = lock()) return had->require();
   if (!wanted()) return;
   if (refused_) std::rethrow_exception(refused_);
   try {
-    std::shared_ptr<RunLock> taken = take_();
+    std::shared_ptr<FolderLock> taken = take_();
     const std::lock_guard guard(mutex_);
     lock_ = std::move(taken);
   } catch (const ConfigError&) {
@@ -55,7 +55,7 @@ void LeadersLock::require() {
 }
 
 int64_t LeadersLock::epoch() const {
-  const std::shared_ptr<RunLock> had = lock();
+  const std::shared_ptr<FolderLock> had = lock();
   return had ? had->epoch() : 0;
 }
 

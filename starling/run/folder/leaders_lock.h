@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "starling/run/folder/run_lock.h"
+#include "starling/job/folder_lock.h"
 
 namespace starling {
 
@@ -17,8 +17,8 @@ namespace starling {
 // All methods are thread-safe.
 class LeadersLock {
  public:
-  // Takes the lock. Errors: those of RunLock.
-  using Take = std::function<std::unique_ptr<RunLock>()>;
+  // Takes the lock. Errors: those of FolderLock.
+  using Take = std::function<std::unique_ptr<FolderLock>()>;
 
   // Takes the lock, which this process has not taken before. Errors: those of `take`.
   void take(Take take);
@@ -30,20 +30,20 @@ class LeadersLock {
   // Returns true if this process has the lock, and false if another process has taken it or it was never had.
   bool held() const;
   // Makes sure that this process has the lock, and takes it if it was wanted and never had. Does nothing if
-  // it was never wanted. Errors: those of RunLock and of RunLock::require(). A ConfigError is final: later
-  // calls throw it again at once.
+  // it was never wanted. Errors: those of FolderLock and of FolderLock::require(). A ConfigError is final:
+  // later calls throw it again at once.
   void require();
   // Returns the epoch of the lock, or 0 without a lock.
   int64_t epoch() const;
 
  private:
-  std::shared_ptr<RunLock> lock() const;
+  std::shared_ptr<FolderLock> lock() const;
 
   std::mutex taking_;           // held while the lock is taken, which may last for seconds
   std::exception_ptr refused_;  // by `taking_`
   mutable std::mutex mutex_;    // protects what follows
   Take take_;
-  std::shared_ptr<RunLock> lock_;
+  std::shared_ptr<FolderLock> lock_;
 };
 
 }  // namespace starling

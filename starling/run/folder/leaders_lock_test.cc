@@ -19,9 +19,9 @@ using testing::HasSubstr;
 
 LeadersLock::Take taker(const TempDir& run, const std::string& incarnation = "mine") {
   return [path = run.path(), incarnation] {
-    RunLockOptions options;
+    FolderLockOptions options;
     options.grace = std::chrono::milliseconds(50);
-    return std::make_unique<RunLock>(path, incarnation, options);
+    return std::make_unique<FolderLock>(path, incarnation, options);
   };
 }
 
@@ -83,9 +83,9 @@ TEST(LeadersLock, AFolderThatAnotherRunHasUsedIsNotTakenOver) {
   int attempts = 0;
   const auto survivor = [&] {
     ++attempts;
-    RunLockOptions options;
+    FolderLockOptions options;
     options.known = LockHolder{1, "mine"};
-    return std::make_unique<RunLock>(run.path(), "mine", options);
+    return std::make_unique<FolderLock>(run.path(), "mine", options);
   };
   LeadersLock().take(taker(run));  // the leader that is lost
   LeadersLock lock;
@@ -107,9 +107,9 @@ TEST(LeadersLock, TheFormerLeaderOfTheRunIsReplaced) {
   LeadersLock leader, survivor;
   leader.take(taker(run));
   survivor.take([&] {
-    RunLockOptions options;
+    FolderLockOptions options;
     options.known.emplace();
-    return std::make_unique<RunLock>(run.path(), "mine", options);
+    return std::make_unique<FolderLock>(run.path(), "mine", options);
   });
   EXPECT_TRUE(survivor.held());
   EXPECT_FALSE(leader.held());
@@ -124,9 +124,9 @@ TEST(LeadersLock, AHolderFromBeforeTheRunIsReplaced) {
   const LockHolder launcher{1, "launcher"};
   EXPECT_EQ(last_lock_holder(run.path()), launcher);
   EXPECT_EQ(ended_lock_holder(run.path()), launcher);
-  RunLockOptions options;
+  FolderLockOptions options;
   options.known = launcher;
-  const RunLock survivor(run.path(), "mine", options);
+  const FolderLock survivor(run.path(), "mine", options);
   EXPECT_TRUE(survivor.held());
   EXPECT_EQ(survivor.epoch(), 2);
   EXPECT_EQ(last_lock_holder(run.path()), (LockHolder{2, "mine"}));
@@ -136,10 +136,10 @@ TEST(LeadersLock, AHolderFromBeforeTheRunIsReplaced) {
 // A user has deleted the folder, and another run has used it since. Its epochs begin at 1 again.
 TEST(LeadersLock, AHolderOfAKnownEpochMayBeOfAnotherRun) {
   const TempDir run;
-  RunLockOptions options;
+  FolderLockOptions options;
   options.known = LockHolder{1, "launcher"};
   LeadersLock().take(taker(run, "other"));
-  EXPECT_THROW(RunLock(run.path(), "mine", options), ConfigError);
+  EXPECT_THROW(FolderLock(run.path(), "mine", options), ConfigError);
   EXPECT_EQ(last_lock_holder(run.path()), (LockHolder{1, "other"}));
 }
 
@@ -158,14 +158,14 @@ TEST(LeadersLock, AFolderOfLocksThatCannotBeListedIsNotFree) {
 TEST(LeadersLock, TheErrorTellsAnotherRunFromAnotherRank) {
   for (const bool same : {true, false}) {
     const TempDir run;
-    RunLock former(run.path(), "mine");
+    FolderLock former(run.path(), "mine");
     std::filesystem::remove_all(run.path() / "lock");
-    const RunLock next(run.path(), same ? "mine" : "other");
+    const FolderLock next(run.path(), same ? "mine" : "other");
     try {
       former.require();
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("does not hold the run folder any more"));
+      EXPECT_THAT(error.what(), HasSubstr("does not hold the folder any more"));
       EXPECT_EQ(error.code(), same ? ErrorCode::kCheckpoint : ErrorCode::kConfig);
     }
   }
@@ -177,9 +177,9 @@ TEST(LeadersLock, AHolderThatCannotBeReadMayBeAnotherRunAndIsTriedAgain) {
   std::filesystem::create_directories(file);
   LeadersLock survivor;
   EXPECT_THAT(survivor.try_take([&] {
-    RunLockOptions options;
+    FolderLockOptions options;
     options.known.emplace();
-    return std::make_unique<RunLock>(run.path(), "mine", options);
+    return std::make_unique<FolderLock>(run.path(), "mine", options);
   }),
               HasSubstr("cannot be read"));
   std::filesystem::remove(file);
@@ -193,7 +193,7 @@ TEST(LeadersLock, ALockThatAnotherTookOverIsNotTakenBack) {
   former.take(taker(run));
   next.take(taker(run));
   EXPECT_FALSE(former.held());
-  EXPECT_THAT(error_of([&] { former.require(); }), HasSubstr("does not hold the run folder any more"));
+  EXPECT_THAT(error_of([&] { former.require(); }), HasSubstr("does not hold the folder any more"));
   EXPECT_TRUE(next.held());
 }
 

@@ -13,9 +13,9 @@
 #include "starling/base/atomic_file.h"
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
+#include "starling/job/folder_lock.h"
 #include "starling/nn/safetensors/safetensors_index.h"
 #include "starling/run/folder/earlier_files.h"
-#include "starling/run/folder/run_lock.h"
 #include "starling/run/folder/run_weights.h"
 #include "starling/run/ranks/broadcast_text.h"
 #include "starling/run/ranks/wait_together.h"
@@ -222,10 +222,10 @@ void RunFolder::begin_to_lead() {
   const Say say = [this](const std::string& text) { sink_.emit(Message{Severity::kWarning, -1, text}); };
   try {
     if (require_lock_) require_lock_();
-    configured_ = write_configuration(say);
+    const bool written = write_configuration(say);
     set_aside_foreign(path_, first_step(), lineage_, say, lock_asked());
+    configured_ = written;
   } catch (const Error& error) {
-    configured_ = false;
     say(fmt::format(
         "{}. Not all checkpoints of other runs in {} were renamed, and --resume auto may take one",
         error.what(), path_.string()));

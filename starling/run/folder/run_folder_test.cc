@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -14,7 +15,7 @@
 #include "starling/base/clock.h"
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
-#include "starling/run/folder/run_lock.h"
+#include "starling/job/folder_lock.h"
 #include "starling/run/folder/run_weights.h"
 #include "starling/testing/error_of.h"
 #include "starling/testing/temp_dir.h"
@@ -67,8 +68,8 @@ void leave_checkpoint(const fs::path& run, int64_t step, const std::string& inca
   write_checkpoint(run, checkpoint, options);
 }
 
-// Ends a run whose rank has the lock with `epoch` (0: it has not). `require` is RunLock::require(). `prepare`
-// is given the run and its folder when the run has begun.
+// Ends a run whose rank has the lock with `epoch` (0: it has not). `require` is FolderLock::require().
+// `prepare` is given the run and its folder when the run has begun.
 RunEnd end_run(int64_t epoch, const std::function<void()>& require,
                const std::string& saved = "weights.safetensors",
                const std::function<void(RunFolder& folder, const fs::path& run)>& prepare = {}) {
@@ -148,28 +149,33 @@ TEST(RunFolder, ALeaderThatHasLostTheLockRenamesNothing) {
   }
 }
 
-// The new leader cannot write config.toml or read the folder of checkpoints when it begins to lead.
+// The new leader cannot write config.toml, or cannot rename a checkpoint, when it begins to lead.
 TEST(RunFolder, ANewLeaderTriesAgainToPrepareTheFolder) {
-  const RunEnd end = end_run(
-      2, [] {}, "weights.safetensors",
-      [](RunFolder& folder, const fs::path& run) {
-        leave_checkpoint(run, 20, "another");
-        fs::create_directories(run / kConfigFile / "folder");
-        fs::create_directory_symlink("aside-step-000020", run / "checkpoints" / "aside-step-000020");
-        CheckpointState checkpoint;
-        checkpoint.step = 10;
-        checkpoint.model["weight"] = {torch::ones({2}), {}, {}};
-        folder.save_checkpoint(checkpoint, /*last=*/true);
-        while (!folder.ready_to_save()) std::this_thread::yield();
-        EXPECT_TRUE(fs::exists(checkpoint_path(run, 10)));
-        fs::remove_all(run / kConfigFile);
-        fs::remove(run / "checkpoints" / "aside-step-000020");
-      });
-  EXPECT_EQ(end.error, "");
-  EXPECT_THAT(end.run, UnorderedElementsAre(kConfigFile, kWeightsFile, "checkpoints"));
-  EXPECT_THAT(end.checkpoints, UnorderedElementsAre("step-000010", "aside-step-000020"));
-  EXPECT_THAT(end.said, testing::ElementsAre(HasSubstr(kConfigFile), HasSubstr("rename it"),
-                                             HasSubstr("step-000020 was written by another run or start")));
+  for (const bool renames : {true, false}) {
+    const RunEnd end = end_run(
+        2, [] {}, "weights.safetensors",
+        [renames](RunFolder& folder, const fs::path& run) {
+          leave_checkpoint(run, 20, "another");
+          // A link that points to itself, or a folder that holds something, is in the way.
+          const fs::path other = run / "checkpoints/aside-step-000020", config = run / kConfigFile;
+          if (renames) fs::create_directory_symlink(other.filename(), other);
+          if (!renames) fs::create_directories(config / "folder");
+          CheckpointState checkpoint;
+          checkpoint.step = 10;
+          checkpoint.model["weight"] = {torch::ones({2}), {}, {}};
+          folder.save_checkpoint(checkpoint, /*last=*/true);
+          const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+          while (!folder.ready_to_save() && std::chrono::steady_clock::now() < limit)
+            std::this_thread::yield();
+          EXPECT_TRUE(fs::exists(checkpoint_path(run, 10)));
+          fs::remove_all(renames ? other : config);
+        });
+    EXPECT_EQ(end.error, "");
+    EXPECT_THAT(end.run, UnorderedElementsAre(kConfigFile, kWeightsFile, "checkpoints"));
+    EXPECT_THAT(end.checkpoints, UnorderedElementsAre("step-000010", "aside-step-000020"));
+    EXPECT_THAT(end.said, testing::ElementsAre(HasSubstr(renames ? "rename it" : kConfigFile),
+                                               HasSubstr("step-000020 was written by another run or start")));
+  }
 }
 
 TEST(RunFolder, AFolderThatAnotherRankHoldsGetsNothing) {

@@ -1,11 +1,12 @@
-// RunLock keeps two runs from writing into one run folder, and tells a former holder that it has been
-// replaced.
+// FolderLock keeps two runs from writing into one folder, and tells a former holder that it has been
+// replaced. The folder is the run folder of `starling train`, or the folder with the checkpoints of another
+// job.
 //
 // Each holder has an epoch, a number that is larger than that of every holder before. It has nothing to do
-// with passes over the data. The file RUN/lock/epoch-000003 names the holder of epoch 3: its host, process,
-// incarnation (the start of a run) and a random token. The holder of the highest epoch holds the lock. A file
-// of a new epoch appears by link(), which fails if the file exists, so two processes never get one epoch,
-// also over NFS. The holder changes the file's time regularly to show that it lives.
+// with passes over the data. The file FOLDER/lock/epoch-000003 names the holder of epoch 3: its host,
+// process, incarnation (the start of a run) and a random token. The holder of the highest epoch holds the
+// lock. A file of a new epoch appears by link(), which fails if the file exists, so two processes never get
+// one epoch, also over NFS. The holder changes the file's time regularly to show that it lives.
 #pragma once
 
 #include <chrono>
@@ -13,10 +14,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "starling/base/error.h"
 
@@ -34,14 +37,15 @@ struct LockHolder {
 };
 
 // The lock could not be written, for example because the disk is full. As far as the folder could be read, no
-// other run has used it since RunLockOptions::known.
+// other run has used it since FolderLockOptions::known.
 class LockNotWritten : public Error {
  public:
   explicit LockNotWritten(const std::string& message) : Error(ErrorCode::kCheckpoint, message) {}
 };
 
 // How a lock is taken and held.
-struct RunLockOptions {
+struct FolderLockOptions {
+  std::string flag = "--run-dir";         // that names the folder, for messages
   std::chrono::milliseconds beat{1'000};  // period of the signs of life
   std::chrono::milliseconds silence{
       15'000};  // a holder on another host that shows no sign of life for so long counts as dead
@@ -56,19 +60,19 @@ struct RunLockOptions {
 };
 
 // A lock that this process holds. All methods are thread-safe.
-class RunLock {
+class FolderLock {
  public:
-  // Takes the lock of the run folder, which must exist. `incarnation` names the start of the run. A holder
+  // Takes the lock of the folder, which must exist. `incarnation` names the start of the run. A holder
   // that has ended is replaced at once if it ran on this host. If it ran elsewhere, the constructor waits
   // until it has shown no sign of life for options.silence. A holder of an equal incarnation is always
   // replaced: it is this run's former leader. Errors: ConfigError that names the holder and the remedy if the
   // holder lives, or by options.known; Error (kCheckpoint) if the files cannot be listed or written, or if
   // the file of a holder that may not be options.known cannot be read.
-  RunLock(const std::filesystem::path& run_dir, std::string incarnation, RunLockOptions options = {});
+  FolderLock(const std::filesystem::path& folder, std::string incarnation, FolderLockOptions options = {});
   // Releases the lock if this process still holds it.
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
 
   int64_t epoch() const { return epoch_; }
   // Reads the folder and returns true unless another process has taken the lock.
@@ -84,7 +88,7 @@ class RunLock {
 
   const std::filesystem::path folder_;
   const std::string incarnation_;
-  const RunLockOptions options_;
+  const FolderLockOptions options_;
   const std::string token_;
   int64_t epoch_ = 0;
   std::mutex mutex_;
@@ -92,6 +96,12 @@ class RunLock {
   bool ending_ = false;
   std::thread thread_;
 };
+
+// Takes the lock of a folder with checkpoints (--checkpoint). The folder must exist. Says on standard error
+// why it waits. Then removes the temporary files of killed processes (AtomicFile) whose names have one of the
+// prefixes. Errors: those of FolderLock.
+std::unique_ptr<FolderLock> lock_checkpoints(const std::string& folder,
+                                             const std::vector<std::string>& prefixes);
 
 // Returns the holder of the highest epoch in the run folder. Errors: Error (kCheckpoint) if the folder of the
 // locks cannot be listed.

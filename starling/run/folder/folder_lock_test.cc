@@ -1,4 +1,5 @@
-#include "starling/run/folder/run_lock.h"
+// FolderLock with the checkpoints that its holder writes into a run folder.
+#include "starling/job/folder_lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,8 +33,8 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-RunLockOptions quick() {
-  RunLockOptions options;
+FolderLockOptions quick() {
+  FolderLockOptions options;
   options.beat = milliseconds(10);
   options.silence = milliseconds(300);
   options.grace = milliseconds(50);
@@ -87,7 +88,7 @@ class HolderProcess {
 
   static int obey(const fs::path& run, const std::string& incarnation, const UniqueFd& in,
                   const UniqueFd& out) {
-    auto lock = std::make_unique<RunLock>(run, incarnation, quick());
+    auto lock = std::make_unique<FolderLock>(run, incarnation, quick());
     const auto tell = [&](char c) { return ::write(out.get(), &c, 1) == 1; };
     if (!tell('L')) return 1;
     for (char c = 0; ::read(in.get(), &c, 1) == 1 && c == 'W';) {
@@ -113,20 +114,20 @@ class HolderProcess {
 };
 
 std::string refusal(const fs::path& run) {
-  return error_of([&] { RunLock lock(run, "mine", quick()); });
+  return error_of([&] { FolderLock lock(run, "mine", quick()); });
 }
 
-TEST(RunLock, AReleasedLockIsTakenAtOnceWithAHigherEpoch) {
+TEST(FolderLock, AReleasedLockIsTakenAtOnceWithAHigherEpoch) {
   const TempDir run;
   for (int64_t epoch = 1; epoch <= 3; ++epoch) {
-    const RunLock lock(run.path(), "mine", quick());
+    const FolderLock lock(run.path(), "mine", quick());
     EXPECT_EQ(lock.epoch(), epoch);
     EXPECT_TRUE(lock.held());
     EXPECT_NO_THROW(lock.require());
   }
 }
 
-TEST(RunLock, ALivingHolderIsNamed) {
+TEST(FolderLock, ALivingHolderIsNamed) {
   const TempDir run;
   const HolderProcess holder(run.path());
   for (const bool stopped : {false, true}) {  // a stopped process is not dead
@@ -140,27 +141,27 @@ TEST(RunLock, ALivingHolderIsNamed) {
   EXPECT_EQ(refusal(run.path()), "");
 }
 
-TEST(RunLock, TheLockOfADeadProcessIsTaken) {
+TEST(FolderLock, TheLockOfADeadProcessIsTaken) {
   const TempDir run;
   const HolderProcess holder(run.path());
   holder.kill_and_leave_zombie();  // as if its parent had not waited for it yet
-  const RunLock lock(run.path(), "mine", quick());
+  const FolderLock lock(run.path(), "mine", quick());
   EXPECT_EQ(lock.epoch(), 2);
 }
 
-TEST(RunLock, AProcessThatIsEndingGetsTime) {
+TEST(FolderLock, AProcessThatIsEndingGetsTime) {
   const TempDir run;
   const HolderProcess holder(run.path());
-  RunLockOptions patient = quick();
+  FolderLockOptions patient = quick();
   patient.grace = milliseconds(600'000);
   std::thread ends([&] { holder.signal(SIGKILL); });
-  const RunLock lock(run.path(), "mine", patient);
+  const FolderLock lock(run.path(), "mine", patient);
   EXPECT_EQ(lock.epoch(), 2);
   ends.join();
 }
 
 // Another process with the number of a dead holder is not the holder.
-TEST(RunLock, ANumberThatIsUsedAgainIsNotTheHolder) {
+TEST(FolderLock, ANumberThatIsUsedAgainIsNotTheHolder) {
   const TempDir run;
   // The kernel counts the start of a process in ticks of 10 ms, so the holder must start in another tick.
   std::this_thread::sleep_for(milliseconds(20));
@@ -184,26 +185,26 @@ void move_to_another_host(const fs::path& run) {
   fs::rename(beside, file);
 }
 
-TEST(RunLock, AHolderOnAnotherHostThatGivesSignsOfLifeIsNamed) {
+TEST(FolderLock, AHolderOnAnotherHostThatGivesSignsOfLifeIsNamed) {
   const TempDir run;
   const HolderProcess holder(run.path());
   move_to_another_host(run.path());
-  RunLockOptions options = quick();
+  FolderLockOptions options = quick();
   options.silence = milliseconds(600'000);  // never reached
   std::vector<std::string> said;
   options.say = [&](const std::string& text) { said.push_back(text); };
-  EXPECT_THAT(error_of([&] { RunLock lock(run.path(), "mine", options); }),
+  EXPECT_THAT(error_of([&] { FolderLock lock(run.path(), "mine", options); }),
               HasSubstr("process " + std::to_string(holder.pid())));
   EXPECT_EQ(said.size(), 1u);
 }
 
-TEST(RunLock, ASilentHolderOnAnotherHostIsReplacedAndStopsWhenItWakesUp) {
+TEST(FolderLock, ASilentHolderOnAnotherHostIsReplacedAndStopsWhenItWakesUp) {
   const TempDir run;
   const HolderProcess holder(run.path());
   move_to_another_host(run.path());
   holder.write_and_stop();
   holder.wait_until_stopped();
-  const RunLock lock(run.path(), "mine", quick());
+  const FolderLock lock(run.path(), "mine", quick());
   EXPECT_EQ(lock.epoch(), 2);
   remove_leftovers(run.path());
   holder.signal(SIGCONT);
@@ -216,14 +217,14 @@ TEST(RunLock, ASilentHolderOnAnotherHostIsReplacedAndStopsWhenItWakesUp) {
 }
 
 // The leader of a run has changed: the processes have one incarnation.
-TEST(RunLock, AFormerLeaderOfTheRunIsReplacedAtOnce) {
+TEST(FolderLock, AFormerLeaderOfTheRunIsReplacedAtOnce) {
   const TempDir run;
   const HolderProcess holder(run.path(), "mine");
   holder.write_and_stop();
   holder.wait_until_stopped();
-  RunLockOptions options = quick();
+  FolderLockOptions options = quick();
   options.grace = options.silence = milliseconds(600'000);
-  const RunLock lock(run.path(), "mine", options);
+  const FolderLock lock(run.path(), "mine", options);
   EXPECT_EQ(lock.epoch(), 2);
   remove_leftovers(run.path());
   holder.signal(SIGCONT);
@@ -231,13 +232,13 @@ TEST(RunLock, AFormerLeaderOfTheRunIsReplacedAtOnce) {
   EXPECT_EQ(holder.answer(), 'R');
 }
 
-TEST(RunLock, TheFormerHolderIsTold) {
+TEST(FolderLock, TheFormerHolderIsTold) {
   const TempDir run;
   std::promise<void> told;
-  RunLockOptions options = quick();
+  FolderLockOptions options = quick();
   options.replaced = [&] { told.set_value(); };
-  const RunLock former(run.path(), "mine", options);
-  const RunLock next(run.path(), "mine", quick());
+  const FolderLock former(run.path(), "mine", options);
+  const FolderLock next(run.path(), "mine", quick());
   told.get_future().wait();
   EXPECT_FALSE(former.held());
   EXPECT_THAT(error_of([&] { former.require(); }),
@@ -246,13 +247,13 @@ TEST(RunLock, TheFormerHolderIsTold) {
 
 // A folder in the file's place lets read(2) fail, as a disk with an error does. The thread that gives signs
 // of life reads the file, too.
-TEST(RunLock, AFileThatCannotBeReadDoesNotEndTheHolder) {
+TEST(FolderLock, AFileThatCannotBeReadDoesNotEndTheHolder) {
   const TempDir run;
   std::atomic<bool> told{false};
-  RunLockOptions options = quick();
+  FolderLockOptions options = quick();
   options.beat = milliseconds(1);
   options.replaced = [&] { told = true; };
-  const RunLock lock(run.path(), "mine", options);
+  const FolderLock lock(run.path(), "mine", options);
   const fs::path file = run.path() / "lock" / "epoch-000001";
   fs::remove(file);
   fs::create_directory(file);
@@ -265,29 +266,29 @@ TEST(RunLock, AFileThatCannotBeReadDoesNotEndTheHolder) {
 }
 
 // A start whose lock cannot be written, as on a full disk, leaves no file behind.
-TEST(RunLock, AFailedStartLeavesNothing) {
+TEST(FolderLock, AFailedStartLeavesNothing) {
   const TempDir run;
   {
     const FileSizeLimit full(10);
-    EXPECT_THAT(refusal(run.path()), AllOf(HasSubstr("cannot write the lock of the run folder"),
+    EXPECT_THAT(refusal(run.path()), AllOf(HasSubstr("cannot write the lock of the folder"),
                                            HasSubstr("No space left on device")));
   }
   EXPECT_TRUE(fs::is_empty(run.path() / "lock"));
 }
 
-TEST(RunLock, OfManyOneGetsIt) {
+TEST(FolderLock, OfManyOneGetsIt) {
   const TempDir run;
   {
-    const RunLock before(run.path(), "before", quick());
+    const FolderLock before(run.path(), "before", quick());
   }
   std::atomic<int> refused{0};
-  std::vector<std::unique_ptr<RunLock>> locks(8);
+  std::vector<std::unique_ptr<FolderLock>> locks(8);
   std::vector<std::thread> threads;
   threads.reserve(locks.size());
   for (size_t i = 0; i < locks.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        locks[i] = std::make_unique<RunLock>(run.path(), std::to_string(i), quick());
+        locks[i] = std::make_unique<FolderLock>(run.path(), std::to_string(i), quick());
       } catch (const ConfigError&) {
         ++refused;
       }
@@ -298,32 +299,32 @@ TEST(RunLock, OfManyOneGetsIt) {
 }
 
 // Deleting the folder does not end a run. If another run then takes the lock, the run must stop.
-TEST(RunLock, ADeletedFolderIsNobodys) {
+TEST(FolderLock, ADeletedFolderIsNobodys) {
   const TempDir run;
-  const RunLock lock(run.path(), "mine", quick());
+  const FolderLock lock(run.path(), "mine", quick());
   fs::remove_all(run.path() / "lock");
   EXPECT_TRUE(lock.held());
-  const RunLock other(run.path(), "other", quick());
+  const FolderLock other(run.path(), "other", quick());
   EXPECT_FALSE(lock.held());
   EXPECT_TRUE(other.held());
 }
 
-TEST(RunLock, AHigherEpochOfADeletedFolderIsNobodysEither) {
+TEST(FolderLock, AHigherEpochOfADeletedFolderIsNobodysEither) {
   const TempDir run;
   {
-    const RunLock first(run.path(), "first", quick());
+    const FolderLock first(run.path(), "first", quick());
   }
   {
-    const RunLock lock(run.path(), "second", quick());
+    const FolderLock lock(run.path(), "second", quick());
     EXPECT_GT(lock.epoch(), 1);
     fs::remove_all(run.path() / "lock");
-    const RunLock other(run.path(), "other", quick());
+    const FolderLock other(run.path(), "other", quick());
     EXPECT_LT(other.epoch(), lock.epoch());
     EXPECT_FALSE(lock.held());
     EXPECT_TRUE(other.held());
   }
   // The end of the former holder has left nothing in the folder.
-  const RunLock next(run.path(), "next", quick());
+  const FolderLock next(run.path(), "next", quick());
   EXPECT_EQ(next.epoch(), 2);
 }
 

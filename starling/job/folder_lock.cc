@@ -1,4 +1,4 @@
-#include "starling/run/folder/run_lock.h"
+#include "starling/job/folder_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
@@ -42,7 +43,7 @@ struct Holder {
   int64_t pid = 0;
   uint64_t started = 0;  // when the process started, in ticks since the host's start
   std::string incarnation;
-  std::string token;  // of the RunLock; empty if the lock has been released
+  std::string token;  // of the FolderLock; empty if the lock has been released
 };
 
 std::string pid_space() {
@@ -130,33 +131,32 @@ std::optional<Holder> highest_holder(const fs::path& folder) {
   return holder;
 }
 
-[[noreturn]] void fail_to_lock(const fs::path& path, int error) {
+[[noreturn]] void fail_to_lock(const fs::path& path, int error, const std::string& flag) {
   throw LockNotWritten(
-      fmt::format("{}: cannot write the lock of the run folder: {}; free space, or give "
-                  "another folder by --run-dir",
-                  path.string(), std::strerror(error)));
+      fmt::format("{}: cannot write the lock of the folder: {}; free space, or give another folder by {}",
+                  path.string(), std::strerror(error), flag));
 }
 
 // Writes a new file whose name only this process uses, and returns its path.
-fs::path write_beside(const fs::path& folder, const Holder& holder) {
+fs::path write_beside(const fs::path& folder, const Holder& holder, const std::string& flag) {
   const fs::path path = folder / fmt::format(".{}-{}-{}", ::getpid(), holder.epoch, holder.token);
   const std::string text = text_of_holder(holder);
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd.valid()) fail_to_lock(path, errno);
+  if (!fd.valid()) fail_to_lock(path, errno, flag);
   const ssize_t written = ::write(fd.get(), text.data(), text.size());
   int error = written < 0 ? errno : 0;
   if (error == 0 && written < static_cast<ssize_t>(text.size())) error = ENOSPC;
   if (error == 0 && ::fsync(fd.get()) != 0) error = errno;
   if (error != 0) {
     ::unlink(path.c_str());
-    fail_to_lock(path, error);
+    fail_to_lock(path, error, flag);
   }
   return path;
 }
 
 // Makes the file of holder.epoch. Returns false if the file exists.
-bool create_epoch(const fs::path& folder, const Holder& holder) {
-  const fs::path made = write_beside(folder, holder), file = epoch_file(folder, holder.epoch);
+bool create_epoch(const fs::path& folder, const Holder& holder, const std::string& flag) {
+  const fs::path made = write_beside(folder, holder, flag), file = epoch_file(folder, holder.epoch);
   int rc = ::link(made.c_str(), file.c_str());
   int error = rc == 0 ? 0 : errno;
   if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS) {  // a file system without links
@@ -164,7 +164,7 @@ bool create_epoch(const fs::path& folder, const Holder& holder) {
     error = rc == 0 ? 0 : errno;
   }
   ::unlink(made.c_str());
-  if (rc != 0 && error != EEXIST) fail_to_lock(file, error);
+  if (rc != 0 && error != EEXIST) fail_to_lock(file, error, flag);
   return rc == 0;
 }
 
@@ -194,12 +194,12 @@ class SignsOfLife {
   SteadyClock::time_point since_{};
 };
 
-[[noreturn]] void refuse_folder(const fs::path& folder, const Holder& holder) {
+[[noreturn]] void refuse_folder(const fs::path& folder, const Holder& holder, const std::string& flag) {
   throw ConfigError(
-      "--run-dir",
-      fmt::format("{} is in use by process {} on {} (epoch {}); give another --run-dir, or wait "
-                  "until that run has ended. If it has ended, delete {}",
-                  folder.parent_path().string(), holder.pid, holder.host, holder.epoch, folder.string()));
+      flag, fmt::format(
+                "{} is in use by process {} on {} (epoch {}); give another {}, or wait until that run "
+                "has ended. If it has ended, delete {}",
+                folder.parent_path().string(), holder.pid, holder.host, holder.epoch, flag, folder.string()));
 }
 
 // Returns true if the holder, which is a process of this host, still runs.
@@ -225,6 +225,24 @@ void require_same_run(const fs::path& folder, const Holder& holder, const std::s
 
 }  // namespace
 
+std::unique_ptr<FolderLock> lock_checkpoints(const std::string& folder,
+                                             const std::vector<std::string>& prefixes) {
+  FolderLockOptions options;
+  options.flag = "--checkpoint";
+  options.say = [](const std::string& text) { std::cerr << "starling: warning: " + text + "\n"; };
+  auto lock = std::make_unique<FolderLock>(folder, new_incarnation(), std::move(options));
+  std::vector<fs::path> left;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const auto begins = [&](const std::string& prefix) { return name.starts_with(prefix); };
+    if (name.ends_with(".tmp") && std::any_of(prefixes.begin(), prefixes.end(), begins))
+      left.push_back(it->path());
+  }
+  for (const fs::path& path : left) fs::remove(path, error);
+  return lock;
+}
+
 LockHolder last_lock_holder(const fs::path& run_dir) {
   const std::optional<Holder> holder = highest_holder(run_dir / "lock");
   if (!holder) return {};
@@ -249,19 +267,19 @@ std::string new_incarnation() {
   return text;
 }
 
-RunLock::RunLock(const fs::path& run_dir, std::string incarnation, RunLockOptions options)
-    : folder_(run_dir / "lock"),
+FolderLock::FolderLock(const fs::path& folder, std::string incarnation, FolderLockOptions options)
+    : folder_(folder / "lock"),
       incarnation_(std::move(incarnation)),
       options_(std::move(options)),
       token_(new_incarnation()) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error) fail_to_lock(folder_, error.value());
+  if (error) fail_to_lock(folder_, error.value(), options_.flag);
   take();
   thread_ = std::thread([this] { beat(); });
 }
 
-RunLock::~RunLock() {
+FolderLock::~FolderLock() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -271,7 +289,7 @@ RunLock::~RunLock() {
   try {
     if (epochs_in(folder_).empty() || !held()) return;
     const Holder released{epoch_, host_name(), pid_space(), ::getpid(), 0, incarnation_, /*token=*/""};
-    const fs::path made = write_beside(folder_, released);
+    const fs::path made = write_beside(folder_, released, options_.flag);
     std::error_code error;
     fs::rename(made, epoch_file(folder_, epoch_), error);
     if (error) ::unlink(made.c_str());
@@ -280,7 +298,7 @@ RunLock::~RunLock() {
 }
 
 // Waits until no living process holds the lock. Returns the highest epoch so far.
-int64_t RunLock::await_free() {
+int64_t FolderLock::await_free() {
   const auto begin = SteadyClock::now();
   const std::string pids = pid_space();
   SignsOfLife signs;
@@ -293,12 +311,12 @@ int64_t RunLock::await_free() {
     const bool patient = SteadyClock::now() - begin < options_.grace;
     if (!pids.empty() && other->pids == pids) {
       if (!lives(*other)) return other->epoch;
-      if (!patient) refuse_folder(folder_, *other);
+      if (!patient) refuse_folder(folder_, *other, options_.flag);
       continue;
     }
     signs.look(folder_, other->epoch);
     if (signs.silence() >= options_.silence) return other->epoch;
-    if (signs.seen() && !patient) refuse_folder(folder_, *other);
+    if (signs.seen() && !patient) refuse_folder(folder_, *other, options_.flag);
     if (!said && options_.say)
       options_.say(
           fmt::format("process {} on {} was the last to use {}. Waiting up to {} s for a sign that "
@@ -309,12 +327,12 @@ int64_t RunLock::await_free() {
   }
 }
 
-void RunLock::take() {
+void FolderLock::take() {
   for (;;) {
     const ProcessState self = state_of_process(::getpid());
     const Holder own{await_free() + 1, host_name(),  pid_space(), ::getpid(),
                      self.started,     incarnation_, token_};
-    if (!create_epoch(folder_, own)) continue;
+    if (!create_epoch(folder_, own, options_.flag)) continue;
     epoch_ = own.epoch;
     // Another process may have taken higher epochs since this one looked, and removed the file of this one.
     if (held()) break;
@@ -325,7 +343,7 @@ void RunLock::take() {
   }
 }
 
-bool RunLock::held() const {
+bool FolderLock::held() const {
   std::optional<Holder> holder;
   try {
     holder = highest_holder(folder_);
@@ -337,11 +355,11 @@ bool RunLock::held() const {
   return !holder || (holder->epoch == epoch_ && (holder->token == token_ || holder->token == kUnreadable));
 }
 
-void RunLock::require() const {
+void FolderLock::require() const {
   if (held()) return;
   const Holder holder = highest_holder(folder_).value_or(Holder{});
   const std::string text = fmt::format(
-      "{}: this process does not hold the run folder any more: process {} on {} took it "
+      "{}: this process does not hold the folder any more: process {} on {} took it "
       "over (epoch {}, and this process had {}). It writes nothing more into the folder; the other process "
       "goes on",
       folder_.parent_path().string(), holder.pid, holder.host, holder.epoch, epoch_);
@@ -349,7 +367,7 @@ void RunLock::require() const {
   throw Error(ErrorCode::kCheckpoint, text);
 }
 
-void RunLock::beat() {
+void FolderLock::beat() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, options_.beat, [this] { return ending_; })) {
     if (held()) {
