@@ -27,7 +27,7 @@ starling_torch_free(train checkpoint_folder checkpoint_lineage checkpoint_scalar
 starling_torch_free(run checked_config folder/earlier_files folder/resume_command folder/leaders_lock
   folder/gather_timeline
   folder/tuning_file freed_memory message/command_page message/diagnosis message/dry_run message/help
-  message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups ranks/wait_together
+  message/print_error ranks/broadcast_text ranks/job_store ranks/mesh_groups
   stop_signal thread_waiting)
 starling_torch_free(commands bench_comm bench_scaling ckpt_commands comm_commands compare compared_run
   compress_command cpu_topology doctor doctor_machine exchange_measurement factorize_command generated_options interrupted_text

@@ -9,12 +9,12 @@
 #include <exception>
 
 #include "starling/base/error.h"
+#include "starling/job/wait_together.h"
 #include "starling/launch/fault.h"
 #include "starling/run/message/embedded_error.h"
 #include "starling/run/message/exit_status.h"
 #include "starling/run/message/plain_error.h"
 #include "starling/run/message/print_error.h"
-#include "starling/run/ranks/wait_together.h"
 #include "starling/spec/extensions.h"
 
 namespace starling {

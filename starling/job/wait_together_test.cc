@@ -1,4 +1,4 @@
-#include "starling/run/ranks/wait_together.h"
+#include "starling/job/wait_together.h"
 
 #include <gtest/gtest.h>
 
