@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -47,6 +48,18 @@ void make_checkpoint_folder(const std::string& folder) {
         ErrorCode::kCheckpoint,
         fmt::format("{}: the folder cannot be made: {}; give a folder that this user may make and write",
                     folder, error.message()));
+}
+
+void remove_temporary_files(const std::string& folder, const std::vector<std::string>& prefixes) {
+  std::vector<std::filesystem::path> left;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const auto begins = [&](const std::string& prefix) { return name.starts_with(prefix); };
+    if (name.ends_with(".tmp") && std::any_of(prefixes.begin(), prefixes.end(), begins))
+      left.push_back(it->path());
+  }
+  for (const std::filesystem::path& path : left) std::filesystem::remove(path, error);
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {

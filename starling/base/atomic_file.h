@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "starling/base/unique_fd.h"
 
@@ -34,5 +35,9 @@ class AtomicFile {
 
 // Makes the folder of checkpoints, and the folders around it, if there is none. Errors: Error(kCheckpoint).
 void make_checkpoint_folder(const std::string& folder);
+
+// Removes the temporary files of killed processes (AtomicFile) from a folder, if their names have one of the
+// prefixes. No process may be writing such a file. What cannot be removed stays.
+void remove_temporary_files(const std::string& folder, const std::vector<std::string>& prefixes);
 
 }  // namespace starling

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <limits>
 #include <system_error>
 
 #include "starling/base/unique_fd.h"
@@ -34,14 +33,14 @@ std::string FileText::reason() const {
   return error == kNotRegular ? "it is not a regular file" : std::generic_category().message(error);
 }
 
-FileText read_file(const std::string& path) {
+FileText read_file(const std::string& path, size_t most_bytes) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return {"", errno};
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return {"", errno};
   if (S_ISDIR(info.st_mode)) return {"", EISDIR};
   if (!S_ISREG(info.st_mode)) return {"", FileText::kNotRegular};
-  return read_all(fd, std::numeric_limits<size_t>::max());
+  return read_all(fd, most_bytes);
 }
 
 FileText read_file_or_pipe(const std::string& path, size_t most_bytes) {

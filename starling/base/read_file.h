@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 
 namespace starling {
@@ -18,9 +19,9 @@ struct FileText {
   int error = 0;     // errno of the failed call (ENOENT, EACCES, EIO, EISDIR, EFBIG, …), kNotRegular, or 0
 };
 
-// Reads a whole regular file into memory. Does not wait for a pipe that has the name of a file. The function
-// throws nothing but std::bad_alloc.
-FileText read_file(const std::string& path);
+// Reads a whole regular file into memory. Does not wait for a pipe that has the name of a file. Gives EFBIG
+// if the file has more bytes than most_bytes. The function throws nothing but std::bad_alloc.
+FileText read_file(const std::string& path, size_t most_bytes = std::numeric_limits<size_t>::max());
 
 // Like read_file(), but reads anything up to the size, for example a pipe of the shell: -c <(command). Waits
 // for its writer. Gives EFBIG for more bytes, which a device may have without end.

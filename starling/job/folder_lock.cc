@@ -225,22 +225,23 @@ void require_same_run(const fs::path& folder, const Holder& holder, const std::s
 
 }  // namespace
 
-std::unique_ptr<FolderLock> lock_checkpoints(const std::string& folder,
-                                             const std::vector<std::string>& prefixes) {
+std::unique_ptr<FolderLock> lock_checkpoints(const std::string& folder) {
   FolderLockOptions options;
   options.flag = "--checkpoint";
   options.say = [](const std::string& text) { std::cerr << "starling: warning: " + text + "\n"; };
-  auto lock = std::make_unique<FolderLock>(folder, new_incarnation(), std::move(options));
-  std::vector<fs::path> left;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    const auto begins = [&](const std::string& prefix) { return name.starts_with(prefix); };
-    if (name.ends_with(".tmp") && std::any_of(prefixes.begin(), prefixes.end(), begins))
-      left.push_back(it->path());
-  }
-  for (const fs::path& path : left) fs::remove(path, error);
-  return lock;
+  return std::make_unique<FolderLock>(folder, new_incarnation(), std::move(options));
+}
+
+void require_lock_holder(const fs::path& folder, const LockHolder& known) {
+  const std::optional<Holder> now = highest_holder(folder / "lock");
+  if (!now) return;
+  const bool readable = now->token != kUnreadable;
+  if (now->epoch == known.epoch && (!readable || now->incarnation == known.incarnation)) return;
+  throw Error(
+      ErrorCode::kCheckpoint,
+      fmt::format("{}: process {} on {} has taken over the folder for another run (epoch {}, and this "
+                  "run had {}). This run writes nothing more into the folder; the other one goes on",
+                  folder.string(), now->pid, now->host, now->epoch, known.epoch));
 }
 
 LockHolder last_lock_holder(const fs::path& run_dir) {

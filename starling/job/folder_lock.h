@@ -98,10 +98,13 @@ class FolderLock {
 };
 
 // Takes the lock of a folder with checkpoints (--checkpoint). The folder must exist. Says on standard error
-// why it waits. Then removes the temporary files of killed processes (AtomicFile) whose names have one of the
-// prefixes. Errors: those of FolderLock.
-std::unique_ptr<FolderLock> lock_checkpoints(const std::string& folder,
-                                             const std::vector<std::string>& prefixes);
+// why it waits. Errors: those of FolderLock.
+std::unique_ptr<FolderLock> lock_checkpoints(const std::string& folder);
+
+// Throws Error (kCheckpoint), which names the new holder, if the last holder of the folder's lock is another
+// one than `known`. This is for ranks that do not hold the lock of their run. `known` is what
+// last_lock_holder() returned when the run had the lock.
+void require_lock_holder(const std::filesystem::path& folder, const LockHolder& known);
 
 // Returns the holder of the highest epoch in the run folder. Errors: Error (kCheckpoint) if the folder of the
 // locks cannot be listed.

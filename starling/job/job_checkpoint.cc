@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -15,6 +16,7 @@
 #include "starling/base/json_depth.h"
 #include "starling/base/json_number.h"
 #include "starling/base/read_file.h"
+#include "starling/job/wait_together.h"
 
 namespace starling {
 namespace {
@@ -23,6 +25,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kManifestName = "job.json";
 constexpr const char* kPartPrefix = "part-";
+constexpr const char* kProbePrefix = "probe-";
 constexpr int kFormat = 2;                        // since which a manifest has a hash
 constexpr int kEarliestFormat = 1;                // that can be read
 constexpr int kDeepest = 3;                       // levels of the manifest
@@ -226,15 +229,40 @@ void JobCheckpoint::write_manifest(const JobState& state) const {
               manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+// Makes the folder and takes its lock.
+void JobCheckpoint::prepare() {
+  std::exception_ptr fault;
+  wait_together(group_, [&] {
+    try {
+      make_checkpoint_folder(options_.folder);
+      if (group_.rank() != 0) return;
+      if (!options_.require_lock && !lock_) {
+        lock_ = lock_checkpoints(options_.folder);
+        holder_ = last_lock_holder(options_.folder);
+      }
+      remove_temporary_files(options_.folder, {kPartPrefix, kProbePrefix, "job.json."});
+    } catch (const Error&) {
+      fault = std::current_exception();
+    }
+  });
+  agree_on_success(group_, [&] {
+    if (fault) std::rethrow_exception(fault);
+  });
+}
+
+void JobCheckpoint::require_lock() const {
+  if (options_.require_lock) return options_.require_lock();
+  if (lock_) require_lock_holder(options_.folder, holder_);
+}
+
 std::optional<JobState> JobCheckpoint::find() {
   if (options_.folder.empty()) return std::nullopt;
+  prepare();
   std::optional<JobState> found;
   std::string text;
   agree_on_success(group_, [&] {
-    make_checkpoint_folder(options_.folder);
-    if (group_.rank() == 0 && options_.locks && !lock_)
-      lock_ = lock_checkpoints(options_.folder, {kPartPrefix, "job.json."});
-    const AtomicFile probe(fmt::format("{}/probe-{}", options_.folder, group_.rank()));  // leaves no trace
+    // It leaves no trace.
+    const AtomicFile probe(fmt::format("{}/{}{}", options_.folder, kProbePrefix, group_.rank()));
     if (group_.rank() != 0) return;
     found = read_manifest();
     if (found) text = Json{{"step", found->step}, {"ranks", found->ranks}, {"values", found->values}}.dump();
@@ -264,7 +292,7 @@ void JobCheckpoint::save(int64_t step, const CheckpointArrays& arrays,
   if (options_.folder.empty()) return;
   const int rank = group_.rank(), ranks = group_.size();
   agree_on_success(group_, [&] {
-    if (lock_) lock_->require();  // before any rank replaces a part
+    if (rank == 0) require_lock();  // before any rank replaces a part
   });
   agree_on_success(group_,
                    [&] { write_whole(part_path(step, rank, ranks), arrays.write(step, rank, ranks)); });

@@ -72,8 +72,9 @@ struct JobCheckpointOptions {
   // What a resumed run must have in common with the run that wrote the checkpoint: the settings and a hash of
   // the data.
   std::map<std::string, std::string> problem;
-  bool locks =
-      true;  // find() takes the lock of the folder; false: the caller holds that of a folder around it
+  // Without it, find() takes the lock of the folder. With it, the run holds the lock of a folder around this
+  // one, and save() calls it on rank 0 before it writes. It throws an Error if another run has that lock.
+  std::function<void()> require_lock = {};
 };
 
 // JobCheckpoint reads and writes the checkpoints of a job. Every function is a collective over the group,
@@ -83,7 +84,9 @@ class JobCheckpoint {
   // The group must outlive this object.
   JobCheckpoint(Group& group, JobCheckpointOptions options);
 
-  // Takes the lock of the folder (JobCheckpointOptions::locks) and holds it as long as this object lives.
+  // Takes the lock of the folder (JobCheckpointOptions::require_lock) and holds it as long as this object
+  // lives. The other ranks wait for it without a limit of time. Removes what killed runs have left half
+  // written.
   // Shows that the folder takes files. Returns the newest checkpoint, or nothing if the folder has none.
   // Errors: ConfigError if another run holds the lock, or if the checkpoint is of another job or problem;
   // Error(kCheckpoint) if `job.json` is damaged or missing beside parts, or if the folder takes no files.
@@ -93,7 +96,7 @@ class JobCheckpoint {
   CheckpointArrays read(const JobState& state, int rank) const;
   // Writes a checkpoint of a step, and removes the parts of this rank that belong to no checkpoint which may
   // still be needed. values: JobState::values, which only count on rank 0. Errors: Error(kCheckpoint), for
-  // example on a full disk, and ConfigError if another run has taken the lock. The checkpoint before stays.
+  // example on a full disk, or if another run has taken the lock. The checkpoint before stays.
   void save(int64_t step, const CheckpointArrays& arrays, const std::map<std::string, std::string>& values);
 
  private:
@@ -101,10 +104,13 @@ class JobCheckpoint {
   std::optional<JobState> read_manifest() const;
   void write_manifest(const JobState& state) const;
   void remove_other_parts(int64_t step) const;
+  void prepare();
+  void require_lock() const;
 
   Group& group_;
   const JobCheckpointOptions options_;
   std::unique_ptr<FolderLock> lock_;  // of rank 0 after find()
+  LockHolder holder_;                 // this run, if there is a lock_
   int64_t last_ = -1;                 // the step of the newest whole checkpoint of as many ranks
 };
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -17,6 +18,7 @@
 #include "starling/base/error.h"
 #include "starling/comm/bootstrap.h"
 #include "starling/testing/run_ranks.h"
+#include "starling/testing/take_lock.h"
 #include "starling/testing/temp_dir.h"
 
 namespace starling {
@@ -25,11 +27,16 @@ namespace {
 using testing::HasSubstr;
 using Values = std::map<std::string, std::string>;
 
+// Of one wait. It is shorter than the wait for a holder of the lock, so a rank that waits for rank 0 with
+// this limit fails.
+constexpr std::chrono::seconds kTimeout{3};
+
 const Values kProblem = {{"topics", "100"}, {"words", "7f"}};
 
 std::unique_ptr<Group> group_of(const ThreadRank& self, int size) {
   GroupSetup setup;
   setup.rank = self.rank, setup.size = size;
+  setup.options.timeout = kTimeout;
   return size == 1 ? make_single_group() : make_group(*self.store, setup);
 }
 
@@ -299,15 +306,13 @@ TEST(JobCheckpoint, ARunThatHasLostItsLockWritesNothing) {
   with_checkpoints(2, options, [&](Group& group, JobCheckpoint& checkpoint) {
     checkpoint.find();
     save_step(group, checkpoint, 1);
-    if (group.rank() == 0)
-      std::ofstream(dir.file("lock/epoch-000010"))
-          << R"({"host":"elsewhere","pids":"","pid":1,"started":0,"incarnation":"i","token":"t"})";
+    if (group.rank() == 0) take_lock_elsewhere(dir.path());
     try {
       save_step(group, checkpoint, 2);
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kConfig);
-      EXPECT_THAT(error.what(), HasSubstr("does not hold the folder any more: process 1 on elsewhere"));
+      EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+      EXPECT_THAT(error.what(), HasSubstr("process 1 on elsewhere has taken over the folder"));
     }
     EXPECT_FALSE(std::filesystem::exists(dir.file("part-2-0-of-2")));
     EXPECT_FALSE(std::filesystem::exists(dir.file("part-2-1-of-2")));
@@ -318,7 +323,7 @@ TEST(JobCheckpoint, TemporaryFilesOfAKilledRunAreRemoved) {
   const TempDir dir;
   const JobCheckpointOptions options{dir.path(), "topics", kProblem};
   save_steps(2, options, 1, 1);
-  for (const char* name : {"part-2-1-of-2.123-0.tmp", "job.json.123-0.tmp", "own.tmp"})
+  for (const char* name : {"part-2-1-of-2.123-0.tmp", "probe-1.123-0.tmp", "job.json.123-0.tmp", "own.tmp"})
     std::ofstream(dir.file(name)) << "x";
   with_checkpoints(2, options, [](Group&, JobCheckpoint& checkpoint) { checkpoint.find(); });
   EXPECT_EQ(names_in(dir.path()),

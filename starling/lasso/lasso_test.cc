@@ -58,7 +58,7 @@ ErrorCode code_of(const std::function<void()>& call) {
 // Returns the path of the part of a checkpoint that one rank has written.
 std::string only_part_of(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() != ".json") return entry.path();
+    if (entry.path().filename().string().starts_with("part-")) return entry.path();
   return "";
 }
 

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -75,23 +74,24 @@ std::string name_of_part(const CheckpointPlace& place) {
 // Reads the numbers of a part after checking its head and hash.
 std::vector<double> read_part(const CheckpointPlace& place, int64_t elements, int memory) {
   const std::string path = place.file();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(path, "cannot be opened; the checkpoint is not whole");
+  const FileText file = read_file(path);
+  if (file.error == ENOENT) refuse(path, "does not exist; the checkpoint is not whole");
+  if (file.error != 0) refuse(path, "cannot be opened or read: " + file.reason());
   PartHead head;
-  file.read(reinterpret_cast<char*>(&head), sizeof(head));
+  const bool has_head = file.text.size() >= sizeof(head);
+  if (has_head) std::memcpy(&head, file.text.data(), sizeof(head));
   const VectorSlice slice = slice_of_shard(elements, place.ranks, place.rank);
   const PartHead expected{.iteration = place.iteration,
                           .elements = elements,
                           .begin = slice.begin,
                           .end = slice.end,
                           .memory = memory};
-  if (!file || std::memcmp(&head, &expected, sizeof(head)) != 0)
+  if (!has_head || std::memcmp(&head, &expected, sizeof(head)) != 0)
     refuse(path, "is no part of this checkpoint");
   std::vector<double> numbers(saved_vectors(memory).size() * static_cast<size_t>(slice.size()) + 1);
-  file.read(reinterpret_cast<char*>(numbers.data()),
-            static_cast<std::streamsize>(numbers.size() * sizeof(double)));
-  if (!file || file.peek() != std::ifstream::traits_type::eof() ||
-      std::bit_cast<uint64_t>(numbers.back()) != hash_numbers(numbers.data(), numbers.size() - 1))
+  const bool fits = file.text.size() == sizeof(head) + numbers.size() * sizeof(double);
+  if (fits) std::memcpy(numbers.data(), file.text.data() + sizeof(head), numbers.size() * sizeof(double));
+  if (!fits || std::bit_cast<uint64_t>(numbers.back()) != hash_numbers(numbers.data(), numbers.size() - 1))
     refuse(path, "is damaged; use an older copy, or remove the folder to start anew");
   numbers.pop_back();
   return numbers;

@@ -115,9 +115,10 @@ class CsvReader {
       throw DataError(fmt::format(
           "{}: line {}: column {} {}. The file has {} between its numbers, and a point in a number",
           table_.name, number_, numbers_.size() + 1,
-          field.empty() ? "is empty"
-                        : fmt::format("has \"{}\", which is no finite number",
-                                      field.substr(0, std::min<size_t>(60, field.find('\0')))),
+          field.empty()        ? "is empty"
+          : field.front() == 0 ? "has a zero byte"
+                               : fmt::format("has \"{}\", which is no finite number",
+                                             field.substr(0, std::min<size_t>(60, field.find('\0')))),
           name_of(separator_)));
     }
   }

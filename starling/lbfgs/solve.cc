@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/job/folder_lock.h"
 #include "starling/lbfgs/coordinator.h"
@@ -130,7 +131,9 @@ class Checkpoints {
   int64_t load(MinimizeState& state) {
     if (folder_.empty()) return -1;
     prepare_checkpoint_folder(folder_);
-    lock_ = lock_checkpoints(folder_, {"lbfgs-", "lbfgs.txt."});
+    lock_ = lock_checkpoints(folder_);
+    holder_ = last_lock_holder(folder_);
+    remove_temporary_files(folder_, {"lbfgs-", "lbfgs.txt."});
     const auto found = read_manifest(folder_);
     if (!found) return -1;
     require_equal(*found, manifest_, folder_);
@@ -144,7 +147,7 @@ class Checkpoints {
   void save(const MinimizeState& state) {
     const MinimizeState& last = manifest_.state;
     if (folder_.empty() || (saved_ == state.iterations && last.evaluations == state.evaluations)) return;
-    if (lock_) lock_->require();
+    if (lock_) require_lock_holder(folder_, holder_);
     if (saved_ != state.iterations) coordinator_.save(state.iterations);
     manifest_.state = state;
     write_manifest(folder_, manifest_);
@@ -154,6 +157,7 @@ class Checkpoints {
  private:
   const std::string& folder_;
   std::unique_ptr<FolderLock> lock_;  // after load()
+  LockHolder holder_;                 // this run
   Coordinator& coordinator_;
   LbfgsManifest manifest_;
   int64_t saved_ = -1;  // the iteration of the last checkpoint of as many ranks

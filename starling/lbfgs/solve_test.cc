@@ -23,6 +23,7 @@
 #include "starling/testing/forked_ranks.h"
 #include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
+#include "starling/testing/take_lock.h"
 #include "starling/testing/temp_dir.h"
 
 namespace starling {
@@ -311,6 +312,28 @@ TEST(Solve, AFaultOfTheLastCheckpointLeavesTheWeights) {
     EXPECT_EQ(weights, whole.weights);
     EXPECT_FALSE(std::filesystem::exists(options.checkpoint + "/lbfgs.txt"));
   }
+}
+
+TEST(Solve, ARunThatHasLostItsLockWritesNothing) {
+  const SampleTable table = small_table();
+  const TempDir folder;
+  LbfgsOptions options = usual();
+  options.checkpoint = folder.file("ck");
+  options.checkpoint_every = 1;
+  const SystemClock clock;
+  run_ranks(2, [&](const ThreadRank& self) {
+    const auto group = join_group(*self.store, self.rank, 2);
+    LbfgsParts parts{.group = *group, .samples = table, .clock = clock};
+    if (self.rank != 0) {
+      EXPECT_TRUE(solve_logistic(options, parts).failed);
+      return;
+    }
+    parts.on_iteration = [&](const MinimizeStep&) { take_lock_elsewhere(options.checkpoint); };
+    EXPECT_THAT(error_of([&] { solve_logistic(options, parts); }),
+                HasSubstr("process 1 on elsewhere has taken over the folder"));
+  });
+  const std::filesystem::directory_iterator files(options.checkpoint);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);  // the folder of the lock
 }
 
 TEST(Solve, ARestartOfAnEndedRunDoesNothing) {

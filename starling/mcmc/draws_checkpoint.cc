@@ -12,10 +12,11 @@ namespace starling {
 namespace {
 
 JobCheckpointOptions checkpoint_options(const McmcOptions& options, const Posterior& posterior, int number,
-                                        int count) {
+                                        int count, const LockHolder& holder) {
   JobCheckpointOptions job;
   job.job = "mcmc";
-  job.locks = false;  // one lock is enough for all sub-posteriors
+  // One lock is enough for all sub-posteriors.
+  job.require_lock = [folder = options.checkpoint, holder] { require_lock_holder(folder, holder); };
   if (!options.checkpoint.empty())
     job.folder = fmt::format("{}/sub-posterior-{}-of-{}", options.checkpoint, number, count);
   const ChainOptions& chain = options.chain;
@@ -36,12 +37,12 @@ JobCheckpointOptions checkpoint_options(const McmcOptions& options, const Poster
 }  // namespace
 
 DrawsCheckpoint::DrawsCheckpoint(const McmcOptions& options, const Posterior& posterior, int number,
-                                 int count)
+                                 int count, const LockHolder& holder)
     : enabled_(!options.checkpoint.empty()),
       warmup_(options.chain.warmup),
       dimensions_(posterior.dimensions()),
       alone_(make_single_group()),
-      checkpoint_(*alone_, checkpoint_options(options, posterior, number, count)) {}
+      checkpoint_(*alone_, checkpoint_options(options, posterior, number, count, holder)) {}
 
 int64_t DrawsCheckpoint::load(Chain& chain, PosteriorDraws& draws) {
   const auto state = checkpoint_.find();

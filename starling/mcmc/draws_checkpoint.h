@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "starling/comm/group.h"
+#include "starling/job/folder_lock.h"
 #include "starling/job/job_checkpoint.h"
 #include "starling/mcmc/chain.h"
 #include "starling/mcmc/draws.h"
@@ -16,14 +17,16 @@ namespace starling {
 // DrawsCheckpoint keeps the state of a chain and its draws.
 class DrawsCheckpoint {
  public:
-  // Sub-posterior `number` of `count`.
-  DrawsCheckpoint(const McmcOptions& options, const Posterior& posterior, int number, int count);
+  // Sub-posterior `number` of `count`. `holder` holds the lock of McmcOptions::checkpoint.
+  DrawsCheckpoint(const McmcOptions& options, const Posterior& posterior, int number, int count,
+                  const LockHolder& holder);
   // Reads the checkpoint into the chain and its draws. Returns the transitions that the chain has made, or -1
   // if there is no checkpoint. Errors: those of JobCheckpoint; Error(kCheckpoint) if the state or the draws
   // do not belong to such a chain after so many transitions.
   int64_t load(Chain& chain, PosteriorDraws& draws);
   // Writes a checkpoint with all draws so far, unless the folder has that of these transitions. Without
-  // McmcOptions::checkpoint it copies nothing. Errors: those of JobCheckpoint.
+  // McmcOptions::checkpoint it copies nothing. Errors: those of JobCheckpoint; Error(kCheckpoint) if another
+  // run has taken the lock.
   void save(int64_t transitions, const Chain& chain, const PosteriorDraws& draws);
 
  private:

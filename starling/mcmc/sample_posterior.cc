@@ -17,6 +17,7 @@
 #include "starling/comm/message_tags.h"
 #include "starling/job/folder_lock.h"
 #include "starling/job/job_checkpoint.h"
+#include "starling/job/wait_together.h"
 #include "starling/mcmc/diagnostics.h"
 #include "starling/mcmc/draws_checkpoint.h"
 
@@ -67,11 +68,12 @@ T wait_for(Group& group, int peer) {
 
 // One sub-posterior of this rank.
 struct Task {
-  Task(const McmcOptions& options, const Posterior& posterior, int number, int count)
+  Task(const McmcOptions& options, const Posterior& posterior, int number, int count,
+       const LockHolder& holder)
       : density(posterior, number, count),
         chain(make_chain(options.chain, density, posterior.start(),
                          key_of(options.seed, static_cast<uint64_t>(number), static_cast<uint64_t>(count)))),
-        checkpoint(options, posterior, number, count) {
+        checkpoint(options, posterior, number, count, holder) {
     result.draws.dimensions = posterior.dimensions();
     result.resumed_from = checkpoint.load(*chain, result.draws);
     transitions = std::max<int64_t>(0, result.resumed_from);
@@ -201,19 +203,35 @@ void compare_settings(const McmcOptions& options, const McmcParts& parts) {
                       rank));
 }
 
-// Makes the tasks of this rank. Rank 0 takes the lock of the folder of all checkpoints.
+// Rank 0 takes the lock of the folder of all checkpoints. The others wait for it without a limit of time.
+void lock_folder(const McmcOptions& options, Group& group, std::unique_ptr<FolderLock>& lock) {
+  std::exception_ptr fault;
+  wait_together(group, [&] {
+    if (group.rank() != 0) return;
+    try {
+      make_checkpoint_folder(options.checkpoint);
+      lock = lock_checkpoints(options.checkpoint);
+    } catch (const Error&) {
+      fault = std::current_exception();
+    }
+  });
+  agree_on_success(group, [&] {
+    if (fault) std::rethrow_exception(fault);
+  });
+}
+
+// Makes the tasks of this rank. Rank 0 takes the lock.
 std::vector<std::unique_ptr<Task>> make_tasks(const McmcOptions& options, const McmcParts& parts,
                                               std::unique_ptr<FolderLock>& lock) {
   const int count = sub_posteriors_of(options, parts.group.size());
   const Share share = share_of(count, parts.group.size(), parts.group.rank());
   std::vector<std::unique_ptr<Task>> tasks;
+  if (!options.checkpoint.empty()) lock_folder(options, parts.group, lock);
   agree_on_success(parts.group, [&] {
-    if (parts.group.rank() == 0 && !options.checkpoint.empty()) {
-      make_checkpoint_folder(options.checkpoint);
-      lock = lock_checkpoints(options.checkpoint, {});
-    }
+    LockHolder holder;  // this run
+    if (!options.checkpoint.empty()) holder = last_lock_holder(options.checkpoint);
     for (int number = share.first; number < share.last; ++number)
-      tasks.push_back(std::make_unique<Task>(options, parts.posterior, number, count));
+      tasks.push_back(std::make_unique<Task>(options, parts.posterior, number, count, holder));
   });
   return tasks;
 }

@@ -2,15 +2,18 @@
 // faults.
 #include "starling/mcmc/sample_posterior.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "starling/base/error.h"
@@ -20,8 +23,10 @@
 #include "starling/mcmc/diagnostics.h"
 #include "starling/mcmc/gaussian_posterior.h"
 #include "starling/mcmc/logistic_posterior.h"
+#include "starling/testing/error_of.h"
 #include "starling/testing/join_group.h"
 #include "starling/testing/run_ranks.h"
+#include "starling/testing/take_lock.h"
 #include "starling/testing/temp_dir.h"
 #include "starling/testing/thorough.h"
 
@@ -264,6 +269,29 @@ TEST(SamplePosterior, ACheckpointOfAnotherProblemIsRefusedByAllRanks) {
   const GaussianPosterior other({.dimensions = 2, .samples = 100, .seed = 1});
   for (const std::string& message : faults_of(2, [&](int) { return options; }, other))
     EXPECT_THAT(message, HasSubstr("data is"));
+}
+
+// The ranks do not talk to each other while they sample, so each of them must look at the lock.
+TEST(SamplePosterior, ARunThatHasLostItsLockWritesNothing) {
+  const GaussianPosterior posterior({.dimensions = 2, .samples = 100});
+  for (const int rank : {0, 1}) {
+    const TempDir dir;
+    McmcOptions options = quick(2);
+    options.checkpoint = dir.path();
+    options.checkpoint_every = 20;
+    run_ranks(2, [&](const ThreadRank& self) {
+      const auto group = join_group(*self.store, self.rank, self.size);
+      McmcParts parts{.group = *group, .posterior = posterior, .clock = kClock};
+      parts.on_transition = [&](int64_t number) {
+        if (self.rank != rank) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (self.rank == rank && number == 10) take_lock_elsewhere(dir.path());
+      };
+      EXPECT_THAT(error_of([&] { sample_posterior(options, parts); }),
+                  HasSubstr("process 1 on elsewhere has taken over the folder"));
+    });
+    for (const char* number : {"0", "1"})
+      EXPECT_FALSE(std::filesystem::exists(dir.file(fmt::format("sub-posterior-{}-of-2/job.json", number))));
+  }
 }
 
 TEST(SamplePosterior, RanksWithOtherOptionsAreRefused) {

@@ -33,11 +33,10 @@ std::string position(const std::string& name, const toml::source_position& at) {
 }
 
 // toml++ limits how deep lists and inline tables are nested, but not how many parts a dotted key has. Each
-// part is a table in the one before, and tens of thousands of them overflow the stack.
-constexpr int kMostDots = 100;
-constexpr const char* kTooManyDots =
-    "a line has more than 100 dots outside of texts and decimal numbers, and the longest key of Starling has "
-    "two";
+// part is a table in the one before, and tens of thousands of them overflow the stack. The limit is small,
+// because each of the nested tables may have such a key.
+constexpr int kMostDots = 8;
+constexpr const char* kTooManyDots = "a key has more than 8 dots, and the longest key of Starling has three";
 
 // Returns the position behind the TOML string that begins at `at`. A string that lacks its end goes to the
 // end of its line, or of the text if it has three quotes.
@@ -59,12 +58,10 @@ size_t end_of_string(std::string_view text, size_t at) {
   return text.size();
 }
 
-// Returns the first line that has more than kMostDots dots. A key does not go on in the next line. Dots in
-// strings, in comments, after a dot and of decimal numbers in lists do not count.
+// Returns the line of the first key that has more than kMostDots dots. Dots in strings and in comments do not
+// count. Values are counted like keys, and no value has so many.
 std::optional<int> line_of_many_dots(std::string_view text) {
-  int line = 1, dots = 0, own = 0;  // own: of the token
-  bool number = true;               // the token has no other characters than a decimal number
-  char last = 0;
+  int line = 1, dots = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '#') {
@@ -73,23 +70,12 @@ std::optional<int> line_of_many_dots(std::string_view text) {
       const size_t end = end_of_string(text, i);
       line += static_cast<int>(std::count(text.begin() + i, text.begin() + end, '\n'));
       i = end - 1;
-      number = false;
-      last = c;
     } else if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) {
-      if (c == '\n') {
-        ++line;
-        dots = 0;
-      }
-      number = true;
-      own = 0;
-      last = 0;
-    } else if (c != ' ' && c != '\t') {
-      number = number && std::string_view("0123456789eE+-_.").find(c) != std::string_view::npos;
-      if (c == '.' && last != '.') ++own;
-      last = c;
+      if (c == '\n') ++line;
+      dots = 0;
+    } else if (c == '.' && ++dots > kMostDots) {
+      return line;
     }
-    if (own > 0 && (!number || own > 1)) dots += std::exchange(own, 0);
-    if (dots > kMostDots) return line;
   }
   return std::nullopt;
 }

@@ -235,7 +235,7 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& run_dir) {
     if (parsed.ec == std::errc() && parsed.ptr == last && step >= 0) found.push_back({step, it->path()});
   }
   if (error && !is_missing(error.value())) fail_reading(run_dir / "checkpoints", error.value());
-  if (error) refuse_broken_link(run_dir / "checkpoints");
+  if (error.value() == ENOENT) refuse_broken_link(run_dir / "checkpoints");
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return found;
 }

@@ -1,17 +1,20 @@
 // The lock of a folder with checkpoints, for targets whose folder no other process uses. Takes the place of
 // job/folder_lock.cc, whose files and thread would take most of the time of an input.
+#include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "starling/job/folder_lock.h"
 
 namespace starling {
 
-std::unique_ptr<FolderLock> lock_checkpoints(const std::string&, const std::vector<std::string>&) {
+std::unique_ptr<FolderLock> lock_checkpoints(const std::string&) {
   return nullptr;
 }
-void FolderLock::require() const {}
+LockHolder last_lock_holder(const std::filesystem::path&) {
+  return {};
+}
+void require_lock_holder(const std::filesystem::path&, const LockHolder&) {}
 FolderLock::~FolderLock() = default;
 
 }  // namespace starling

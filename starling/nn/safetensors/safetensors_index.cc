@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
+#include <cerrno>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "starling/base/error.h"
+#include "starling/base/read_file.h"
 #include "starling/weights/weights_file.h"
 
 namespace starling {
@@ -18,14 +19,11 @@ std::string folder_of(const std::string& path) {
 }
 
 std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw DataError(fmt::format("{}: cannot open", path));
-  std::string text(weights::kMaxHeaderBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > weights::kMaxHeaderBytes)
+  FileText file = read_file(path, weights::kMaxHeaderBytes);
+  if (file.error == EFBIG)
     throw DataError(fmt::format("{}: larger than {} bytes", path, weights::kMaxHeaderBytes));
-  return text;
+  if (file.error != 0) throw DataError(fmt::format("{}: cannot open: {}", path, file.reason()));
+  return std::move(file.text);
 }
 
 nlohmann::json parse_flat(const std::string& path, const std::string& text) {

@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 
 #include "starling/base/error.h"
+#include "starling/base/read_file.h"
 
 namespace starling {
 
@@ -23,10 +23,7 @@ std::filesystem::path tuning_file() {
 }
 
 Tuning read_tuning(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  return Tuning::parse(text.str(), file.string());
+  return Tuning::parse(read_file(file.string()).text, file.string());
 }
 
 std::string tuning_for(int rank, const std::filesystem::path& file) {
