@@ -229,7 +229,7 @@ TEST(DrawsCheckpoint, DrawsThatTheTransitionsDoNotMakeAreRefused) {
     SubPosterior density(posterior, 0, 1);
     const auto chain = make_chain(options.chain, density, {0, 0}, 5);
     for (int i = 0; i < 5; ++i) chain->advance();
-    DrawsCheckpoint checkpoint(options, posterior, 0, 1);
+    DrawsCheckpoint checkpoint(options, posterior, 0, 1, {});
     PosteriorDraws draws{2, {}};
     EXPECT_EQ(checkpoint.load(*chain, draws), -1);
     checkpoint.save(5, *chain, {2, std::vector<double>(static_cast<size_t>(numbers), 0.5)});

@@ -160,7 +160,7 @@ void resume_chain(FuzzInput& input, Sampler sampler) {
   const auto each = [&](const auto& work) {
     SubPosterior density(normal, 0, 1);
     const auto chain = make_chain(options.chain, density, {0, 0}, 7);
-    DrawsCheckpoint checkpoint(options, normal, 0, 1);
+    DrawsCheckpoint checkpoint(options, normal, 0, 1, {});
     work(*chain, checkpoint);
   };
   static std::array<std::unique_ptr<Job>, 2> jobs;
