@@ -75,6 +75,7 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
 
   int64_t epoch() const { return epoch_; }
+  LockHolder holder() const { return {epoch_, incarnation_, true}; }
   // Reads the folder and returns true unless another process has taken the lock.
   bool held() const;
   // Throws an error that names the new holder if another process has taken the lock. It is a ConfigError if
@@ -102,8 +103,8 @@ class FolderLock {
 std::unique_ptr<FolderLock> lock_checkpoints(const std::string& folder);
 
 // Throws Error (kCheckpoint), which names the new holder, if the last holder of the folder's lock is another
-// one than `known`. This is for ranks that do not hold the lock of their run. `known` is what
-// last_lock_holder() returned when the run had the lock.
+// one than `known`. Ranks that do not hold the lock of their run pass what last_lock_holder() returned when
+// the run had the lock. What cannot be read now shows no other holder.
 void require_lock_holder(const std::filesystem::path& folder, const LockHolder& known);
 
 // Returns the holder of the highest epoch in the run folder. Errors: Error (kCheckpoint) if the folder of the

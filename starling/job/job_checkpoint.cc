@@ -229,30 +229,21 @@ void JobCheckpoint::write_manifest(const JobState& state) const {
               manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-// Makes the folder and takes its lock.
+// Takes the lock and removes what killed runs have left.
 void JobCheckpoint::prepare() {
-  std::exception_ptr fault;
-  wait_together(group_, [&] {
-    try {
-      make_checkpoint_folder(options_.folder);
-      if (group_.rank() != 0) return;
-      if (!options_.require_lock && !lock_) {
-        lock_ = lock_checkpoints(options_.folder);
-        holder_ = last_lock_holder(options_.folder);
-      }
-      remove_temporary_files(options_.folder, {kPartPrefix, kProbePrefix, "job.json."});
-    } catch (const Error&) {
-      fault = std::current_exception();
-    }
-  });
+  if (!options_.require_lock && !locked_) {
+    lock_ = lock_together(group_, options_.folder);
+    locked_ = true;
+  }
   agree_on_success(group_, [&] {
-    if (fault) std::rethrow_exception(fault);
+    make_checkpoint_folder(options_.folder);
+    if (group_.rank() == 0) remove_temporary_files(options_.folder, {kPartPrefix, kProbePrefix, "job.json."});
   });
 }
 
 void JobCheckpoint::require_lock() const {
   if (options_.require_lock) return options_.require_lock();
-  if (lock_) require_lock_holder(options_.folder, holder_);
+  if (lock_) require_lock_holder(options_.folder, lock_->holder());
 }
 
 std::optional<JobState> JobCheckpoint::find() {
@@ -320,6 +311,24 @@ void JobCheckpoint::remove_other_parts(int64_t step) const {
     std::error_code ignored;
     if (old && mine) std::filesystem::remove(options_.folder + "/" + name, ignored);
   }
+}
+
+std::unique_ptr<FolderLock> lock_together(Group& group, const std::string& folder) {
+  std::unique_ptr<FolderLock> lock;
+  std::exception_ptr fault;
+  wait_together(group, [&] {
+    if (group.rank() != 0) return;
+    try {
+      make_checkpoint_folder(folder);
+      lock = lock_checkpoints(folder);
+    } catch (const Error&) {
+      fault = std::current_exception();
+    }
+  });
+  agree_on_success(group, [&] {
+    if (fault) std::rethrow_exception(fault);
+  });
+  return lock;
 }
 
 void agree_on_success(Group& group, const std::function<void()>& work) {

@@ -110,9 +110,14 @@ class JobCheckpoint {
   Group& group_;
   const JobCheckpointOptions options_;
   std::unique_ptr<FolderLock> lock_;  // of rank 0 after find()
-  LockHolder holder_;                 // this run, if there is a lock_
+  bool locked_ = false;               // rank 0 has the lock_
   int64_t last_ = -1;                 // the step of the newest whole checkpoint of as many ranks
 };
+
+// Makes the folder on rank 0, which then takes its lock (lock_checkpoints()). The other ranks wait for it
+// without a limit of time. Returns the lock on rank 0, and null on the others. Collective. If rank 0 has a
+// fault, all ranks throw an Error with its message.
+std::unique_ptr<FolderLock> lock_together(Group& group, const std::string& folder);
 
 // Calls `work` on every rank. If it throws an Error on a rank, all ranks throw an Error of that code and with
 // the message of the first such rank. A CommError is rethrown at once. Collective.

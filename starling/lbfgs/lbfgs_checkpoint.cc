@@ -74,13 +74,16 @@ std::string name_of_part(const CheckpointPlace& place) {
 // Reads the numbers of a part after checking its head and hash.
 std::vector<double> read_part(const CheckpointPlace& place, int64_t elements, int memory) {
   const std::string path = place.file();
-  const FileText file = read_file(path);
-  if (file.error == ENOENT) refuse(path, "does not exist; the checkpoint is not whole");
-  if (file.error != 0) refuse(path, "cannot be opened or read: " + file.reason());
+  const VectorSlice slice = slice_of_shard(elements, place.ranks, place.rank);
+  std::vector<double> numbers(saved_vectors(memory).size() * static_cast<size_t>(slice.size()) + 1);
   PartHead head;
+  const size_t size = sizeof(head) + numbers.size() * sizeof(double);
+  const FileText file = read_file(path, size);
+  if (file.error == ENOENT) refuse(path, "does not exist; the checkpoint is not whole");
+  if (file.error == EFBIG) refuse(path, "is too long for a part of this checkpoint");
+  if (file.error != 0) refuse(path, "cannot be opened or read: " + file.reason());
   const bool has_head = file.text.size() >= sizeof(head);
   if (has_head) std::memcpy(&head, file.text.data(), sizeof(head));
-  const VectorSlice slice = slice_of_shard(elements, place.ranks, place.rank);
   const PartHead expected{.iteration = place.iteration,
                           .elements = elements,
                           .begin = slice.begin,
@@ -88,8 +91,7 @@ std::vector<double> read_part(const CheckpointPlace& place, int64_t elements, in
                           .memory = memory};
   if (!has_head || std::memcmp(&head, &expected, sizeof(head)) != 0)
     refuse(path, "is no part of this checkpoint");
-  std::vector<double> numbers(saved_vectors(memory).size() * static_cast<size_t>(slice.size()) + 1);
-  const bool fits = file.text.size() == sizeof(head) + numbers.size() * sizeof(double);
+  const bool fits = file.text.size() == size;
   if (fits) std::memcpy(numbers.data(), file.text.data() + sizeof(head), numbers.size() * sizeof(double));
   if (!fits || std::bit_cast<uint64_t>(numbers.back()) != hash_numbers(numbers.data(), numbers.size() - 1))
     refuse(path, "is damaged; use an older copy, or remove the folder to start anew");

@@ -13,6 +13,7 @@
 #include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/job/folder_lock.h"
+#include "starling/job/job_checkpoint.h"
 #include "starling/lbfgs/coordinator.h"
 #include "starling/lbfgs/lbfgs_checkpoint.h"
 #include "starling/lbfgs/logistic.h"
@@ -117,8 +118,9 @@ void require_equal(const LbfgsManifest& found, const LbfgsManifest& own, const s
 // Reads and writes the checkpoints of a run, on rank 0. Does nothing without a folder.
 class Checkpoints {
  public:
-  Checkpoints(const LbfgsOptions& options, const LbfgsParts& parts, Coordinator& coordinator, uint64_t hash)
-      : folder_(options.checkpoint), coordinator_(coordinator) {
+  Checkpoints(const LbfgsOptions& options, const LbfgsParts& parts, Coordinator& coordinator, uint64_t hash,
+              const FolderLock* lock)
+      : folder_(options.checkpoint), lock_(lock), coordinator_(coordinator) {
     manifest_.elements = lbfgs_elements(parts.samples);
     manifest_.memory = options.minimize.memory;
     manifest_.ridge = options.ridge;
@@ -126,13 +128,10 @@ class Checkpoints {
     manifest_.ranks = parts.group.size();
   }
 
-  // Takes the lock of the folder, and shows that the folder takes files. Reads the checkpoint, if there is
-  // one. Returns its iteration or -1.
+  // Shows that the folder takes files. Reads the checkpoint, if there is one. Returns its iteration or -1.
   int64_t load(MinimizeState& state) {
     if (folder_.empty()) return -1;
     prepare_checkpoint_folder(folder_);
-    lock_ = lock_checkpoints(folder_);
-    holder_ = last_lock_holder(folder_);
     remove_temporary_files(folder_, {"lbfgs-", "lbfgs.txt."});
     const auto found = read_manifest(folder_);
     if (!found) return -1;
@@ -147,7 +146,7 @@ class Checkpoints {
   void save(const MinimizeState& state) {
     const MinimizeState& last = manifest_.state;
     if (folder_.empty() || (saved_ == state.iterations && last.evaluations == state.evaluations)) return;
-    if (lock_) require_lock_holder(folder_, holder_);
+    if (lock_ != nullptr) require_lock_holder(folder_, lock_->holder());
     if (saved_ != state.iterations) coordinator_.save(state.iterations);
     manifest_.state = state;
     write_manifest(folder_, manifest_);
@@ -156,8 +155,7 @@ class Checkpoints {
 
  private:
   const std::string& folder_;
-  std::unique_ptr<FolderLock> lock_;  // after load()
-  LockHolder holder_;                 // this run
+  const FolderLock* const lock_;  // null without a folder
   Coordinator& coordinator_;
   LbfgsManifest manifest_;
   int64_t saved_ = -1;  // the iteration of the last checkpoint of as many ranks
@@ -176,11 +174,11 @@ class Checkpoints {
 
 // The loop on rank 0.
 void lead(const LbfgsOptions& options, const LbfgsParts& parts, Coordinator& coordinator,
-          LbfgsResult& result) {
+          const FolderLock* lock, LbfgsResult& result) {
   const uint64_t hash = hash_of(parts.samples);
   coordinator.compare_samples(hash);
   MinimizeState& state = result.state;
-  Checkpoints checkpoints(options, parts, coordinator, hash);
+  Checkpoints checkpoints(options, parts, coordinator, hash, lock);
   result.resumed_from = checkpoints.load(state);
   if (result.resumed_from >= 0 && parts.on_resumed) parts.on_resumed(result.resumed_from);
   const Nanoseconds start = parts.clock.now();
@@ -204,12 +202,12 @@ void lead(const LbfgsOptions& options, const LbfgsParts& parts, Coordinator& coo
 
 // Ends the other ranks in order when rank 0 has a fault of its own, so that its message is the only one.
 void lead_to_the_end(const LbfgsOptions& options, const LbfgsParts& parts, RankServer& server,
-                     LbfgsResult& result) {
+                     const FolderLock* lock, LbfgsResult& result) {
   PortionScheduler scheduler(portion_rules(options, parts.group.size(), parts.samples.count()));
   Coordinator coordinator(options, parts, server, scheduler);
   std::exception_ptr fault;
   try {
-    lead(options, parts, coordinator, result);
+    lead(options, parts, coordinator, lock, result);
   } catch (const CommError&) {
     throw;
   } catch (const Error&) {
@@ -265,11 +263,13 @@ LbfgsResult solve_logistic(const LbfgsOptions& options, const LbfgsParts& parts)
   check_lbfgs(options);
   if (parts.samples.count() < 1) throw DataError(fmt::format("{}: no samples", parts.samples.name));
   const int portions = count_portions(portion_rules(options, parts.group.size(), parts.samples.count()));
+  std::unique_ptr<FolderLock> lock;  // of rank 0, until the end
+  if (!options.checkpoint.empty()) lock = lock_together(parts.group, options.checkpoint);
   LbfgsResult result;
   RankServer server(options, parts, portions);
   try {
     if (parts.group.rank() == 0) {
-      lead_to_the_end(options, parts, server, result);
+      lead_to_the_end(options, parts, server, lock.get(), result);
     } else {
       follow(parts, server, result);
     }

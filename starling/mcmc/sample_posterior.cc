@@ -11,13 +11,11 @@
 #include <thread>
 #include <utility>
 
-#include "starling/base/atomic_file.h"
 #include "starling/base/error.h"
 #include "starling/base/keyed_random.h"
 #include "starling/comm/message_tags.h"
 #include "starling/job/folder_lock.h"
 #include "starling/job/job_checkpoint.h"
-#include "starling/job/wait_together.h"
 #include "starling/mcmc/diagnostics.h"
 #include "starling/mcmc/draws_checkpoint.h"
 
@@ -203,30 +201,11 @@ void compare_settings(const McmcOptions& options, const McmcParts& parts) {
                       rank));
 }
 
-// Rank 0 takes the lock of the folder of all checkpoints. The others wait for it without a limit of time.
-void lock_folder(const McmcOptions& options, Group& group, std::unique_ptr<FolderLock>& lock) {
-  std::exception_ptr fault;
-  wait_together(group, [&] {
-    if (group.rank() != 0) return;
-    try {
-      make_checkpoint_folder(options.checkpoint);
-      lock = lock_checkpoints(options.checkpoint);
-    } catch (const Error&) {
-      fault = std::current_exception();
-    }
-  });
-  agree_on_success(group, [&] {
-    if (fault) std::rethrow_exception(fault);
-  });
-}
-
-// Makes the tasks of this rank. Rank 0 takes the lock.
-std::vector<std::unique_ptr<Task>> make_tasks(const McmcOptions& options, const McmcParts& parts,
-                                              std::unique_ptr<FolderLock>& lock) {
+// Makes the tasks of this rank. The run has the lock of the folder of all checkpoints.
+std::vector<std::unique_ptr<Task>> make_tasks(const McmcOptions& options, const McmcParts& parts) {
   const int count = sub_posteriors_of(options, parts.group.size());
   const Share share = share_of(count, parts.group.size(), parts.group.rank());
   std::vector<std::unique_ptr<Task>> tasks;
-  if (!options.checkpoint.empty()) lock_folder(options, parts.group, lock);
   agree_on_success(parts.group, [&] {
     LockHolder holder;  // this run
     if (!options.checkpoint.empty()) holder = last_lock_holder(options.checkpoint);
@@ -273,10 +252,15 @@ McmcResult sample_posterior(const McmcOptions& options, const McmcParts& parts) 
   if (parts.posterior.samples() < 0)
     throw ConfigError("Posterior::samples",
                       fmt::format("{} samples; return 0 or more", parts.posterior.samples()));
-  const uint64_t before = group.traffic().sent();
+  uint64_t before = group.traffic().sent();
   compare_settings(options, parts);
-  std::unique_ptr<FolderLock> lock;  // until the end
-  auto tasks = make_tasks(options, parts, lock);
+  std::unique_ptr<FolderLock> lock;  // of the folder of all checkpoints, until the end
+  if (!options.checkpoint.empty()) {
+    const uint64_t compared = group.traffic().sent();
+    lock = lock_together(group, options.checkpoint);
+    before += group.traffic().sent() - compared;  // the bytes of a wait are not counted
+  }
+  auto tasks = make_tasks(options, parts);
   const TrafficCount ready = group.traffic();
   const Nanoseconds begin = parts.clock.now();
   SamplingEnd end;

@@ -141,7 +141,7 @@ TEST(ConfigToml, RefusesKeysOfManyParts) {
               HasSubstr("more than 8 dots"));
   // Tables in tables and lists, to the depth that toml++ allows, each with the longest key.
   std::string nested = "1";
-  for (int i = 0; i < 120; ++i) nested = "{ x = [\n], a.b.c.d.e.f.g.h.i = " + nested + "}";
+  for (int i = 0; i < 250; ++i) nested = "{ x = [\n], a.b.c.d.e.f.g.h.i = " + nested + "}";
   EXPECT_THAT(error_of([&] { apply_toml(config, "a.b.c.d.e.f.g.h.i = " + nested, "f.toml"); }),
               HasSubstr("f.toml:1:1: unknown table [a]"));
   EXPECT_THAT(error_of([&] { apply_toml(config, "a = { b = [\n], a.b.c.d.e.f.g.h.i.j = 1}", "f.toml"); }),

@@ -11,9 +11,6 @@ namespace starling {
 std::unique_ptr<FolderLock> lock_checkpoints(const std::string&) {
   return nullptr;
 }
-LockHolder last_lock_holder(const std::filesystem::path&) {
-  return {};
-}
 void require_lock_holder(const std::filesystem::path&, const LockHolder&) {}
 FolderLock::~FolderLock() = default;
 
