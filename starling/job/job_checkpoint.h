@@ -110,7 +110,7 @@ class JobCheckpoint {
   Group& group_;
   const JobCheckpointOptions options_;
   std::unique_ptr<FolderLock> lock_;  // of rank 0 after find()
-  bool locked_ = false;               // rank 0 has the lock_
+  bool locked_ = false;               // on all ranks: rank 0 has the lock_
   int64_t last_ = -1;                 // the step of the newest whole checkpoint of as many ranks
 };
 

@@ -93,7 +93,9 @@ void check_lbfgs(const LbfgsOptions& options);
 // Minimizes. Collective.
 // Errors: ConfigError, from check_lbfgs(). DataError if ranks have different samples. Error(kNumeric) if the
 // objective is not finite, or if no step decreases it. Error(kCheckpoint). TimeoutError if an evaluation
-// makes no progress. CommError. A fault of rank 0 alone is thrown there, and all other ranks return.
+// makes no progress. CommError. A fault of rank 0 alone is thrown there, and all other ranks return. If the
+// folder of the checkpoints cannot be made or locked, all ranks throw an Error with the message of rank 0.
+// Its code is kConfig if another run uses the folder. All ranks must pass equal options.
 LbfgsResult solve_logistic(const LbfgsOptions& options, const LbfgsParts& parts);
 
 }  // namespace starling
